@@ -203,13 +203,17 @@ def _name_groups(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _claims_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The tests of a file claim cores among themselves: nobody else is in their way."""
-    folder = tmp_path_factory.mktemp("claims")
-    before = os.environ.get("DOVETAIL_CLAIMS")
-    os.environ["DOVETAIL_CLAIMS"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["DOVETAIL_CLAIMS"]
-    else:
-        os.environ["DOVETAIL_CLAIMS"] = before
+def _state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests of a file claim cores, and find runs that were left behind, among themselves alone."""
+    own = {
+        "DOVETAIL_CLAIMS": str(tmp_path_factory.mktemp("claims")),
+        "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
+    }
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    yield
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value

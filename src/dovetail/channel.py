@@ -59,6 +59,11 @@ def nonce_of(text: str) -> bytes:
     return nonce
 
 
+def bracketed(host: str) -> str:
+    """A host as it stands before a colon and a port."""
+    return f"[{host}]" if ":" in host else host
+
+
 def keep_alive(connection: socket.socket, idle: int, interval: int) -> None:
     """Send small messages at once, and notice that the other side's machine is gone.
 

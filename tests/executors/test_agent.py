@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from dovetail.executors.agents import SCRIPT, Connection, Hello, connect_all
+from dovetail.testing.processes import runs
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -72,3 +74,46 @@ def test_what_is_no_proof_ends_the_connection_and_not_the_agent(agent: Hello, sa
     found = connect_all({"n": agent}, "right")["n"]
     assert isinstance(found, Connection)
     found.socket.close()
+
+
+COMPANION = """
+import os, sys, time
+print(os.getpid(), os.environ["DOVETAIL_STARTED_BY"], sys.argv[1], flush=True)
+time.sleep(300)
+"""
+
+
+def companion(folder: Path, id: str, *words: str) -> bytes:
+    """What a client asks for where a node lends."""
+    asked = {"t": "companion", "id": id, "argv": [sys.executable, "-c", *words], "env": {}}
+    asked |= {"complaints": str(folder / f"{id}.err"), "secret": str(folder / "secret")}
+    return json.dumps(asked).encode() + b"\n"
+
+
+def test_a_companion_is_heard_is_replaced_and_ends_with_the_client(agent: Hello, tmp_path: Path) -> None:
+    (tmp_path / "secret").touch()
+    found = connect_all({"n": agent}, "right")["n"]
+    assert isinstance(found, Connection)
+    with found.socket:
+        found.socket.sendall(companion(tmp_path, "one", COMPANION, "{host}:0"))
+        ready = found.answer("companion", 280)
+        assert (ready["id"], ready["over"]) == ("one", False)
+        first, parent, where = ready["said"].split()
+        assert (int(parent), where) == (agent.pid, "127.0.0.1:0")
+        found.socket.sendall(companion(tmp_path, "two", COMPANION, ""))
+        told = [found.answer("companion", 280) for _ in range(2)]
+        over = next(one for one in told if one["id"] == "one")
+        assert over["over"]
+        second = next(one for one in told if one["id"] == "two")["said"].split()[0]
+        assert not runs(int(first))
+        assert runs(int(second))
+        found.socket.sendall(companion(tmp_path, "bad", "import sys; sys.exit('no such device')"))
+        told = [found.answer("companion", 280) for _ in range(2)]
+        assert {(one["id"], one["over"]) for one in told} == {("two", True), ("bad", True)}
+        assert next(one for one in told if one["id"] == "bad")["said"] == "no such device"
+        found.socket.sendall(companion(tmp_path, "last", COMPANION, ""))
+        last = int(found.answer("companion", 280)["said"].split()[0])
+        assert not found.log().intents
+    until(lambda: not runs(last), "it ends with the client")
+    until(lambda: not (tmp_path / "secret").exists(), "so does the secret")
+    until(lambda: not runs(agent.pid), "and the agent, that has nothing to do")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from waiting import until as soon
 
-from dovetail.executors import cgroups, job_groups, supervisor
-from dovetail.executors.job_groups import Group, Groups, delegated, own_cgroup, with_memory
+from dovetail.executors import cgroups, supervisor
+from dovetail.executors.cgroups import Group, Groups, delegated, own_cgroup, with_memory
 from dovetail.executors.local import LocalExecutor
 from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import SpawnLog, read_log
@@ -168,7 +168,7 @@ def test_memory_is_limited_beside_us_where_that_was_delegated(
     own.mkdir(parents=True)
     (tmp_path / "service" / "cgroup.subtree_control").write_text("cpu memory pids\n")
     assert with_memory(str(own)) == (str(own), False)
-    monkeypatch.setattr(job_groups, "delegated", lambda place: True)
+    monkeypatch.setattr(cgroups, "delegated", lambda place: True)
     assert with_memory(str(own)) == (str(own.parent), True)
     (own / "cgroup.subtree_control").write_text("memory\n")
     assert with_memory(str(own)) == (str(own), True)

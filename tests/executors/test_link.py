@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from dovetail.executors import link
 from dovetail.executors.local import LocalExecutor
+from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import recover
-from dovetail.executors.spawnlog import read_log, started_at
+from dovetail.executors.spawnlog import read_log
 from dovetail.interfaces import RunFolder
 from dovetail.model import Ended, Launch, Placed, State
 from dovetail.testing.builders import full

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from waiting import until
 
+from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import Recovery, link, recover, unlink, unsettled
-from dovetail.executors.spawnlog import read_log, started_at
+from dovetail.executors.spawnlog import read_log
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import State
 from dovetail.testing.builders import full

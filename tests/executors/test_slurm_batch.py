@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail.executors import slurm_batch
-from dovetail.executors.slurm_queue import TERMINAL
+from dovetail.executors import slurm_batch, slurm_commands
+from dovetail.executors.slurm_outcomes import TERMINAL
 from dovetail.model import State
 
 SQUEUE = (
@@ -20,7 +20,7 @@ def test_a_kill_for_memory_is_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch
     def call(argv: Sequence[str], **_: object) -> tuple[str, str]:
         return (SQUEUE if argv[0] == "squeue" else SACCT), ""
 
-    monkeypatch.setattr(slurm_batch, "call", call)
+    monkeypatch.setattr(slurm_commands, "call", call)
     seen = slurm_batch.look()
     assert TERMINAL[seen["4711"].state] is State.OUT_OF_MEMORY
     assert "4712" in seen
@@ -39,7 +39,7 @@ def test_what_jobs_use_of_their_walltimes_is_told_by_partition_and_kind(
         "gpu|TIMEOUT|66|1|cpu=1,gres/gpu=1\n"
         "gpu|CANCELLED by 7|0|1|\n"
     )
-    monkeypatch.setattr(slurm_batch, "call", lambda argv, **_: (said, ""))
+    monkeypatch.setattr(slurm_commands, "call", lambda argv, **_: (said, ""))
     found = slurm_batch.times_used()
     assert found.keys() == {("cpu", False), ("gpu", True)}
     assert (found["cpu", False].share, found["cpu", False].jobs) == (0.3, 2)

@@ -94,7 +94,6 @@ SPELT = [
 
 @pytest.mark.parametrize(("text", "seconds"), SPELT)
 def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: float) -> None:
-    from dovetail.executors import slurm_commands
     from dovetail.report.metrics import TrimmedTrace
     from dovetail.service.requests import slurm_seconds
     from dovetail.workloads.slurm_accounting import duration
@@ -102,7 +101,7 @@ def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: floa
     assert seconds_of(text) == seconds_given(text, "grace") == seconds
     if not text.endswith("m"):  # accounting tools print none of these
         assert duration(text) == seconds
-    assert slurm_commands.seconds_of(text) == TrimmedTrace.parse(text).warmup == seconds
+    assert TrimmedTrace.parse(text).warmup == seconds
     assert slurm_seconds(text) == (seconds * 60 if text.isdigit() else seconds)  # as sbatch: minutes
 
 

@@ -173,7 +173,8 @@ def test_memory_of_arrays_that_died_comes_back_without_another_call(
     xp.device.synchronize()
     until(lambda: numpy_server.status()[0]["bytes"] == 8_000_000)  # and of others nothing any more
     del x
-    until(lambda: numpy_server.status()[0]["bytes"] == 0)
+    # The device of a busy machine may not answer at once.
+    until(lambda: numpy_server.status()[0].get("bytes") == 0)
 
 
 def test_temporaries_do_not_pile_up(xp: Namespace) -> None:
@@ -450,7 +451,16 @@ xp = dovetail.remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 xp.device.synchronize()
 os.kill({pid}, signal.SIGSTOP)
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+def waits_for_an_answer(frame):
+    return frame is not None and (frame.f_code.co_name == "receive_into" or waits_for_an_answer(frame.f_back))
+
+def interrupt():
+    while not waits_for_an_answer(sys._current_frames()[threading.main_thread().ident]):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
 try:
     float(xp.sum(x))
 except KeyboardInterrupt:
@@ -516,7 +526,8 @@ def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
         del space, kept
     # The thread that sends what lingers may hold the link at this moment, so once is not enough.
     until(lambda: gc.collect() >= 0 and threading.active_count() <= before)
-    until(lambda: numpy_server.status()[0]["bytes"] == 0)
+    # The device of a busy machine may not answer at once.
+    until(lambda: numpy_server.status()[0].get("bytes") == 0)
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -34,15 +34,13 @@ EXCUSED = {
     "test_dlpack.py::test_dunder_dlpack": "copy=False: the memory of another process cannot be exported",
 }
 
-#: What fails with a library here too, but perhaps not for the arrays that the suite draws: the function,
+#: What fails with each library here too, but perhaps not for the arrays that the suite draws: the function,
 #: and an element for which it fails. `test_what_is_drawn_fails_here_too` holds each.
 DRAWN = {
-    "torch": {
-        "test_special_cases.py::test_unary[expm1((real(x_i) is +0 or real(x_i) == -0) and imag(x_i) is +0) "
-        "-> 0 + 0j]": ("expm1", complex(-0.0, 0.0), "(-0+0j)"),
-        "test_special_cases.py::test_unary[tanh(real(x_i) is +infinity and isfinite(imag(x_i)) "
-        "and imag(x_i) > 0) -> 1 + 0j]": ("tanh", complex(math.inf, 3.0), "(1-0j)"),
-    }
+    "test_special_cases.py::test_unary[expm1((real(x_i) is +0 or real(x_i) == -0) and imag(x_i) is +0) "
+    "-> 0 + 0j]": ("expm1", complex(-0.0, 0.0), "(-0+0j)"),
+    "test_special_cases.py::test_unary[tanh(real(x_i) is +infinity and isfinite(imag(x_i)) "
+    "and imag(x_i) > 0) -> 1 + 0j]": ("tanh", complex(math.inf, 3.0), "(1-0j)"),
 }
 
 #: What `make test` runs: where programs touch the wire most.
@@ -111,32 +109,42 @@ def beyond(suite: Path, found: Sequence[str], here: str, address: str = "") -> l
     return left
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("library", ["numpy", "torch", "opencl"])
-def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> None:
+LIBRARIES = pytest.mark.parametrize("library", ["numpy", "torch", "opencl"])
+
+
+def skip_without(library: str) -> None:
     needed = {"opencl": "pyopencl"}.get(library, library)
     if importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
+
+
+@pytest.mark.timeout(3600)
+@LIBRARIES
+def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> None:
+    skip_without(library)
     if library != "numpy" and not FULL:
         pytest.skip("make test-all runs it")
     chosen = () if FULL else SAMPLE
     with serving(tmp_path, library) as served:
         found = failures(suite, "dovetail.remote.xp", chosen, address=served.address())
-    found = [name for name in found if name not in EXCUSED and name not in DRAWN.get(library, ())]
+    found = [name for name in found if name not in EXCUSED and name not in DRAWN]
     local = (
         ("dovetail.remote.xp", "local:opencl") if library == "opencl" else (f"array_api_compat.{library}", "")
     )
     assert beyond(suite, found, *local) == []
 
 
-@pytest.mark.parametrize("library", DRAWN)
+@LIBRARIES
 def test_what_is_drawn_fails_here_too(tmp_path: Path, library: str) -> None:
-    if importlib.util.find_spec(library) is None:
-        pytest.skip(f"{library} is not installed")
-    here = importlib.import_module(f"array_api_compat.{library}")
+    skip_without(library)
+    here = (
+        dovetail.remote.namespace("local:opencl")
+        if library == "opencl"
+        else importlib.import_module(f"array_api_compat.{library}")
+    )
     with serving(tmp_path, library) as served:
         there = dovetail.remote.namespace(served.address())
-        for name, element, expected in DRAWN[library].values():
+        for name, element, expected in DRAWN.values():
             found = [complex(getattr(xp, name)(xp.asarray(element))) for xp in (here, there)]
             assert [str(value) for value in found] == [expected, expected]
         there.device.close()

@@ -18,7 +18,8 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.executors.spawnlog import read_log, started_at
+from dovetail.executors.processes import started_at
+from dovetail.executors.spawnlog import read_log
 from dovetail.service.client import Connection, connection
 from dovetail.testing.builders import full
 

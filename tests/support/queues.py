@@ -17,7 +17,8 @@ from typing import Any
 from dovetail_command import DOVETAIL
 from waiting import until
 
-from dovetail.executors.spawnlog import read_log, started_at
+from dovetail.executors.processes import started_at
+from dovetail.executors.spawnlog import read_log
 from dovetail.model import State
 
 __all__ = ["FINAL", "Runs", "folder_of", "kill", "processes_of", "states", "supervisors"]

@@ -26,12 +26,13 @@ from typing import Any
 if not __package__:  # run by path, as the supervisor
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from dovetail.channel import Handshake, become_subreaper, keep_alive, nonce_of
+from dovetail.channel import Handshake, become_subreaper, bracketed, keep_alive, nonce_of
 from dovetail.executors import supervisor
-from dovetail.executors.agent_log import began, boot_id, end_strays, open_log, read_records, take_lock
-from dovetail.executors.children import Child, Setup
-from dovetail.executors.companion import Companion
-from dovetail.executors.job_groups import Groups
+from dovetail.executors.agent_log import end_strays, open_log, read_records, take_lock
+from dovetail.executors.cgroups import Groups
+from dovetail.executors.children import Child, Setup, variables
+from dovetail.executors.processes import began, boot_id, signal_group
+from dovetail.executors.starting import SpawnError
 
 PATIENCE = 120.0
 """Seconds that the first client may take to come."""
@@ -45,6 +46,9 @@ TERM_NOTICE = 0.2
 """Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
 ENDINGS = tuple(status for end in (signal.SIGTERM, signal.SIGKILL) for status in (end, (128 + end) << 8))
 """Wait statuses of processes that were ended from outside, and of shells whose command was."""
+COMPANION_GRACE = 5.0
+"""Seconds that our companion has to end on SIGTERM."""
+MOST_SAID = 1 << 16
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 STEP_VARIABLES = (
     "SLURM_STEP",
@@ -82,7 +86,7 @@ class Agent(supervisor.Supervisor):
         self.strangers: dict[int, UnverifiedPeer] = {}
         self.expected_until = time.monotonic() + PATIENCE
         self.evicted = False
-        self.companion: Companion | None = None
+        self.companions: dict[str, Companion] = {}  # by uid; more than one only while the one before ends
         self.secret = ""  # a file that its clients need
         self.host: str = door.getsockname()[0]
         self.doubtful: list[tuple[float, Child]] = []
@@ -106,8 +110,6 @@ class Agent(supervisor.Supervisor):
         """Milliseconds until something is due."""
         due = [stranger.until for stranger in self.strangers.values()]
         due += [when for when, _ in self.doubtful]
-        if self.companion is not None and self.companion.ending:
-            due.append(self.companion.kill_at)
         if not self.client and not self.children:
             due.append(self.expected_until)
         own = super().timeout()
@@ -126,8 +128,6 @@ class Agent(supervisor.Supervisor):
                 self.stop(child, "NODE_FAIL", self.term_grace)
         super().deadlines()
         now = time.monotonic()
-        if self.companion is not None:
-            self.companion.insist()
         for fd in [fd for fd, stranger in self.strangers.items() if stranger.until <= now]:
             self.dismiss(fd)
         settled = [child for when, child in self.doubtful if when <= now or self.evicted]
@@ -138,7 +138,10 @@ class Agent(supervisor.Supervisor):
 
     def finish(self, child: Child) -> None:
         """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
-        if not self.evicted and child.reason is None and child.status in ENDINGS:
+        companion = self.companions.pop(child.uid, None)
+        if companion is not None:
+            self.parted(child, companion)
+        elif not self.evicted and child.reason is None and child.status in ENDINGS:
             self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
         else:
             self.conclude(child)
@@ -173,9 +176,10 @@ class Agent(supervisor.Supervisor):
 
     def hear(self, fd: int) -> None:
         """The answer of one who connected; what our companion says."""
-        if self.companion is not None and fd == self.companion.out:
-            self.hear_companion(self.companion)
-            return
+        for companion in self.companions.values():
+            if fd == companion.out:
+                self.hear_companion(companion)
+                return
         stranger = self.strangers.get(fd)
         if stranger is None:
             return
@@ -222,8 +226,8 @@ class Agent(supervisor.Supervisor):
     def receive(self) -> None:
         """What the client wants; where it is gone, nobody lends any more."""
         super().receive()
-        if not self.client and self.companion is not None:
-            self.companion.end()
+        if not self.client:
+            self.end_companions()
         if not self.client and self.secret:
             with contextlib.suppress(OSError):  # another node's agent was faster
                 os.unlink(self.secret)
@@ -231,8 +235,6 @@ class Agent(supervisor.Supervisor):
 
     def leave(self) -> None:
         """Nobody can come any more, and nobody stays."""
-        if self.companion is not None:
-            self.companion.wait()
         for fd in list(self.strangers):
             self.dismiss(fd)
         if self.door is not None:
@@ -265,48 +267,95 @@ class Agent(supervisor.Supervisor):
     # --- the node's device server -------------------------------------------------------------------
 
     def accompany(self, request: dict[str, Any]) -> None:
-        """Start our companion, in the place of one that is there: its client is another one's."""
-        if self.companion is not None:
-            self.mute(self.companion)
-            self.companion.signal(signal.SIGKILL)
-            self.companion.wait()
-            self.companion = None
+        """Start our companion, in the place of one that is there: its client is another one's.
+
+        It is a child as jobs are, but for the spawn log, which says nothing of it.
+        """
+        self.end_companions(at_once=True)
         self.secret = request["secret"]
+        self.groups = self.groups or self.grouped("")
+        uid = f"companion/{request['id']}"
+        words = [word.replace("{host}", bracketed(self.host)) for word in request["argv"]]
+        files = {"files": [os.devnull, request["complaints"]], "chosen": True}
+        job = {"job": "companion", "uid": uid, "argv": words, **files}
         environ = {name: value for name, value in os.environb.items() if not of_step(os.fsdecode(name))}
+        environ |= variables({**request["env"], "DOVETAIL_STARTED_BY": str(os.getpid())})
+        setup = Setup(environ, os.defpath, [], "/", COMPANION_GRACE)
         try:
-            self.companion = Companion(request, self.host, environ)
-        except OSError as error:
-            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {error.strerror}")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            os.close(os.open(request["complaints"], flags, 0o600))
+            with contextlib.ExitStack() as undo, contextlib.ExitStack() as after:
+                out, theirs = os.pipe2(os.O_CLOEXEC)
+                undo.callback(os.close, out)
+                after.callback(os.close, theirs)
+                after.callback(self.starter.inherited.clear)
+                self.starter.inherited[1] = theirs
+                pid, _ = self.starter.spawn(job, setup, self.groups)
+                undo.pop_all()
+        except (OSError, SpawnError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {why}")
             return
-        self.poll.register(self.companion.out, select.POLLIN)
+        os.set_blocking(out, False)
+        self.children[pid] = Child(uid, pid, self.now(), COMPANION_GRACE)
+        self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
+        self.poll.register(out, select.POLLIN)
+
+    def end_companions(self, *, at_once: bool = False) -> None:
+        """Have them end."""
+        for child in [child for child in self.children.values() if child.uid in self.companions]:
+            if at_once:  # what it holds of a device is wanted
+                signal_group(child.pid, signal.SIGKILL)
+            else:
+                self.stop(child, "CANCELLED", None)
 
     def hear_companion(self, companion: Companion) -> None:
         """It is ready, or has closed its end: then its own end follows."""
-        line = companion.hear()
-        if line is not None:
-            self.mute(companion)
-        if line:
-            self.tell_companion(companion.id, over=False, said=line)
-
-    def mute(self, companion: Companion) -> None:
-        """Listen to it no more; it may have been so already."""
-        with contextlib.suppress(KeyError):
+        try:
+            data = os.read(companion.out, MOST_SAID)
+        except BlockingIOError:
+            return
+        companion.said += data
+        line, ready, _ = companion.said.partition(b"\n")
+        if ready or not data:
             self.poll.unregister(companion.out)
+            companion.heard = True
+        if ready:
+            self.tell_companion(companion.id, over=False, said=line.decode(errors="replace"))
 
-    def passed(self, pid: int, status: int) -> None:
-        """A process that is no job has ended: perhaps our companion."""
-        companion = self.companion
-        if companion is not None and pid == companion.pid:
-            self.mute(companion)
-            os.close(companion.out)
-            self.companion = None
-            said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(status)})"
-            self.tell_companion(companion.id, over=True, said=said)
+    def parted(self, child: Child, companion: Companion) -> None:
+        """A companion has ended, and all that it had started: say what it complained of."""
+        self.seen(child, lambda: self.kill_strays(child))
+        if not companion.heard:
+            self.poll.unregister(companion.out)
+        os.close(companion.out)
+        said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
+        self.tell_companion(companion.id, over=True, said=said)
 
     def tell_companion(self, id: str, *, over: bool, said: str) -> None:
         """Tell the client that the companion of this id is ready, or that it is over."""
         told = {"t": "companion", "id": id, "over": over, "said": said}
         self.tell(supervisor.ENCODE(told).encode())
+
+
+class Companion:
+    """A process beside the jobs while a Dovetail is there: the node's device server.
+
+    It says one line on standard output (``out``) when it is ready. It ends with its agent's client, so that
+    nothing that was lent outlives the Dovetail that lends it, and (by its own doing) with its agent.
+    """
+
+    def __init__(self, id: str, complaints: str, out: int) -> None:
+        self.id, self.complaints, self.out = id, complaints, out
+        self.said, self.heard = b"", False  # so far; whether that is all
+
+    def complained(self) -> str:
+        """What it has complained of last."""
+        try:
+            with open(self.complaints, "rb") as file:
+                return file.read(MOST_SAID).decode(errors="replace").strip()[-1000:]
+        except OSError as error:
+            return f"what it said cannot be read: {error.strerror}"
 
 
 class UnverifiedPeer:

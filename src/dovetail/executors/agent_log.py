@@ -14,6 +14,7 @@ import tempfile
 import time
 from typing import Any
 
+from dovetail.executors.processes import began, boot_id, marked
 from dovetail.executors.spawnwriter import Log
 from dovetail.executors.supervisor import ENCODE
 
@@ -55,12 +56,6 @@ def take_lock(log: int) -> None:
     raise SystemExit("another agent of this run holds its spawn log")
 
 
-def boot_id() -> str:
-    """Changes when the machine starts anew."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
-
-
 def read_records(log: int) -> list[dict[str, Any]]:
     """What an earlier agent of the run on this node has written down."""
     records: list[dict[str, Any]] = []
@@ -72,33 +67,16 @@ def read_records(log: int) -> list[dict[str, Any]]:
     return records
 
 
-def began(pid: int) -> int | None:
-    """The moment a process was started, in ticks since boot; ``None`` if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def end_strays(log: Log, records: list[dict[str, Any]], now: float) -> None:
     """Kill what an earlier agent had started and left running, and write down that it has ended."""
     open_ones = {r["uid"] for r in records if r.get("t") == "intent"}
     open_ones -= {r["uid"] for r in records if r.get("t") == "end"}
     if not open_ones:
         return
-    for name in os.listdir("/proc"):
-        if not name.isdecimal() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                at = (environ := b"\0" + file.read()).find(b"\0DOVETAIL_UID=")
-        except OSError:
-            continue
-        uid = environ[at + len(b"\0DOVETAIL_UID=") :].split(b"\0", 1)[0] if at >= 0 else b""
-        if os.fsdecode(uid) in open_ones:
+    for _, pid in marked(open_ones):
+        if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(name), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
     began_at = {r["uid"]: r["at"] for r in records if r.get("t") == "start"}
     for uid in open_ones:
         why = "its agent was killed while it ran"

@@ -1,5 +1,7 @@
 """The agents of a run: how they are started, reached, and found again by the next Dovetail.
 
+One ``srun --overlap`` starts all of them, and another one each that is lost later.
+
 ``agents/token`` in the run folder (0600) is what both sides prove to know, ``agents/agents.json`` says
 where each agent is, ``agents/NODE.log`` is its spawn log.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import secrets
 import selectors
@@ -25,11 +28,17 @@ from typing import IO, Any
 from dovetail.channel import Handshake, keep_alive, nonce_of
 from dovetail.errors import ExecutorError
 from dovetail.executors.agent import KEPT_ALIVE
+from dovetail.executors.environment import visible_devices
 from dovetail.executors.notes import private_file, refusing, write_private
-from dovetail.executors.spawnlog import SpawnLog, boot_id, parse_log, read_log, started_at
-from dovetail.files.writing import private_folder
+from dovetail.executors.processes import boot_id, started_at
+from dovetail.executors.slurm_commands import NodeTable, Share, explained
+from dovetail.executors.slurm_steps import gres_option, unbound
+from dovetail.executors.spawnlog import SpawnLog, parse_log, read_log
+from dovetail.files.writing import private_folder, replace_file
+from dovetail.model import Node, Seconds
 from dovetail.records import dataclass
 
+_FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 SCRIPT = Path(__file__).with_name("agent.py")
 PATIENCE = 60.0
 """Seconds that agents may take to say hello."""
@@ -97,10 +106,8 @@ class AgentFolder:
         pid = os.getpid()
         client = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "boot": started_at(pid)}
         data = {"version": 1, "job": job, "client": client, "agents": [asdict(h) for h in hellos.values()]}
-        fresh = self.path / "agents.json.new"
-        write_private(fresh, json.dumps(data).encode(), os.O_TRUNC)
-        with refusing(fresh):
-            fresh.replace(self.path / "agents.json")
+        with refusing(self.path / "agents.json"):
+            replace_file(self.path / "agents.json", json.dumps(data))
 
     def read(self) -> tuple[str, dict[str, Hello], bool]:
         """The allocation, where its agents are, and whether the Dovetail that started them lives here."""
@@ -157,25 +164,166 @@ def _new_token(path: Path) -> str:
     return token
 
 
+class SlurmAgents:
+    """Starts agents in the allocation ``job``, whose nodes have these ``shares``, and finds them again.
+
+    ``complaint`` is what was wrong when one could not be started or reached, ``unfit`` what a node does not
+    see that it needs; both of the last start. ``table`` is what Slurm says of the nodes.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        shares: Mapping[str, Share],
+        files: AgentFolder,
+        run: str,
+        settings: Mapping[str, str],
+        environ: Mapping[str, str],
+        table: NodeTable,
+    ) -> None:
+        self.job, self.shares = job, shares
+        self.hellos: dict[str, Hello] = {}
+        self.complaint = ""
+        self.unfit = ""
+        self.table = table
+        self._files, self._run, self._settings, self._environ = files, run, settings, environ
+        self._token = ""
+        self._whys: dict[str, str] = {}  # why there is no agent, of nodes of which more is known
+        self._launchers: list[subprocess.Popen[bytes]] = []
+
+    def begin(self) -> None:
+        """A new run: make its token. Raises `ExecutorError`."""
+        self._token = self._files.create()
+
+    def start(self, nodes: Sequence[Node], term_grace: Seconds, connected: int = 0) -> dict[str, Connection]:
+        """Start agents and connect to those that come and see what they need.
+
+        ``connected`` is how many there are already. Raises `ExecutorError` where ``srun`` cannot be called.
+        """
+        allowed = allowed_agents(connected + len(nodes))
+        room = max(0, allowed - connected)
+        why = f"the limit of open files (ulimit -Hn) lets us reach {allowed} agents"
+        self.unfit, self._whys = "", {node.name: why for node in nodes[room:]}
+        nodes = nodes[:room]
+        if not nodes:
+            return {}
+        names = [node.name for node in nodes]
+        facts = self.table.facts(self.shares)
+        about = self._files.write_nodes({n: (facts[n].address, self.shares[n].cpus) for n in names})
+        config = {
+            "token": self._token,
+            "run": self._run,
+            "folder": str(self._files.path.parent),
+            "term_grace": term_grace,
+            "nodes": str(about),
+        }
+        complaints = self._files.path / f"start-{time.time_ns()}.err"
+        process = _start(self._launcher(names), config, self._environ, complaints)
+        self._launchers.append(process)
+        hellos, said = _hear(process, set(names)), complaints.read_text(errors="replace")
+        if not said:
+            complaints.unlink()
+        self.complaint = str(explained("srun", said)) if said else "srun: it said nothing"
+        # One node that cannot be reached ends the step on all of them: begin again without it.
+        failed = {name for name in _FAILED.findall(said) if name in names}
+        if not hellos and failed and len(failed) < len(names):
+            complaint = self.complaint
+            others = self.start([node for node in nodes if node.name not in failed], term_grace, connected)
+            self.complaint = complaint
+            return others
+        connections: dict[str, Connection] = {}
+        by_name = {node.name: node for node in nodes}
+        for name, found in connect_all(hellos, self._token).items():
+            if isinstance(found, str):
+                self._whys[name] = self.complaint = f"node {name}: {found}"
+                continue
+            fault = self._fault(by_name[name], hellos[name])
+            if fault is not None:
+                self._whys[name], self.unfit = fault, self.unfit or fault
+                found.socket.close()  # with which its agent ends
+                continue
+            connections[name] = found
+            self.hellos[name] = hellos[name]
+        self._files.write(self.job, self.hellos)
+        return connections
+
+    def _launcher(self, names: list[str]) -> list[str]:
+        """One step for all of them, beside everything else that runs in the allocation."""
+        return [
+            *("srun", "--overlap", f"--jobid={self.job}", f"--nodelist={','.join(names)}"),
+            *(f"--nodes={len(names)}", f"--ntasks={len(names)}", "--ntasks-per-node=1"),
+            *gres_option({self.shares[name].gres for name in names}),
+            *("--mem=0", *unbound(self._settings), "--mpi=none", "--wait=0", "--kill-on-bad-exit=0"),
+            *("--no-kill", "--input=all", "--quiet", "--job-name=dovetail-agent"),
+        ]
+
+    def why_not(self, name: str) -> str:
+        """Why the last start has brought no agent on this node."""
+        return self._whys.get(name, self.complaint)
+
+    def _fault(self, node: Node, hello: Hello) -> str | None:
+        """What a node does not see that it needs; ``None`` if there is nothing."""
+        if not hello.folder:
+            return (
+                f"node {node.name} does not see the run folder {self._files.path.parent}: name one on a file "
+                "system that all nodes share (--run-dir FOLDER)"
+            )
+        for variable, count in visible_devices(node).items():
+            seen = [word for word in hello.visible.get(variable, "").split(",") if word]
+            if len(seen) < count:
+                return (
+                    f"node {node.name} sees {len(seen)} devices in {variable}, expected {count} as allotted: "
+                    f"begin the allocation with --gres=gpu:{count}"
+                )
+        return None
+
+    def reach(self) -> dict[str, Connection]:
+        """Agents of an earlier Dovetail that still live. Raises `ExecutorError` while that one lives."""
+        job, hellos, lives = self._files.read()
+        self._token = self._files.token()
+        connections: dict[str, Connection] = {}
+        allowed_agents(len(hellos))
+        for name, found in ({} if lives else connect_all(hellos, self._token)).items():
+            if not isinstance(found, str):
+                connections[name] = found
+                self.hellos[name] = hellos[name]
+        fault = None
+        if lives or any(connection.busy for connection in connections.values()):
+            fault = f"the Dovetail of run {self._run} still lives"
+        elif connections and job != self.job:
+            fault = f"jobs of this run still run in allocation {job}: take it up there, or 'scancel {job}'"
+        if fault is not None:
+            for connection in connections.values():
+                connection.socket.close()
+            raise ExecutorError(fault)
+        return connections
+
+    def reap(self) -> None:
+        """Wait for our steps, which are over when their agents are; end those that are not. Blocks."""
+        for launcher in self._launchers:
+            for end in (launcher.terminate, launcher.kill):
+                try:
+                    launcher.wait(5.0)
+                    break
+                except subprocess.TimeoutExpired:
+                    end()
+            launcher.wait()
+            if launcher.stdout is not None:
+                launcher.stdout.close()
+
+
 # --------------------------------------------------------------------------------------------- starting
 
 
-def start_agents(
-    launcher: Sequence[str],
-    nodes: Sequence[str],
-    config: Mapping[str, Any],
-    environ: Mapping[str, str],
-    folder: AgentFolder,
-) -> tuple[subprocess.Popen[bytes], dict[str, Hello], str]:
-    """Start an agent on each node; returns the launcher, who has said hello, and what was complained of.
+def _start(
+    launcher: Sequence[str], config: Mapping[str, Any], environ: Mapping[str, str], complaints: Path
+) -> subprocess.Popen[bytes]:
+    """Start agents, each told its ``config``. Raises `ExecutorError` where that cannot be done.
 
     ``launcher`` starts its arguments on every node, gives them its standard input, and brings back what
-    they print. Raises `ExecutorError` where it cannot be started. Blocks for `PATIENCE` seconds at most.
+    they print.
     """
-    complaints = folder.path / f"start-{time.time_ns()}.err"
-    with os.fdopen(
-        os.open(complaints, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb"
-    ) as errors:
+    with os.fdopen(private_file(complaints, os.O_EXCL), "wb") as errors:
         try:
             process = subprocess.Popen(
                 [*launcher, sys.executable, "-I", "-S", "-X", "utf8", str(SCRIPT)],
@@ -189,14 +337,9 @@ def start_agents(
         except OSError as error:
             raise ExecutorError(f"{launcher[0]} cannot be started: {error.strerror}") from error
     assert process.stdin is not None
-    assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
         stdin.write(json.dumps(config).encode() + b"\n")
-    hellos = _hear(process, set(nodes))
-    said = complaints.read_text(errors="replace")
-    if not said:
-        complaints.unlink()
-    return process, hellos, said
+    return process
 
 
 def allowed_agents(count: int) -> int:

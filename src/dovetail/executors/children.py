@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import resource
     from collections.abc import Mapping
 
-    from dovetail.executors.job_groups import Group
+    from dovetail.executors.cgroups import Group
 
 TEXT = json.encoder.encode_basestring_ascii
 

@@ -19,7 +19,8 @@ accounting of devices rests. POCL_AFFINITY is taken out: it would override the c
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 from dovetail.errors import InputError
@@ -86,15 +87,24 @@ def visible_devices(node: Node) -> dict[str, int]:
 
 def numbers_by_variable(node: Node, held: Collection[int]) -> dict[str, list[int]]:
     """The places of these devices among those that each variable counts; of all variables of the node."""
-    counts: dict[str, int] = {}
     found: dict[str, list[int]] = {}
-    for index, device in enumerate(node.devices):
-        variable = VISIBLE.get(vendor(device) or "")
-        if variable is not None:
-            counts[variable] = counts.get(variable, -1) + 1
+    for index, (variable, number) in enumerate(_counted(node)):
+        if variable:
             found.setdefault(variable, [])
-            found[variable] += [counts[variable]] if index in held else []
+            found[variable] += [number] if index in held else []
     return found
+
+
+def _counted(node: Node) -> Iterator[tuple[str, int]]:
+    """Of each device the variable that chooses it, and its place among those which that counts.
+
+    The variable is empty where none does.
+    """
+    counts: Counter[str] = Counter()
+    for device in node.devices:
+        variable = VISIBLE.get(vendor(device) or "", "")
+        yield variable, counts[variable]
+        counts[variable] += 1
 
 
 def visible_names(setting: str | None) -> list[str] | None:
@@ -140,16 +150,9 @@ def driver_names(node: Node, outer: Mapping[str, str]) -> list[str]:
     Raises `InputError` as `visible_name`.
     """
     names: list[str] = []
-    counts: dict[str, int] = {}
-    for device in node.devices:
-        variable = VISIBLE.get(vendor(device) or "")
-        if variable is None:
-            names.append("")
-            continue
-        number = counts.get(variable, 0)
-        counts[variable] = number + 1
-        _, _, known = device.address.partition(":")
-        names.append(known or visible_name(variable, number, outer))
+    for device, (variable, number) in zip(node.devices, _counted(node), strict=True):
+        known = device.address.partition(":")[2] if variable else ""
+        names.append(known or (visible_name(variable, number, outer) if variable else ""))
     return names
 
 
@@ -159,9 +162,8 @@ def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[
     for part in placed.allocation.parts:
         for n in bits(part.nodes):
             names = driver_names(cluster.nodes[n], outer)
-            for index, device in enumerate(cluster.nodes[n].devices):
-                variable = VISIBLE.get(vendor(device) or "")
-                if variable is not None:
+            for index, (variable, _) in enumerate(_counted(cluster.nodes[n])):
+                if variable:
                     held = found.setdefault(variable, [])
                     held += [names[index]] if index in part.devices else []
     env = {variable: ",".join(names) for variable, names in found.items()}

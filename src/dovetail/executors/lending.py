@@ -15,9 +15,10 @@ import asyncio
 import contextlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dovetail.errors import DeviceError, ExecutorError
 from dovetail.executors.environment import vendor
@@ -25,6 +26,7 @@ from dovetail.executors.notes import notes, write_private
 from dovetail.executors.spawnlog import uid_of
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.model import (
+    EMPTY,
     Allocation,
     Cluster,
     Device,
@@ -66,31 +68,31 @@ STARTED = (
 """A `dovetail device-server` that ends with the process whose id is in its environment."""
 
 
-class DeviceServers(Protocol):
+class DeviceServers(ABC):
     """A device server on each node that lends."""
 
+    @abstractmethod
     def switchboard(self) -> Switchboard:
         """A new one, at an address that jobs reach."""
-        ...
 
+    @abstractmethod
     def address(self, node: int) -> str:
         """Where the node's server listens; it was seen to."""
-        ...
 
     def around(self, node: int) -> Mapping[str, str]:
         """Variables that a job on this node needs beside its addresses."""
-        ...
+        return EMPTY
 
     def host(self, node: int) -> str:
         """What the node calls the machine that we are on; empty where that does not matter."""
-        ...
+        return ""
 
+    @abstractmethod
     async def see_to(self, nodes: Collection[int]) -> None:
         """Have the servers of these nodes serve; one that has ended is started again.
 
         Its clients have lost their arrays and end. Raises `ExecutorError` where it does not start.
         """
-        ...
 
 
 @dataclass(slots=True)
@@ -121,9 +123,16 @@ def lent_as(device: Device, chosen: str) -> str:
     return f"cuda:{device.local}" if vendor(device) == "nvidia" else device.kind
 
 
-def server_options(node: Node, chosen: str) -> list[str]:
-    """The devices of a node, for `dovetail device-server`."""
-    return [part for device in node.devices for part in ("--device", lent_as(device, chosen))]
+def server_command(node: Node, chosen: str, socket: str, listen: str = "", token: str = "") -> list[str]:
+    """The arguments of Python for the device server of a node: on a ``socket``, or ``-`` and the network."""
+    options = [part for device in node.devices for part in ("--device", lent_as(device, chosen))]
+    network = ["--listen", f"{listen}:0", "--token-file", token] if listen else []
+    return ["-c", STARTED, "device-server", *options, "--socket", socket, "--json", *network]
+
+
+def not_started(node: Node, said: object) -> str:
+    """The sentence for a device server that ended with these words before it was ready."""
+    return f"the device server of node {node.name} did not start: {str(said).removeprefix('dovetail: ')}"
 
 
 class Lending:

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.discovery import discover
-from dovetail.executors.lending import STARTED, Lending, LendingExecutor, server_options
+from dovetail.executors.lending import DeviceServers, Lending, LendingExecutor, not_started, server_command
 from dovetail.executors.local import MachineExecutor
 from dovetail.interfaces import LastAttempts, RunFolder
-from dovetail.model import EMPTY, Cluster, Seconds
+from dovetail.model import Cluster, Seconds
 from dovetail.records import dataclass
 from dovetail.remote.switchboard import Switchboard
 
@@ -59,7 +59,7 @@ class Lent:
         return executor, executor.left_behind
 
 
-class _ServersHere:
+class _ServersHere(DeviceServers):
     """A device server for each node with devices, on sockets in a folder of our own."""
 
     def __init__(
@@ -87,14 +87,6 @@ class _ServersHere:
     def address(self, node: int) -> str:
         """The node's socket."""
         return f"unix:{self._socket(node)}"
-
-    def around(self, node: int) -> Mapping[str, str]:
-        """Nothing: the sockets are for this user."""
-        return EMPTY
-
-    def host(self, node: int) -> str:
-        """All are on this machine."""
-        return ""
 
     async def see_to(self, nodes: Collection[int]) -> None:
         """Start those again that were killed. Raises `ExecutorError`."""
@@ -127,11 +119,10 @@ class _ServersHere:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def _start(self, n: int) -> None:
-        options = server_options(self._cluster.nodes[n], self._chosen)
-        command = [sys.executable, "-c", STARTED, "device-server", *options]
+        command = server_command(self._cluster.nodes[n], self._chosen, self._socket(n))
         with self._complaints(n).open("w") as complaints:
             self._servers[n] = subprocess.Popen(
-                [*command, "--socket", self._socket(n), "--json"],
+                [sys.executable, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=complaints,
@@ -145,9 +136,8 @@ class _ServersHere:
         server = self._servers[n]
         assert server.stdout is not None
         if not server.stdout.readline():
-            name = self._cluster.nodes[n].name
-            said = self._complaints(n).read_text().strip().removeprefix("dovetail: ")
-            raise InputError(f"the device server of node {name} did not start: {said or server.wait()}")
+            said = self._complaints(n).read_text().strip()
+            raise InputError(not_started(self._cluster.nodes[n], said or server.wait()))
 
     def _complaints(self, n: int) -> Path:
         return self._run_dir / f"device-server-{self._cluster.nodes[n].name}.err"

@@ -1,11 +1,78 @@
-"""What a supervisor asks of the kernel: kin, sessions, groups, a socket. Standard library only."""
+"""What is asked of the kernel about processes: who lives, kin, sessions, groups, a socket.
+
+Standard library only: supervisors are run by path.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+from collections.abc import Container, Iterator
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+SLACK = 1.0
+"""Seconds within which a process must have been started after its recorded moment to be the one meant."""
+
+
+def boot_id() -> str:
+    """Changes when the machine starts anew."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def stat_of(pid: int) -> list[bytes]:
+    """What the kernel says of a process (``/proc/PID/stat``), from its state on. Raises `OSError`."""
+    with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        return file.read(1024).rpartition(b")")[2].split()
+
+
+def began(pid: int) -> int | None:
+    """When a living process was started, in ticks since boot; ``None`` if there is none (or a zombie)."""
+    try:
+        fields = stat_of(pid)
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def started_at(pid: int) -> float | None:
+    """The same in seconds."""
+    ticks = began(pid)
+    return None if ticks is None else ticks / TICKS
+
+
+def is_alive(pid: int, boot: float) -> bool:
+    """Whether the process that was started at ``boot`` seconds since boot still runs under this pid."""
+    start = started_at(pid)
+    return start is not None and -0.05 <= start - boot <= SLACK
+
+
+def parent_of(pid: int) -> int:
+    """The process above one that lives. Raises `ProcessLookupError`."""
+    try:
+        return int(stat_of(pid)[1])
+    except OSError:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
+
+
+def all_pids() -> Iterator[int]:
+    """Every process that there is, for a moment."""
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def marked(uids: Container[str]) -> Iterator[tuple[str, int]]:
+    """Processes that have one of these as their DOVETAIL_UID; as (uid, pid)."""
+    for pid in all_pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                _, found, rest = (b"\0" + file.read()).partition(b"\0DOVETAIL_UID=")
+        except OSError:  # it has ended, or is another user's
+            continue
+        uid = os.fsdecode(rest.partition(b"\0")[0])
+        if found and uid in uids:
+            yield uid, pid
 
 
 def open_children() -> int:
@@ -30,15 +97,13 @@ def belongs(pid: int, uid: str, session: int) -> bool:
 def memory_by_session() -> dict[int, int]:
     """Resident bytes of all processes, by the session that they are in; shared pages count for each."""
     found: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", "rb", buffering=0) as file:
-                    fields = file.read(1024).rpartition(b")")[2].split()
-            except OSError:  # it has just ended
-                continue
-            session = int(fields[3])
-            found[session] = found.get(session, 0) + int(fields[21]) * PAGE
+    for pid in all_pids():
+        try:
+            fields = stat_of(pid)
+        except OSError:  # it has just ended
+            continue
+        session = int(fields[3])
+        found[session] = found.get(session, 0) + int(fields[21]) * PAGE
     return found
 
 

@@ -1,21 +1,28 @@
-"""Ray clusters as a backend: what is there, and runs on it (`dovetail.executors.ray_executor`)."""
+"""Ray clusters as a backend: whether one is there, its nodes, runs on it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import InputError
 from dovetail.executors.discovery import discover
-from dovetail.executors.ray_executor import RayExecutor
-from dovetail.executors.ray_nodes import import_ray, knock, nodes_of
+from dovetail.extras import needing
 from dovetail.interfaces import LastAttempts, RunFolder
-from dovetail.model import Cluster, Node
+from dovetail.model import Cluster, Device, Node
 from dovetail.records import dataclass
+
+if TYPE_CHECKING:
+    from dovetail.executors.ray_executor import RayExecutor
 
 OBJECT_STORE = 200 << 20
 """Bytes of the object store of a Ray of our own."""
+
+
+KNOCK = 10.0
+"""Seconds that a cluster has to accept a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +58,9 @@ class Ray:
         ray = import_ray()
         if ray.is_initialized():
             return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         address = self.address or os.environ.get("RAY_ADDRESS", "")
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
-            if address:
-                knock(address)
-                ray.init(address=address, **quiet)
-                return
-            here = discover()
-            gpus = sum(device.kind == "gpu" for node in here.nodes for device in node.devices)
-            ray.init(
-                address="local",
-                _node_ip_address="127.0.0.1",
-                num_cpus=here.total_cpus,
-                num_gpus=gpus,
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                **quiet,
-            )
+            connect(ray, address or None, _this_machine)
         except (OSError, RuntimeError, ValueError) as error:
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
@@ -99,6 +90,8 @@ class Ray:
 
     def _executor(self, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> RayExecutor:
         if not self.lend:
+            from dovetail.executors.ray_executor import RayExecutor
+
             return RayExecutor(self.patience, folder, cluster, ids)
         from dovetail.executors.ray_lending import LendingRayExecutor
 
@@ -110,3 +103,70 @@ class Ray:
         ids = [here.pop(node, "") for node in cluster.nodes]
         executor = self._executor(folder, cluster, ids)
         return executor, executor.take_up([(id, node) for node, id in here.items()])
+
+
+def _this_machine() -> dict[str, Any]:
+    """What a Ray of our own has."""
+    here = discover()
+    gpus = sum(device.kind == "gpu" for node in here.nodes for device in node.devices)
+    return {"num_cpus": here.total_cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE}
+
+
+def import_ray() -> Any:
+    """Ray. Raises `InputError` where it is not installed."""
+    with needing("executor 'ray'"):
+        import ray
+    return ray
+
+
+def knock(address: str) -> None:
+    """Whether somebody listens at HOST:PORT; Ray itself would try for minutes. Raises `OSError`."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
+
+
+def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]]) -> None:
+    """Connect to a cluster; without an ``address`` start Ray on this machine with what ``own`` gives it.
+
+    Raises `OSError`, `RuntimeError`, `ValueError`.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is not None:
+        knock(address)
+        ray.init(address=address, **quiet)
+    else:
+        here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        ray.init(**here, **own(), **quiet)
+
+
+def model_of(resources: Iterable[str]) -> str:
+    """The model of a node's GPUs, by the names of its resources; empty where Ray knows none."""
+    return next((name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")), "")
+
+
+def draining() -> Collection[str]:
+    """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
+    from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
+
+    return frozenset(state.get_draining_nodes())
+
+
+def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:
+    """Ray's id of each node that is alive and has something to run jobs on, and the node as we know it.
+
+    Its name is its host's, with the beginning of its id where several share that.
+    """
+    alive = [about for about in listed if about["Alive"]]
+    hosts = [about["NodeManagerHostname"] for about in listed]
+    found: list[tuple[str, Node]] = []
+    for about in alive:
+        id, host, resources = about["NodeID"], about["NodeManagerHostname"], about["Resources"]
+        cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        if cpus or gpus:
+            name = host if hosts.count(host) == 1 else f"{host}-{id[:6]}"
+            devices = tuple(Device("gpu", model_of(resources), number) for number in range(gpus))
+            memory = int(resources["memory"]) if "memory" in resources else None
+            found.append((id, Node(name, tuple(range(cpus)), devices, memory)))
+    return sorted(found, key=lambda one: one[1].name)

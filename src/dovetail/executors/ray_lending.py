@@ -16,11 +16,19 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dovetail.channel import bracketed
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors import ray_lender
-from dovetail.executors.lending import STARTED, Lending, devices_of, refuse_to_borrow, server_options
+from dovetail.executors.lending import (
+    DeviceServers,
+    Lending,
+    devices_of,
+    not_started,
+    refuse_to_borrow,
+    server_command,
+)
+from dovetail.executors.ray import import_ray
 from dovetail.executors.ray_executor import RayExecutor
-from dovetail.executors.ray_nodes import import_ray
 from dovetail.executors.slurm_steps import is_gang
 from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import RunFolder
@@ -34,7 +42,7 @@ OPENED = 130.0
 """Seconds within which a node's devices must be open, once Ray has given us its GPUs."""
 
 
-class _ServersOfActors:
+class _ServersOfActors(DeviceServers):
     """The device servers of a cluster's nodes, each kept by the lender of its node."""
 
     def __init__(self, chosen: str, patience: Seconds) -> None:
@@ -61,7 +69,7 @@ class _ServersOfActors:
             raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
         for n, said in zip(nodes, found, strict=True):
             if said["complaint"]:
-                raise InputError(self._complaint(n, said))
+                raise InputError(not_started(cluster.nodes[n], said["complaint"]))
             self._heard[n] = said
 
     def meet(self, n: int, node: Node, id: str) -> Any:
@@ -70,9 +78,7 @@ class _ServersOfActors:
 
         address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
         self._nodes[n] = node, id
-        network = ["--listen", f"{_bracketed(address)}:0", "--token-file", "{token}"]
-        options = [*server_options(node, self._chosen), "--socket", "-", "--json"]
-        argv = ["-c", STARTED, "device-server", *options, *network]
+        argv = server_command(node, self._chosen, "-", bracketed(address), "{token}")
         where = NodeAffinitySchedulingStrategy(id, soft=False)
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
         self._lenders[n] = lender.remote(argv if node.devices else [], self._token)
@@ -101,7 +107,7 @@ class _ServersOfActors:
 
     def switchboard(self) -> Switchboard:
         """Where Ray says that we are, with the servers' token."""
-        return Switchboard(f"tcp:{_bracketed(self._here)}:0", self._token.encode())
+        return Switchboard(f"tcp:{bracketed(self._here)}:0", self._token.encode())
 
     def address(self, node: int) -> str:
         """Where the node's server listens."""
@@ -111,10 +117,6 @@ class _ServersOfActors:
     def around(self, node: int) -> Mapping[str, str]:
         """Where the token is on that node."""
         return {TOKEN_FILE: self._heard[node]["token"]}
-
-    def host(self, node: int) -> str:
-        """As Ray says."""
-        return ""
 
     async def see_to(self, nodes: Collection[int]) -> None:
         """Ask their lenders, which start a server again that has ended. Raises `ExecutorError`."""
@@ -127,7 +129,7 @@ class _ServersOfActors:
                 self.meet(n, *self._nodes[n])
                 said = await self._served(n)
             if said["complaint"]:
-                raise ExecutorError(self._complaint(n, said))
+                raise ExecutorError(not_started(self._nodes[n][0], said["complaint"]))
             self._heard[n] = said
 
     async def _served(self, n: int) -> dict[str, Any]:
@@ -149,14 +151,6 @@ class _ServersOfActors:
             f"Ray did not give this run the GPUs of its nodes within {self._patience:g} s, which it holds to "
             "lend them; others may use them ('ray status')"
         )
-
-    def _complaint(self, n: int, said: Mapping[str, Any]) -> str:
-        why = said["complaint"].removeprefix("dovetail: ")
-        return f"the device server of node {self._nodes[n][0].name} did not start: {why}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class LendingRayExecutor(RayExecutor):

@@ -20,9 +20,11 @@ from inspect import getsource
 from typing import Any
 
 from dovetail import channel
+from dovetail.executors import processes
 
 FENCE = (
     getsource(channel)
+    + getsource(processes).replace("from __future__ import annotations\n", "")
     + r"""
 import json, os, select, signal, subprocess, sys, time
 
@@ -30,14 +32,11 @@ WATCH = 0.5  # seconds between looks at the memory of the command
 
 def descendants(pid):
     children = {}
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parent = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-            children.setdefault(parent, []).append(int(name))
+    for one in all_pids():
+        try:
+            children.setdefault(parent_of(one), []).append(one)
+        except (OSError, ValueError, IndexError):
+            continue
     found, todo = [], [pid]
     while todo:
         todo += children.get(current := todo.pop(), [])
@@ -65,12 +64,6 @@ def send(pids, number):
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             pass
-
-def group(pid, number):
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
 
 become_subreaper()
 os.setsid()
@@ -117,10 +110,10 @@ while True:
         stop, grace = ("asked", spec["grace"]) if data else ("gone", 0.0)
         deadline = time.monotonic() + grace
         if grace:
-            group(process.pid, signal.SIGTERM)
+            signal_group(process.pid, signal.SIGTERM)
     if deadline is not None and time.monotonic() >= deadline:
         forced, deadline = stop == "asked", None
-        group(process.pid, signal.SIGKILL)
+        signal_group(process.pid, signal.SIGKILL)
         send(descendants(os.getpid()), signal.SIGKILL)
 survivors = descendants(os.getpid())
 while left := descendants(os.getpid()):

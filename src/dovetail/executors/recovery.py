@@ -19,17 +19,8 @@ from typing import Any
 
 from dovetail.executors import cgroups
 from dovetail.executors.environment import devices_of
-from dovetail.executors.spawnlog import (
-    LOG_NAME,
-    SpawnLog,
-    append,
-    boot_id,
-    ended,
-    is_alive,
-    read_log,
-    settle,
-    started_at,
-)
+from dovetail.executors.processes import TICKS, boot_id, is_alive, marked, started_at
+from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, read_log, settle
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 from dovetail.records import dataclass
@@ -57,7 +48,6 @@ class RunningJob:
     uid: str
     pid: int
     boot: float
-    since: float
     cores: tuple[int, ...]
     argv: tuple[str, ...]
     watched: bool
@@ -94,11 +84,6 @@ class Recovery:
         ended = {job.run.uid for job in self.ended}
         return ended | {job.uid for job in self.running} | {job.uid for job in self.lost}
 
-    @property
-    def supervised(self) -> bool:
-        """Whether the run's supervisor lives."""
-        return self._supervisor is not None and is_alive(*self._supervisor)
-
     def stop(self, grace: float = 5.0) -> Recovery:
         """End what still runs: TERM to its groups, KILL after the grace; returns the state after that.
 
@@ -109,28 +94,24 @@ class Recovery:
             return self
         if self._supervisor is not None and is_alive(*self._supervisor):
             os.kill(self._supervisor[0], signal.SIGTERM)
-        now = self._signal(signal.SIGTERM)
-        deadline = time.monotonic() + grace
-        while now.running and time.monotonic() < deadline:
-            time.sleep(0.02)
-            now = recover(self.run_dir, self._beside)
-        if now.running:
-            now._signal(signal.SIGKILL, watched=True)
-            deadline = time.monotonic() + 5.0
+        now = self
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            now._signal(number)
+            deadline = time.monotonic() + seconds
             while now.running and time.monotonic() < deadline:
                 time.sleep(0.02)
                 now = recover(self.run_dir, self._beside)
         return now
 
-    def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
+    def _signal(self, number: signal.Signals) -> None:
+        """Where the supervisor has to end a job, only what has outlived its grace."""
         log = read_log(self.run_dir / LOG_NAME)
         for job in self.running:
             group = cgroups.group_of(log, job.uid)
             if group is not None and number == signal.SIGKILL:
-                cgroups.kill(group)
-            if (watched or not job.watched) and is_alive(job.pid, job.boot):
+                cgroups.kill_all(group)
+            if (number == signal.SIGKILL or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
-        return self
 
     def settle(self) -> bool:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
@@ -291,24 +272,22 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
         looked_after = uid not in unwatched
+        process = next(iter(strays.get(uid, ())), None)
+        if start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
+            process = start["pid"], start["boot"]
         if looked_after and start is None:
             settling = True
-        elif start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
-            running = _running(log, uid, start["pid"], start["boot"], start["at"], looked_after)
-            recovery.running.append(running)
-        elif uid in strays:
-            pid, boot = strays[uid][0]
-            since = start["at"] if start is not None else log.header.get("time", 0.0)
-            recovery.running.append(_running(log, uid, pid, boot, since, looked_after))
+        elif process is not None:
+            setup = log.setups.get(intent["setup"], {})
+            cores, words = tuple(setup.get("cores", ())), tuple(intent["argv"])
+            recovery.running.append(RunningJob(intent["job"], uid, *process, cores, words, looked_after))
         else:
             recovery.lost.append(
                 LostJob(intent["job"], uid, why_lost(was_started=start is not None, same_boot=same_boot))
             )
     for uid, job in unheard.items():
         if uid in strays:
-            pid, boot = strays[uid][0]
-            since = log.header.get("time", 0.0)
-            recovery.running.append(RunningJob(job, uid, pid, boot, since, (), (), watched=False))
+            recovery.running.append(RunningJob(job, uid, *strays[uid][0], (), (), watched=False))
         else:
             recovery.lost.append(LostJob(job, uid, "the spawn log does not tell that it was started"))
     return recovery, settling
@@ -336,7 +315,7 @@ def end_lost(
                 kill_group(pid, signal.SIGKILL)
         group = cgroups.group_of(log, uid)
         if group is not None:
-            cgroups.kill(group)
+            cgroups.kill_all(group)
         now, ran = time.monotonic() + epoch, start is not None or uid in strays
         end = {
             "t": "end",
@@ -373,13 +352,6 @@ def kill_group(pid: int, number: signal.Signals) -> None:
         return
 
 
-def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watched: bool) -> RunningJob:
-    intent = log.intents[uid]
-    setup = log.setups.get(intent["setup"], {})
-    cores, arguments = tuple(setup.get("cores", ())), tuple(intent["argv"])
-    return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
-
-
 def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, float]]]:
     """(pid, start) of every process in these jobs' cgroups, or with their DOVETAIL_UIDs."""
     found: dict[str, list[tuple[int, float]]] = {}
@@ -389,20 +361,10 @@ def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, fl
             boot = started_at(pid)
             if boot is not None:
                 found.setdefault(uid, []).append((pid, boot))
-    for name in os.listdir("/proc"):
-        if not name.isdecimal():
-            continue
-        try:
-            environ = Path(f"/proc/{name}/environ").read_bytes()
-        except OSError:  # it has ended, or is another user's
-            continue
-        at = (b"\0" + environ).find(b"\0DOVETAIL_UID=")
-        if at < 0:
-            continue
-        uid = environ[at + len("DOVETAIL_UID=") :].split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-        boot = started_at(int(name))
-        if uid in uids and boot is not None:
-            found.setdefault(uid, []).append((int(name), boot))
+    for uid, pid in marked(uids):
+        boot = started_at(pid)
+        if boot is not None:
+            found.setdefault(uid, []).append((pid, boot))
     return found
 
 
@@ -419,7 +381,7 @@ def _is_locked(path: Path) -> bool:
 def _client_alive(log: SpawnLog) -> bool:
     boot = log.client.get("boot")
     start = started_at(log.client.get("pid", 0))
-    return boot is not None and start is not None and abs(start - boot) < 0.5 / os.sysconf("SC_CLK_TCK")
+    return boot is not None and start is not None and abs(start - boot) < 0.5 / TICKS
 
 
 def why_lost(*, was_started: bool, same_boot: bool) -> str:

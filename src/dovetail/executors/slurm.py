@@ -24,10 +24,9 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.agent import of_step
-from dovetail.executors.agents import AgentFolder, Connection
+from dovetail.executors.agents import AgentFolder, Connection, SlurmAgents
 from dovetail.executors.environment import cores_of
 from dovetail.executors.link import Link
-from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import (
     Allotment,
     NodeTable,

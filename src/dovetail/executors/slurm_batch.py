@@ -17,6 +17,7 @@ from dovetail.executors.slurm_commands import (
     devices_of,
     moment,
     node_facts,
+    rows,
 )
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
 from dovetail.model.hostlist import expand
@@ -121,10 +122,9 @@ def look() -> dict[str, BatchStatus]:
 
     One squeue for all of them. Raises `SlurmError`.
     """
-    said, _ = call(["squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT])
+    ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
-    for line in said.splitlines():
-        id, state, nodes, start, reason, name = line.split("|", 5)
+    for id, state, nodes, start, reason, name in rows(ours, 6):
         why = "" if state != "PENDING" or reason in ORDINARY else reason
         found[id] = BatchStatus(id, state, nodes, moment(start), name, why)
     return found
@@ -136,10 +136,9 @@ def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus
     if not wanted or not accounting:
         return {}
     jobs = ",".join(sorted({id.partition("_")[0] for id in wanted}))
-    said, _ = call(["sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,JobName"])
+    known = ("sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,JobName")
     found: dict[str, BatchStatus] = {}
-    for line in said.splitlines():
-        id, state, nodes, name = line.split("|", 3)
+    for id, state, nodes, name in rows(known, 4):
         if id in wanted:
             found[id] = BatchStatus(
                 id, state.split()[0], "" if nodes.startswith("None") else nodes, None, name
@@ -183,10 +182,9 @@ def times_used(days: int = 2) -> dict[Line, TimeUsed]:
     """
     columns = "Partition,State,ElapsedRaw,TimelimitRaw,AllocTRES"
     period = ("-S", f"now-{days}days", "-E", "now")
-    said, _ = call(["sacct", "-a", "-n", "-X", "-P", *period, "-o", columns], timeout=20.0)
+    everybody = ("sacct", "-a", "-n", "-X", "-P", *period, "-o", columns)
     found: dict[Line, list[tuple[float, float]]] = {}
-    for line in said.splitlines():
-        partition, state, elapsed, limit, given = line.split("|", 4)
+    for partition, state, elapsed, limit, given in rows(everybody, 5, timeout=20.0):
         if state in ("COMPLETED", "FAILED", "TIMEOUT") and limit.isdecimal() and int(elapsed) and int(limit):
             found.setdefault((partition, "gres/" in given), []).append((float(elapsed), 60.0 * int(limit)))
     return {

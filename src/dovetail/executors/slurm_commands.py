@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.files import units
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
 from dovetail.records import dataclass
@@ -118,6 +117,14 @@ def call(
     return said, told
 
 
+def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list[list[str]]:
+    """What a command prints, line by line: its columns, between which it puts ``|``; the last may have more.
+
+    Raises `SlurmError`.
+    """
+    return [line.split("|", columns - 1) for line in call(argv, timeout=timeout)[0].splitlines()]
+
+
 def _answer(
     process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
 ) -> tuple[str, str]:
@@ -169,14 +176,6 @@ def fields(line: str) -> dict[str, str]:
 def moment(text: str) -> Seconds | None:
     """A time as Slurm prints it, in seconds since the epoch; ``None`` where it has none."""
     return float(text) if text.isdecimal() else None
-
-
-def seconds_of(text: str) -> Seconds | None:
-    """``D-HH:MM:SS``, ``HH:MM:SS``, ``MM:SS`` as seconds; ``None`` where there is no limit or no value."""
-    try:
-        return units.seconds_of(text)
-    except ValueError:
-        return None
 
 
 def configuration(names: Iterable[str]) -> dict[str, str]:
@@ -347,20 +346,11 @@ def allotment(job: str) -> Allotment:
     about = fields(line)
     shares: dict[str, Share] = {}
     for hosts, cpus, memory, gres in _GROUP.findall(line):
-        share = Share(_count(cpus), int(memory) * MEBIBYTE or None, gres_of(gres))
+        share = Share(len(expand(f"[{cpus}]")), int(memory) * MEBIBYTE or None, gres_of(gres))
         shares.update(dict.fromkeys(expand(hosts), share))
     unlimited = about.get("TimeLimit") in ("UNLIMITED", "INFINITE")
     end = None if unlimited else moment(about.get("EndTime", ""))
     return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares)
-
-
-def _count(ranges: str) -> int:
-    """How many numbers ``0-3,8`` holds."""
-    total = 0
-    for part in ranges.split(","):
-        first, _, last = part.partition("-")
-        total += int(last or first) - int(first) + 1
-    return total
 
 
 def cluster_of(nodes: Iterable[NodeFacts], found: Allotment, features: Sequence[str]) -> Cluster:

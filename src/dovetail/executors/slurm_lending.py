@@ -17,12 +17,19 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from dovetail.channel import bracketed
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.agents import AgentFolder, Connection
-from dovetail.executors.lending import STARTED, Lending, LendingExecutor, refuse_to_borrow, server_options
+from dovetail.executors.agents import AgentFolder, Connection, SlurmAgents
+from dovetail.executors.lending import (
+    DeviceServers,
+    Lending,
+    LendingExecutor,
+    not_started,
+    refuse_to_borrow,
+    server_command,
+)
 from dovetail.executors.link import Link, line_of
 from dovetail.executors.slurm import Slurm, SlurmExecutor
-from dovetail.executors.slurm_agents import SlurmAgents
 from dovetail.executors.slurm_commands import Allotment
 from dovetail.executors.slurm_steps import is_gang
 from dovetail.interfaces import LastAttempts, RunFolder
@@ -34,7 +41,7 @@ OPENED = 130.0
 """Seconds within which a node's devices must be open; a server gives each of them 120."""
 
 
-class _ServersThere:
+class _ServersThere(DeviceServers):
     """The device servers of an allocation's nodes, asked for through their agents."""
 
     def __init__(self, chosen: str, agents: SlurmAgents, files: AgentFolder) -> None:
@@ -56,7 +63,7 @@ class _ServersThere:
             for node, (n, connection) in asked.items():
                 said = connection.answer("companion", OPENED)
                 if said["over"]:
-                    return InputError(_complaint(node, said))
+                    return InputError(not_started(node, said["said"]))
                 self._opened(n, node, said)
         except OSError as error:
             return ExecutorError(f"a node's agent was lost at once: {error.strerror or error}")
@@ -84,7 +91,7 @@ class _ServersThere:
         if said["over"]:
             self._listening.pop(n, None)
             if waiting is not None and not waiting.done():
-                waiting.set_exception(ExecutorError(_complaint(self.nodes[n], said)))
+                waiting.set_exception(ExecutorError(not_started(self.nodes[n], said["said"])))
             return
         self._opened(n, self.nodes[n], said)
         if waiting is not None and not waiting.done():
@@ -96,7 +103,7 @@ class _ServersThere:
         """On the one address by which the nodes know us, else on all; with the servers' token."""
         hosts = set(self.hosts.values())
         host = hosts.pop() if len(hosts) == 1 else "0.0.0.0"
-        return Switchboard(f"tcp:{f'[{host}]' if ':' in host else host}:0", self._secret().encode())
+        return Switchboard(f"tcp:{bracketed(host)}:0", self._secret().encode())
 
     def address(self, node: int) -> str:
         """Where the node's server listens."""
@@ -142,12 +149,11 @@ class _ServersThere:
         """What a node's agent is to start. Raises `ExecutorError`."""
         self._secret()
         self._asked[n] = secrets.token_hex(8)
-        options = [*server_options(node, self._chosen), "--socket", "-", "--json"]
-        network = ["--listen", "{host}:0", "--token-file", str(self._files.lent)]
+        command = server_command(node, self._chosen, "-", "{host}", str(self._files.lent))
         return {
             "t": "companion",
             "id": self._asked[n],
-            "argv": [sys.executable, "-c", STARTED, "device-server", *options, *network],
+            "argv": [sys.executable, *command],
             "env": {},
             "complaints": str(self._files.path / f"devices-{node.name}.err"),
             "secret": str(self._files.lent),
@@ -156,11 +162,7 @@ class _ServersThere:
     def _opened(self, n: int, node: Node, said: Mapping[str, Any]) -> None:
         (address,) = json.loads(said["said"])["addresses"]
         host = self._agents.hellos[node.name].address
-        self._listening[n] = f"{f'[{host}]' if ':' in host else host}:{address.rpartition(':')[2]}"
-
-
-def _complaint(node: Node, said: Mapping[str, Any]) -> str:
-    return f"the device server of node {node.name} did not start: {said['said'].removeprefix('dovetail: ')}"
+        self._listening[n] = f"{bracketed(host)}:{address.rpartition(':')[2]}"
 
 
 class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):

@@ -17,59 +17,45 @@ import shlex
 import sys
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.environment import THREAD_COUNTS
-from dovetail.executors.queue_folder import HandedOverStart, QueueFolder, RunRecord
+from dovetail.executors.queue_folder import HandedOverStart, QueueFolder
 from dovetail.executors.reporting import Reporting
 from dovetail.executors.slurm import poll_seconds
 from dovetail.executors.slurm_backlog import Backlog
 from dovetail.executors.slurm_batch import (
     BatchStatus,
-    Line,
     cluster_of_partitions,
-    foreseen,
-    goes_to,
-    job_options,
     look,
     look_again,
-    node_indices,
-    room,
     send,
-    times_used,
 )
-from dovetail.executors.slurm_commands import NodeTable, SlurmError, call, configuration
+from dovetail.executors.slurm_commands import SlurmError, call, configuration
+from dovetail.executors.slurm_outcomes import AGAIN, MISSED, RUNS, TERMINAL, end_of, start_of
+from dovetail.executors.slurm_questions import Questions, has_accounting
 from dovetail.executors.slurm_steps import GANG_TASK
-from dovetail.executors.spawnlog import ended, uid_of
+from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import (
-    HOST_CPUS,
-    WHOLE_POOL,
     Allocation,
     Cluster,
     Delayed,
-    DeviceClass,
     Ended,
-    Foreseen,
     Job,
     JobId,
-    Part,
     Placed,
     Shape,
-    Started,
     State,
     Submit,
-    TimeUsed,
     Usage,
     Withdrawn,
 )
-from dovetail.model.batch_options import options_for, partition_of
+from dovetail.model.batch_options import options_for
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 from dovetail.records import dataclass
@@ -78,33 +64,10 @@ _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")
 GATHER = 0.05
 """Seconds in which jobs of one shape gather for one array."""
-OWN_PAUSE, SHARED_PAUSE = 0.02, 5.0
-"""Seconds between two questions (``sbatch --test-only``), on one's own cluster and on one that others use."""
 UNKNOWN = "unknown"
 """Stands for the id of a job that has run, of which Dovetail never heard."""
-ACCOUNTING = 3600.0
-"""Seconds for which it holds how much jobs use of their walltimes."""
-MISSED = 3
-"""Looks at which a job may be missing before it is given up."""
 CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
 """Variables that differ for Slurm's commands; jobs get them as they were."""
-TERMINAL = {
-    "CANCELLED": State.CANCELLED,
-    "DEADLINE": State.CANCELLED,
-    "REVOKED": State.CANCELLED,
-    "TIMEOUT": State.TIMEOUT,
-    "NODE_FAIL": State.NODE_FAIL,
-    "BOOT_FAIL": State.NODE_FAIL,
-    "PREEMPTED": State.NODE_FAIL,
-    "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
-    "FAILED": State.FAILED,
-    "COMPLETED": State.COMPLETED,
-}
-AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
-"""States of a job that has run and is to run again, which is not for Slurm to say: it is run once."""
-MEMORY_KILL = ("emory limit", "oom-kill", "oom_kill")
-"""What slurmstepd says where a job's memory was the reason of its end."""
-RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +136,18 @@ class SlurmQueueExecutor(Reporting):
         self._environ = _outside_of_steps(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._options = options
-        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType", "MpiDefault")
+        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType")
         self._settings = configuration(wanted)
-        self._accounting = self._settings.get("AccountingStorageType", "").endswith("slurmdbd")
-        self._used: Mapping[Line, TimeUsed] = {}
-        self._used_until = 0.0
-        self._nodes = NodeTable(poll_seconds(0.0, self._settings)[0])
+        self._questions = Questions(
+            self.cluster, self._settings, options.sbatch.split(), options.pause, self._happened
+        )
         self._handed: dict[JobId, HandedOverStart] = {}
         self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
         longest = int(self._settings.get("MaxArraySize", "1001")) - 1
         self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
         self._leaving: list[HandedOverStart] = []  # to be taken out of Slurm's queue together
         self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
-        self._questions: deque[Shape] = deque()
         self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
-        self._asks = asyncio.Event()
         self._sends = asyncio.Event()
         self._looks = asyncio.Event()
 
@@ -213,46 +173,6 @@ class SlurmQueueExecutor(Reporting):
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
         return LastAttempts(handed_over=handed_over)
-
-    # ------------------------------------------------------------------- before anything runs
-
-    def check(self, jobs: Iterable[Job]) -> None:
-        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
-        partitions = list(dict.fromkeys(name for node in self.cluster.nodes for name in node.partitions))
-        asked_for = {(job.slurm, job.app): job for job in jobs if job.slurm or self._options.sbatch}
-        different = {
-            options_for(one.slurm, choice.implementation): one.id
-            for one in asked_for.values()
-            for choice in one.choices
-        }
-        for options, job in different.items():
-            asked = partition_of(options)
-            unknown = [name for name in asked.split(",") if asked and name not in partitions]
-            where = f"job {job}: slurm"
-            if unknown:
-                there = ", ".join(partitions)
-                raise InputError(f"found --partition={unknown[0]}, expected one of: {there}", where=where)
-            words = [*self._options.sbatch.split(), *options]
-            refused = self._refused(words, asked.split(",") if asked else partitions) if words else None
-            if refused is not None:
-                raise InputError(
-                    f"found {shlex.join(words)}, expected options that Slurm takes: {refused}", where=where
-                )
-
-    @staticmethod
-    def _refused(words: Sequence[str], partitions: Sequence[str]) -> SlurmError | None:
-        """What Slurm says of a job with these options, if it takes none in any of the partitions."""
-        refused = None
-        for name in partitions:
-            try:
-                foreseen([f"--partition={name}", *words])
-            except SlurmError as error:
-                if error.passing or error.no_place:
-                    return None
-                refused = error
-            else:
-                return None
-        return refused
 
     # ------------------------------------------------------------------- the Executor protocol
 
@@ -304,11 +224,14 @@ class SlurmQueueExecutor(Reporting):
             self._told_why.add(job)
             self._happened(Delayed(job, why))
 
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
+        self._questions.check(jobs)
+
     async def inquire(self, shape: Shape) -> None:
         """Have Slurm asked when such a job would start."""
         self._attach()
-        self._questions.append(shape)
-        self._asks.set()
+        self._questions.put(shape)
 
     async def stop(self, job: JobId, reason: str) -> None:
         """``scancel`` it; `Ended` follows with the state ``reason``."""
@@ -410,12 +333,8 @@ class SlurmQueueExecutor(Reporting):
 
     def _attach(self) -> None:
         if not self._tasks and not self._closing:
-            for work in (self._send_all(), self._ask_all(), self._watch()):
+            for work in (self._send_all(), self._questions.ask_all(), self._watch()):
                 self._begin_task(work)
-
-    @property
-    def _is_own(self) -> bool:
-        return poll_seconds(0.0, self._settings)[0] <= 1.0
 
     def trouble(self) -> str:
         """Whether Slurm answers."""
@@ -458,7 +377,7 @@ class SlurmQueueExecutor(Reporting):
         shape, _, tasks, own, cwd, brought = key
         batch = uuid.uuid4().hex[:12]
         outer = self._environ if brought is None else dict(brought)
-        options = self._options_for(shape, tasks)
+        options = self._questions.options_for(shape, tasks)
         cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
         handed = [one.handed for one in waiting]
         for number, one in enumerate(handed):
@@ -475,12 +394,12 @@ class SlurmQueueExecutor(Reporting):
         )
         self.files.note_batch(batch, handed)
         words = [sys.executable, "-I", "-S", str(TASK), str(path)]
-        script = "#!/bin/sh\nexec " + " ".join(_quoted(word) for word in words) + "\n"
+        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
         log = str(self.files.path / f"{batch}.log")
         id = await self._deliver(options, script, handed, log, outer)
         if not id:
             return
-        self._nodes.forget()  # what is free there has changed
+        self._questions.nodes.forget()  # what is free there has changed
         self.files.note(t="sent", batch=batch, id=id)
         for one in handed:
             one.batch_id = id
@@ -528,71 +447,10 @@ class SlurmQueueExecutor(Reporting):
                 continue
             return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
 
-    def _nodes_of(self, shape: Shape) -> list[Any]:
-        return [node for node in self.cluster.nodes if goes_to(shape, node.partitions)]
-
     def _srun(self, decision: Submit, tasks: int) -> list[str]:
         mpi = [f"--mpi={self._options.mpi}"] if self._options.mpi else []
         step = ["srun", f"--nodes={decision.request.nodes}", f"--ntasks-per-node={tasks}"]
         return [*step, "--kill-on-bad-exit=1", "--quiet", *mpi, *self._options.srun.split()]
-
-    # ------------------------------------------------------------------- questions
-
-    async def _ask_all(self) -> None:
-        """One question after the other, with a pause; the controller may be away."""
-        pause = self._options.pause or (OWN_PAUSE if self._is_own else SHARED_PAUSE)
-        while True:
-            await self._asks.wait()
-            while self._questions:
-                shape = self._questions[0]
-                try:
-                    answer = await asyncio.to_thread(self._answer, shape)
-                except SlurmError as error:
-                    if error.passing or error.no_place:
-                        await asyncio.sleep(5.0)
-                        continue
-                    answer = Foreseen(shape, None, why=str(error))
-                self._questions.popleft()
-                self._happened(answer)
-                await asyncio.sleep(pause)
-            self._asks.clear()
-
-    def _answer(self, shape: Shape) -> Foreseen:
-        """What Slurm says. Raises `SlurmError`. Blocks.
-
-        Of a job that may go to several partitions it foresees the start in one of them, which need not be the
-        first: so it is asked about each.
-        """
-        options = self._options_for(shape)
-        wait, free = max(0.0, foreseen(options) - time.time()), 0
-        for name in shape.target.split(","):
-            one = replace(shape, target=name)
-            its = self._options_for(one)
-            try:
-                its_wait = wait if one == shape else max(0.0, foreseen(its) - time.time())
-            except SlurmError as error:
-                if error.passing or error.no_place:
-                    raise
-                continue  # not this one, but another
-            wait = min(wait, its_wait)
-            free += room(one, its, self._nodes.facts().values()) if its_wait < 1.0 else 0
-        return Foreseen(shape, wait, free, used=self._time_used(shape))
-
-    def _options_for(self, shape: Shape, tasks: int = 1) -> list[str]:
-        """What sbatch is told of such a job."""
-        return [*job_options(shape, self._nodes_of(shape), tasks), *self._options.sbatch.split()]
-
-    def _time_used(self, shape: Shape) -> TimeUsed | None:
-        """What jobs there use of their walltimes, by the accounting of the last days. Blocks."""
-        if self._accounting and time.monotonic() >= self._used_until:
-            self._used_until = time.monotonic() + ACCOUNTING
-            try:
-                self._used = times_used()
-            except SlurmError as error:
-                _log.info("the accounting does not say how long jobs run: %s", error)
-        devices = bool(shape.request.devices)
-        found = [self._used.get((target, devices)) for target in shape.target.split(",")]
-        return max(filter(None, found), key=lambda used: used.jobs, default=None)
 
     # ------------------------------------------------------------------- looking
 
@@ -613,7 +471,7 @@ class SlurmQueueExecutor(Reporting):
             try:
                 seen = await asyncio.to_thread(look)
                 gone = [one.id for one in watched if one.id not in seen]
-                seen |= await asyncio.to_thread(look_again, gone, accounting=self._accounting)
+                seen |= await asyncio.to_thread(look_again, gone, accounting=has_accounting(self._settings))
             except SlurmError as error:  # the controller is away: jobs go on without it
                 self._silence = self._silence or (time.monotonic(), str(error))
                 pause = min(most, 1.5 * pause + 1.0)
@@ -632,7 +490,7 @@ class SlurmQueueExecutor(Reporting):
         if record is not None and not handed.started:
             handed.started = changed = True
             self._commands.pop(handed.job, None)
-            self._happened(self._start_of(handed, seen, record))
+            self._happened(start_of(self.cluster, handed, seen, record))
         if seen is not None and seen.reason != handed.said:
             handed.said = seen.reason
             self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
@@ -643,7 +501,7 @@ class SlurmQueueExecutor(Reporting):
             return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
-        end = self._end_of(handed, seen, record)
+        end = end_of(self.files, handed, seen, record)
         if end is not None:
             self._tell_end(handed, end)
             changed = True
@@ -672,79 +530,6 @@ class SlurmQueueExecutor(Reporting):
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
         return True
 
-    def _start_of(self, handed: HandedOverStart, seen: BatchStatus | None, record: RunRecord) -> Started:
-        """Where it runs, in terms of our cluster."""
-        request, began = handed.submit.request, record.start["at"]
-        nodes = node_indices(self.cluster, record.start["nodes"] or (seen.nodes if seen else ""))
-        if len(nodes) != request.nodes:
-            return Started(handed.job, started_at=began)
-        parts: list[Part] = []
-        for n in nodes:
-            node = self.cluster.nodes[n]
-            cpus = {WHOLE_POOL: node.cpus, HOST_CPUS: node.host_cpus}.get(request.cpus, request.cpus)
-            devices: list[int] = []
-            for kind, count in request.devices:
-                numbers = [i for i, d in enumerate(node.devices) if d.kind == kind]
-                visible = _visible_numbers(record) if node.name == record.start["node"] else []
-                held = [i for i in numbers if node.devices[i].local in visible] or numbers
-                devices += held[: max(1, int(count))]
-            parts.append(Part(1 << n, cpus, tuple(devices), memory=request.memory))
-        first = self.cluster.nodes[nodes[0]]
-        models = [first.devices[d].model for d in parts[0].devices] or [first.cpu_model]
-        device = DeviceClass(handed.kind, models[0])
-        return Started(handed.job, Allocation(request, tuple(parts)), device, started_at=began)
-
-    def _end_of(
-        self, handed: HandedOverStart, seen: BatchStatus | None, record: RunRecord | None
-    ) -> Ended | None:
-        """How it has ended, as Slurm and its node say; ``None`` while it has not, or nobody knows yet."""
-        state = None if seen is None else TERMINAL.get(seen.state)
-        if seen is not None and state is None and seen.state != "COMPLETING":
-            return None
-        if record is not None and record.end is not None:
-            intent = {"job": handed.job, "attempt": handed.attempt, "files": handed.files}
-            found = replace(ended(intent, record.end), attempt=None)
-            if found.state is State.COMPLETED:
-                return found
-            if seen is not None and state is None:
-                return None  # Slurm is about to say whether it was cancelled
-            if state is None and handed.stop:
-                state = State.CANCELLED
-            if state in (None, State.COMPLETED, State.FAILED):
-                return found
-            said = f"Slurm: {seen.state if seen else state.value}"
-            return replace(found, state=self._asked_or(handed, state), detail=f"{said}; {found.detail}")
-        if seen is not None and state is None:
-            return None
-        return self._wordless_end(handed, seen, state, record)
-
-    def _wordless_end(
-        self, handed: HandedOverStart, seen: BatchStatus | None, state: State | None, record: RunRecord | None
-    ) -> Ended | None:
-        """The same of a job whose node has written down no end: Slurm's word counts."""
-        if state is None or state is State.COMPLETED:
-            handed.missed += 1  # what its node has written may not be visible here yet
-            if handed.missed < MISSED:
-                return None
-            self.files.fence(handed)
-            why = "Slurm no longer knows it, and it has left no word of how it ended"
-            return Ended(handed.job, State.NODE_FAIL, None, why)
-        self.files.fence(handed)
-        at = time.time()
-        began = at if record is None else record.start["at"]
-        said = f"Slurm: {seen.state if seen else ''}"
-        log = self.files.said(handed.batch) if state is State.FAILED else []
-        killed = next((line for line in log if any(words in line for words in MEMORY_KILL)), "")
-        if killed:  # by Slurm's accounting, which calls that a failure; by a cgroup it has its own state
-            state = State.OUT_OF_MEMORY
-        detail = f"{said}: {killed or log[-1]}" if log else said
-        return Ended(handed.job, self._asked_or(handed, state), None, detail, Usage(), began, at)
-
-    @staticmethod
-    def _asked_or(handed: HandedOverStart, state: State) -> State:
-        """The state in which it was asked to end, if that is why it did."""
-        return State(handed.stop) if handed.stop and state is State.CANCELLED else state
-
     def _stopped(self, handed: HandedOverStart) -> Ended:
         now = time.time()
         return Ended(handed.job, State(handed.stop), None, "it was never handed over", Usage(), now, now)
@@ -766,10 +551,6 @@ def _name(batch: str) -> str:
     return f"dovetail-{batch}"
 
 
-def _quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
 def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:
     """Without what tells of a Slurm job that we may be in ourselves."""
     kept = ("SLURM_CONF", "SLURM_TIME_FORMAT")
@@ -778,8 +559,3 @@ def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name in kept or not name.startswith(("SLURM_", "SLURMD_", "PMI_"))
     }
-
-
-def _visible_numbers(record: RunRecord) -> list[int]:
-    words = [w for text in record.start["visible"].values() for w in text.split(",")]
-    return [int(word) for word in words if word.isdecimal()]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.executors.environment import THREAD_COUNTS, numbers_by_variable
-from dovetail.executors.slurm_commands import Gres, Share, call
+from dovetail.executors.slurm_commands import Gres, Share, call, rows
 from dovetail.model import Cluster, Placed
 
 GANG_TASK = Path(__file__).with_name("gang_task.py")
@@ -98,8 +98,7 @@ def step_name(uid: str) -> str:
 
 def end_steps(job: str, names: Sequence[str]) -> None:
     """Kill the steps of these names. Raises `SlurmError`."""
-    said, _ = call(["squeue", "--steps", "-h", "-j", job, "-o", "%i|%j"])
-    found = [line.partition("|") for line in said.splitlines()]
-    steps = [step for step, _, name in found if name in names]
+    found = rows(["squeue", "--steps", "-h", "-j", job, "-o", "%i|%j"], 2)
+    steps = [step for step, name in found if name in names]
     if steps:
         call(["scancel", "--signal=KILL", *steps])

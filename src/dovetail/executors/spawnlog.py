@@ -28,24 +28,21 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import signal
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.spawnrecords import is_record
 from dovetail.executors.transfers import reported
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
 from dovetail.records import dataclass
 
 LOG_NAME = "spawn.log"
-TICKS = os.sysconf("SC_CLK_TCK")
-SLACK = 1.0
-"""Seconds within which a process must have been started after its recorded moment to be the one meant."""
 
 
 @dataclass(slots=True)
@@ -168,36 +165,6 @@ def uid_of(run: str, job: str, attempt: int) -> str:
     return f"{run}/{job}" if attempt == 1 else f"{run}.{attempt}/{job}"
 
 
-def boot_id() -> str:
-    """Changes when the machine starts anew."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def started_at(pid: int) -> float | None:
-    """Seconds since boot at which a living process was started; ``None`` if there is none (or a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19]) / TICKS
-
-
-def parent_of(pid: int) -> int:
-    """The process above one that lives. Raises `ProcessLookupError`."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
-    return int(stat[stat.rindex(b")") + 2 :].split()[1])
-
-
-def is_alive(pid: int, boot: float) -> bool:
-    """Whether the process that was started at ``boot`` seconds since boot still runs under this pid."""
-    start = started_at(pid)
-    return start is not None and -0.05 <= start - boot <= SLACK
-
-
 def last_line(path: str, longest: int = 4096) -> str:
     """The last non-empty line of a file, empty if there is none or it is longer than ``longest`` bytes."""
     try:
@@ -232,8 +199,6 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
-        if end.get("why", "").startswith("memory"):  # a supervisor of an earlier version said FAILED
-            state = State.OUT_OF_MEMORY
         if state is State.TIMEOUT:  # how it was ended says nothing: why it was does
             details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
@@ -262,3 +227,101 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+
+
+# --- what records must be for everything that reads them to understand them ------------------------------
+
+Right = Callable[[Any], bool]
+
+
+def is_record(record: Mapping[str, Any]) -> bool:
+    """Whether a line of a spawn log is a record that can be worked with; of a kind unknown here, too."""
+    kind = record.get("t")
+    if not isinstance(kind, str):
+        return False
+    if kind == "end" and "error" not in record:
+        kind = "measured"
+    return all(right(record.get(name)) for name, right in _FIELDS.get(kind, {}).items())
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _time(value: Any) -> bool:
+    return _number(value) and abs(value) <= 1e12
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def _pid(value: Any) -> bool:
+    return _count(value) and 1 < value < 1 << 31
+
+
+def _list_of(right: Right, *, count: int | None = None) -> Right:
+    def check(value: Any) -> bool:
+        return isinstance(value, list) and count in (None, len(value)) and all(map(right, value))
+
+    return check
+
+
+def _maybe(right: Right) -> Right:
+    return lambda value: value is None or right(value)
+
+
+def _command(value: Any) -> bool:
+    return bool(value) and _list_of(_text)(value)
+
+
+def _inputs(value: Any) -> bool:
+    return isinstance(value, dict) and all(_text(one) or _number(one) for one in value.values())
+
+
+def _status(value: Any) -> bool:
+    """A wait status of a process that has ended."""
+    return _count(value) and value <= 0xFFFF and (os.WIFEXITED(value) or os.WIFSIGNALED(value))
+
+
+def _shared(value: Any) -> bool:
+    """What the history keeps of all runs of an implementation on one place."""
+    return isinstance(value, dict) and all(right(value.get(name)) for name, right in _RUN.items())
+
+
+_RUN: Mapping[str, Right] = {
+    "app": _text,
+    "implementation": _text,
+    "class": _list_of(_text, count=2),
+    "nodes": _count,
+    "cpus": _count,
+    "gpus": _time,
+}
+_CLIENT: Mapping[str, Right] = {"boot_id": _text, "pid": _pid, "boot": _maybe(_time)}
+_END: Mapping[str, Right] = {"uid": _text, "from": _time, "at": _time, "why": _maybe(_text)}
+_FIELDS: Mapping[str, Mapping[str, Right]] = {
+    "run": {**_CLIENT, "time": _time},
+    "client": _CLIENT,
+    "supervisor": {"pid": _pid, "boot": _time},
+    "groups": {"place": _text},
+    "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
+    "environ": {"environ": _count},
+    "intent": {
+        "uid": _text,
+        "job": _text,
+        "attempt": _maybe(_count),
+        "setup": _count,
+        "argv": _command,
+        "files": _list_of(_text, count=2),
+        "inputs": _inputs,
+        "walltime": _maybe(_time),
+        "user": _maybe(_text),
+    },
+    "start": {"uid": _text, "pid": _pid, "at": _time, "boot": _time, "group": _maybe(_text)},
+    "end": {**_END, "error": _text, "state": _maybe(lambda value: value in set(State))},
+    "measured": {**_END, "status": _status, "cpu": _time, "rss": _count, "stop": _maybe(_text)},
+}

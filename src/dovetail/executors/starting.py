@@ -8,8 +8,8 @@ import os
 import signal
 from typing import Any
 
+from dovetail.executors.cgroups import Group, Groups
 from dovetail.executors.children import Setup, variables
-from dovetail.executors.job_groups import Group, Groups
 
 EMPTY: dict[str, str] = {}
 RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -30,8 +30,8 @@ if not __package__:  # run by path: Dovetail is found behind the standard librar
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from dovetail.channel import become_subreaper
+from dovetail.executors.cgroups import Groups
 from dovetail.executors.children import Child, Setup, ended, started, variables
-from dovetail.executors.job_groups import Groups
 from dovetail.executors.processes import belongs, memory_by_session, open_children, open_door, signal_group
 from dovetail.executors.spawnwriter import Log
 from dovetail.executors.starting import SpawnError, Starter
@@ -55,7 +55,6 @@ WATCH_ANYWAY = 2.0
 """… and where none has: a process by itself is measured by the kernel, several together are only seen so."""
 ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 DECODE = json.JSONDecoder().decode
-EMPTY_SIZES: dict[int, int] = {}
 
 
 class Supervisor:

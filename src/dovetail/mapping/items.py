@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.spawnlog import is_alive
+from dovetail.executors.processes import is_alive
 
 FILE = "map.json"
 

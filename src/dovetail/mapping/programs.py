@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dovetail.errors import InputError
+from dovetail.executors.processes import signal_group
 from dovetail.files.sentences import shown
 from dovetail.model.templates import placeholders, render
 from dovetail.records import dataclass
@@ -127,7 +128,7 @@ class Program:
                 process = _start(argv, self.folder, stdin=source, stdout=sink, stderr=errors)
                 code = process.wait()
                 seconds = time.perf_counter() - began
-            _end_group(process.pid)  # nothing that it has started outlives it
+            signal_group(process.pid, signal.SIGKILL)  # nothing that it has started outlives it
             if code:
                 raise ProgramFailed(_how(code, errors))
         if not os.path.exists(out):
@@ -186,7 +187,7 @@ class Staying:
             return answer
         del _staying[self.argv]
         code = process.wait()
-        _end_group(process.pid)
+        signal_group(process.pid, signal.SIGKILL)
         with errors, process.stdout:
             if not fresh and not answer and not code:
                 return self._ask(line)  # it had left in good order after its last answer
@@ -211,14 +212,6 @@ def _start(argv: Sequence[str], folder: str, **files: Any) -> subprocess.Popen[b
             return subprocess.Popen(argv, cwd=folder, process_group=0, **files)
         except OSError as error:
             raise ProgramFailed(f"cannot be started: {argv[0]}: {error.strerror}") from None
-
-
-def _end_group(group: int) -> None:
-    """Kill what is left of a program's process group."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _how(code: int, errors: IO[bytes]) -> str:

@@ -20,8 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
-from dovetail.executors.ray_nodes import knock
-from dovetail.extras import needing
+from dovetail.executors.ray import connect, import_ray, model_of
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
 from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
@@ -96,9 +95,7 @@ class RayCrew(Crew):
     def __init__(
         self, asked: Sequence[Wanted] | None, kinds: Sequence[str], *, address: str | None, kept: bool
     ) -> None:
-        with needing("executor 'ray'"):
-            import ray
-        self._ray: Any = ray
+        self._ray = ray = import_ray()
         self._asked, self._kinds, self.kept = asked, list(kinds), kept
         self._said: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
         self.slots: list[Slot] = []
@@ -128,33 +125,22 @@ class RayCrew(Crew):
             )
 
     def _connect(self, address: str | None) -> None:
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
-            if address is not None:
-                knock(address)
-                self._ray.init(address=address, **quiet)
-                return
-            here = ThisMachine().counts([CPU, *self._kinds])
-            wanted = self._asked or default_workers(self._kinds, here[CPU], here)
-            needs = {"num_cpus": 0.0, "num_gpus": 0.0}
-            for some in wanted:
-                resource, amount = _resource(some)
-                needs[resource] += some.count * amount
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            self._ray.init(
-                address="local",
-                _node_ip_address="127.0.0.1",
-                num_cpus=max(1, needs["num_cpus"]),
-                num_gpus=needs["num_gpus"],
-                include_dashboard=False,
-                object_store_memory=OBJECT_STORE,
-                **quiet,
-            )
+            connect(self._ray, address, self._needed)
         except (OSError, RuntimeError, ValueError) as error:
             what = str(error).strip().splitlines()[0]
             raise InputError(
                 f"Ray cannot be reached: {what}", where=f"address {address or 'local'}"
             ) from error
+
+    def _needed(self) -> dict[str, float]:
+        """What a Ray of our own has: enough for all workers."""
+        here = ThisMachine().counts([CPU, *self._kinds])
+        needs = {"num_cpus": 0.0, "num_gpus": 0.0, "object_store_memory": OBJECT_STORE}
+        for some in self._asked or default_workers(self._kinds, here[CPU], here):
+            resource, amount = _resource(some)
+            needs[resource] += some.count * amount
+        return {**needs, "num_cpus": max(1, needs["num_cpus"])}
 
     # -- for the scheduler -----------------------------------------------------------------------------
 
@@ -277,7 +263,7 @@ class RayCrew(Crew):
     def _hire(self, node: str, resources: Mapping[str, float]) -> None:
         """Actors for the slots of one node, as far as it has room for them."""
         counts = {CPU: int(resources.get("CPU", 0)), "gpu": int(resources.get("GPU", 0))}
-        model = next((r.partition(":")[2] for r in resources if r.startswith("accelerator_type:")), "")
+        model = model_of(resources)
         left = {"num_cpus": float(counts[CPU]), "num_gpus": float(counts["gpu"])}
         # Where nothing is asked for: all of its CPUs and GPUs, as far as they are of use.
         default = [Wanted(kind, counts[kind]) for kind in self._kinds if counts.get(kind)]

@@ -11,7 +11,6 @@ import json
 import os
 import time
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,8 +20,7 @@ from typing import Any
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
-from dovetail.errors import DovetailError, DovetailWarning
-from dovetail.executors.spawnlog import started_at
+from dovetail.executors.processes import started_at
 from dovetail.files.writing import create
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.crew import Slot
@@ -133,24 +131,6 @@ class MapRun:
             self.note(form, at_once=True)
             code = 0 if state is State.COMPLETED else None
             self._instant(time.monotonic() - self.began, Ended(self._job.id, state, code, detail))
-
-
-def begin(
-    kept: MapRun | None, name: str, rule: str, inputs: Mapping[str, float], slots: Sequence[Slot],
-    history: SqliteHistory, began: float,
-) -> MapRun | None:  # fmt: skip
-    """The map as a job, of the run that its workers have already or of a new one.
-
-    Where nothing can be kept on this machine the map goes on unseen, and says so.
-    """
-    try:
-        if kept is None or kept.cluster.nodes != cluster_of(slots).nodes:
-            kept = MapRun(slots, name, rule, Path(history.path), began)
-        kept.begin(name, inputs, slots, history, began)
-    except (DovetailError, OSError) as error:
-        warnings.warn(f"the map is not seen by 'dovetail runs': {error}", DovetailWarning, stacklevel=1)
-        return None
-    return kept
 
 
 def app_name(name: str) -> str:

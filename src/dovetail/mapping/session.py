@@ -158,13 +158,22 @@ class Session:
                     self._end_job(job, why, left=left)
 
     def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapRun | None:
-        """The map as a job of the driver."""
-        from dovetail.mapping.run import begin
+        """The map as a job of the driver, of the run that its workers have already or of a new one.
 
-        plan, workers = self.plan, self.plan.workers
-        name, rule = plan.function.name, plan.rule.name
-        workers.run = begin(workers.run, name, rule, inputs, self._slots, history, self._began)
-        return workers.run
+        Where nothing can be kept on this machine the map goes on unseen, and says so.
+        """
+        from dovetail.mapping.run import MapRun, cluster_of
+
+        run, name, rule = self.plan.workers.run, self.plan.function.name, self.plan.rule.name
+        try:
+            if run is None or run.cluster.nodes != cluster_of(self._slots).nodes:
+                run = MapRun(self._slots, name, rule, Path(history.path), self._began)
+            run.begin(name, inputs, self._slots, history, self._began)
+        except (DovetailError, OSError) as error:
+            warnings.warn(f"the map is not seen by 'dovetail runs': {error}", DovetailWarning, stacklevel=1)
+            run = None
+        self.plan.workers.run = run
+        return run
 
     def _end_job(self, job: MapRun, why: str, *, left: bool) -> None:
         assert self._tally is not None

@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import NONCE, Handshake
+from dovetail.channel import NONCE, Handshake, bracketed
 from dovetail.errors import DeviceError, InputError
 from dovetail.files.writing import private_folder
 from dovetail.records import dataclass
@@ -130,7 +130,7 @@ class DeviceServer:
             if self._listen is not None:
                 listeners.append(_tcp_listener(*self._listen))
                 host, port = listeners[-1].getsockname()[:2]
-                self.addresses.append(f"tcp:{f'[{host}]' if ':' in host else host}:{port}")
+                self.addresses.append(f"tcp:{bracketed(host)}:{port}")
             for number, device in enumerate(self.lent.devices):
                 self._workers.append(self._start(number, device))
             words = [self._first_words(worker) for worker in self._workers]

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import Handshake, nonce_of
+from dovetail.channel import Handshake, bracketed, nonce_of
 from dovetail.errors import DeviceError, InputError
 from dovetail.records import dataclass
 from dovetail.remote.address import ADDRESSES, parse_address
@@ -248,7 +248,7 @@ class Switchboard:
             return f"{self.address.kind}:{self.address.place}"
         host, port = self._server.sockets[0].getsockname()[:2]
         host = called or host
-        return f"tcp:{f'[{host}]' if ':' in host else host}:{port}"
+        return f"tcp:{bracketed(host)}:{port}"
 
 
 def _say(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:

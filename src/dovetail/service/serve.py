@@ -26,8 +26,9 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
+from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
-from dovetail.executors.spawnlog import LOG_NAME, started_at, uid_of
+from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
