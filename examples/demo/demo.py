@@ -64,9 +64,9 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
     """The demo proper."""
     cluster, jobs = two_devices(), dovetail.load_workload(JOBS)
     static = STATIC if full else STATIC[:1]
-    if not full:  # the largest of each program's sizes, and the least
+    if not full:  # the two smaller sizes of each program
         of_app = {job.app.name: [one for one in jobs.jobs if one.app is job.app] for job in jobs.jobs}
-        jobs = replace(jobs, jobs=[one for sizes in of_app.values() for one in (sizes[0], sizes[-1])])
+        jobs = replace(jobs, jobs=[one for sizes in of_app.values() for one in sizes[:2]])
     print(f"{len(jobs.jobs)} jobs: six programs, {3 if full else 2} sizes each.")
     print("Two devices: NumPy on one core, OpenCL (PoCL) on another.")
     print("Dovetail knows nothing about them yet.\n")

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
 from queues import Runs, folder_of, kill, processes_of
+from shown_commands import blocks
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
 
@@ -31,6 +32,7 @@ slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TES
 ALL = ("-N4", "--exclusive", "--gres=gpu:2", "-t", "30", "--no-kill")
 HERE = "slurm?poll=0.5"
 COUNT = 48
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "slurm.md"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,52 @@ def inside(tmp_path: Path, environment: dict[str, str], allocated: Mapping[str, 
         return run_command(arguments, tmp_path, {**environment, **allocated})
 
     return call
+
+
+def test_a_stranger_follows_the_page_word_by_word(
+    slurm: SlurmCluster, tmp_path: Path, environment: dict[str, str], state: Path
+) -> None:
+    """What the page shows first, block by block as it would be copied; the programs are the stranger's."""
+    listed, *shown = blocks(PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
+    (tmp_path / "commands.txt").write_text(listed.partition("\n")[2])
+    for name in ("train.py", "render.py"):
+        (tmp_path / name).write_text("import os; print(os.environ['DOVETAIL_NODES'])")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "dovetail"
+    command.write_text(f'#!/bin/sh\nexec {shlex.join(DOVETAIL)} "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{environment['PATH']}"
+    told = {**slurm.environment, "XDG_STATE_HOME": str(state), "PATH": path}
+
+    def typed(text: str) -> str:
+        with (tmp_path / "said").open("w+") as said:  # no pipe: what goes on in the background would hold it
+            command = ["bash", "-ec", text]
+            done = subprocess.run(
+                command, cwd=tmp_path, env=told, stdout=said, stderr=said, timeout=250, check=False
+            )
+            said.seek(0)
+            text = said.read()
+        assert done.returncode == 0, text
+        return text
+
+    assert [block.count("$ ") for block in shown] == [3, 2, 3]
+    guest, inside, service = ["\n".join(line[2:] for line in block.splitlines()) for block in shown]
+    said = typed(guest)
+    assert "n[0-3]" in said
+    assert "3 of 3 jobs done" in said
+    assert "took" in said
+    said = typed(inside)
+    assert "3 of 3 jobs done" in said
+    batch = tmp_path / f"slurm-{re.findall(r'Submitted batch job ([0-9]+)', said)[0]}.out"
+    until(
+        lambda: batch.exists() and "3 of 3 jobs done" in batch.read_text(), "the batch job has run them", 60
+    )
+    try:
+        assert "Submitted 3 jobs" in typed(service)
+        typed("dovetail wait 1-3")
+        assert typed("dovetail logs 1") in {f"{node}\n" for node in slurm.nodes}
+    finally:
+        typed("dovetail serve --stop")
 
 
 def agents(runs: Runs) -> dict[str, int]:

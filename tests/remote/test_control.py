@@ -76,7 +76,8 @@ def test_a_running_job_is_moved(tmp_path: Path, numpy_server: Served) -> None:
         with job(board, "u1", "local:numpy") as process:
             assert await line(process) == f"begun {first}"
             moved = await board.migrate("u1", 0, second)
-            assert (moved.processes, moved.size) == (1, 8000)
+            assert moved.processes == 1
+            assert moved.size in (8000, 8008)  # the program may be asking for an element, an array too
             assert moved.pause > 0
             await until(lambda: not numpy_server.status()[0]["clients"])
             await until(lambda: [one["pid"] for one in numpy_server.status()[1]["clients"]] == [process.pid])

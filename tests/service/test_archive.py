@@ -8,9 +8,9 @@ import pytest
 
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request
 from dovetail.running.ledger import Ledger
-from dovetail.service.archive import MOST_IDS, Archive
+from dovetail.service.archive import Archive
 
-ELEMENTS = 3 * MOST_IDS
+ELEMENTS = 1500
 
 
 @pytest.fixture(scope="module")

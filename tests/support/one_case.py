@@ -28,14 +28,12 @@ def ledger(folder: str) -> int:
     try:
         with Ledger(Path(folder) / "ledger.db") as found:
             about = read_about(Path(folder))
-            entries = list(found.entries())
+            list(found.entries())
             found.open_entries()
             found.interrupted()
             found.unrecorded()
             found.cluster(about.cluster)
             found.counts()
-            for entry in entries:
-                found.attempts(entry.job.id)
     except DovetailError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return error.exit_status

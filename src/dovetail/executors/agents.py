@@ -34,7 +34,7 @@ from dovetail.executors.processes import boot_id, started_at
 from dovetail.executors.slurm_commands import NodeTable, Share, explained
 from dovetail.executors.slurm_steps import gres_option, unbound
 from dovetail.executors.spawnlog import SpawnLog, parse_log, read_log
-from dovetail.files.writing import private_folder
+from dovetail.files.writing import private_folder, replace_file
 from dovetail.model import Node, Seconds
 from dovetail.records import dataclass
 
@@ -106,10 +106,8 @@ class AgentFolder:
         pid = os.getpid()
         client = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "boot": started_at(pid)}
         data = {"version": 1, "job": job, "client": client, "agents": [asdict(h) for h in hellos.values()]}
-        fresh = self.path / "agents.json.new"
-        write_private(fresh, json.dumps(data).encode(), os.O_TRUNC)
-        with refusing(fresh):
-            fresh.replace(self.path / "agents.json")
+        with refusing(self.path / "agents.json"):
+            replace_file(self.path / "agents.json", json.dumps(data))
 
     def read(self) -> tuple[str, dict[str, Hello], bool]:
         """The allocation, where its agents are, and whether the Dovetail that started them lives here."""

@@ -30,6 +30,7 @@ from dovetail.executors.claims import Claims
 from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
 from dovetail.executors.link import Link
+from dovetail.executors.notes import private_file
 from dovetail.executors.processes import boot_id, parent_of, started_at
 from dovetail.executors.recovery import end_lost, recover, why_lost
 from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
@@ -211,10 +212,9 @@ class MachineExecutor(SupervisedExecutor):
         part = f"{path}.{self.run_uid[:32]}.part"
         try:
             private_folder(self.run_dir)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             if os.path.lexists(path):
                 raise ExecutorError(f"{path}: found the log of another run, expected a new run folder")
-            fd = os.open(part, flags, 0o600)
+            fd = private_file(part, os.O_EXCL | os.O_APPEND)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
             os.rename(part, path)
@@ -314,8 +314,7 @@ class MachineExecutor(SupervisedExecutor):
         ours, theirs = socket.socketpair()
         claim = self._claim()
         script = Path(__file__).with_name("supervisor.py")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        complaints = os.open(self.run_dir / "supervisor.err", flags, 0o600)
+        complaints = private_file(self.run_dir / "supervisor.err", os.O_APPEND)
         try:
             self._process = subprocess.Popen(
                 [

@@ -386,12 +386,10 @@ class RayExecutor(Reporting):
 
         strategy = NodeAffinitySchedulingStrategy(self._ids[n], soft=False)
         self._beacons[n] = self._beacon.options(scheduling_strategy=strategy).remote()
-        if joins is None:
-            self._heard_at[n] = time.monotonic() + 30.0  # the first worker of a node takes its time to start
-        else:
+        if joins is not None:
             # The engine knows nodes by the order in which they join: told now, lost again if it is silent.
             self._happened(joins)
-            self._heard_at[n] = time.monotonic() + 30.0
+        self._heard_at[n] = time.monotonic() + 30.0  # the first worker of a node takes its time to start
         self._begin_task(self._listen_to(n))
 
     async def _listen_to(self, n: int) -> None:

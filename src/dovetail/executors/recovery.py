@@ -48,7 +48,6 @@ class RunningJob:
     uid: str
     pid: int
     boot: float
-    since: float
     cores: tuple[int, ...]
     argv: tuple[str, ...]
     watched: bool
@@ -85,11 +84,6 @@ class Recovery:
         ended = {job.run.uid for job in self.ended}
         return ended | {job.uid for job in self.running} | {job.uid for job in self.lost}
 
-    @property
-    def supervised(self) -> bool:
-        """Whether the run's supervisor lives."""
-        return self._supervisor is not None and is_alive(*self._supervisor)
-
     def stop(self, grace: float = 5.0) -> Recovery:
         """End what still runs: TERM to its groups, KILL after the grace; returns the state after that.
 
@@ -100,28 +94,24 @@ class Recovery:
             return self
         if self._supervisor is not None and is_alive(*self._supervisor):
             os.kill(self._supervisor[0], signal.SIGTERM)
-        now = self._signal(signal.SIGTERM)
-        deadline = time.monotonic() + grace
-        while now.running and time.monotonic() < deadline:
-            time.sleep(0.02)
-            now = recover(self.run_dir, self._beside)
-        if now.running:
-            now._signal(signal.SIGKILL, watched=True)
-            deadline = time.monotonic() + 5.0
+        now = self
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
+            now._signal(number)
+            deadline = time.monotonic() + seconds
             while now.running and time.monotonic() < deadline:
                 time.sleep(0.02)
                 now = recover(self.run_dir, self._beside)
         return now
 
-    def _signal(self, number: signal.Signals, *, watched: bool = False) -> Recovery:
+    def _signal(self, number: signal.Signals) -> None:
+        """Where the supervisor has to end a job, only what has outlived its grace."""
         log = read_log(self.run_dir / LOG_NAME)
         for job in self.running:
             group = cgroups.group_of(log, job.uid)
             if group is not None and number == signal.SIGKILL:
                 cgroups.kill_all(group)
-            if (watched or not job.watched) and is_alive(job.pid, job.boot):
+            if (number == signal.SIGKILL or not job.watched) and is_alive(job.pid, job.boot):
                 kill_group(job.pid, number)
-        return self
 
     def settle(self) -> bool:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
@@ -282,24 +272,22 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
         looked_after = uid not in unwatched
+        process = next(iter(strays.get(uid, ())), None)
+        if start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
+            process = start["pid"], start["boot"]
         if looked_after and start is None:
             settling = True
-        elif start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
-            running = _running(log, uid, start["pid"], start["boot"], start["at"], looked_after)
-            recovery.running.append(running)
-        elif uid in strays:
-            pid, boot = strays[uid][0]
-            since = start["at"] if start is not None else log.header.get("time", 0.0)
-            recovery.running.append(_running(log, uid, pid, boot, since, looked_after))
+        elif process is not None:
+            setup = log.setups.get(intent["setup"], {})
+            cores, words = tuple(setup.get("cores", ())), tuple(intent["argv"])
+            recovery.running.append(RunningJob(intent["job"], uid, *process, cores, words, looked_after))
         else:
             recovery.lost.append(
                 LostJob(intent["job"], uid, why_lost(was_started=start is not None, same_boot=same_boot))
             )
     for uid, job in unheard.items():
         if uid in strays:
-            pid, boot = strays[uid][0]
-            since = log.header.get("time", 0.0)
-            recovery.running.append(RunningJob(job, uid, pid, boot, since, (), (), watched=False))
+            recovery.running.append(RunningJob(job, uid, *strays[uid][0], (), (), watched=False))
         else:
             recovery.lost.append(LostJob(job, uid, "the spawn log does not tell that it was started"))
     return recovery, settling
@@ -362,13 +350,6 @@ def kill_group(pid: int, number: signal.Signals) -> None:
             os.killpg(group, number)
     except ProcessLookupError:
         return
-
-
-def _running(log: SpawnLog, uid: str, pid: int, boot: float, since: float, watched: bool) -> RunningJob:
-    intent = log.intents[uid]
-    setup = log.setups.get(intent["setup"], {})
-    cores, arguments = tuple(setup.get("cores", ())), tuple(intent["argv"])
-    return RunningJob(intent["job"], uid, pid, boot, since, cores, arguments, watched)
 
 
 def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, float]]]:

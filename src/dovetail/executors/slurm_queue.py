@@ -136,7 +136,7 @@ class SlurmQueueExecutor(Reporting):
         self._environ = _outside_of_steps(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._options = options
-        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType", "MpiDefault")
+        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType")
         self._settings = configuration(wanted)
         self._questions = Questions(
             self.cluster, self._settings, options.sbatch.split(), options.pause, self._happened

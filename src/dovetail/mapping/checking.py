@@ -25,7 +25,6 @@ class Check:
     """
 
     index: int
-    item: Any
     kinds: Sequence[str]
     results: dict[str, Any] = field(default_factory=dict)
     dropped: bool = False
@@ -61,7 +60,7 @@ class Checker:
         spread = (indices * np.uint64(2654435761) % np.uint64(1 << 32)).astype(float) / 2**32
         for place in np.flatnonzero(spread < self._share).tolist():
             index, item = task.indices[place], task.items[place]
-            check = Check(index, item, self._kinds, left=len(self._kinds))
+            check = Check(index, self._kinds, left=len(self._kinds))
             yield from ((kind, Task([index], [item], check=check)) for kind in self._kinds)
 
     def compare(self, check: Check, kind: str, value: Any) -> MapError | None:

@@ -10,6 +10,7 @@ import inspect
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from dovetail.records import dataclass
@@ -186,12 +187,18 @@ MOST_ARGUMENTS = 64
 """Of functions that take any number; NumPy's own limit of dimensions and operands."""
 
 
+@cache
+def _signature(parameters: str) -> inspect.Signature:
+    """Python itself reads it, once for all functions that have the same."""
+    return inspect.signature(eval(f"lambda {parameters}: None"))
+
+
 def _parsed(line: str) -> Function:
     """``linalg.qr(x, /, *, mode='reduced') -> Q R  # fails-for-elements`` as a function."""
     said, _, properties = line.partition("  # ")
     head, _, names = said.partition(" -> ")
     name, _, parameters = head.partition("(")
-    signature = inspect.signature(eval(f"lambda {parameters.removesuffix(')')}: None"))
+    signature = _signature(parameters.removesuffix(")"))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
     return Function(name, signature, results, frozenset(properties.split()))

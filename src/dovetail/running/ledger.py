@@ -63,27 +63,14 @@ from dovetail.model import (
 )
 from dovetail.model.hostlist import compress
 from dovetail.running.entry import COLUMNS, Entry, entry_of
-from dovetail.running.ledger_schema import VERSION, create_or_migrate
+from dovetail.running.ledger_schema import TABLES, VERSION
 
 __all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
 
-_CLEARED = {
-    "state": State.PENDING.value,
-    **dict.fromkeys(
-        (
-            "implementation",
-            "allocation",
-            "nodes",
-            "devices",
-            "started",
-            "ended",
-            "exit_code",
-            "detail",
-            "asked",
-        )
-    ),
-}
-_CLEAR = ", ".join(f"{name} = ?" for name in _CLEARED)
+_CLEAR = (
+    "state = 'PENDING', implementation = NULL, allocation = NULL, nodes = NULL, devices = NULL,"
+    " started = NULL, ended = NULL, exit_code = NULL, detail = NULL, asked = NULL"
+)
 _INSERT = (
     "INSERT INTO job (seq, id, app, launch, doc, name, user, state, held, submitted, batch, number, element)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, 'PENDING', ?, ?, ?, ?, ?)"
@@ -129,7 +116,7 @@ class Ledger:
 
     ``durable``: a transaction survives a power loss once `sync` has been called after it (a service
     acknowledges then); else only our death. ``epoch`` is the wall-clock time of the driver's time 0, in
-    seconds. Raises `HistoryError` where the file is no ledger, or of a newer version.
+    seconds. Raises `HistoryError` where the file is no ledger, or of another version.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, epoch: Seconds = 0.0, durable: bool = False) -> None:
@@ -159,15 +146,14 @@ class Ledger:
     def _prepare(self, durable: bool) -> None:
         db = self._db
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise HistoryError(
-                f"{self.path}: found a ledger of version {version}, expected at most {VERSION}"
-            )
+        if version not in (0, VERSION):
+            expected = f"at most {VERSION}" if version > VERSION else f"{VERSION}"
+            raise HistoryError(f"{self.path}: found a ledger of version {version}, expected {expected}")
         db.execute("PRAGMA journal_mode = WAL")
         # NORMAL syncs at checkpoints, so the file is never damaged; `sync` is for what must not be lost.
         db.execute(f"PRAGMA synchronous = {'NORMAL' if durable else 'OFF'}")
-        if version < VERSION:
-            create_or_migrate(db, version)
+        if not version:
+            db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
         if durable:  # SQLite made the files; that they are there is to survive too
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             os.fsync(folder)
@@ -363,7 +349,7 @@ class Ledger:
             add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
-            add.append((_NOT_BEGUN, (attempts, *_CLEARED.values(), self._place(event.job))))
+            add.append((_NOT_BEGUN, (attempts, self._place(event.job))))
         elif isinstance(event, Started) and event.job in engine.running:
             add.append(self._started(engine.running[event.job], engine))
         elif isinstance(event, NodeJoined) and event.new is not None:
@@ -376,7 +362,7 @@ class Ledger:
     def _again(self, job: JobId) -> list[_Statement]:
         """The attempt that has ended becomes a row of its own, and the job waits."""
         seq = self._place(job)
-        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (*_CLEARED.values(), seq))]
+        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,))]
 
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
@@ -416,7 +402,7 @@ class Ledger:
             return [(f"{_HOLD} AND state = 'PENDING'", (HELD if action == "hold" else None, seq))]
         asked = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
         ended = f" AND NOT ({_OPEN})"
-        again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (*_CLEARED.values(), seq))]
+        again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (seq,))]
         return [asked, *(again if action == "requeue" else ())]
 
     def cancel(self, entry: Entry, when: Seconds) -> None:
@@ -466,7 +452,7 @@ class Ledger:
     def wait_again(self, entry: Entry) -> None:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
         attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
-        self._db.execute(_NOT_BEGUN, (attempt, *_CLEARED.values(), entry.seq))
+        self._db.execute(_NOT_BEGUN, (attempt, entry.seq))
 
     def entries(self) -> Iterator[Entry]:
         """All jobs, in order of submission."""
@@ -499,15 +485,6 @@ class Ledger:
         """How many jobs are in each state."""
         rows = self._read("SELECT state, count(*) FROM job GROUP BY state")
         return {State(state): count for state, count in rows}
-
-    def attempts(self, job: JobId) -> list[dict[str, Any]]:
-        """Earlier attempts of a job, oldest first, as rows."""
-        cursor = self._db.execute(
-            "SELECT attempt.* FROM attempt JOIN job USING (seq) WHERE id = ? ORDER BY attempt.attempt",
-            (_text(job),),
-        )
-        names = [column[0] for column in cursor.description]
-        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
         for *row, app, launch in self._read(f"SELECT {COLUMNS}, app, launch FROM job WHERE {where}", values):

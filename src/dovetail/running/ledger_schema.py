@@ -1,4 +1,4 @@
-"""The tables of the ledger, and how an older ledger becomes one of this version.
+"""The tables of the ledger.
 
 Times are seconds since the epoch. Attempts that were followed by another one are rows of their own. An app,
 and what jobs start in (folder, environment), is written once however many jobs share it. ``unrecorded`` holds
@@ -7,11 +7,9 @@ runs that have ended and are not known to be in the history yet.
 
 from __future__ import annotations
 
-import sqlite3
-
 VERSION = 2
 
-_FIRST = """
+TABLES = """
 CREATE TABLE app (
     number INTEGER PRIMARY KEY,
     hash BLOB NOT NULL UNIQUE,
@@ -37,10 +35,18 @@ CREATE TABLE job (
     ended REAL,
     predicted REAL,
     exit_code INTEGER,
-    detail TEXT
+    detail TEXT,
+    launch INTEGER REFERENCES launch,
+    batch INTEGER,
+    number INTEGER,
+    element INTEGER,
+    asked TEXT
 );
 CREATE INDEX job_open ON job (seq) WHERE state IN ('PENDING', 'RUNNING');
 CREATE INDEX job_ended ON job (ended) WHERE ended IS NOT NULL;
+CREATE INDEX job_number ON job (number) WHERE number IS NOT NULL;
+CREATE INDEX job_batch ON job (batch) WHERE batch IS NOT NULL;
+CREATE INDEX job_name ON job (name) WHERE name IS NOT NULL;
 CREATE TABLE attempt (
     seq INTEGER NOT NULL REFERENCES job,
     attempt INTEGER NOT NULL,
@@ -54,9 +60,6 @@ CREATE TABLE attempt (
     detail TEXT,
     PRIMARY KEY (seq, attempt)
 ) WITHOUT ROWID;
-"""
-
-_SECOND = """
 CREATE TABLE launch (
     number INTEGER PRIMARY KEY,
     hash BLOB NOT NULL UNIQUE,
@@ -67,21 +70,7 @@ CREATE TABLE unrecorded (
     uid TEXT PRIMARY KEY,
     doc BLOB NOT NULL
 ) WITHOUT ROWID;
-ALTER TABLE job ADD COLUMN launch INTEGER REFERENCES launch;
-ALTER TABLE job ADD COLUMN batch INTEGER;
-ALTER TABLE job ADD COLUMN number INTEGER;
-ALTER TABLE job ADD COLUMN element INTEGER;
-ALTER TABLE job ADD COLUMN asked TEXT;
-CREATE INDEX job_number ON job (number) WHERE number IS NOT NULL;
-CREATE INDEX job_batch ON job (batch) WHERE batch IS NOT NULL;
-CREATE INDEX job_name ON job (name) WHERE name IS NOT NULL;
 """
 """``node`` holds those that were new, beyond those with which the run began. ``number`` and ``element`` are
 a service's id of a job, ``batch`` the first number that was submitted with it, ``asked`` what somebody
 wants of it while it runs."""
-
-
-def create_or_migrate(db: sqlite3.Connection, version: int) -> None:
-    """Bring an empty file, or a ledger of an older version, to this one; in one transaction."""
-    steps = (_FIRST, _SECOND)[version:]
-    db.executescript(f"BEGIN IMMEDIATE; {' '.join(steps)} PRAGMA user_version = {VERSION}; COMMIT;")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,9 @@ from dovetail.service.rows import Row, row_of_entry
 
 MOST_FOUND = 200_000
 """Jobs that a selector may mean."""
-MOST_IDS = 500
-"""Ids in one question: SQLite takes no more than some thousand values."""
+_FOUND = "SELECT id, state, user FROM job WHERE"
+_AMONG = "id IN (SELECT value FROM json_each(?))"
+"""Whose ids are in a list, however long it is."""
 
 
 class Archive:
@@ -106,11 +108,7 @@ class Archive:
 
     def jobs(self, ids: Sequence[JobId]) -> list[Entry]:
         """Several jobs, whatever their states, in order of submission."""
-        found: list[Entry] = []
-        for at in range(0, len(ids), MOST_IDS):
-            some = ids[at : at + MOST_IDS]
-            found += self.entries(f"id IN ({', '.join('?' * len(some))}) ORDER BY seq", some)
-        return found
+        return self.entries(f"{_AMONG} ORDER BY seq", (json.dumps(ids),))
 
     def apps(self, since: Seconds | None = None) -> list[dict[str, Any]]:
         """Of each app and implementation: completed runs, and how far predictions were off."""
@@ -132,22 +130,13 @@ class Archive:
         At most ``limit`` of numbers, the first ones.
         """
         if elements:  # by their ids: one element costs no look at the others
-            return self._with_ids([f"{first}_{element}" for element in elements])
-        sql = "SELECT id, state, user FROM job WHERE number BETWEEN ? AND ? ORDER BY seq LIMIT ?"
-        return self._rows(sql, (first, last, limit))
-
-    def _with_ids(self, ids: Sequence[JobId]) -> list[tuple[JobId, str, str | None]]:
-        """(id, state, user) of those that are there, in order of submission."""
-        found: list[tuple[int, JobId, str, str | None]] = []
-        for at in range(0, len(ids), MOST_IDS):
-            some = ids[at : at + MOST_IDS]
-            sql = f"SELECT seq, id, state, user FROM job WHERE id IN ({', '.join('?' * len(some))})"
-            found += self._rows(sql, some)
-        return [row[1:] for row in sorted(found)]
+            ids = [f"{first}_{element}" for element in elements]
+            return self._rows(f"{_FOUND} {_AMONG} ORDER BY seq", (json.dumps(ids),))
+        return self._rows(f"{_FOUND} number BETWEEN ? AND ? ORDER BY seq LIMIT ?", (first, last, limit))
 
     def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
         """Jobs of this name: those that have not ended, else the last that did."""
-        sql = "SELECT id, state, user FROM job WHERE name = ?"
+        sql = f"{_FOUND} name = ?"
         found = self._rows(f"{sql} AND state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT 200000", (name,))
         return found or self._rows(f"{sql} ORDER BY seq DESC LIMIT 1", (name,))
 
@@ -157,13 +146,11 @@ class Archive:
         found = self._rows(sql, (user,))
         if not found:
             return []
-        return self._rows("SELECT id, state, user FROM job WHERE batch = ? ORDER BY seq", found[0])
+        return self._rows(f"{_FOUND} batch = ? ORDER BY seq", found[0])
 
     def open_jobs(self) -> list[tuple[JobId, str, str | None]]:
         """Everything that has not ended."""
-        return self._rows(
-            "SELECT id, state, user FROM job WHERE state IN ('PENDING', 'RUNNING') ORDER BY seq"
-        )
+        return self._rows(f"{_FOUND} state IN ('PENDING', 'RUNNING') ORDER BY seq")
 
     def attempts(self, job: JobId) -> list[dict[str, Any]]:
         """Earlier attempts of a job, oldest first."""
