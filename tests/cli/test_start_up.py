@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import dovetail
 from dovetail import plugins
 from dovetail.cli.main import _table
 
@@ -73,3 +75,12 @@ print([*found, *(name for name in ("rich", "dovetail.policies.fms") if name in s
 def test_what_a_run_takes_by_default_is_what_is_registered() -> None:
     for (group, name), place in plugins._USUAL.items():
         assert plugins.entries(group)[name].value == place
+
+
+def test_a_supervisor_waits_for_no_dataclasses() -> None:
+    program = (
+        "import sys; sys.path.append(sys.argv[1]); import dovetail.executors.supervisor; print(*sys.modules)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, str(Path(dovetail.__file__).parents[1])]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    assert [name for name in ("dataclasses", "inspect", "asyncio") if name in told] == []
