@@ -115,7 +115,7 @@ def _last_plan(
 
 def _intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
     name, nodes = option.choice.implementation.name, option.choice.request.nodes
-    why = f"planned as {name} on {nodes} node{'s' * (nodes > 1)} from {view.now + start:.6g} s on"
+    why = f"planned as {name} on {nodes} node{'s' * (nodes > 1)} from {view.now + start:.1f} s on"
     return Intend(job.id, name, nodes, view.now + start, why)
 
 

@@ -1,7 +1,8 @@
 """Looking ahead with rigid jobs: EASY decides, only the order of its queue is chosen, by roll-outs.
 
 EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
-to run, by what part of their walltimes their users' last runs took. Whenever a waiting request fits now, EASY
+to run, by what part of their walltimes their users' last runs took (for slowdowns as far as such runs told
+what came after them). Whenever a waiting request fits now, EASY
 is rolled out over the known queue in a few orders of these lengths, as counts, with the present promise kept;
 the best one is EASY's order at this instant. Where waits count, each of the first jobs that fit is then tried
 before all others of its priority. The order that stands unless another promises more is Smith's rule (least

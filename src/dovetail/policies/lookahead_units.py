@@ -361,7 +361,7 @@ def _search(
 def _why(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewhere: Seconds) -> str:
     """What the plan expects for a job, and what its best alternative would mean."""
     units = view.cluster.units
-    told = f"planned on {units[unit].name} from {view.now + start:.6g} s on"
+    told = f"planned on {units[unit].name} from {view.now + start:.1f} s on"
     if elsewhere == inf:
         return told
     verdict = "later" if elsewhere >= end else "sooner, and others later"
