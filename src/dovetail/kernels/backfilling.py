@@ -15,6 +15,8 @@ from dovetail.native.library import kernel
 
 WAIT, SLOWDOWN, LAST_END = 0, 1, 2
 """What is summed: waits, bounded slowdowns (10 s), or the last end alone with a little of the waits."""
+SURELY = 1 - 1e-9
+"""Of a sum that is taken in another order: rounding is not to pass for more than enough."""
 LEAST = 10.0
 """Shorter jobs count as so long: the threshold of the bounded slowdown."""
 OWN, PRIOR = 8, 2.0
@@ -256,6 +258,9 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
     waiting[:known] = np.argsort(rank[:known])
     m, coming = known, known
     now, score, last = 0.0, 0.0, 0.0
+    came = 0.0  # the sum of when those came who wait
+    for j in range(known):
+        came += submit[j]
     while m > 0 or coming < total:
         while coming < total and submit[coming] <= now:  # keep the line in its order
             at = m
@@ -263,6 +268,7 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
                 waiting[at] = waiting[at - 1]
                 at -= 1
             waiting[at] = coming
+            came += submit[coming]
             m += 1
             coming += 1
         while m > 0:  # start from the front while jobs fit; who does not becomes the head, and stays it
@@ -282,6 +288,7 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
             n += 1
             following = min(following, now + long[j])
             score += _cost(now - submit[j], long[j], total, summed)
+            came -= submit[j]
             last = max(last, now + long[j])
         if m > 1 and free > 0:  # backfill behind the head
             shadow, extra = _shadow(free, width[head], n, widths, bounds)
@@ -301,10 +308,14 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
                 n += 1
                 following = min(following, now + long[j])
                 score += _cost(now - submit[j], long[j], total, summed)
+                came -= submit[j]
                 last = max(last, now + long[j])
             m = kept
-        unseen = last if summed == LAST_END else (m + total - coming) * 1.0 if summed == SLOWDOWN else 0.0
-        if score + unseen > enough:  # the others' slowdowns are 1 at least
+        if summed == WAIT:  # what they have waited until now
+            unseen = SURELY * (m * now - came)
+        else:  # the others' slowdowns are 1 at least
+            unseen = last if summed == LAST_END else (m + total - coming) * 1.0
+        if score + unseen > enough:
             return np.inf
         now = min(following, submit[coming]) if coming < total else following
         if now == np.inf:
@@ -322,11 +333,16 @@ def roll_outs(jobs: Jobs, ranks: Ints, head: int, summed: int, enough: float, sc
     ``running_long`` and ``long`` have a row for each future. Infinity stands for what is above ``enough``, or
     above the score of an order before.
     """
+    waited = 0.0  # the least that a future can come to
+    if summed == WAIT:
+        for j in range(jobs.known):
+            waited += SURELY * max(0.0, -jobs.submit[j])
     for order, rank in enumerate(ranks):
         score = 0.0
         for future in range(len(jobs.long)):
             one = jobs._replace(running_long=jobs.running_long[future], long=jobs.long[future])
-            score += roll_out(one, rank, head, summed, enough - score)
+            others = waited * (len(jobs.long) - 1 - future)
+            score += roll_out(one, rank, head, summed, enough - score - others)
             if score == np.inf:
                 break
         scores[order] = score

@@ -7,7 +7,7 @@
 
 enum { WAIT, SLOWDOWN, LAST_END };
 enum { OWN = 8, JUDGED = 128, TOLD = 16 };
-static const double LEAST = 10.0, PRIOR = 2.0;
+static const double LEAST = 10.0, PRIOR = 2.0, SURELY = 1 - 1e-9;
 
 /* The part of its walltime that a job takes, by the first `before` past runs: mean, harmonic mean. */
 static void parts_of(number user, double wall, number before, const number *past_users, const double *past_walls,
@@ -221,11 +221,14 @@ static double easy(number idle, Running *r, const number *width, number total, c
                    number summed, double enough, number *waiting) {
     number m = known, coming = known, narrowest = 0; /* none that waits behind the head is narrower than that, */
     double now = 0.0, score = 0.0, last = 0.0, shortest = 0.0; /* or has a shorter walltime */
+    double came = 0.0;                                         /* the sum of when those came who wait */
+    for (number j = 0; j < known; j++) came += submit[j];
     while (m > 0 || coming < total) {
         for (; coming < total && submit[coming] <= now; coming++) { /* keep the line in its order */
             number at = m++;
             for (; at > 0 && rank[waiting[at - 1]] > rank[coming]; at--) waiting[at] = waiting[at - 1];
             waiting[at] = coming;
+            came += submit[coming];
             if (width[coming] < narrowest) narrowest = width[coming];
             if (wall[coming] < shortest) shortest = wall[coming];
         }
@@ -241,6 +244,7 @@ static double easy(number idle, Running *r, const number *width, number total, c
             idle -= width[j];
             enter(r, width[j], now + long_[j], now + wall[j]);
             score += cost(now - submit[j], long_[j], total, summed);
+            came -= submit[j];
             last = fmax(last, now + long_[j]);
         }
         if (m > 1 && idle > 0 && idle >= narrowest) { /* backfill behind the head */
@@ -262,6 +266,7 @@ static double easy(number idle, Running *r, const number *width, number total, c
                 idle -= width[j];
                 enter(r, width[j], now + long_[j], now + wall[j]);
                 score += cost(now - submit[j], long_[j], total, summed);
+                came -= submit[j];
                 last = fmax(last, now + long_[j]);
             }
             if (i < m) { /* nobody fits who is left */
@@ -271,8 +276,9 @@ static double easy(number idle, Running *r, const number *width, number total, c
             }
             m += kept - i;
         }
-        double unseen = summed == LAST_END ? last : summed == SLOWDOWN ? (double)(m + total - coming) : 0.0;
-        if (score + unseen > enough) return INFINITY; /* the others' slowdowns are 1 at least */
+        double unseen = SURELY * ((double)m * now - came); /* what they have waited until now */
+        if (summed != WAIT) unseen = summed == LAST_END ? last : (double)(m + total - coming); /* 1 at least */
+        if (score + unseen > enough) return INFINITY;
         now = coming < total ? fmin(next_end(r), submit[coming]) : next_end(r);
         if (now == INFINITY) return INFINITY; /* what is left never fits */
         idle += leave(r, now);
@@ -292,6 +298,8 @@ number dovetail_roll_outs(number idle, const number *running_width, number n, co
     r.by_bound = r.width + all;
     r.by_end = r.by_bound + all;
     number *line = r.by_end + all, *waiting = line + total, status = 0;
+    double waited = 0.0; /* the least that a future can come to */
+    for (number j = 0; summed == WAIT && j < known; j++) waited += SURELY * fmax(0.0, -submit[j]);
     for (number o = 0; o < orders; o++) {
         const number *rank = ranks + o * total;
         double score = 0.0;
@@ -306,7 +314,7 @@ number dovetail_roll_outs(number idle, const number *running_width, number n, co
             for (number i = 0; i < n; i++) r.by_bound[i] = r.by_end[i] = i;
             for (number i = n / 2 - 1; i >= 0; i--) sift_down(&r, i);
             score += easy(idle, &r, width, total, wall, long_ + f * total, submit, known, rank, head, summed,
-                          enough - score, waiting);
+                          enough - score - waited * (double)(futures - 1 - f), waiting);
         }
         scores[o] = score;
         enough = fmin(enough, score);
