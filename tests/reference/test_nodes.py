@@ -319,12 +319,12 @@ def test_agrees_job_by_job(
 
 def test_instances_are_hard_enough() -> None:
     """Most instances have waiting jobs, several nodes, and a difference between the policies."""
-    differ = 0
-    for seed in range(100):
+    differ, seeds = 0, full(100, 30)
+    for seed in range(seeds):
         _, _, workload, cluster = instance(seed)
         starts = [
             [r.start for r in simulate(workload, cluster, policy, TrueTimesModel(workload.truth)).records]
             for policy, _ in REFERENCES
         ]
         differ += len(list(groupby(sorted(map(tuple, starts)))))  # type: ignore[type-var]
-    assert differ > 200
+    assert differ > 2 * seeds

@@ -39,7 +39,7 @@ from dovetail_lab.study import show
 
 Outcome = tuple[list[MeasuredRun], list[Record]]
 
-REPETITIONS = full(1000, 40)
+REPETITIONS = full(1000, 12)
 POLICIES = ("history", "history-guarded")
 ONCE = pytest.mark.xdist_group("curves")
 """Of tests that share what takes long to make."""
@@ -52,7 +52,7 @@ def curves() -> dict[str, Curve]:
 
 @pytest.fixture(scope="module")
 def found() -> list[CaseOutcome]:
-    return cases(orders=full(2000, 30), seed=1)
+    return cases(orders=full(2000, 12), seed=1)
 
 
 @ONCE
@@ -227,7 +227,7 @@ def test_one_clock_has_the_papers_figures_and_another_has_not(curves: dict[str, 
     told = {}
     for cpu in ("0.56", "0.46", "0"):
         chosen = Chosen.of(CONSTANTS, [f"cpu_cost={cpu}", "gpu_cost=0.46", "gpu_slowdown=1"])
-        here = cases(orders=30, seed=1, readings=clocks(0.46, float(cpu), 1.0))
+        here = cases(orders=12, seed=1, readings=clocks(0.46, float(cpu), 1.0))
         assert len(here) == 2
         made = claims([], [curves["history"]], here, identical(), [], chosen)
         told[cpu] = {claim.text[:32]: claim.verdict.value for claim in made if "cpu_cost" in claim.rests_on}

@@ -21,7 +21,7 @@ TABLE_2 = "published:gregg-table2"
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, float], Row]:
-    found = wrong_predictions.rows(names=("history", "best-device", "gpu-only"), seeds=full(200, 30))
+    found = wrong_predictions.rows(names=("history", "best-device", "gpu-only"), seeds=full(200, 12))
     return {(row.policy, row.factor): row for row in found}
 
 

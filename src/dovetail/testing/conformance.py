@@ -68,7 +68,7 @@ class PolicyConformance:
 
     policy: ClassVar[str]
     clusters: ClassVar[Sequence[str]] = ("1x1cpu+1gpu", "2x2cpu+2gpu", "3x1cpu")
-    repetitions: ClassVar[int] = full(60, 12)
+    repetitions: ClassVar[int] = full(60, 7)
 
     def _run(self, jobs: Workload, cluster: Cluster) -> Result:
         loaded = load_policy(self.policy)
