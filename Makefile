@@ -35,7 +35,7 @@ test: $(STAMP)   ## the test suite, long runs at reduced counts (10 minutes on 2
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 
-test-all: $(STAMP)  ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`)
+test-all: docs   ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`), and the site
 	@$(COMPILE)
 	DOVETAIL_TEST_FULL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 

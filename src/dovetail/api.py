@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast, get_args
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.progress import Expectations
-from dovetail.errors import DovetailWarning, InputError, NothingKnown
+from dovetail.errors import DovetailWarning, InputError
 from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
 from dovetail.files.units import SIZE, bytes_of, seconds_given
@@ -24,7 +24,7 @@ from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel, traits_of
-from dovetail.model import CPU, Cluster, Note, Record, Replicate, Result, Seconds, Workload
+from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
     load_policy,
@@ -33,6 +33,7 @@ from dovetail.plugins import (
     policy_for,
 )
 from dovetail.report.wording import many
+from dovetail.result_notes import best_effort, check_some_ran, kinds_used, not_as_named, unknown_result
 from dovetail.running.assembly import warn
 from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
@@ -231,7 +232,7 @@ def simulate(
         store = _store(history, learn, jobs.fully_timed, perfect, stack)
         observe: History = store if learn and store is not None else MemoryHistory(base=store)
         runtimes: Any = make_model(model, observe) if isinstance(model, str) else model
-        small, used = len(jobs.jobs) <= SMALL, _kinds_used(loaded)
+        small, used = len(jobs.jobs) <= SMALL, kinds_used(loaded)
         if not jobs.fully_timed or (jobs.ran and small):
             names: list[Note] = []
             asked = (
@@ -248,7 +249,7 @@ def simulate(
             notes = never_ran(jobs, machine, used)
         hidden = unknown_kinds(jobs, machine, used) if small else []
         if hidden:
-            unknown = _unknown(jobs, machine, loaded, hidden, notes)
+            unknown = unknown_result(jobs, machine, loaded, hidden, notes)
             return Report(replace(unknown, seed=seed, load=load, replicate=which))
         if perfect:
             runtimes = PerfectModel(jobs.truth)
@@ -285,8 +286,8 @@ def simulate(
             options=options,
         )
         spent = result.simulation_seconds or time.process_time() - before
-    _check_some_ran(result)
-    notes += [*_best_effort(jobs, loaded), *_not_as_named(result, loaded)]
+    check_some_ran(result)
+    notes += [*best_effort(jobs, loaded), *not_as_named(result, loaded)]
     ignored = _ignored(jobs, loaded)
     return Report(
         replace(
@@ -323,75 +324,6 @@ def _store(
     return stack.enter_context(SqliteHistory(path, must_exist=True))
 
 
-def _check_some_ran(result: Result) -> None:
-    """Raises `InputError` where there were jobs and every one is rejected."""
-    if result.records or not result.rejected:
-        return
-    first, count = result.rejected[0], len(result.rejected)
-    every = "the only job is rejected" if count == 1 else f"all {count:,} jobs are rejected, the first"
-    unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
-    if not unknown:
-        raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
-    said = f"{every}, {first.id}: {first.reason}; {_HINT}"
-    note = Note(f"No time of any job is known: {_HINT}.", "unknown")
-    empty = replace(result, known=False, notes=[*result.notes, note])
-    raise NothingKnown(said, where=result.workload, result=empty)
-
-
-_HINT = "give times, run the jobs once, or name a history that knows them"
-
-
-def _kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
-    """Which kinds of device a policy goes to, by its name: all but for those that keep to some."""
-    keeps = traits_of(loaded.policy).keeps_to
-    return lambda kind: keeps not in ("cpu", "devices") or (kind == CPU) is (keeps == "cpu")
-
-
-def _unknown(
-    jobs: Workload, machine: Cluster, loaded: LoadedPolicy, kinds: Sequence[str], notes: Sequence[Note]
-) -> Result:
-    """The result where nothing can be told, since nothing is known of such devices."""
-    named = " or ".join(kinds)
-    text = f"Unknown: no time of any job is known on {named}, where jobs would go; {_HINT}."
-    others = [note for note in notes if note.code != "unknown"]
-    return Result(
-        policy=loaded.name,
-        options=dict(loaded.options),
-        workload=jobs.name,
-        cluster=machine,
-        records=(),
-        rejected=jobs.rejected,
-        skipped=jobs.skipped,
-        knowledge="learned",
-        known=False,
-        notes=[*others, Note(text, "unknown")],
-    )
-
-
-def _not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
-    """What a policy did that its name denies, for want of another choice."""
-    keeps = traits_of(loaded.policy).keeps_to
-    if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
-        text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
-        return [Note(text, "not_as_named")]
-    if keeps not in ("cpu", "devices"):
-        return []
-
-    def elsewhere(record: Record) -> bool:
-        one = record.implementation
-        return one is not None and (one.kind == CPU) is (keeps == "devices")
-
-    others = [record for record in result.records if elsewhere(record)]
-    if not others:
-        return []
-    assert others[0].implementation is not None
-    count = f"{len(others):,} of {many(len(result.records), 'job')}"
-    first = f"{others[0].job.id} as {others[0].implementation.name}"
-    why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
-    text = f"{loaded.name} ran {count} elsewhere than its name says (the first is {first}): {why}, or they "
-    return [Note(f"{text}cannot run there.", "not_as_named")]
-
-
 def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
@@ -403,7 +335,7 @@ def _as_recorded(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
         )
     result = recorded(jobs, machine)
-    _check_some_ran(result)
+    check_some_ran(result)
     return Report(replace(result, seed=seed, replicate=which))
 
 
@@ -434,20 +366,6 @@ def _rates(rates: str | RateModel | None) -> RateModel | None:
     if rates is not None and not hasattr(rates, "changed"):
         raise InputError(f"rates: found {rates!r}, expected a rate model or its name")
     return rates
-
-
-def _best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
-    """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
-    if not traits_of(loaded.policy).slows:
-        return []
-    without = sum(job.walltime is None for job in jobs.jobs)
-    if not without:
-        return []
-    text = (
-        f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
-        "borrows a GPU takes longer than expected."
-    )
-    return [Note(text, "best_effort")]
 
 
 def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
@@ -556,7 +474,7 @@ def run(
     ran = begin(jobs, machine, loaded, options)
     from dovetail.report.report import Report
 
-    notes = [*ran.result.notes, *_not_as_named(ran.result, loaded)]
+    notes = [*ran.result.notes, *not_as_named(ran.result, loaded)]
     return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
 
 

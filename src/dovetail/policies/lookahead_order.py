@@ -334,10 +334,10 @@ class _Past(NamedTuple):
         number = {user: at for at, user in enumerate(dict.fromkeys(users))}
         owners = np.array([number[user] for user in users], np.int64)
         walls, lengths = np.array(bounds, np.float64), np.array(seconds, np.float64)
-        parts = np.minimum(1.0, np.maximum(lengths, LEAST) / np.maximum(walls, LEAST))
-        least = 1.0 / float((1.0 / parts).mean()) if ran else 1.0
-        reliable = reliability(owners, walls, lengths) if judged else 1.0
-        return _Past(number, owners, walls, lengths, reliable, float(parts.mean()) if ran else 1.0, least)
+        runs = owners, walls, lengths
+        (mean,), (harmonic,) = expected(np.array([-1]), np.array([LEAST]), *runs)  # of the average user
+        part, least = float(mean) / LEAST, float(harmonic) / LEAST
+        return _Past(number, *runs, reliability(*runs) if judged else 1.0, part, least)
 
     def users(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of whom nothing is remembered."""

@@ -1,0 +1,94 @@
+"""What a result says it cannot tell: unknown times, policies that could not do as they are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dovetail.errors import InputError, NothingKnown
+from dovetail.interfaces import traits_of
+from dovetail.model import CPU, Cluster, Note, Record, Result, Workload
+from dovetail.plugins import LoadedPolicy
+from dovetail.report.wording import many
+
+_HINT = "give times, run the jobs once, or name a history that knows them"
+
+
+def check_some_ran(result: Result) -> None:
+    """Raises `InputError` where there were jobs and every one is rejected."""
+    if result.records or not result.rejected:
+        return
+    first, count = result.rejected[0], len(result.rejected)
+    every = "the only job is rejected" if count == 1 else f"all {count:,} jobs are rejected, the first"
+    unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
+    if not unknown:
+        raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
+    said = f"{every}, {first.id}: {first.reason}; {_HINT}"
+    note = Note(f"No time of any job is known: {_HINT}.", "unknown")
+    empty = replace(result, known=False, notes=[*result.notes, note])
+    raise NothingKnown(said, where=result.workload, result=empty)
+
+
+def kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
+    """Which kinds of device a policy goes to, by its name: all but for those that keep to some."""
+    keeps = traits_of(loaded.policy).keeps_to
+    return lambda kind: keeps not in ("cpu", "devices") or (kind == CPU) is (keeps == "cpu")
+
+
+def unknown_result(
+    jobs: Workload, machine: Cluster, loaded: LoadedPolicy, kinds: Sequence[str], notes: Sequence[Note]
+) -> Result:
+    """The result where nothing can be told, since nothing is known of such devices."""
+    named = " or ".join(kinds)
+    text = f"Unknown: no time of any job is known on {named}, where jobs would go; {_HINT}."
+    others = [note for note in notes if note.code != "unknown"]
+    return Result(
+        policy=loaded.name,
+        options=dict(loaded.options),
+        workload=jobs.name,
+        cluster=machine,
+        records=(),
+        rejected=jobs.rejected,
+        skipped=jobs.skipped,
+        knowledge="learned",
+        known=False,
+        notes=[*others, Note(text, "unknown")],
+    )
+
+
+def not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
+    """What a policy did that its name denies, for want of another choice."""
+    keeps = traits_of(loaded.policy).keeps_to
+    if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
+        text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
+        return [Note(text, "not_as_named")]
+    if keeps not in ("cpu", "devices"):
+        return []
+
+    def elsewhere(record: Record) -> bool:
+        one = record.implementation
+        return one is not None and (one.kind == CPU) is (keeps == "devices")
+
+    others = [record for record in result.records if elsewhere(record)]
+    if not others:
+        return []
+    assert others[0].implementation is not None
+    count = f"{len(others):,} of {many(len(result.records), 'job')}"
+    first = f"{others[0].job.id} as {others[0].implementation.name}"
+    why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
+    text = f"{loaded.name} ran {count} elsewhere than its name says (the first is {first}): {why}, or they "
+    return [Note(f"{text}cannot run there.", "not_as_named")]
+
+
+def best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
+    """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
+    if not traits_of(loaded.policy).slows:
+        return []
+    without = sum(job.walltime is None for job in jobs.jobs)
+    if not without:
+        return []
+    text = (
+        f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
+        "borrows a GPU takes longer than expected."
+    )
+    return [Note(text, "best_effort")]
