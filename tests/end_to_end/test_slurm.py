@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
 from queues import Runs, folder_of, kill, processes_of
-from shown_commands import blocks
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from strangers import Stranger
 from waiting import until
 
 from dovetail.testing.builders import full
@@ -74,30 +74,11 @@ def test_a_stranger_follows_the_page_word_by_word(
     slurm: SlurmCluster, tmp_path: Path, environment: dict[str, str], state: Path
 ) -> None:
     """What the page shows first, block by block as it would be copied; the programs are the stranger's."""
-    listed, *shown = blocks(PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
-    (tmp_path / "commands.txt").write_text(listed.partition("\n")[2])
-    for name in ("train.py", "render.py"):
-        (tmp_path / name).write_text("import os; print(os.environ['DOVETAIL_NODES'])")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "dovetail"
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(DOVETAIL)} "$@"\n')
-    command.chmod(0o755)
-    path = f"{command.parent}{os.pathsep}{environment['PATH']}"
-    told = {**slurm.environment, "XDG_STATE_HOME": str(state), "PATH": path}
-
-    def typed(text: str) -> str:
-        with (tmp_path / "said").open("w+") as said:  # no pipe: what goes on in the background would hold it
-            command = ["bash", "-ec", text]
-            done = subprocess.run(
-                command, cwd=tmp_path, env=told, stdout=said, stderr=said, timeout=250, check=False
-            )
-            said.seek(0)
-            text = said.read()
-        assert done.returncode == 0, text
-        return text
-
-    assert [block.count("$ ") for block in shown] == [3, 2, 3]
-    guest, inside, service = ["\n".join(line[2:] for line in block.splitlines()) for block in shown]
+    path = environment["PATH"]
+    stranger = Stranger(PAGE, tmp_path, {**slurm.environment, "XDG_STATE_HOME": str(state), "PATH": path})
+    typed = stranger.types
+    guest, inside, service = stranger.blocks
+    assert [block.count("dovetail ") for block in stranger.blocks] == [3, 2, 3]
     said = typed(guest)
     assert "n[0-3]" in said
     assert "3 of 3 jobs done" in said

@@ -134,10 +134,12 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What clients of this cluster need, and nothing of a Slurm job that we may be in ourselves."""
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))
-        }
+        """What clients of this cluster need, and nothing of a Slurm job that we may be in ourselves.
+
+        Nor where runs are kept: that each test says itself.
+        """
+        ours = ("SLURM", "SBATCH", "XDG_STATE_HOME")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {
             **clean,
             "SLURM_CONF": str(self.folder / "slurm.conf"),
