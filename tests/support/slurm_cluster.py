@@ -245,10 +245,14 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
-    def restart_daemon(self, name: str, pause: float = 1.0) -> None:
-        """End a daemon as an administrator does, and start it again after a pause."""
+    def stop_daemon(self, name: str) -> None:
+        """End a daemon as an administrator does."""
         self.daemons[name].terminate()
         self.daemons.pop(name).wait(30)
+
+    def restart_daemon(self, name: str, pause: float = 1.0) -> None:
+        """End a daemon, and start it again after a pause."""
+        self.stop_daemon(name)
         time.sleep(pause)
         self.start_daemon(name)
 
