@@ -67,7 +67,7 @@ class Ray:
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
                 f"Ray cannot be reached at {address or 'this machine'}: {said[0]}; 'ray status' shows "
-                "whether it is up, RAY_AUTH_MODE and RAY_AUTH_TOKEN must be the cluster's",
+                "whether it is up, and one that wants a token wants RAY_AUTH_MODE=token",
                 where="executor ray",
             ) from error
 
