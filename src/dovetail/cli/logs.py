@@ -14,6 +14,7 @@ from dovetail.executors.notes import notes
 from dovetail.executors.queue_folder import QueueFolder
 from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.streams import note
+from dovetail.report.wording import many
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 
@@ -45,7 +46,15 @@ def logs(
         if attempt is None and found["attempts"] > 1:
             note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
         _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
+        if not err and not _written(service, found["id"], "out", attempt):
+            _point_to_errors(_written(service, found["id"], "err", attempt))
     return 0
+
+
+def _point_to_errors(written: int) -> None:
+    """A program that failed has often written to standard error alone."""
+    if written:
+        note(f"nothing on standard output, {many(written, 'byte')} on standard error: --err shows them")
 
 
 def _files(folder: Path, job: str) -> list[Sequence[str]]:
@@ -81,9 +90,19 @@ def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     try:
         with open(path, "rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
+            nothing = file.tell() == 0
+        if nothing and not err:
+            _point_to_errors(Path(files[-1][1]).stat().st_size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=path) from error
     sys.stdout.buffer.flush()
+
+
+def _written(service: Connection, id: str, stream: str, attempt: int | None) -> int:
+    reply = service.ask(
+        "GET", f"/api/v1/jobs/{id}/log", query={"stream": stream, "attempt": attempt, "offset": -1}
+    )
+    return int(reply.headers["dovetail-length"]) if reply.status == 200 else 0
 
 
 def _show(service: Connection, id: str, stream: str, attempt: int | None, offset: int, follow: bool) -> None:
