@@ -84,6 +84,7 @@ def test_what_a_limit_keeps_back_is_told_in_the_queue(accounted: SlurmCluster, t
             return Counter(row["reason"] for row in load(service.dovetail("queue", "--json")))
 
         until(lambda: sum("AssocMaxSubmitJobLimit" in why for why in told().elements()) == 2, "it is told")
+        assert "AssocMaxSubmitJobLimit" in service.dovetail("explain", "5").stdout
 
 
 @needs_slurmdbd
