@@ -74,6 +74,7 @@ def test_a_limit_keeps_jobs_back_and_fails_none(
 
 
 @needs_slurmdbd
+@pytest.mark.skipif(not full(1, 0), reason="starts a service: DOVETAIL_TEST_FULL=1")
 def test_what_a_limit_keeps_back_is_told_in_the_queue(accounted: SlurmCluster, tmp_path: Path) -> None:
     (tmp_path / "jobs.txt").write_text("sleep 300\n" * 5)
     inside = {**accounted.environment, "XDG_STATE_HOME": str(tmp_path / "state")}
