@@ -14,14 +14,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, jobs
 from dovetail_command import load, run_command
 from queues import FINAL, Runs, processes_of
+from strangers import Stranger
 from waiting import until
 
 from dovetail.testing.builders import full
@@ -32,6 +35,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 NODES = full(4, 2)
 SUPPORT = Path(__file__).parent.parent / "support"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ray.md"
 SCRIPT = """
 import os, sys, time
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -49,7 +53,12 @@ class RayCluster:
 
     def __init__(self, home: Path) -> None:
         home.mkdir()
-        own = {"HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
+        own = {
+            "HOME": str(home),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": "t" * 40,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
         self.environment = {**os.environ, **own}
         self._start()
 
@@ -157,6 +166,24 @@ def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
     ended = {job for what, job, _, _ in lines if what == "ended"}
     assert {job for job, (state, _, _) in rows.items() if state == "COMPLETED"} <= ended
     until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 20)
+
+
+def test_a_stranger_follows_the_page_word_by_word(
+    cluster: RayCluster, tmp_path: Path, environment: dict[str, str], state: Path
+) -> None:
+    """Block by block as it would be copied, but for what is installed and the address of the cluster."""
+    told = {**cluster.environment, "XDG_STATE_HOME": str(state), "PATH": environment["PATH"]}
+    stranger = Stranger(PAGE, tmp_path, told)
+    install, use = stranger.blocks
+    assert install == "pip install 'dovetail-scheduler[ray]'"
+    assert use.count("dovetail ") == 4
+    said = stranger.types(use.replace("10.0.0.1:6379", cluster.address))
+    assert f"Ray at {cluster.address}: {NODES} nodes, {2 * NODES} CPUs, {NODES} devices" in said
+    assert "3 of 3 jobs done" in said
+    assert "took" in said
+    assert f"\n{said.splitlines()[-1]} " in said, "it ran on a node of the table"
+    tables = [line for line in said.splitlines() if line[:4].strip() and str(state) not in line]
+    assert max(map(len, tables)) <= 80
 
 
 def test_jobs_run_on_all_nodes_and_see_what_ray_gave_them(runs: Runs, cluster: RayCluster) -> None:
@@ -294,6 +321,13 @@ def test_a_cluster_that_is_not_there_is_one_sentence(runs: Runs) -> None:
     done = run(runs, "jobs.toml", "--executor", "ray?address=127.0.0.1:1")
     assert done.returncode == 2
     assert "executor ray: Ray cannot be reached at 127.0.0.1:1: " in done.stderr
+    assert done.stderr.count("\n") == 1
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as dashboard:
+        Thread(target=dashboard.serve_forever).start()
+        done = run(runs, "jobs.toml", "--executor", f"ray?address=127.0.0.1:{dashboard.server_port}")
+        dashboard.shutdown()
+    assert done.returncode == 2
+    assert "it is not Ray that answers there" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
