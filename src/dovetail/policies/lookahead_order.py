@@ -104,7 +104,8 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
 def _order_matters(view: View, any_fits: bool) -> bool:
     """Whether another order could change what EASY does now: it takes a head, or has a choice behind one.
 
-    ``any_fits``: one job that could go is a choice too, to go or not.
+    A choice is between jobs that fit and do not delay the head; with ``any_fits`` one of them is a choice
+    too, to go or not.
     """
     head = next(iter(view.reservations.values()), None)
     if head is None:
@@ -113,7 +114,12 @@ def _order_matters(view: View, any_fits: bool) -> bool:
     fitting = {r: n for r, n in view.queue.requests().items() if free.count(r) >= r.nodes}
     if any(choice.request in fitting for choice in head.job.choices):
         return True
-    return sum(fitting.values()) > (0 if any_fits else 1)
+    least = 1 if any_fits else 2
+    if sum(fitting.values()) < least or len(head.job.choices) > 1:
+        return sum(fitting.values()) >= least
+    deadlines = view.shadow(head.job.choices[0].request, free, ()).deadlines
+    line = view.queue.in_time(ORDERS["fcfs"].key, view.now, deadlines, bounded=ORDERS["fcfs"].bounded)
+    return len(list(islice((job for job in line if job is not head.job), least))) == least
 
 
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
