@@ -48,6 +48,23 @@ def test_a_job_runs_in_the_folder_and_environment_of_its_submitter(service: Serv
     assert service.dovetail("logs", job).stdout == f"{tmp_path}\nblue\n"
 
 
+def test_who_finds_nothing_is_told_where_to_look(service: Serving, tmp_path: Path) -> None:
+    """A list of commands that all failed within a second left "The queue is empty." and an empty log."""
+    job = submitted(service, "-J", "quiet", "--", "sh", "-c", "echo no such thing >&2; exit 3", cwd=tmp_path)
+    assert service.dovetail("wait", job).returncode == 1
+    shown = service.dovetail("logs", job)
+    assert (shown.stdout, shown.stderr) == (
+        "",
+        "nothing on standard output, 14 bytes on standard error: --err shows them\n",
+    )
+    assert service.dovetail("logs", job, "--err").stdout == "no such thing\n"
+    assert "dovetail queue --ended" in service.dovetail("queue").stdout
+    assert service.dovetail("queue", "--name", "unheard").stdout == (
+        "No such job runs or waits (--ended lists those that have ended).\n"
+    )
+    assert service.dovetail("whatif").stdout == "Nothing runs or waits.\n"
+
+
 def test_names_that_are_no_utf8_are_submitted_as_they_are(service: Serving, tmp_path: Path) -> None:
     """One such variable in an environment had every submission refused as "no JSON"."""
     folder = tmp_path / os.fsdecode(b"d\xff")

@@ -10,8 +10,11 @@ from pathlib import Path
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened
 from dovetail.errors import InputError
+from dovetail.executors.notes import notes
+from dovetail.executors.queue_folder import QueueFolder
 from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.streams import note
+from dovetail.report.wording import many
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 
@@ -43,20 +46,34 @@ def logs(
         if attempt is None and found["attempts"] > 1:
             note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
         _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
+        if not err and not _written(service, found["id"], "out", attempt):
+            _point_to_errors(_written(service, found["id"], "err", attempt))
     return 0
 
 
+def _point_to_errors(written: int) -> None:
+    """A program that failed has often written to standard error alone."""
+    if written:
+        note(f"nothing on standard output, {many(written, 'byte')} on standard error: --err shows them")
+
+
 def _files(folder: Path, job: str) -> list[Sequence[str]]:
-    """Standard output and error of each attempt, from the run's own log of what it started."""
-    return [
-        intent["files"] for intent in read_log(folder / LOG_NAME).intents.values() if intent["job"] == job
-    ]
+    """Standard output and error of each attempt, as its executor, whichever it was, noted at the start."""
+    from dovetail.executors.ray_executor import LOG
+
+    records = list(notes(folder / LOG))
+    for log in (folder / LOG_NAME, *folder.glob("agents/*.log")):
+        if log.exists():
+            records += read_log(log).intents.values()
+    found = {record.get("attempt", 1): record["files"] for record in records if record.get("job") == job}
+    found |= {one.attempt: one.files for one in QueueFolder(folder).handed() if one.job == job}
+    return [found[attempt] for attempt in sorted(found)]
 
 
 def _newest_with(job: str) -> Path:
     folders = run_folders()[:MOST_RUNS]
     for folder in folders:
-        if (folder / LOG_NAME).exists() and _files(folder, job):
+        if _files(folder, job):
             note(f"of run {short_id(read_about(folder).uid)}")
             return folder
     raise InputError(
@@ -66,16 +83,26 @@ def _newest_with(job: str) -> Path:
 
 def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     """The last attempt's output."""
-    files = _files(folder, job) if (folder / LOG_NAME).exists() else []
+    files = _files(folder, job)
     if not files:
         raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
     path = files[-1][1 if err else 0]
     try:
         with open(path, "rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
+            nothing = file.tell() == 0
+        if nothing and not err:
+            _point_to_errors(Path(files[-1][1]).stat().st_size)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=path) from error
     sys.stdout.buffer.flush()
+
+
+def _written(service: Connection, id: str, stream: str, attempt: int | None) -> int:
+    reply = service.ask(
+        "GET", f"/api/v1/jobs/{id}/log", query={"stream": stream, "attempt": attempt, "offset": -1}
+    )
+    return int(reply.headers["dovetail-length"]) if reply.status == 200 else 0
 
 
 def _show(service: Connection, id: str, stream: str, attempt: int | None, offset: int, follow: bool) -> None:

@@ -45,7 +45,7 @@ def queue(
         print_json(rows)
         return 0
     if not rows and not parsable:
-        print("No job has ended." if ended else "The queue is empty.")
+        print(_nothing(about, ended=ended, chosen=bool(states or user or name)))
         return 0
     show_rows(COLUMNS, [queue_row(row, now) for row in rows], parsable=parsable)
     left = found.get("total", len(rows)) - len(rows)
@@ -55,6 +55,18 @@ def queue(
     if age is not None and age >= 1 and not parsable:
         note(f"predicted starts are as of {span(age)} ago")
     return 0
+
+
+def _nothing(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
+    """Who submitted a moment ago and finds no job learns how they ended."""
+    if chosen:
+        return (
+            f"No such job {'has ended' if ended else 'runs or waits (--ended lists those that have ended)'}."
+        )
+    if not about["ended"]:
+        return "No job has ended." if ended else "The queue is empty."
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(about["ended"].items()))
+    return f"The queue is empty; ended: {counts} ('dovetail queue --ended' lists them)."
 
 
 def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:

@@ -83,6 +83,9 @@ def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> i
         jobs = {id: {"start": start, "end": end} for id, (start, end) in found["jobs"].items()}
         print_json({"policy": asked["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs})
         return 0
+    if not found["jobs"]:
+        print("Nothing runs or waits.")
+        return 0
     rows = []
     for id, (start, end) in found["jobs"].items():
         before = usual["jobs"].get(id)
