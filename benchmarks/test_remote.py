@@ -41,6 +41,8 @@ SIZE = 100_000_000
 MARGIN = 3.0
 PIPELINED_AIM = 10e-6
 LOCAL_AIM = 1e-6
+CHAIN = 1000
+CHAIN_AIM = 1.1
 SOCKET_SHARE_AIM = 0.7
 
 Rate = Callable[[], float]
@@ -273,6 +275,34 @@ def test_local_calls_cost_at_most_a_microsecond_more(benchmark) -> None:
         benchmark.extra_info[name] = round(value * 1e6, 3)
         print(f"{name:20s} {value * 1e6:6.3f} us more than NumPy's own")
     assert max(more.values()) < LOCAL_AIM * MARGIN
+
+
+def test_errors_where_they_happen_cost_little_where_nothing_can_fail(
+    benchmark, server: tuple[str, int]
+) -> None:
+    """CPU time of this process for a chain of element-wise calls, beside one that waits for none of them."""
+
+    def chain(errors: str) -> Rate:
+        xp = dovetail.remote.namespace(server[0], errors=errors)
+        x = xp.ones(8)
+
+        def once() -> float:
+            y = x
+            begin = time.process_time()
+            for _ in range(CHAIN // 2):
+                y = y * 0.5 + x
+            xp.device.synchronize()
+            return time.process_time() - begin
+
+        return once
+
+    rates = {errors: chain(errors) for errors in ("immediate", "deferred")}
+    found: dict[str, list[float]] = {}
+    benchmark.pedantic(lambda: found.update(rounds_of(rates, LOCAL_ROUNDS)), rounds=1)
+    ratio = statistics.median(map(operator.truediv, found["immediate"], found["deferred"]))
+    benchmark.extra_info["ratio"] = round(ratio, 3)
+    print(f"a chain of {CHAIN} calls: {ratio:.3f} of the CPU time that it takes with errors deferred")
+    assert ratio < CHAIN_AIM
 
 
 READER = """

@@ -114,6 +114,10 @@ def test_wrong_use_is_answered_in_one_sentence(command: Command) -> None:
         (("predict", "mm", "--model", "guess"), "--model: found 'guess', expected one of"),
         (("predict", "mm", "m=3"), "--input: found 'm', which is no input of mm, expected one of n"),
         (("predict", "mm", "n=big"), "--input: n: found 'big', expected a number, as in the runs of mm"),
+        (
+            ("predict", "--", "python", "mm.py", "n=3"),
+            "found 'mm.py' after the app python, expected its inputs, NAME=VALUE; 'dovetail explain -- ",
+        ),
         (("forget",), "expected either the name of an app or --all"),
         (("export", "x.txt", "--format", "xml"), "--format: found 'xml', expected jsonl or csv"),
     ):

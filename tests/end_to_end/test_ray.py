@@ -14,14 +14,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from borrowing import KILLED, PROGRAM, ROWS, Row, jobs
 from dovetail_command import load, run_command
 from queues import FINAL, Runs, processes_of
+from strangers import Stranger
 from waiting import until
 
 from dovetail.testing.builders import full
@@ -32,6 +35,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 NODES = full(4, 2)
 SUPPORT = Path(__file__).parent.parent / "support"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "ray.md"
 SCRIPT = """
 import os, sys, time
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -49,7 +53,12 @@ class RayCluster:
 
     def __init__(self, home: Path) -> None:
         home.mkdir()
-        own = {"HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "RAY_USAGE_STATS_ENABLED": "0"}
+        own = {
+            "HOME": str(home),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": "t" * 40,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
         self.environment = {**os.environ, **own}
         self._start()
 
@@ -69,15 +78,17 @@ class RayCluster:
         while True:
             line = self.process.stdout.readline()
             assert line, "the cluster does not start"
-            if (":" in line and not line.startswith("[")) or line == "done\n":
+            if ":" in line and not line.startswith("["):
                 return line.strip()
 
-    def do(self, order: str) -> None:
-        """Have a node killed, drained, or added."""
+    def do(self, order: str) -> str:
+        """Have a node killed, drained, or added; its id."""
         assert self.process.stdin is not None
         self.process.stdin.write(order + "\n")
         self.process.stdin.flush()
-        assert self._line() == "done"
+        done, _, node = self._line().partition(":")
+        assert done == "done"
+        return node
 
     def renew(self) -> None:
         """Another one in its place, of which no node is missing."""
@@ -157,6 +168,24 @@ def exactly_once(runs: Runs, rows: Mapping[str, tuple[str, int, str]]) -> None:
     ended = {job for what, job, _, _ in lines if what == "ended"}
     assert {job for job, (state, _, _) in rows.items() if state == "COMPLETED"} <= ended
     until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 20)
+
+
+def test_a_stranger_follows_the_page_word_by_word(
+    cluster: RayCluster, tmp_path: Path, environment: dict[str, str], state: Path
+) -> None:
+    """Block by block as it would be copied, but for what is installed and the address of the cluster."""
+    told = {**cluster.environment, "XDG_STATE_HOME": str(state), "PATH": environment["PATH"]}
+    stranger = Stranger(PAGE, tmp_path, told)
+    install, use = stranger.blocks
+    assert install == "pip install 'dovetail-scheduler[ray]'"
+    assert use.count("dovetail ") == 4
+    said = stranger.types(use.replace("10.0.0.1:6379", cluster.address))
+    assert f"Ray at {cluster.address}: {NODES} nodes, {2 * NODES} CPUs, {NODES} devices" in said
+    assert "3 of 3 jobs done" in said
+    assert "took" in said
+    assert f"\n{said.splitlines()[-1]} " in said, "it ran on a node of the table"
+    tables = [line for line in said.splitlines() if line[:4].strip() and str(state) not in line]
+    assert max(map(len, tables)) <= 80
 
 
 def test_jobs_run_on_all_nodes_and_see_what_ray_gave_them(runs: Runs, cluster: RayCluster) -> None:
@@ -274,7 +303,7 @@ def test_a_node_that_is_drained_ends_what_it_has_and_starts_nothing_more(
     write(runs, 40, 3.0, retries=2)
     process = runs.go("jobs.toml", "--executor", executor(spent), "--quiet", environment=runs.environment)
     runs.wait_for(8)
-    spent.do("drain 1")
+    id = spent.do("drain 1")
     time.sleep(3)  # it is seen within a second
     before = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "b")
     assert process.wait(200) == 0, runs.complaints
@@ -282,8 +311,8 @@ def test_a_node_that_is_drained_ends_what_it_has_and_starts_nothing_more(
     exactly_once(runs, rows)
     assert {state for state, _, _ in rows.values()} == {"COMPLETED"}
     after = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "b")
-    (drained,) = [node for node in after if after[node] == before[node]]
-    assert before[drained] > 0
+    (drained,) = [node for node in after if id.startswith(node.rpartition("-")[2])]
+    assert after[drained] == before[drained] > 0
     ended = Counter(line.split()[2] for line in runs.said.read_text().splitlines() if line[0] == "e")
     assert ended[drained] == after[drained]  # nothing of it was cut short
     assert sum(after.values()) == len(rows)
@@ -294,6 +323,13 @@ def test_a_cluster_that_is_not_there_is_one_sentence(runs: Runs) -> None:
     done = run(runs, "jobs.toml", "--executor", "ray?address=127.0.0.1:1")
     assert done.returncode == 2
     assert "executor ray: Ray cannot be reached at 127.0.0.1:1: " in done.stderr
+    assert done.stderr.count("\n") == 1
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as dashboard:
+        Thread(target=dashboard.serve_forever).start()
+        done = run(runs, "jobs.toml", "--executor", f"ray?address=127.0.0.1:{dashboard.server_port}")
+        dashboard.shutdown()
+    assert done.returncode == 2
+    assert "it is not Ray that answers there" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import sqlite3
@@ -14,14 +15,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
 from queues import Runs, folder_of, kill, processes_of
-from shown_commands import blocks
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from strangers import Stranger
 from waiting import until
 
 from dovetail.testing.builders import full
@@ -62,10 +64,11 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def inside(tmp_path: Path, environment: dict[str, str], allocated: Mapping[str, str]) -> Call:
-    """Run ``dovetail ARGUMENTS`` inside the allocation."""
+    """Run ``dovetail ARGUMENTS`` inside the allocation, in a home in which nothing is kept yet."""
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return run_command(arguments, tmp_path, {**environment, **allocated})
+        return run_command(arguments, tmp_path, {**environment, **allocated, **home})
 
     return call
 
@@ -74,30 +77,11 @@ def test_a_stranger_follows_the_page_word_by_word(
     slurm: SlurmCluster, tmp_path: Path, environment: dict[str, str], state: Path
 ) -> None:
     """What the page shows first, block by block as it would be copied; the programs are the stranger's."""
-    listed, *shown = blocks(PAGE.read_text(encoding="utf-8").partition("\n## ")[0])
-    (tmp_path / "commands.txt").write_text(listed.partition("\n")[2])
-    for name in ("train.py", "render.py"):
-        (tmp_path / name).write_text("import os; print(os.environ['DOVETAIL_NODES'])")
-    (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "dovetail"
-    command.write_text(f'#!/bin/sh\nexec {shlex.join(DOVETAIL)} "$@"\n')
-    command.chmod(0o755)
-    path = f"{command.parent}{os.pathsep}{environment['PATH']}"
-    told = {**slurm.environment, "XDG_STATE_HOME": str(state), "PATH": path}
-
-    def typed(text: str) -> str:
-        with (tmp_path / "said").open("w+") as said:  # no pipe: what goes on in the background would hold it
-            command = ["bash", "-ec", text]
-            done = subprocess.run(
-                command, cwd=tmp_path, env=told, stdout=said, stderr=said, timeout=250, check=False
-            )
-            said.seek(0)
-            text = said.read()
-        assert done.returncode == 0, text
-        return text
-
-    assert [block.count("$ ") for block in shown] == [3, 2, 3]
-    guest, inside, service = ["\n".join(line[2:] for line in block.splitlines()) for block in shown]
+    path = environment["PATH"]
+    stranger = Stranger(PAGE, tmp_path, {**slurm.environment, "XDG_STATE_HOME": str(state), "PATH": path})
+    typed = stranger.types
+    guest, inside, service = stranger.blocks
+    assert [block.count("dovetail ") for block in stranger.blocks] == [3, 2, 4]
     said = typed(guest)
     assert "n[0-3]" in said
     assert "3 of 3 jobs done" in said
@@ -177,6 +161,7 @@ count = 40
         assert devices == ([",".join(held)] if held else [])
         kinds[row["implementation"]].add(node)
     assert kinds["cpu"] & kinds["gpu"]
+    assert inside("logs", "--run", "run", "both-1").stdout == (tmp_path / "run" / "both-1.out").read_text()
 
 
 TIMES = {"fast": (6.0, 2.0), "even": (4.0, 3.0), "slow": (8.0, 2.5)}
@@ -253,6 +238,26 @@ def test_computing_jobs_beside_sleeping_ones(tmp_path: Path, inside: Call) -> No
         kinds.add((row["app"], row["implementation"]))
     assert {app for app, kind in kinds if kind == "gpu"} & {app for app, kind in kinds if kind == "cpu"}
     assert sum(row["app"] == "computes" for row in load(found)["jobs"]) == 12
+
+
+@slowly
+@pytest.mark.parametrize("policy", ["fms", "fms?devices=each", "lookahead"])
+def test_the_first_run_of_a_policy_takes_no_more_of_the_cpu_than_the_second(
+    tmp_path: Path, inside: Call, policy: str
+) -> None:
+    """Nothing is compiled in a home in which nothing was."""
+    mixed_queue(tmp_path / "jobs.toml")
+    text = (tmp_path / "jobs.toml").read_text()
+    (tmp_path / "jobs.toml").write_text(re.sub("sleep [0-9.]+", "sleep 0.1", text))
+    used = [resource.getrusage(resource.RUSAGE_CHILDREN)]
+    for turn in ("first", "second"):
+        arguments = ("--executor", HERE, "--policy", policy, "--history", f"{turn}.db", "--quiet")
+        done = inside("run", "jobs.toml", *arguments)
+        assert done.returncode == 0, done.stderr
+        used.append(resource.getrusage(resource.RUSAGE_CHILDREN))
+    first, second = (after.ru_utime - before.ru_utime for before, after in pairwise(used))
+    print(policy, first, second)
+    assert first <= 1.5 * second
 
 
 def test_a_gang_is_a_step_whose_tasks_take_their_nodes_cores_and_devices(
@@ -562,6 +567,13 @@ def test_devices_shows_the_allocation(inside: Call) -> None:
     data: Any = json.loads(inside("devices", "--executor", "slurm", "--json").stdout)
     assert [node["name"] for node in data["nodes"]] == ["n0", "n1", "n2", "n3"]
     assert all(node["cpus"] == 4 and len(node["devices"]) == 2 for node in data["nodes"])
+
+
+def test_a_history_is_not_taken_from_where_there_is_no_accounting(inside: Call) -> None:
+    refused = inside("history", "import-slurm")
+    assert refused.returncode == 2
+    assert "this cluster keeps no accounting (slurmdbd): a file that sacct printed" in refused.stderr
+    assert refused.stderr.count("\n") == 1
 
 
 def test_without_slurm_here_it_is_said(runs: Runs, tmp_path: Path) -> None:

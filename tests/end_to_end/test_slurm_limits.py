@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
+from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm, needs_slurmdbd
 from waiting import until
 
@@ -70,6 +71,21 @@ def test_a_limit_keeps_jobs_back_and_fails_none(
     assert Counter(row["state"] for row in load(done)["jobs"]) == {"COMPLETED": 12}
     assert len(set((tmp_path / "said.txt").read_text().split())) == 12
     assert len((tmp_path / "said.txt").read_text().split()) == 12
+
+
+@needs_slurmdbd
+@pytest.mark.skipif(not full(1, 0), reason="starts a service: DOVETAIL_TEST_FULL=1")
+def test_what_a_limit_keeps_back_is_told_in_the_queue(accounted: SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("sleep 300\n" * 5)
+    inside = {**accounted.environment, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with serving(tmp_path, "--executor", QUEUE, **inside) as service:
+        assert service.dovetail("submit", "--slurm=--account=lab", "jobs.txt").returncode == 0
+
+        def told() -> Counter[str]:
+            return Counter(row["reason"] for row in load(service.dovetail("queue", "--json")))
+
+        until(lambda: sum("AssocMaxSubmitJobLimit" in why for why in told().elements()) == 2, "it is told")
+        assert "AssocMaxSubmitJobLimit" in service.dovetail("explain", "5").stdout
 
 
 @needs_slurmdbd

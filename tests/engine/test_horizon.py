@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
-from dovetail.model import Cluster, ClusterEnds, Event, Record, State, Workload
+from dovetail.model import Cluster, ClusterEnds, Event, NodeLost, Record, State, Workload
 from dovetail.plugins import load_policy
 from dovetail.testing.builders import TrueTimesModel, rigid, workload
 from dovetail.testing.virtual_time import run_virtual
@@ -57,6 +58,16 @@ def test_jobs_that_cannot_end_in_time_are_left_and_the_others_run(policy: str) -
     assert [record.state for record in records.values()] == [State.COMPLETED, State.COMPLETED, State.PENDING]
     assert driver.left_over == ["2"]
     assert "cannot end before the cluster does: expected to take 4 s" in driver.engine.held["2"]
+
+
+def test_jobs_that_are_lost_a_moment_after_the_end_are_left_too() -> None:
+    """The nodes of a cluster that has ended go one by one; what ran there waits again, but not for ever."""
+    jobs = rigid([(0.0, 1, 8.0, 8.0), (0.0, 1, 8.0, 8.0), (0.0, 1, 1.0, 1.0)])
+    jobs = replace(jobs, jobs=[replace(job, retries=1) for job in jobs.jobs])
+    ends = [(4.0, ClusterEnds(0.0)), (4.1, NodeLost(0)), (4.2, NodeLost(1))]
+    records, driver = drive(jobs, "2x1cpu", "fcfs", ends)
+    assert {record.state for record in records.values()} == {State.PENDING}
+    assert sorted(driver.left_over) == ["0", "1", "2"]
 
 
 def test_a_job_ends_exactly_with_the_cluster() -> None:

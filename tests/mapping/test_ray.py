@@ -24,8 +24,9 @@ NODES = 4 if os.environ.get("DOVETAIL_TEST_FULL") else 3
 def environment(home: Path) -> dict[str, str]:
     """A token and a home of its own, so that no other cluster is meant."""
     home.mkdir(exist_ok=True)
-    return {**os.environ, "HOME": str(home), "RAY_AUTH_TOKEN": "t" * 40, "PYTHONPATH": str(SUPPORT),
-            "RAY_USAGE_STATS_ENABLED": "0", "XDG_STATE_HOME": str(home / "state")}  # fmt: skip
+    return {**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "t" * 40,
+            "PYTHONPATH": str(SUPPORT), "RAY_USAGE_STATS_ENABLED": "0",
+            "XDG_STATE_HOME": str(home / "state")}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

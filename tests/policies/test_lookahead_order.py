@@ -27,6 +27,7 @@ from dovetail.model import (
     RecentSubmission,
     Request,
     Result,
+    Start,
     Submitted,
     Workload,
 )
@@ -278,6 +279,30 @@ def test_easy_with_a_line_of_jobs_is_easy_in_that_order(seed: int, order: Order)
     told = simulate(w, cluster, Told(), TrueTimesModel(w.truth))
     fixed = run(w, f"easy?order={order}", cluster)
     assert [(r.job.id, r.start) for r in told.records] == [(r.job.id, r.start) for r in fixed.records]
+
+
+@pytest.mark.parametrize("seed", range(full(40, 4)))
+def test_where_no_order_is_tried_all_orders_decide_the_same(seed: int) -> None:
+    passed_over = []
+
+    @dataclass(frozen=True)
+    class Compared:
+        """EASY in order of submission, beside five others and the queue from its end."""
+
+        traits = Traits(settles=True, priorities=True)
+
+        def decide(self, view: View) -> list[Decision]:
+            decisions = list(Easy().decide(view))
+            if view.queue and not lookahead_order._order_matters(view, any_fits=False):
+                others = [Easy(order).decide(view) for order in ORDERS]
+                others.append(Easy().decide(view, list(view.queue)[::-1]))
+                assert all(list(other) == decisions for other in others)
+                passed_over.append(any(isinstance(decision, Start) for decision in decisions))
+            return decisions
+
+    w, cluster = crowd(seed)
+    simulate(w, cluster, Compared(), TrueTimesModel(w.truth))
+    assert set(passed_over) == {True, False}  # one job went, and nobody
 
 
 @pytest.mark.parametrize("objective", ["makespan", "wait", "slowdown"])

@@ -511,7 +511,7 @@ while not finished:
     except KeyboardInterrupt:
         interrupts += 1
 assert interrupts >= 21, interrupts
-assert not xp.device.link._inside
+assert all(value is not None for value in xp.device.link.values.values())
 xp.device.migrate("local:numpy")
 print(float(xp.sum(x)))
 """
@@ -541,6 +541,14 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
             dovetail.remote.namespace(wrong)
     with pytest.raises(InputError, match="expected numpy, torch"):
         dovetail.remote.namespace("local:abacus")
+
+
+def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "array_api_compat.torch", raising=False)
+    sentence = "device 'torch' is not there: torch is not installed: pip install torch"
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        dovetail.remote.namespace("local:torch")
 
 
 def test_a_lost_server_is_one_sentence(tmp_path: Path) -> None:

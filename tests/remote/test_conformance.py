@@ -227,6 +227,12 @@ def test_promotion(xp: Any, dtypes: list[str]) -> None:
     assert xp.can_cast(mixed[0], given[-1]) == np.can_cast(given[0], given[-1])
 
 
+def test_shapes_that_broadcast(xp: Any) -> None:
+    assert xp.broadcast_shapes((2, 1), (3,), ()) == (2, 3)
+    with pytest.raises(ValueError, match="shape"):
+        xp.broadcast_shapes((2,), (3,))
+
+
 def test_tools_can_name_the_namespace(numpy_server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the standard's own suite does, which imports what ``ARRAY_API_TESTS_MODULE`` says."""
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", numpy_server.address(1))

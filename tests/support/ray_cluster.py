@@ -1,7 +1,7 @@
 """A real Ray cluster of several nodes on this host, in a process of its own; driven by lines.
 
-Prints its address, then obeys ``kill N``, ``drain N``, ``add`` and ``stop`` on standard input, each with a
-``done``.
+Prints its address, then obeys ``kill N``, ``drain N``, ``add`` and ``stop`` on standard input, each with
+``done:`` and the id of the node.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ def main() -> None:
         print(cluster.address, flush=True)
         for line in sys.stdin:
             word, *rest = line.split()
-            if word == "kill":
-                cluster.remove_node(nodes[int(rest[0])], allow_graceful=False)
-            elif word == "drain":
-                drain(cluster.address, nodes[int(rest[0])].node_id)
-            elif word == "add":
-                nodes.append(cluster.add_node(**NODE))
-            elif word == "stop":
+            if word == "stop":
                 break
-            print("done", flush=True)
+            if word == "add":
+                nodes.append(cluster.add_node(**NODE))
+            node = nodes[int(rest[0])] if rest else nodes[-1]
+            if word == "kill":
+                cluster.remove_node(node, allow_graceful=False)
+            elif word == "drain":
+                drain(cluster.address, node.node_id)
+            print(f"done:{node.node_id}", flush=True)
     finally:
         cluster.shutdown()
 

@@ -134,10 +134,12 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What clients of this cluster need, and nothing of a Slurm job that we may be in ourselves."""
-        clean = {
-            name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))
-        }
+        """What clients of this cluster need, and nothing of a Slurm job that we may be in ourselves.
+
+        Nor where runs are kept: that each test says itself.
+        """
+        ours = ("SLURM", "SBATCH", "XDG_STATE_HOME")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {
             **clean,
             "SLURM_CONF": str(self.folder / "slurm.conf"),
@@ -243,10 +245,14 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
-    def restart_daemon(self, name: str, pause: float = 1.0) -> None:
-        """End a daemon as an administrator does, and start it again after a pause."""
+    def stop_daemon(self, name: str) -> None:
+        """End a daemon as an administrator does."""
         self.daemons[name].terminate()
         self.daemons.pop(name).wait(30)
+
+    def restart_daemon(self, name: str, pause: float = 1.0) -> None:
+        """End a daemon, and start it again after a pause."""
+        self.stop_daemon(name)
         time.sleep(pause)
         self.start_daemon(name)
 

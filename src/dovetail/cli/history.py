@@ -240,6 +240,12 @@ def predict(
     from dovetail.runtimes.last_two import LastTwoModel
     from dovetail.runtimes.memory import MemoryModel
 
+    word = next((word for word in values or [] if "=" not in word), None)
+    if word is not None:
+        raise InputError(
+            f"found {word!r} after the app {app}, expected its inputs, NAME=VALUE; "
+            "'dovetail explain -- COMMAND' predicts a command"
+        )
     given = opt.inputs([*(values or []), *(inputs or [])])
     with opened(history) as store:
         found = places(store, app, device, implementation)
@@ -485,13 +491,16 @@ def import_slurm(file: str | None, since: str, history: Path | None, as_json: bo
     An app is a job name, its implementation gpu where GPUs were allotted, else cpu; a peak of memory is the
     largest MaxRSS of its steps. Completed jobs of yours alone; those that are known already are skipped.
     """
-    from dovetail.executors.slurm_commands import call
+    from dovetail.executors.slurm_commands import SlurmError, call
     from dovetail.workloads.slurm_history import COLUMNS, runs_of
 
     if file is None:
         where = "sacct"
         columns = f"--format={COLUMNS}"
-        said, _ = call(["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
+        try:
+            said, _ = call(["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
+        except SlurmError as error:  # no accounting, no Slurm, a date it does not know: no fault of ours
+            raise InputError(str(error)) from error
         lines = said.splitlines()
     else:
         where = "standard input" if file == "-" else file

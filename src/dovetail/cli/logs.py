@@ -10,6 +10,8 @@ from pathlib import Path
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened
 from dovetail.errors import InputError
+from dovetail.executors.notes import notes
+from dovetail.executors.queue_folder import QueueFolder
 from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.streams import note
 from dovetail.report.wording import many
@@ -56,16 +58,22 @@ def _point_to_errors(written: int) -> None:
 
 
 def _files(folder: Path, job: str) -> list[Sequence[str]]:
-    """Standard output and error of each attempt, from the run's own log of what it started."""
-    return [
-        intent["files"] for intent in read_log(folder / LOG_NAME).intents.values() if intent["job"] == job
-    ]
+    """Standard output and error of each attempt, as its executor, whichever it was, noted at the start."""
+    from dovetail.executors.ray_executor import LOG
+
+    records = list(notes(folder / LOG))
+    for log in (folder / LOG_NAME, *folder.glob("agents/*.log")):
+        if log.exists():
+            records += read_log(log).intents.values()
+    found = {record.get("attempt", 1): record["files"] for record in records if record.get("job") == job}
+    found |= {one.attempt: one.files for one in QueueFolder(folder).handed() if one.job == job}
+    return [found[attempt] for attempt in sorted(found)]
 
 
 def _newest_with(job: str) -> Path:
     folders = run_folders()[:MOST_RUNS]
     for folder in folders:
-        if (folder / LOG_NAME).exists() and _files(folder, job):
+        if _files(folder, job):
             note(f"of run {short_id(read_about(folder).uid)}")
             return folder
     raise InputError(
@@ -75,7 +83,7 @@ def _newest_with(job: str) -> Path:
 
 def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     """The last attempt's output."""
-    files = _files(folder, job) if (folder / LOG_NAME).exists() else []
+    files = _files(folder, job)
     if not files:
         raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
     path = files[-1][1 if err else 0]

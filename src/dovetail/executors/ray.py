@@ -22,7 +22,9 @@ OBJECT_STORE = 200 << 20
 
 
 KNOCK = 10.0
-"""Seconds that a cluster has to accept a connection."""
+"""Seconds that a cluster has to accept a connection, and to answer."""
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+"""How a client of gRPC begins: the preface and a frame of settings (4), with which its server begins too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Ray:
             said = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
                 f"Ray cannot be reached at {address or 'this machine'}: {said[0]}; 'ray status' shows "
-                "whether it is up, RAY_AUTH_TOKEN must be the cluster's",
+                "whether it is up, and one that wants a token wants RAY_AUTH_MODE=token",
                 where="executor ray",
             ) from error
 
@@ -120,10 +122,14 @@ def import_ray() -> Any:
 
 
 def knock(address: str) -> None:
-    """Whether somebody listens at HOST:PORT; Ray itself would try for minutes. Raises `OSError`."""
+    """Whether somebody listens at HOST:PORT who may be Ray; it would try for minutes. Raises `OSError`."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), KNOCK).close()
+        with socket.create_connection((host.strip("[]"), int(port)), KNOCK) as peer:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                peer.sendall(HTTP2)
+                if peer.recv(4)[3:] != b"\4":
+                    raise ConnectionError("it is not Ray that answers there; Ray's port is 6379, mostly")
 
 
 def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]]) -> None:

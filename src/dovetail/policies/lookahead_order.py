@@ -2,13 +2,13 @@
 
 EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
 to run, by what part of their walltimes their users' last runs took (for slowdowns as far as such runs told
-what came after them). Whenever a waiting request fits now, EASY
-is rolled out over the known queue in a few orders of these lengths, as counts, with the present promise kept;
-the best one is EASY's order at this instant. Where waits count, each of the first jobs that fit is then tried
-before all others of its priority. The order that stands unless another promises more is Smith's rule (least
-work for a unit of weight first) where slowdowns count: a job weighs one over its length, which makes
-``sqrtsaf``; where waits count it is ``sjf``. A known queue ends and the real one does not: where it would
-fill the machine many times, roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
+what came after them). Whenever the order can change who starts now, EASY is rolled out over the known queue
+in a few orders of these lengths, as counts, with the present promise kept; the best one is EASY's order at
+this instant. Where waits count, each of the first jobs that fit is then tried before all others of its
+priority. The order that stands unless another promises more is Smith's rule (least work for a unit of weight
+first) where slowdowns count: a job weighs one over its length, which makes ``sqrtsaf``; where waits count it
+is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times, roll-
+outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 
 Where slowdowns count, room is also kept for short jobs that are likely to come. Most of the mean slowdown of
 a busy machine is that of jobs of seconds that came while all was taken by jobs of hours. How many come, how
@@ -104,7 +104,8 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
 def _order_matters(view: View, any_fits: bool) -> bool:
     """Whether another order could change what EASY does now: it takes a head, or has a choice behind one.
 
-    ``any_fits``: one job that could go is a choice too, to go or not.
+    A choice is between jobs that fit and do not delay the head; with ``any_fits`` one of them is a choice
+    too, to go or not.
     """
     head = next(iter(view.reservations.values()), None)
     if head is None:
@@ -113,7 +114,12 @@ def _order_matters(view: View, any_fits: bool) -> bool:
     fitting = {r: n for r, n in view.queue.requests().items() if free.count(r) >= r.nodes}
     if any(choice.request in fitting for choice in head.job.choices):
         return True
-    return sum(fitting.values()) > (0 if any_fits else 1)
+    least = 1 if any_fits else 2
+    if sum(fitting.values()) < least or len(head.job.choices) > 1:
+        return sum(fitting.values()) >= least
+    deadlines = view.shadow(head.job.choices[0].request, free, ()).deadlines
+    line = view.queue.in_time(ORDERS["fcfs"].key, view.now, deadlines, bounded=ORDERS["fcfs"].bounded)
+    return len(list(islice((job for job in line if job is not head.job), least))) == least
 
 
 def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:

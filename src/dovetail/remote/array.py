@@ -45,7 +45,12 @@ class Calls(Protocol):
         """The elements where they are, to be exported without a copy; None where that cannot be."""
 
 
-class Array:
+class _NotMadeByPrograms(type):
+    def __call__(cls) -> Any:
+        raise TypeError("arrays are made by the functions of a namespace, such as asarray and zeros")
+
+
+class Array(metaclass=_NotMadeByPrograms):
     """An array on a device, as the array API standard has it.
 
     Made by the functions of a namespace, never directly. What needs elements on the host waits for the device
@@ -62,9 +67,6 @@ class Array:
 
     _device: Any  # an `Owner`; programs see it as the class that it is
     _handle: int
-
-    def __new__(cls) -> Array:  # noqa: D102 - never
-        raise TypeError("arrays are made by the functions of a namespace, such as asarray and zeros")
 
     def __del__(self) -> None:
         self._device.release(self._handle, None)

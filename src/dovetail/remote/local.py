@@ -16,9 +16,12 @@ from dovetail.remote.encoding import known_dtype, plain_number
 from dovetail.remote.failures import Failure
 from dovetail.remote.link import NOTHING, Owner, made, new_array, next_handle, on_present_link
 from dovetail.remote.snapshot import Fill, Manifest, load, reader, snapshot
+from dovetail.remote.standard import DTYPES
 
+_asarray = np.asarray  # looked up once, not for each result
 _TYPES = (np.dtype, type)
 _PLAIN = frozenset((int, float, complex, str, bool, type(None), slice, type(...)))
+_DTYPES = frozenset(type(np.dtype(name)) for name in DTYPES)
 
 
 class LocalLink:
@@ -42,7 +45,6 @@ class LocalLink:
         self.failed: dict[int, Failure] = {}
         self.unheard: deque[Failure] = deque()
         self.kernels: dict[int, Kernel] = {}
-        self._inside: list[None] = []  # one for each call that is being carried out
         self._present = False
         self._functions = backend.functions
         self._settle = backend.settle
@@ -61,54 +63,62 @@ class LocalLink:
         """Carry it out. Written out for the common cases: this is all that small calls cost more.
 
         No lock is taken: threads compute side by side, as with the library itself, and a migration waits
-        until nobody is inside. It takes half the time, so that a call costs at most a microsecond more than
-        the library's own (``benchmarks/test_remote.py``).
+        until no result is missing. It takes half the time, so that a call costs at most a microsecond more
+        than the library's own (``benchmarks/test_remote.py``).
         """
-        inside = self._inside
+        values = self.values
+        handle = next_handle()
         try:
-            inside.append(None)
+            values[handle] = None  # until the result is there
             if not self.retired:
-                values = self.values
                 try:
-                    if len(arguments) == 2:
+                    function, count = self._functions[name], len(arguments)
+                    if count == 2:
                         x, y = arguments
                         x = values[x._handle] if type(x) is Array else self._resolved(x)
-                        y = values[y._handle] if type(y) is Array else self._resolved(y)
-                        function = self._functions[name]
+                        if type(y) is Array:
+                            y = values[y._handle]
+                        elif type(y) not in _PLAIN:
+                            y = self._resolved(y)
                         result = function(x, y, **self._named(named)) if named else function(x, y)
-                    elif len(arguments) == 1:
+                    elif count == 1:
                         x = arguments[0]
                         if type(x) is Array:
                             x = values[x._handle]
+                        elif type(x) is list:
+                            given = []
+                            for a in x:  # `_all`, without the call
+                                given.append(values[a._handle] if type(a) is Array else self._resolved(a))  # noqa: PERF401
+                            x = given
                         else:
-                            x = self._all(x) if type(x) is list else self._resolved(x)
-                        function = self._functions[name]
+                            x = self._resolved(x)
                         if not named:
                             result = function(x)
                         elif len(named) == 1 and type(axis := named.get("axis")) is int:
                             result = function(x, axis=axis)  # half of what passing on a mapping takes
                         else:
                             result = function(x, **self._named(named))
-                    elif len(arguments) == 3 and not named:
+                    elif count == 3 and not named:
                         x, y, z = arguments
                         x = values[x._handle] if type(x) is Array else self._resolved(x)
                         y = values[y._handle] if type(y) is Array else self._resolved(y)
                         z = values[z._handle] if type(z) is Array else self._resolved(z)
-                        result = self._functions[name](x, y, z)
+                        result = function(x, y, z)
                     else:
-                        result = self._functions[name](*self._all(arguments), **self._named(named))
+                        result = function(*self._all(arguments), **self._named(named))
                 except KeyError as error:
                     raise self._missing(name, arguments, named, error) from None
                 kind = type(result)
                 if kind is not self._settled:
-                    result = np.asarray(result) if kind in self._scalars else self._settle(result)
-                handle = next_handle()
+                    result = _asarray(result) if kind in self._scalars else self._settle(result)
                 values[handle] = result
-                array = new_array(Array)
+                array = new_array()
                 array._device, array._handle = self.device, handle
                 return array
-        finally:
-            inside.pop()
+            values.pop(handle, None)
+        except BaseException:
+            values.pop(handle, None)
+            raise
         return self.device.present().call(name, arguments, named)
 
     @on_present_link
@@ -116,7 +126,11 @@ class LocalLink:
         self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
     ) -> list[Array]:
         """Carry it out."""
-        results = self._settle(self._checked(name, arguments, named))
+        try:
+            found = self._functions[name](*self._all(arguments), **self._named(named))
+        except KeyError as error:
+            raise self._missing(name, arguments, named, error) from None
+        results = self._settle(found)
         if len(results) != count:
             raise TypeError(f"{name}() gave {len(results)} arrays, expected {count}")
         return [self._keep(result) for result in results]
@@ -190,16 +204,17 @@ class LocalLink:
         self.backend.synchronize()
 
     def quiet(self) -> None:
-        """Wait until nobody is inside any more; those who come now find the link retired."""
-        while self._inside:
+        """Wait until no result is missing; calls that come now find the link retired."""
+        while type(None) in map(type, list(self.values.values())):
             time.sleep(1e-5)
 
     # -- moving ----------------------------------------------------------------------------------------
 
     def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
-        """Everything in the table."""
+        """Everything in the table; calls that find the link retired are in it for a moment."""
         self._drain()
-        manifest, sources = snapshot(self.backend, dict(self.values), self.failed)
+        values = {handle: value for handle, value in dict(self.values).items() if value is not None}
+        manifest, sources = snapshot(self.backend, values, self.failed)
         return manifest, reader(self.backend, sources), lambda: None
 
     def give(self, manifest: Manifest, fill: Fill) -> None:
@@ -226,12 +241,6 @@ class LocalLink:
 
     # -- inside ----------------------------------------------------------------------------------------
 
-    def _checked(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        try:
-            return self._functions[name](*self._all(arguments), **self._named(named))
-        except KeyError as error:
-            raise self._missing(name, arguments, named, error) from None
-
     def _named(self, named: Mapping[str, Any]) -> Mapping[str, Any]:
         """Arguments by name as the library takes them; mostly those that were given."""
         for value in named.values():
@@ -251,13 +260,14 @@ class LocalLink:
                 if type(item) not in _PLAIN:
                     return tuple(self._all(value))
             return value
+        if kind in _DTYPES and (dtype := self._dtypes.get(value)) is not None:
+            return dtype
         if kind is list:
             return self._all(value)
         if isinstance(value, _TYPES):
-            dtype = self._dtypes.get(value) or self._dtypes.get(known := known_dtype(value))
-            if dtype is None:
+            if (known := known_dtype(value)) not in self._dtypes:
                 raise TypeError(f"{self.library} has no {known}")
-            return dtype
+            return self._dtypes[known]
         if isinstance(value, np.generic):
             known_dtype(value.dtype)
             return value if self.backend.typed_numbers else value.item()

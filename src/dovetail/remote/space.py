@@ -92,10 +92,13 @@ class Namespace:
             return self._alike(name)
 
         def call(*arguments: Any, **named: Any) -> Array:
-            x = arguments[0] if arguments else None
-            if type(x) is Array or (type(x) is list and x and type(x := x[0]) is Array):  # concat, stack
-                link: Link = x._device.link
-                return link.call(name, arguments, named)
+            if arguments:
+                x = arguments[0]
+                if type(x) is list and x:  # concat, stack
+                    x = x[0]
+                if type(x) is Array:
+                    link: Link = x._device.link
+                    return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
 
         return call

@@ -83,10 +83,10 @@ class StepFunction:
         """What is up: ``weights`` added at ``ups`` and taken at ``downs`` (infinite: never). O(n log n)."""
         weight = np.broadcast_to(np.asarray(weights, float), ups.shape)
         times = np.concatenate([ups, downs])
-        change = np.concatenate([weight, -weight])
-        known = np.isfinite(times)
-        at, place = np.unique(times[known], return_inverse=True)
-        values = np.cumsum(np.bincount(place, change[known], minlength=len(at)).astype(float))
+        order = np.argsort(times, kind="stable")[: np.isfinite(times).sum()]  # those that never come are last
+        at, values = times[order], np.cumsum(np.concatenate([weight, -weight])[order])
+        last = np.append(at[1:] != at[:-1], True)[: len(at)]  # of all changes at one moment
+        at, values = at[last], values[last]
         values[np.abs(values) < 1e-9] = 0.0
         return StepFunction(at, values)
 
@@ -349,8 +349,10 @@ class TableColumns(Columns):
         jobs = self.table.jobs
         if not isinstance(jobs, JobTable):
             return super()._keys_of(by)
-        numbers = jobs.form if by in ("app", "implementation") else getattr(jobs, by)
-        kinds, first, places = np.unique(self.table.in_order(numbers), return_index=True, return_inverse=True)
+        numbers = self.table.in_order(jobs.form if by in ("app", "implementation") else getattr(jobs, by))
+        if np.abs(numbers).max(initial=0) < 1 << 15:
+            numbers = numbers.astype(np.int16)  # sorted by radix, in a fifth of the time
+        kinds, first, places = np.unique(numbers, return_index=True, return_inverse=True)
         texts = [_name(jobs, by, kind) for kind in kinds.tolist()]
         known: dict[str, int] = {}
         for kind in np.argsort(first).tolist():  # as they come; two forms may be of one app

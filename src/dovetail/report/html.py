@@ -15,6 +15,7 @@ from urllib.parse import quote
 from dovetail.files.sentences import printable
 from dovetail.model import Result
 from dovetail.report import plots, wording
+from dovetail.report.columns import columns_of
 from dovetail.report.compared import comparison_table, later_table, paired_tables, remarks
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
@@ -133,9 +134,10 @@ def _single(result: Result, asked: ReportOptions) -> str:
 
 def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:
     for by in FIELDS:
-        table = breakdown_table(result, by, limit=500, cut=cut)
-        if table.rows > 1:
-            yield by, table
+        if by == "size" or len(columns_of(result).keys(by)[0]) > 1:
+            table = breakdown_table(result, by, limit=500, cut=cut)
+            if table.rows > 1:
+                yield by, table
 
 
 def _comparison(results: Sequence[Result], asked: ReportOptions) -> str:

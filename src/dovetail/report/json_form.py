@@ -25,8 +25,8 @@ from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
 from dovetail.report.wording import machine
 
-CHUNK = 4_000
-"""Rows that are made at once."""
+CHUNK = 1_000
+"""Rows that are made at once: few, so that the memory of one chunk serves the next."""
 
 
 def to_json(result: Result, asked: ReportOptions | None = None) -> dict[str, Any]:
@@ -182,8 +182,11 @@ def _texts_of(columns: TableColumns, by: str, part: slice) -> list[str]:
     return [texts[place] for place in places[part].tolist()]
 
 
-def _inner_texts(texts: Sequence[str]) -> list[str]:
+def _inner_texts(texts: Sequence[str]) -> Sequence[str]:
     """Texts as JSON has them, without their quotes."""
+    every = "".join(texts)
+    if every.isascii() and every.isprintable() and '"' not in every and "\\" not in every:
+        return texts
     found = _text(texts)[2:-2].split('","')
     return found if len(found) == len(texts) else [_text(text)[1:-1] for text in texts]
 

@@ -373,10 +373,10 @@ def _counts(result: Result, columns: Columns, chosen: Bools) -> Metrics:
 
 
 def _spread(name: str, values: Floats) -> Metrics:
-    order = np.sort(values)
-    return {
-        f"{head}_{name}": _quantile(order, q) for head, q in (("median", 0.5), ("p95", 0.95), ("max", 1.0))
-    }
+    quantiles, last = {"median": 0.5, "p95": 0.95, "max": 1.0}, len(values) - 1
+    near = {min(int(q * last) + after, last) for q in quantiles.values() for after in (0, 1)}
+    order = np.partition(values, sorted(near)) if len(values) else values  # in order at these places
+    return {f"{head}_{name}": _quantile(order, q) for head, q in quantiles.items()}
 
 
 def _mean(values: Floats) -> float | None:

@@ -7,6 +7,7 @@ only where several jobs may share one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from dovetail.report.columns import Columns, Floats, Ints, ranges
 
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
+PART = 5_000
+"""Stretches that are added up at once: few, so that the memory of one part serves the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,9 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
         (times - edges[0], np.searchsorted(edges, times)) for times in (stretches.start, stretches.end)
     ]
     totals, moments = np.zeros((2, count * size))
-    for found, units, amounts in held_units(columns, np.arange(len(stretches.start))):
+    every = np.arange(len(stretches.start))
+    parts = (every[first : first + PART] for first in range(0, len(every), PART))
+    for found, units, amounts in chain.from_iterable(held_units(columns, part) for part in parts):
         group = groups[units]
         known = group >= 0
         if not known.all():

@@ -37,9 +37,8 @@ class Horizon:
         self.next_look = now
 
     def due(self, now: Seconds) -> bool:
-        """Whether it is time to look through the queue again."""
-        left = self.end - now
-        self.next_look = inf if left <= 0 or left == inf else now + (1 - SHRUNK) * left
+        """Whether to look through the queue again: after the end always, for what is lost late."""
+        self.next_look = now + (1 - SHRUNK) * max(0.0, self.end - now)
         return True
 
     def expected(self, job: Job, choice: Choice, place: Allocation | None = None) -> Seconds:

@@ -45,11 +45,19 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
     return call
 
 
+def _product(x: Any, y: Any, /) -> Any:
+    return np.matmul(x, y, out=...)
+
+
+if np.lib.NumpyVersion(np.__version__) < "2.3.0":  # it knows no `out=...`: an array, also of no dimension
+    _product = np.matmul
+
+
 _DIRECT: Mapping[str, Callable[..., Any]] = {
     "astype": np.ndarray.astype,
     "empty": _filled(np.empty),
-    "linalg.matmul": np.matmul,
-    "matmul": np.matmul,
+    "linalg.matmul": _product,
+    "matmul": _product,
     "max": _extreme(np.maximum),
     "min": _extreme(np.minimum),
     "ones": _filled(np.ones),
