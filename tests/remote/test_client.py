@@ -460,7 +460,7 @@ def interrupt():
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
 
-threading.Thread(target=interrupt).start()
+threading.Thread(target=interrupt, daemon=True).start()
 try:
     float(xp.sum(x))
 except KeyboardInterrupt:
@@ -470,7 +470,10 @@ except KeyboardInterrupt:
     except dovetail.errors.DeviceLost as error:
         print(error)
 """
-    done = run(script)
+    try:
+        done = run(script)
+    finally:  # the other tests use this device too
+        os.kill(pid, signal.SIGCONT)
     assert done.stdout.endswith("given up in the middle of a call; its arrays are lost\n")
     assert not done.stderr
     address = repr(numpy_server.address())

@@ -147,9 +147,16 @@ class Program(Started):
         """The rest of what it says, until it ends. Raises `subprocess.TimeoutExpired`."""
         if self.stdout.closed:
             return "", ""
+        late = threading.Event()
+        timer = threading.Timer(timeout or threading.TIMEOUT_MAX, lambda: (late.set(), self.kill()))
+        timer.daemon = True
+        timer.start()
         with self.stdout, self.stderr:
             said = self.stdout.read(), self.stderr.read()
-        self.wait(timeout)
+        self.wait()
+        timer.cancel()
+        if late.is_set():
+            raise subprocess.TimeoutExpired("a program", timeout or 0.0, said[0], said[1])
         return said
 
 

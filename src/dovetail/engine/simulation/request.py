@@ -61,14 +61,14 @@ class SimulationRequest:
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Search for reference cycles rarely: what a run makes lives to its end or dies by its count."""
-    before = gc.get_threshold()
+    before, old = gc.get_threshold(), gc.get_count()[0]
     gc.set_threshold(max(before[0], MADE) if before[0] else 0, *before[1:])
     try:
         yield
     finally:
         # All that has been made counts as old: no search because of it. Not after a small run: to see whether
         # its caller has frozen anything takes as long as all that is frozen.
-        if gc.get_count()[0] > FEW and not gc.get_freeze_count():
+        if gc.get_count()[0] - old > FEW and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
         gc.set_threshold(*before)
