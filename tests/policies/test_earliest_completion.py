@@ -15,6 +15,7 @@ from dovetail.engine.state.core import Engine, no_bound
 from dovetail.model import (
     Cluster,
     Decision,
+    Delayed,
     DeviceClass,
     Ended,
     Foreseen,
@@ -33,6 +34,7 @@ from dovetail.model import (
     TableTruth,
     TimeUsed,
     Withdrawn,
+    Woken,
     Workload,
 )
 from dovetail.policies.earliest_completion import Delay, EarliestCompletion, partition_of, places_for
@@ -203,6 +205,27 @@ def test_what_waits_is_taken_back_where_it_would_start_at_once_another_way() -> 
     again = world.engine.handle(9.0, [Withdrawn(job) for job in taken])
     world.engine.validate()
     assert {d.implementation for d in again if isinstance(d, Submit)} == {"cpu"}
+
+
+def test_a_place_that_comes_free_is_seen_although_nothing_else_happens() -> None:
+    """Places stood empty for half a minute: all jobs waited outside, and nobody looked again."""
+    world = World(many(6, {"cpu": 8.0, "gpu": 2.0}), {"cpu": 200.0, "gpu": 200.0}, room=1)
+    sent = world.go()
+    engine = world.engine
+    engine.handle(3.0, [Delayed(sent[1].job, "Resources")])
+    assert engine.wake_times == [5.0]
+    assert engine.records[sent[1].job].wait_reason == "Resources"  # not taken away by who looks again
+    engine.wake_times.clear()
+    world.waits = {"cpu": 0.0, "gpu": 200.0}
+    decided = list(engine.handle(5.0, [Woken()]))
+    assert any(isinstance(decision, Inquire) for decision in decided)
+    decided = list(engine.handle(5.0, world.answers(decided)))
+    assert len({decision.job for decision in decided if isinstance(decision, Preempt)}) == 1
+    # An hour later it is asked about again after three minutes.
+    world.waits = {"cpu": 200.0, "gpu": 200.0}
+    decided = list(engine.handle(3600.0, [Woken()]))
+    engine.handle(3600.0, world.answers(decided))
+    assert engine.wake_times[-1] == 3780.0
 
 
 def test_lines_are_handed_over_side_by_side() -> None:

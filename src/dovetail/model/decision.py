@@ -119,7 +119,10 @@ class Inquire:
 
 @frozen(frozen=True, slots=True)
 class Wait:
-    """Why a job does not start now, for `explain`; with ``until`` the policy is asked again then."""
+    """Why a job does not start now, for `explain`; with ``until`` the policy is asked again then.
+
+    An empty reason leaves the one that is known: of a job that waits outside, what is said there.
+    """
 
     job: JobId
     reason: str

@@ -45,6 +45,8 @@ NEAR = 1.2
 """A way is as good as the fastest if a job runs at most so many times as long: predictions are no better."""
 LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
+PART = 0.05
+"""Of what a job has waited, after which its other ways are asked about again: little of what that gains."""
 QUANTILE = 1.2816
 """Of the normal distribution: four waits of five are to be within the bounds."""
 UNKNOWN_SHARE, UNKNOWN_SPREAD = 0.4, 0.888
@@ -165,6 +167,8 @@ class EarliestCompletion:
     decided anew. (Where others use the cluster, a job that is kept back loses its place to theirs: few is
     not very few.) One that waits outside is taken back where a place is free in which it ends sooner than
     expected on its own way, by ``margin`` of what is left and by `LEAST` seconds, those first that gain most.
+    That is looked at when something happens, and else as soon as the answers are ``fresh`` seconds old, or a
+    `PART` of what the last such job has waited: who waits for hours does not ask every few seconds.
     ``passive`` does none of this: every job is handed over at once, in order, to where it ends first by what
     is foreseen, and left there.
 
@@ -353,6 +357,7 @@ class _Round:
     def reconsider(self) -> Iterator[Decision]:
         """Take back what would end sooner in a place that is free now; what gains most comes first."""
         gains: list[tuple[Seconds, JobId, Submit]] = []
+        looked_at: list[JobId] = []
         for id, submitted in self.view.outside.submitted.items():
             job = self.view.job(id)
             new = (
@@ -361,6 +366,7 @@ class _Round:
             if len(job.choices) < 2 or new:
                 continue
             yield from self._ask(way.shape for way in self._ways(job))
+            looked_at.append(id)
             found = self._better(job, submitted)
             if found is not None:
                 gains.append((found[0], id, submitted))
@@ -370,6 +376,16 @@ class _Round:
                 self._count(found[1])
                 self.pending[found[1].line] += 1
                 yield Preempt(id, f"ends sooner another way: {found[1].words(self.view.now)}")
+        if looked_at and not self.asked:  # an answer is an event
+            yield self._look_again(looked_at[-1])
+
+    def _look_again(self, last: JobId) -> Wait:
+        """When, with what keeps the job waiting left as the cluster's scheduler has said it."""
+        outside = self.view.outside
+        outlooks = map(outside.outlook, (way.shape for way in self._ways(self.view.job(last))))
+        asked = min(outlook.asked_at for outlook in outlooks if outlook is not None)
+        pause = max(self.policy.fresh, PART * (self.view.now - outside.since(last)))
+        return Wait(last, "", asked + pause)
 
     def _better(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
         """A free place that is worth the one that a job has outside, and how much sooner it ends there."""
@@ -480,7 +496,7 @@ class _Round:
 
     def _is_missing(self, shape: Shape) -> bool:
         outlook = self.view.outside.outlook(shape)
-        return outlook is None or self.view.now - outlook.asked_at > self.policy.fresh
+        return outlook is None or self.view.now >= outlook.asked_at + self.policy.fresh
 
     def _foreseen(self, way: Way) -> Way:
         """The way with its start: the outside scheduler's answer, put off by what was handed over since."""

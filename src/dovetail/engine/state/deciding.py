@@ -238,7 +238,8 @@ class Decisions:
 
     def _wait(self, decision: Wait, now: Seconds) -> bool:
         books = self._books
-        self._record(decision.job).wait_reason = decision.reason
+        record = self._record(decision.job)
+        record.wait_reason = decision.reason or record.wait_reason
         if decision.until is not None:
             books.wake_at(decision.until, now)
         return False
