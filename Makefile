@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # More than cores: the tests of real processes mostly wait.
-XDIST  ?= 3
+XDIST  ?= 4
 # Hundreds of processes are started by the tests; where PYTHONDONTWRITEBYTECODE is set each would compile anew.
 COMPILE := $(BIN)/python -m compileall -q src packages/lab/src tests/support
 
@@ -31,7 +31,7 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
 	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
-test: $(STAMP)   ## the test suite, long runs at reduced counts (10 minutes on 2 cores)
+test: $(STAMP)   ## the test suite, long runs at reduced counts (5 to 6 minutes on 2 cores)
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 

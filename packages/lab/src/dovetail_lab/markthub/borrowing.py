@@ -266,14 +266,15 @@ def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enoug
 def _worth(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-untyped-def]
     """Borrow now, or wait: whatever is done about those behind, which of the two ends everything sooner."""
     best = np.inf
-    for later in (False, True):
-        _copy(state, scratch, how.looks)
-        best = min(best, _roll(jobs, machine, costs, how, scratch, now, False, later, best))
-    best *= 1 - LEAST_GAIN
-    for later in (False, True):
-        _copy(state, scratch, how.looks)
-        if _roll(jobs, machine, costs, how, scratch, now, True, later, best) < best:
-            return True
+    for borrow_now in (False, True):
+        if borrow_now:
+            best *= 1 - LEAST_GAIN
+        for later in (False, True):
+            _copy(state, scratch, how.looks)
+            found = _roll(jobs, machine, costs, how, scratch, now, borrow_now, later, best)
+            if borrow_now and found < best:
+                return True
+            best = min(best, found)
     return False
 
 
