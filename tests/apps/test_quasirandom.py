@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import qmc
 
 from dovetail_lab.apps import quasirandom
 from dovetail_lab.apps.interfaces import Device
@@ -9,6 +8,8 @@ from dovetail_lab.apps.registry import compute
 
 
 def test_against_scipy(opencl: Device, cpu: Device) -> None:
+    from scipy.stats import qmc  # which takes half a second: not while tests are collected
+
     inputs = quasirandom.inputs(1024, np.random.default_rng(0))
     expected = qmc.Sobol(quasirandom.DIMENSIONS, scramble=False, bits=32).random(1024).T
     expected = np.floor(expected * 2**24) / 2**24
