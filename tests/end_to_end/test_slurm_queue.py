@@ -134,6 +134,12 @@ def hold(slurm: SlurmCluster, *nodes: str, minutes: int) -> None:
         slurm.call("sbatch", *what, *limits, "--wrap", "sleep 100")
 
 
+def let_go(slurm: SlurmCluster, *nodes: str) -> None:
+    """Undo `hold`. scancel knows no lists of names."""
+    for node in nodes:
+        slurm.call("scancel", f"--name=held-{node}")
+
+
 # ------------------------------------------------------------------------------------ where jobs go, and why
 
 
@@ -170,10 +176,9 @@ def test_jobs_of_an_array_that_go_another_way_leave_the_others_where_they_are(
     until(lambda: slurm.call("squeue", "-h", "-t", "R").count("\n") == 4, "all is busy")
     process = runs.go("jobs.toml", "--executor", QUEUE, "--quiet", environment=runs.environment)
     until(lambda: slurm.call("squeue", "-h", "-r", "-t", "PD").count("\n") == 6, "all wait")
-    slurm.call("scancel", "--name=held-n0")
+    let_go(slurm, "n0")
     runs.wait_for(1)
-    for name in ("held-n2", "held-n3"):  # scancel knows no lists of names
-        slurm.call("scancel", f"--name={name}")
+    let_go(slurm, "n2", "n3")
     assert process.wait(60) == 0, runs.complaints
     rows = runs.rows()
     exactly_once(runs, rows)
@@ -493,5 +498,5 @@ def test_a_controller_that_stays_away_is_told_after_a_minute_of_silence(
     finally:
         slurm.start_daemon("slurmctld")
     until(lambda: slurm.call("squeue", "-h", check=False), "it is back")
-    slurm.call("scancel", f"--name={','.join(f'held-{node}' for node in slurm.nodes)}")
+    let_go(slurm, *slurm.nodes)
     assert process.wait(60) == 0
