@@ -260,6 +260,33 @@ def test_the_first_run_of_a_policy_takes_no_more_of_the_cpu_than_the_second(
     assert first <= 1.5 * second
 
 
+@slowly
+def test_with_each_device_planned_fms_is_near_easy(tmp_path: Path, inside: Call) -> None:
+    """Thirty-two jobs, some of which take a whole node as CPU jobs, on four nodes of two GPUs."""
+    text = ""
+    for app, cpus in (("a", 1), ("whole", 4)):
+        text += f'[[app]]\nname = "{app}"\n'
+        for kind, own in (("cpu", cpus), ("gpu", 1)):
+            sleep = f'command = ["sleep", "{{{kind}}}"]'
+            text += f'[[app.implementation]]\nname = "{kind}"\ncpus = {own}\n{sleep}\n'
+    for i in range(32):
+        app, cpu, gpu = "whole" if i % 11 == 10 else "a", 4.0 + i % 3, 0.5 + (i % 4) / 8
+        times = f"{{ cpu = {cpu}, gpu = {gpu} }}"
+        text += f'[[job]]\napp = "{app}"\ntimes = {times}\ninputs = {times}\n'
+    (tmp_path / "jobs.toml").write_text(text)
+    took = {}
+    for policy in ("easy", "fms", "fms?devices=each"):
+        learn = ("--cluster", "4x4cpu+2gpu", "--learn", "--history", f"{len(took)}.db", "--json")
+        for only in ("cpu-only", "gpu-only"):
+            assert inside("simulate", "jobs.toml", *learn, "--policy", only).returncode == 0
+        arguments = ("--executor", HERE, "--policy", policy, "--history", f"{len(took)}.db", "--json")
+        found = inside("run", "jobs.toml", *arguments)
+        assert found.returncode == 0, found.stderr
+        took[policy] = load(found)["makespan"]
+    print(took)
+    assert took["fms?devices=each"] <= 1.3 * took["easy"]
+
+
 def test_a_gang_is_a_step_whose_tasks_take_their_nodes_cores_and_devices(
     tmp_path: Path, inside: Call
 ) -> None:

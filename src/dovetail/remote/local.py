@@ -116,7 +116,7 @@ class LocalLink:
                 array._device, array._handle = self.device, handle
                 return array
             values.pop(handle, None)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: a migration would wait for this result for ever
             values.pop(handle, None)
             raise
         return self.device.present().call(name, arguments, named)
