@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import stop
 from waiting import until as soon
 
 from dovetail.errors import ExecutorError, InputError
@@ -449,7 +450,7 @@ def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(t
         await executor.launch(placed("a", "/bin/sleep", "300"))
         await until(lambda: bool(read_log(log).starts))
         supervisor = read_log(log).supervisors[0]["pid"]
-        os.kill(supervisor, signal.SIGSTOP)
+        stop(supervisor)
         (start,) = read_log(log).starts.values()
         os.kill(start["pid"], signal.SIGKILL)
         await until(lambda: not runs(start["pid"]))
@@ -473,7 +474,7 @@ def test_nor_is_that_said_of_one_that_had_ended_when_both_had_died(tmp_path: Pat
         await executor.leave()
         await until(lambda: not recover(tmp_path / "run").in_use)
         supervisor = read_log(log).supervisors[0]["pid"]
-        os.kill(supervisor, signal.SIGSTOP)
+        stop(supervisor)
         (start,) = read_log(log).starts.values()
         os.kill(start["pid"], signal.SIGKILL)
         await until(lambda: not runs(start["pid"]))

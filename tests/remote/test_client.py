@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import waiting
 from device_servers import Served, serving, start_program
-from waiting import until
+from waiting import stop, until
 
 import dovetail.remote
 from dovetail.errors import DeviceError, DeviceLost, InputError
@@ -48,7 +49,7 @@ def ahead(numpy_server: Served) -> Iterator[Namespace]:
 def stopped(served: Served, device: int = 0) -> Iterator[None]:
     """The process of a device does nothing meanwhile."""
     pid = served.workers()[device]
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:
@@ -279,9 +280,7 @@ def test_a_frozen_server_is_lost(tmp_path: Path, whole: bool) -> None:
         x = reader.ones(3)
         pids = served.workers() + ([served.process.pid] if whole else [])
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-            state = Path(f"/proc/{pid}/stat")
-            until(lambda state=state: state.read_text().rpartition(")")[2].split()[0] == "T")
+            stop(pid)
         try:
             with pytest.raises(DeviceLost, match=r"does not answer|is stopped"):
                 float(x[0])
@@ -447,10 +446,12 @@ def test_an_interrupted_question_loses_the_device_and_says_so(numpy_server: Serv
     pid = numpy_server.workers()[0]
     script = f"""
 import os, signal, sys, threading, time, dovetail.remote
+sys.path.append({str(Path(waiting.__file__).parent)!r})
+from waiting import stop
 xp = dovetail.remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 xp.device.synchronize()
-os.kill({pid}, signal.SIGSTOP)
+stop({pid})
 
 def waits_for_an_answer(frame):
     return frame is not None and (frame.f_code.co_name == "receive_into" or waits_for_an_answer(frame.f_back))

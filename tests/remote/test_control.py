@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from device_servers import Served, start_program
 from ready_command import Program
+from waiting import stop
 
 import dovetail.remote
 from dovetail.errors import DeviceError, InputError
@@ -148,7 +148,7 @@ def test_a_process_that_ends_has_nothing_left_to_move(tmp_path: Path, numpy_serv
         assert (await board.migrate("u1", 0, second)).processes == 0  # none has opened it yet
         with job(board, "u1", "nowhere") as process:
             assert await line(process) == f"begun {second}"
-            os.kill(process.pid, signal.SIGSTOP)
+            stop(process.pid)
             moving = asyncio.create_task(board.migrate("u1", 0, first))
             await asyncio.sleep(0.2)
             assert not moving.done()
@@ -168,7 +168,7 @@ def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
         board.expect("u1", [numpy_server.address(0)])
         with job(board, "u1", "nowhere") as process:
             await line(process)
-            os.kill(process.pid, signal.SIGSTOP)
+            stop(process.pid)
             with pytest.raises(DeviceError, match=r"no answer within 0\.3 s"):
                 await board.migrate("u1", 0, "local:numpy", timeout=0.3)
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from device_servers import Served, serving, start_program, start_server
 from ready_command import Program
-from waiting import until
+from waiting import stop, until
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail.remote import Device, Namespace
@@ -202,7 +202,7 @@ def test_target_killed_while_large_arrays_move(tmp_path: Path) -> None:
             thread = threading.Thread(target=moving, args=(device, away.address(), failed))
             thread.start()
             until(lambda target=target: len(away.status()[0].get("clients", ())) == 1)
-            os.kill(target, signal.SIGSTOP)
+            stop(target)
             time.sleep(0.05)
             os.kill(target, signal.SIGKILL)
             thread.join(200)

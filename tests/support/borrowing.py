@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dovetail_command import DOVETAIL
-from waiting import until
+from waiting import stop, until
 
 __all__ = [
     "KILLED",
@@ -117,7 +115,7 @@ def stopped_on_its_way_home(device: int, journal: Path) -> None:
 
     It has been asked for its arrays, and they do not come.
     """
-    os.kill(device, signal.SIGSTOP)
+    stop(device)
     until(lambda: '["migrate","wide"' in journal.read_text(), "it is to come home")
     time.sleep(0.5)  # until it asks
     assert '["migrated","wide"' not in journal.read_text()

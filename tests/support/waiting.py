@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,3 +21,20 @@ def until(
         assert time.monotonic() < deadline, f"{what} within {seconds:g} s: {value!r}"
         time.sleep(0.02)
     return value
+
+
+def stop(pid: int) -> None:
+    """Stop a process and wait until each of its threads stands still.
+
+    Until the thread that gets the signal has run, the others go on, and may answer.
+    """
+    os.kill(pid, signal.SIGSTOP)
+
+    def stands_still() -> bool:
+        states = [
+            stat.read_text().rpartition(")")[2].split()[0]
+            for stat in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+        return set(states) == {"T"}
+
+    until(stands_still, "it stands still")
