@@ -140,10 +140,14 @@ def test_what_slurm_does_to_a_job_is_told_as_what_it_is(tmp_path: Path, environm
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "CANCEL",
     }
-    nap = '[[app]]\nname = "nap"\n[[app.implementation]]\nname = "cpu"\ncpus = 4\ncommand = ["sleep", "8"]\n'
-    eats = json.dumps(["python3", "-c", "import time; x = bytearray(400_000_000); time.sleep(60)"])
-    text = f'{nap}[[app]]\nname = "eats"\n[[app.implementation]]\nname = "cpu"\ncpus = 1\nmemory = 1e8\n'
-    text += f'command = {eats}\n[[job]]\nid = "big"\napp = "eats"\nretry_memory = "no"\n'
+    go = tmp_path / "go"
+    waits = f"until [ -e {go} ]; do sleep 0.1; done"
+    nap = json.dumps(["sh", "-c", waits])
+    eats = f"{waits}; exec python3 -c 'x = bytearray(400_000_000); import time; time.sleep(60)'"
+    text = f'[[app]]\nname = "nap"\n[[app.implementation]]\nname = "cpu"\ncpus = 4\ncommand = {nap}\n'
+    text += '[[app]]\nname = "eats"\n[[app.implementation]]\nname = "cpu"\ncpus = 1\nmemory = 1e8\n'
+    text += f"command = {json.dumps(['sh', '-c', eats])}\n"
+    text += '[[job]]\nid = "big"\napp = "eats"\nretry_memory = "no"\n'
     for name in ("preempted", "downed", "drained"):
         text += f'[[job]]\nid = "{name}"\napp = "nap"\nretries = {int(name == "downed")}\n'
     (tmp_path / "jobs.toml").write_text(text)
@@ -157,13 +161,15 @@ def test_what_slurm_does_to_a_job_is_told_as_what_it_is(tmp_path: Path, environm
             stderr=subprocess.PIPE,
             text=True,
         )
-        until(lambda: cluster.call("squeue", "-h", "-t", "R").count("\n") == 4, "all run", 60)
+        until(lambda: cluster.call("squeue", "-h", "-t", "R").count("\n") == 4, "all run")
         places = cluster.call("squeue", "-h", "-r", "-t", "R", "-o", "%C %N").splitlines()
         nodes = sorted(line.split()[1] for line in places if line.startswith("4 "))
         cluster.call("scontrol", "update", f"NodeName={nodes[2]}", "State=DRAIN", "Reason=test")
         cluster.call("scontrol", "update", f"NodeName={nodes[1]}", "State=DOWN", "Reason=test")
         limits = ("-p", "first", "-w", nodes[0], "-c4", "-t", "1", "-o", "/dev/null")
-        cluster.call("sbatch", *limits, "--wrap", "sleep 1")
+        cluster.call("sbatch", *limits, "--wrap", "true")
+        until(lambda: "PREEMPTED" in cluster.call("scontrol", "show", "jobs"), "one is preempted")
+        go.touch()
         out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
     rows = {row["id"]: row for row in json.loads(out)["jobs"]}
