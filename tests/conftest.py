@@ -98,6 +98,7 @@ LONGEST = tuple(
         "mapping/test_ray",
         "end_to_end/test_lent",
         "end_to_end/test_moldable",
+        "workloads/test_replicates",
     )
 )
 """What begins first, since it takes longest."""
@@ -174,10 +175,9 @@ def pytest_collection_finish() -> None:
 
 
 def _turn(item: pytest.Item) -> int:
-    """The place of a test among all: see `LONGEST`."""
-    if item.get_closest_marker("xdist_group") is None:
-        return len(LONGEST) + 1
-    return next((n for n, name in enumerate(LONGEST) if item.path.match(name)), len(LONGEST))
+    """The place of a test among all: see `LONGEST`, then what is in a group."""
+    alone = item.get_closest_marker("xdist_group") is None
+    return next((n for n, name in enumerate(LONGEST) if item.path.match(name)), len(LONGEST) + alone)
 
 
 def _group(item: pytest.Item, mark: pytest.Mark) -> str:

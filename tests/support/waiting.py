@@ -15,11 +15,15 @@ T = TypeVar("T")
 def until(
     found: Callable[[], T], what: str = "what was waited for did not happen", seconds: float = 100
 ) -> T:
-    """Ask until the answer is true; return it."""
-    deadline = time.monotonic() + seconds
+    """Ask until the answer is true; return it.
+
+    The longer it takes the less often is asked, since asking may cost a process.
+    """
+    begun = time.monotonic()
     while not (value := found()):
-        assert time.monotonic() < deadline, f"{what} within {seconds:g} s: {value!r}"
-        time.sleep(0.02)
+        waited = time.monotonic() - begun
+        assert waited < seconds, f"{what} within {seconds:g} s: {value!r}"
+        time.sleep(min(0.2, 0.02 + waited / 10))
     return value
 
 
