@@ -61,6 +61,17 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
     assert "# TYPE dovetail_prediction_ratio histogram" in figures
 
 
+def test_a_client_outlives_the_connection_that_it_had(tmp_path: Path) -> None:
+    """The service closes one that was idle for long, as it does when it ends; a POST is not sent twice."""
+    service = Serving(tmp_path)
+    with service.start() as client:
+        submit(client, {"command": ["true"]})
+        service.kill()
+        service.start().close()
+        assert submit(client, {"command": ["true"]}) == ["2"]
+    service.stop()
+
+
 def test_a_service_that_comes_back_says_what_it_took_up(tmp_path: Path) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu")
     with service.start() as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import socket
 import ssl
 import subprocess
@@ -110,6 +111,8 @@ class Connection:
         """The accounts of those who have answered here; ``None`` for one over the network."""
 
     def _connection(self) -> http.client.HTTPConnection:
+        if self._open is not None and self._open.sock is not None and _has_ended(self._open.sock):
+            self.close()  # as the service does with one that was idle for long
         if self._open is None:
             if os.path.isabs(self.where):
                 self._open = _AtSocket(self.where, self._timeout)
@@ -208,6 +211,13 @@ class Connection:
             raise self._gone(error) from error
         finally:
             self.close()
+
+
+def _has_ended(idle: socket.socket) -> bool:
+    """Whether the other side has closed a connection on which it has nothing to say."""
+    poll = select.poll()
+    poll.register(idle, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def connection(
