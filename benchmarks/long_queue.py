@@ -1,7 +1,8 @@
 """What a service's requests cost in CPU time beside a long queue; its restart; its memory.
 
-Usage: python benchmarks/long_queue.py [--queued 100000] [--calls 20] [--drained]. Milliseconds of CPU of the
-service's process for each call, one after the other; seconds for a start after kill -9, and until it answers.
+Usage: python benchmarks/long_queue.py [--queued 100000] [--calls 20] [--drained] [--different]. Milliseconds
+of CPU of the service's process for each call, one after the other; seconds for a start after kill -9, and until
+it answers. What waits are ten arrays, or as many commands of which no two are the same.
 """
 
 from __future__ import annotations
@@ -45,10 +46,26 @@ def quiet(service: Serving) -> None:
         time.sleep(1.0)
 
 
-def calls(client: Connection, queued: int) -> dict[str, Callable[[], object]]:
+def fill(client: Connection, queued: int, different: bool) -> None:
+    """Submit what waits, as jobs 2 and up."""
+    if different:
+        for first in range(0, queued, PIECE):
+            numbers = range(first, min(first + PIECE, queued))
+            submit(
+                client, *({"command": ["true", str(n), "--seed", str(n * 7)], "name": "nap"} for n in numbers)
+            )
+    else:
+        for _ in range(10):
+            submit(client, {"command": ["true"], "name": "nap", "array": f"1-{queued // 10}"})
+    while client.get("/api/v1/jobs", limit=1)["total"] <= queued // 10 * 10:
+        time.sleep(0.05)
+
+
+def calls(client: Connection, queued: int, different: bool) -> dict[str, Callable[[], object]]:
     """What is asked, by its name."""
     elements = itertools.count(1)
     far = queued - 200
+    of = "" if different else "2_"
 
     def page(**query: object) -> Callable[[], object]:
         return lambda: client.get("/api/v1/jobs", **query)
@@ -56,8 +73,8 @@ def calls(client: Connection, queued: int) -> dict[str, Callable[[], object]]:
     user = client.get("/api/v1/jobs", limit=1)["jobs"][0]["user"]
     return {
         "submit": lambda: submit(client, {"command": ["true"], "name": "one"}),
-        "cancel": lambda: client.post("/api/v1/cancel", {"jobs": f"2_{queued // 10 - next(elements)}"}),
-        "hold": lambda: client.post("/api/v1/hold", {"jobs": f"2_{queued // 10 - 100 - next(elements)}"}),
+        "cancel": lambda: client.post("/api/v1/cancel", {"jobs": f"{of}{queued // 10 - next(elements)}"}),
+        "hold": lambda: client.post("/api/v1/hold", {"jobs": f"{of}{queued // 10 - 100 - next(elements)}"}),
         "page": page(),
         "page offset": page(offset=far),
         "page user": page(user=user),
@@ -69,7 +86,7 @@ def calls(client: Connection, queued: int) -> dict[str, Callable[[], object]]:
         "page running": page(state="RUNNING"),
         "page nobody": page(user="nobody"),
         "page of jobs": page(jobs="2", limit=100),
-        "job": lambda: client.get("/api/v1/jobs/2_5"),
+        "job": lambda: client.get(f"/api/v1/jobs/{of}5"),
         "info": lambda: client.get("/api/v1/info"),
     }
 
@@ -80,6 +97,7 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=100_000)
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--drained", action="store_true")
+    parser.add_argument("--different", action="store_true")
     asked = parser.parse_args()
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
@@ -89,12 +107,11 @@ def main() -> None:
                 submit(client, {"command": ["sleep", "3600"], "name": "nap", "cpus": "all"})
                 if asked.drained:
                     client.post("/api/v1/nodes/n0/drain")
-                for _ in range(10):
-                    submit(client, {"command": ["true"], "name": "nap", "array": f"1-{asked.queued // 10}"})
-                while client.get("/api/v1/jobs", limit=1)["total"] <= asked.queued // 10 * 10:
-                    time.sleep(0.05)
+                before = spent(service)
+                fill(client, asked.queued, asked.different)
                 quiet(service)
-                for what, call in calls(client, asked.queued).items():
+                found["CPU s to take in"] = round(spent(service) - before, 2)
+                for what, call in calls(client, asked.queued, asked.different).items():
                     call()
                     before = spent(service)
                     for _ in range(asked.calls):

@@ -231,6 +231,16 @@ def test_what_a_damaged_ledger_quotes_moves_no_cursor(here: Path) -> None:
     assert str(found.value).isprintable()
 
 
+def test_a_ledger_that_has_lost_what_a_job_runs_has_not_lost_the_job(here: Path) -> None:
+    path = run_of(here) / "ledger.db"
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("DELETE FROM app")
+    database.close()
+    with Ledger(path) as ledger, pytest.raises(HistoryError, match="job 1 is damaged"):
+        list(ledger.entries())
+
+
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     other = sqlite3.connect(path, isolation_level=None)

@@ -487,14 +487,16 @@ class Ledger:
         return {State(state): count for state, count in rows}
 
     def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
-        for *row, app, launch in self._read(f"SELECT {COLUMNS}, app, launch FROM job WHERE {where}", values):
+        columns = f"{COLUMNS}, launch, job.app, app.name, app.doc"
+        sql = f"SELECT {columns} FROM job LEFT JOIN app ON app.number = job.app WHERE {where}"
+        for *row, launch, number, name, app in self._read(sql, values):
             seq, doc, _, _, attempt, _, _, _, _, submitted, *_ = row
             try:
                 data = decoded(doc)
                 if self.epoch:
                     data["submit_time"] = submitted - self.epoch
                 starts_in = None if launch is None else self._launch_of(launch)
-                job = decode_job(data, self._app_of(app), starts_in)
+                job = decode_job(data, self._app_of(number, name, app), starts_in)
                 entry = entry_of(row, job, self._failures(seq) if attempt else 0)
             except DAMAGED as error:
                 raise self._damaged(f"job {seq}", error) from error
@@ -506,10 +508,9 @@ class Ledger:
         ((found,),) = self._read(sql, (seq,))
         return int(found)
 
-    def _app_of(self, number: int) -> App:
+    def _app_of(self, number: int, name: str, doc: bytes) -> App:
         app = self._apps.get(number)
         if app is None:
-            ((name, doc),) = self._read("SELECT name, doc FROM app WHERE number = ?", (number,))
             _make_room(self._apps)
             app = self._apps[number] = checked(decode_app(name, decoded(doc)))
         return app

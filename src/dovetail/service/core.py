@@ -41,7 +41,13 @@ from dovetail.service.people import Principal
 from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
-from dovetail.service.submission import Submission, Submitter, submission_of, write_scripts
+from dovetail.service.submission import (
+    Submission,
+    Submitter,
+    return_memory,
+    submission_of,
+    write_scripts,
+)
 
 __all__ = ["Action", "Options", "Service"]
 
@@ -49,6 +55,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
+MANY = 5_000
+"""Jobs of a submission whose forms took much memory, which is free so long after it."""
+SETTLED: Seconds = 5.0
 MOST_KEPT = 10_000
 """Ended jobs in memory, however young."""
 LOOKS_AT_LOG = 256
@@ -282,6 +291,8 @@ class Service:
         await self.on_record()
         self._incoming.extend(Submitted(job, HELD if job.id in held else "") for job in jobs)
         self._take_in_some()
+        if len(jobs) > MANY:
+            loop.call_later(SETTLED, self._makers.submit, return_memory)
         return found
 
     def _give_back(self, first: int, count: int) -> None:

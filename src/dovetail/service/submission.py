@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -448,3 +449,10 @@ def write_scripts(scripts: dict[str, str]) -> None:
                 os.fsync(file.fileno())
         except OSError as error:
             raise Full(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def return_memory() -> None:
+    """Give the system what was freed: glibc keeps it, 460 MB after a submission of 100,000 commands."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -17,7 +17,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from dovetail.model import Adopted, App, Choice, Launch, Part, Plan, Sizing
+from dovetail.model import Adopted, App, Choice, Implementation, Launch, Part, Plan, Request, Sizing
 from dovetail.model.node import Nodes
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ DAMAGED = (
 
 _SHARED = (App,)
 """What many others have in common: checked where it is made, not where it is named."""
-_OFTEN = (Choice, Launch, Sizing)
+_OFTEN = (Choice, Implementation, Launch, Request, Sizing)
 """What many have in common, too, and each names: remembered, so that it is checked once."""
 _MOST_KNOWN = 4096
 _known: dict[int, object] = {}  # by identity, which what is kept here secures
@@ -126,8 +126,8 @@ def _right(hint: Any) -> _Right:
         if len(rights) == 1 < len(arguments):
             (only,) = rights
             return lambda value: value is None or only(value)
-        rights = tuple(map(_right, arguments))
-        return lambda value: any(right(value) for right in rights)
+        first, *rest = map(_right, arguments)
+        return lambda value: first(value) or any(right(value) for right in rest)
     if origin is typing.Literal:
         return lambda value: value in arguments
     if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
@@ -142,7 +142,12 @@ def _right(hint: Any) -> _Right:
         )
     if origin is not None and issubclass(origin, Mapping):
         key, each = map(_right, arguments)
-        return lambda value: isinstance(value, Mapping) and all(key(k) and each(v) for k, v in value.items())
+
+        return lambda value: (
+            (type(value) is dict or isinstance(value, Mapping))  # the second takes its time
+            and all(map(key, value))
+            and all(map(each, value.values()))
+        )
     if origin is not None and issubclass(origin, Sequence | Set):
         item = _right(arguments[0])
         return lambda value: (

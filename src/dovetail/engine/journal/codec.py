@@ -210,10 +210,22 @@ def _request(request: Request) -> Json:
     return [*asked, request.partition] if request.partition else asked
 
 
+_MOST_REQUESTS = 1024
+_requests: dict[bytes, Request] = {}
+
+
 def _request_from(data: Json) -> Request:
-    nodes, cpus, devices, memory, models, *partition = data
-    shares = tuple((kind, count) for kind, count in devices)
-    return Request(nodes, cpus, shares, memory, tuple(models), *partition)
+    """What is asked; the same object for all who ask for the same."""
+    key = encoded(data)
+    found = _requests.get(key)
+    if found is None:
+        nodes, cpus, devices, memory, models, *partition = data
+        shares = tuple((kind, count) for kind, count in devices)
+        found = Request(nodes, cpus, shares, memory, tuple(models), *partition)
+        if len(_requests) >= _MOST_REQUESTS:
+            _requests.clear()
+        _requests[key] = found
+    return found
 
 
 def _allocation(allocation: Allocation) -> Json:
