@@ -1,8 +1,8 @@
 """What a service's requests cost in CPU time beside a long queue; its restart; its memory.
 
-Usage: python benchmarks/long_queue.py [--queued 100000] [--calls 20] [--drained] [--different]. Milliseconds
-of CPU of the service's process for each call, one after the other; seconds for a start after kill -9, and until
-it answers. What waits are ten arrays, or as many commands of which no two are the same.
+Usage: python benchmarks/long_queue.py [--queued 100000] [--calls 20] [--drained] [--different].
+Milliseconds of CPU of the service's process for each call, one after the other; seconds for a start after
+kill -9, and until it answers. What waits are ten arrays, or as many commands of which no two are the same.
 """
 
 from __future__ import annotations
