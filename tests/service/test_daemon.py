@@ -61,6 +61,34 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
     assert "# TYPE dovetail_prediction_ratio histogram" in figures
 
 
+def test_a_node_stays_drained_until_somebody_resumes_it(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x1cpu")
+
+    def state() -> str:
+        (node,) = client.get("/api/v1/nodes")["nodes"]
+        return str(node["state"])
+
+    with service.start() as client:
+        client.post("/api/v1/nodes/n0/drain")
+        (job,) = submit(client, {"command": ["true"]})
+    service.kill()
+    with service.start() as client:
+        assert state() == "drained"
+        assert client.get(f"/api/v1/jobs/{job}")["state"] == "PENDING"
+        client.post("/api/v1/nodes/n0/resume")
+        assert wait(client, [job]) == {job: "COMPLETED"}
+    service.kill()
+    with service.start() as client:
+        assert state() == "up"
+    service.stop()
+    service.folder.drained.write_text('{"n0": true}')
+    said = service.dovetail("serve", "--folder", str(service.folder.path))
+    assert said.returncode == 2
+    assert said.stderr.endswith(
+        "drained.json: is damaged: expected a list of names of nodes; without the file none is drained\n"
+    )
+
+
 def test_a_client_outlives_the_connection_that_it_had(tmp_path: Path) -> None:
     """The service closes one that was idle for long, as it does when it ends; a POST is not sent twice."""
     service = Serving(tmp_path)

@@ -9,6 +9,7 @@
       journal/           what was decided, in segments
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
+      drained.json       the nodes that somebody has drained
       shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account
@@ -30,6 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dovetail.errors import InputError
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.records import dataclass
 
@@ -92,6 +94,24 @@ class ServiceFolder:
     def usage(self) -> Path:
         """What users have used, where they have fair shares."""
         return self.path / "usage.json"
+
+    @property
+    def drained(self) -> Path:
+        """The names of the nodes that somebody has drained."""
+        return self.path / "drained.json"
+
+    def drained_nodes(self) -> list[str]:
+        """These names. Raises `InputError`."""
+        try:
+            names = read_form(self.drained)
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError):
+            names = None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            expected = "expected a list of names of nodes; without the file none is drained"
+            raise InputError(f"is damaged: {expected}", where=str(self.drained))
+        return names
 
     @property
     def log(self) -> Path:

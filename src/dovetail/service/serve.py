@@ -32,7 +32,7 @@ from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
-from dovetail.model import Cluster, Ended, Job, Seconds, State, TableTruth, Usage, Workload
+from dovetail.model import Cluster, Ended, Job, NodeDrained, Seconds, State, TableTruth, Usage, Workload
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
@@ -364,7 +364,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     found.shared = folder.is_shared(now=options.group is not None or where is not None)
     if neighbours is not None:
         found.trouble = lambda: neighbours.trouble
-    driver.happened(*waiting)
+    nodes = driver.engine.cluster.index_of
+    driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
         elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""
