@@ -66,7 +66,6 @@ RULES: dict[str, list[Change]] = {
     "as it is": [],
     "no room kept": [(lookahead_order, "worth_keeping", lambda *_: False)],
     "sjf beside": [_tried("slowdown", "sqrtsaf", "sjf")],
-    "users believed": [(lookahead_order, "reliability", lambda *_: 1.0)],
     "saf stands": [_tried("slowdown", "saf", "sjf")],
     "no roll-outs": [_tried("slowdown", "sqrtsaf")],
     "saf alone": [_tried("slowdown", "saf")],

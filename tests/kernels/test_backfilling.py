@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,12 +14,10 @@ from dovetail.kernels.backfilling import (
     OWN,
     PRIOR,
     SLOWDOWN,
-    TOLD,
     WAIT,
     Jobs,
     expected,
     futures,
-    reliability,
     roll_outs,
     worth_keeping,
 )
@@ -235,31 +231,3 @@ def test_room_is_kept_where_moments_tried_one_by_one_say_so(
     if abs(gain - soon * second) > 0.02 * soon * second:  # else it is as good as even
         ends = [(float(end), held) for end, held in running]
         assert kept(width, float(long), second, free, ends, coming, rate) == (gain > soon * second)  # type: ignore[arg-type]
-
-
-def runs_of(seed: int, told: float) -> tuple[Any, Any, Any]:
-    """Past runs of six users, each with a part of its walltimes that is its own, ``told`` of it kept."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    users = rng.integers(0, 6, 256)
-    walls = rng.uniform(60.0, 1e5, 256)
-    own = 0.02 * 2.2 ** users.astype(np.float64)
-    drawn = np.exp(rng.uniform(np.log(0.02), 0.0, 256))
-    return users, walls, walls * own**told * drawn ** (1 - told)
-
-
-def test_users_are_believed_as_far_as_their_runs_were_told_by_those_before() -> None:
-    def mean(told: float) -> float:
-        return float(np.mean([reliability(*runs_of(seed, told)) for seed in range(20)]))
-
-    assert mean(0.0) < 0.3  # by chance something is told always
-    assert mean(0.0) < mean(0.1) < mean(0.3)
-    assert mean(0.95) > 0.9
-    few = tuple(column[: 2 * TOLD - 1] for column in runs_of(1, told=0.0))
-    assert reliability(*few) == 1.0
-
-
-@pytest.mark.parametrize("told", [0.0, 0.3, 0.9])
-@pytest.mark.parametrize("count", [2 * TOLD, 100, 256])
-def test_the_compiled_reliability_is_the_plain_one(told: float, count: int) -> None:
-    past = tuple(np.ascontiguousarray(column[:count]) for column in runs_of(7, told))
-    assert reliability(*past) == reliability.plain(*past)

@@ -21,8 +21,6 @@ LEAST = 10.0
 """Shorter jobs count as so long: the threshold of the bounded slowdown."""
 OWN, PRIOR = 8, 2.0
 """Of each user's runs the last eight tell how long the next takes, against two of the average user."""
-JUDGED, TOLD = 128, 16
-"""So many of the last runs are predicted anew, each from at least `TOLD` before it."""
 
 
 def expected(
@@ -61,72 +59,20 @@ def _expected(
         prior_inverse /= len(past)
     for j in range(len(walls)):
         wall = max(walls[j], LEAST)
-        part, least = _parts(users[j], wall, len(past), past_users, past_walls, past, prior, prior_inverse)
-        means[j] = part * wall
-        harmonic[j] = least * wall
-
-
-def _parts(
-    user: int,
-    wall: float,
-    before: int,
-    past_users: Ints,
-    past_walls: Floats,
-    past: Floats,
-    prior: float,
-    prior_inverse: float,
-) -> tuple[float, float]:
-    """The part of its walltime that a job takes, by the first ``before`` past runs: mean, harmonic mean."""
-    part, inverse, weights, own = PRIOR * prior, PRIOR * prior_inverse, PRIOR, 0
-    for i in range(before - 1, -1, -1):
-        if past_users[i] != user:
-            continue
-        weight = 1 / (1 + abs(math.log((past_walls[i] + 1) / (wall + 1))))
-        ratio = max(LEAST / wall, min(1.0, past[i] / past_walls[i]))
-        part += weight * ratio
-        inverse += weight / ratio
-        weights += weight
-        own += 1
-        if own == OWN:
-            break
-    return part / weights, weights / inverse
-
-
-@kernel
-def reliability(past_users: Ints, past_walls: Floats, past: Floats) -> float:
-    """How much of what `expected` says of users is to be believed, from 0 (nothing) to 1.
-
-    Each of the last `JUDGED` runs is predicted from those before it. The slope of what came on what was
-    predicted, as logarithms of the parts of walltimes, is the shrinkage under which predictions err least. 1
-    while too few have ended to tell. O(`JUDGED` · past runs).
-    """
-    first, count = max(TOLD, len(past) - JUDGED), len(past)
-    if count < 2 * TOLD:
-        return 1.0
-    predicted, came = np.empty(count - first), np.empty(count - first)
-    prior, prior_inverse = 0.0, 0.0
-    for i in range(count):
-        wall = max(past_walls[i], LEAST)
-        ratio = min(1.0, max(past[i], LEAST) / wall)
-        if i >= first:
-            part, least = _parts(
-                past_users[i], wall, i, past_users, past_walls, past, prior / i, prior_inverse / i
-            )
-            predicted[i - first] = math.log(part * least) / 2
-            came[i - first] = math.log(ratio)
-        prior += ratio
-        prior_inverse += 1 / ratio
-    mean, mean_came = 0.0, 0.0
-    for k in range(len(came)):
-        mean += predicted[k]
-        mean_came += came[k]
-    mean /= len(came)
-    mean_came /= len(came)
-    spread, common = 0.0, 0.0
-    for k in range(len(came)):
-        spread += (predicted[k] - mean) * (predicted[k] - mean)
-        common += (predicted[k] - mean) * (came[k] - mean_came)
-    return min(1.0, max(0.0, common / spread)) if spread > 1e-9 else 0.0
+        part, inverse, weights, own = PRIOR * prior, PRIOR * prior_inverse, PRIOR, 0
+        for i in range(len(past) - 1, -1, -1):
+            if past_users[i] != users[j]:
+                continue
+            weight = 1 / (1 + abs(math.log((past_walls[i] + 1) / (wall + 1))))
+            ratio = max(LEAST / wall, min(1.0, past[i] / past_walls[i]))
+            part += weight * ratio
+            inverse += weight / ratio
+            weights += weight
+            own += 1
+            if own == OWN:
+                break
+        means[j] = part / weights * wall
+        harmonic[j] = weights / inverse * wall
 
 
 def _mixed(number: int) -> int:

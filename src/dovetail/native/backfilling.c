@@ -6,26 +6,8 @@
 #include "kernels.h"
 
 enum { WAIT, SLOWDOWN, LAST_END };
-enum { OWN = 8, JUDGED = 128, TOLD = 16 };
+enum { OWN = 8 };
 static const double LEAST = 10.0, PRIOR = 2.0, SURELY = 1 - 1e-9;
-
-/* The part of its walltime that a job takes, by the first `before` past runs: mean, harmonic mean. */
-static void parts_of(number user, double wall, number before, const number *past_users, const double *past_walls,
-                     const double *past, double prior, double prior_inverse, double *mean, double *harmonic) {
-    double part = PRIOR * prior, inverse = PRIOR * prior_inverse, weights = PRIOR;
-    int own = 0;
-    for (number i = before - 1; i >= 0; i--) {
-        if (past_users[i] != user) continue;
-        double weight = 1 / (1 + fabs(log((past_walls[i] + 1) / (wall + 1))));
-        double ratio = fmax(LEAST / wall, fmin(1.0, past[i] / past_walls[i]));
-        part += weight * ratio;
-        inverse += weight / ratio;
-        weights += weight;
-        if (++own == OWN) break;
-    }
-    *mean = part / weights;
-    *harmonic = weights / inverse;
-}
 
 number dovetail_expected(const number *users, number n, const double *walls, number n2, const number *past_users,
                          number p, const double *past_walls, number p2, const double *past, number p3,
@@ -42,42 +24,22 @@ number dovetail_expected(const number *users, number n, const double *walls, num
         prior_inverse /= (double)p;
     }
     for (number j = 0; j < n; j++) {
-        double wall = fmax(walls[j], LEAST), part, least;
-        parts_of(users[j], wall, p, past_users, past_walls, past, prior, prior_inverse, &part, &least);
-        means[j] = part * wall;
-        harmonic[j] = least * wall;
+        double wall = fmax(walls[j], LEAST), part = PRIOR * prior, inverse = PRIOR * prior_inverse;
+        double weights = PRIOR;
+        int own = 0;
+        for (number i = p - 1; i >= 0; i--) {
+            if (past_users[i] != users[j]) continue;
+            double weight = 1 / (1 + fabs(log((past_walls[i] + 1) / (wall + 1))));
+            double ratio = fmax(LEAST / wall, fmin(1.0, past[i] / past_walls[i]));
+            part += weight * ratio;
+            inverse += weight / ratio;
+            weights += weight;
+            if (++own == OWN) break;
+        }
+        means[j] = part / weights * wall;
+        harmonic[j] = weights / inverse * wall;
     }
     return 0;
-}
-
-double dovetail_reliability(const number *past_users, number p, const double *past_walls, number p2,
-                            const double *past, number p3) {
-    double predicted[JUDGED], came[JUDGED], prior = 0.0, prior_inverse = 0.0, mean = 0.0, mean_came = 0.0;
-    number first = p - JUDGED > TOLD ? p - JUDGED : TOLD, count = p - first;
-    if (p < 2 * TOLD) return 1.0;
-    for (number i = 0; i < p; i++) {
-        double wall = fmax(past_walls[i], LEAST), ratio = fmin(1.0, fmax(past[i], LEAST) / wall), part, least;
-        if (i >= first) {
-            parts_of(past_users[i], wall, i, past_users, past_walls, past, prior / (double)i,
-                     prior_inverse / (double)i, &part, &least);
-            predicted[i - first] = log(part * least) / 2;
-            came[i - first] = log(ratio);
-        }
-        prior += ratio;
-        prior_inverse += 1 / ratio;
-    }
-    for (number k = 0; k < count; k++) {
-        mean += predicted[k];
-        mean_came += came[k];
-    }
-    mean /= (double)count;
-    mean_came /= (double)count;
-    double spread = 0.0, common = 0.0;
-    for (number k = 0; k < count; k++) {
-        spread += (predicted[k] - mean) * (predicted[k] - mean);
-        common += (predicted[k] - mean) * (came[k] - mean_came);
-    }
-    return spread > 1e-9 ? fmin(1.0, fmax(0.0, common / spread)) : 0.0;
 }
 
 /* A whole number from 0 to 2^31 - 1 that looks drawn at random, the same for the same number. */

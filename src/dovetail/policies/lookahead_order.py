@@ -29,13 +29,11 @@ from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import View
 from dovetail.kernels.backfilling import (
     LAST_END,
-    LEAST,
     SLOWDOWN,
     WAIT,
     Jobs,
     expected,
     futures,
-    reliability,
     roll_outs,
     worth_keeping,
 )
@@ -173,14 +171,13 @@ class _Line:
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
-        self.past = _Past.of(tuple(view.recent.ran), judged=objective == "slowdown")
+        self.past = _Past.of(tuple(view.recent.ran))
         users = self.past.users(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            slowdown = objective == "slowdown"
-            lengths, self.harmonic = (self.past.believed if slowdown else self.past.lengths)(users, walls)
-            if slowdown:  # what Smith's rule needs where a job weighs one over its length
+            lengths, self.harmonic = self.past.lengths(users, walls)
+            if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
         """What jobs are sorted by, in place of their walltimes."""
@@ -284,7 +281,7 @@ class _RoomForShortJobs:
         came = list(view.recent.came)
         width = widths(view.cluster, [one.request for one in came], self._devices)
         users = past.users([one.user for one in came])
-        long, _ = past.believed(users, np.array([one.bound for one in came]))
+        long, _ = past.lengths(users, np.array([one.bound for one in came]))
         return ExpectedArrivals.like(came, width, long, view.now)
 
     def is_kept_from(self, job: Job) -> bool:
@@ -326,24 +323,15 @@ class _Past(NamedTuple):
     owners: Ints
     walls: Floats
     seconds: Floats
-    reliability: float
-    """Of what is known of users (see `dovetail.kernels.backfilling.reliability`)."""
-    part: float
-    least: float
-    """Mean and harmonic mean of the parts of walltimes that all runs took."""
 
     @staticmethod
     @lru_cache(maxsize=4)  # it changes when a job ends, and is asked for at every submission too
-    def of(ran: tuple[RecentEnd, ...], judged: bool) -> _Past:
-        """What is remembered; unless it is ``judged``, users are believed."""
+    def of(ran: tuple[RecentEnd, ...]) -> _Past:
+        """What is remembered."""
         users, bounds, seconds = zip(*ran, strict=True) if ran else ((), (), ())
         number = {user: at for at, user in enumerate(dict.fromkeys(users))}
         owners = np.array([number[user] for user in users], np.int64)
-        walls, lengths = np.array(bounds, np.float64), np.array(seconds, np.float64)
-        runs = owners, walls, lengths
-        (mean,), (harmonic,) = expected(np.array([-1]), np.array([LEAST]), *runs)  # of the average user
-        part, least = float(mean) / LEAST, float(harmonic) / LEAST
-        return _Past(number, *runs, reliability(*runs) if judged else 1.0, part, least)
+        return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
 
     def users(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of whom nothing is remembered."""
@@ -351,24 +339,12 @@ class _Past(NamedTuple):
 
     def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
         """How long jobs with these walltimes are expected to run, and the harmonic means."""
-        return expected(users, walls, *self[1:4])
-
-    def believed(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
-        """The same, as near to what is expected of the average user as users' own runs tell little."""
-        if self.reliability == 1:
-            return self.lengths(users, walls)
-        whole = np.maximum(walls, LEAST)
-        mean, harmonic = whole * self.part, whole * self.least
-        if self.reliability > 0:
-            own, own_harmonic = self.lengths(users, walls)
-            mean *= (own / mean) ** self.reliability
-            harmonic *= (own_harmonic / harmonic) ** self.reliability
-        return mean, harmonic
+        return expected(users, walls, *self[1:])
 
     def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
         """How long they run in `FUTURES`, a row each; one row where all are alike."""
         numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
-        found = futures(FUTURES, numbers, users, walls, spent, *self[1:4])
+        found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
         return found[:1] if (found == found[0]).all() else found
 
 
