@@ -123,7 +123,10 @@ if not full(1, 0):
 def pytest_configure(config: pytest.Config) -> None:
     """Each worker rewrites its share of the files as pytest does: in a new checkout each would do all."""
     worker = getattr(config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode:
+    if worker is None:
+        return
+    gc.disable()  # until all is collected: nothing of that may go
+    if sys.dont_write_bytecode:
         return
     files = sorted(Path(__file__).parent.rglob("test_*.py"))
     for path in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
@@ -170,8 +173,8 @@ def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
 
 def pytest_collection_finish() -> None:
     """What all tests have loaded stays to the end: nobody looks through it for what may go."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _turn(item: pytest.Item) -> int:

@@ -44,3 +44,35 @@ def test_an_interruption_ends_running_tasks(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     said, errors = process.communicate(timeout=280)
     assert (said, errors, process.returncode) == ("ended\n", "", 0)
+
+
+BROKEN = """
+import os, struct, sys, time
+from dovetail.workers import worker_pool
+
+def breaks_off(began):
+    frame = sys._getframe()
+    while "result_queue" not in frame.f_locals:
+        frame = frame.f_back
+    writer = frame.f_locals["result_queue"]._writer
+    os.write(writer.fileno(), struct.pack("!i", 1000) + b"x" * 10)  # the beginning of a result
+    open(began, "w").close()
+    time.sleep(600)
+
+if __name__ == "__main__":
+    try:
+        with worker_pool(1) as pool:
+            pool.submit(breaks_off, sys.argv[1])
+            while not os.path.exists(sys.argv[1]):
+                time.sleep(0.01)
+            raise ValueError("wrong")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_worker_that_is_killed_within_its_result_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(BROKEN)
+    command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "began")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "wrong\n"), done.stderr

@@ -50,7 +50,18 @@ def worker_pool(
         if not finished:
             for child in set(multiprocessing.active_children()) - others:
                 child.kill()
+            _hang_up(pool)
         pool.shutdown(cancel_futures=True)
+
+
+def _hang_up(pool: Executor) -> None:
+    """Close our end of the pipe of results.
+
+    Else the pool waits for ever for the rest of what a worker was writing when it was killed.
+    """
+    writer = getattr(getattr(pool, "_result_queue", None), "_writer", None)  # has no public name
+    if writer is not None:
+        writer.close()
 
 
 def begin_worker() -> None:
