@@ -185,10 +185,32 @@ def test_a_map_that_waits_can_be_closed_and_goes_on_when_it_may(folder: Path, st
         assert all(count == len(given) for _, count in found), "it did not wait"
         return sorted(x for x, _ in found)
 
-    # It begins in a thread of its own, which warns.
-    with pytest.warns(DovetailWarning, match="the map waits for that") as said:  # noqa: PT031
-        waiting = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    waiting = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    with pytest.warns(DovetailWarning, match="the map waits for that") as said:
         assert gives(said, waiting, waiting.close) == []
-    with pytest.warns(DovetailWarning, match="the map waits for that") as said:  # noqa: PT031
-        results = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    results = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    with pytest.warns(DovetailWarning, match="the map waits for that") as said:
         assert gives(said, results, lambda: stranger.keep(())) == [0, 1, 2, 3, 4]
+
+
+def test_a_map_that_is_closed_while_it_begins_ends(
+    folder: Path, stranger: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another thread, when its own has begun and it does not know of that yet."""
+    stranger.take(f"core:{core}" for core in os.sched_getaffinity(0))
+    begun = threading.Event()
+    monkeypatch.setattr("dovetail.mapping.session.warnings.warn", lambda *_, **__: begun.set())
+    start = threading.Thread.start
+
+    def slowly(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "dovetail-map":
+            assert begun.wait(100)
+            closing.start()
+            closing.join(0.2)
+
+    results = dovetail.map(mf.plain, range(5), workers="cpu:1", history=False)
+    closing = threading.Thread(target=results.close)
+    monkeypatch.setattr("threading.Thread.start", slowly)
+    assert list(results) == []
+    closing.join()

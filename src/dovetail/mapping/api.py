@@ -53,6 +53,7 @@ class Map:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._runs: list[Session] = []
+        self._begins = threading.RLock()  # whoever closes it meanwhile finds it begun
         self._segment: Iterator[Any] = iter(())
         self._finalizer = weakref.finalize(self, _abandon, self._runs)
 
@@ -154,7 +155,8 @@ class Map:
                 raise InputError(
                     "found 'return', expected 'raise' or 'skip' where results are reduced", where="errors"
                 )
-            self._runs.append(Session(self._plan, fold))
+            with self._begins:
+                self._runs.append(Session(self._plan, fold))
         elif fold is not None or self._runs[0].fold is not None:
             raise InputError("this map has begun already, expected a new one for each use", where="map")
         return self._runs[0]
@@ -166,7 +168,9 @@ class Map:
 
     def close(self) -> None:
         """End the map: no worker is left when this returns. Results that were not fetched are lost."""
-        _abandon(self._runs)
+        with self._begins:
+            begun = list(self._runs)
+        _abandon(begun)
 
     def __enter__(self) -> Map:
         return self
