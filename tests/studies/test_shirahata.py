@@ -68,7 +68,7 @@ def test_each_way_to_run_a_task_has_its_overhead() -> None:
         "a function, tiny items together",
     }  # fmt: skip
     for overhead in found.values():
-        assert overhead.overhead > 0
+        assert 0 < overhead.overhead < 12  # the paper's, on any machine
         assert overhead.task > overhead.own >= 0
     alone = found["a function, one task at a time"].overhead
     assert found["a function, tiny items together"].overhead < alone

@@ -7,7 +7,6 @@ people want of jobs by the instant that takes it in.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections import deque
@@ -26,7 +25,6 @@ from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
-from dovetail.files.writing import replace_file
 from dovetail.interfaces import ShortensLog
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.records import dataclass
@@ -420,10 +418,8 @@ class Service:
             )
         if self.driver.blocked:
             raise Full(self.ledger.why_blocked)
-        names = set(self.folder.drained_nodes())
-        names = names | {name} if action == "drain" else names - {name}
         try:
-            replace_file(self.folder.drained, json.dumps(sorted(names)).encode())  # for the next start
+            self.folder.note_drained(name, action == "drain")  # for the next start
         except OSError as error:
             raise Full(f"{self.folder.drained}: cannot be written: {error.strerror}") from error
         self.driver.happened(NodeDrained(index) if action == "drain" else NodeJoined(index))

@@ -113,6 +113,11 @@ class ServiceFolder:
             raise InputError(f"is damaged: {expected}", where=str(self.drained))
         return names
 
+    def note_drained(self, name: str, drained: bool) -> None:
+        """Have a node among them, or not. Raises `InputError`, `OSError`."""
+        names = {*self.drained_nodes(), name} if drained else {*self.drained_nodes()} - {name}
+        replace_file(self.drained, json.dumps(sorted(names)))
+
     @property
     def log(self) -> Path:
         """What a service that runs in the background says."""
