@@ -119,7 +119,7 @@ def serve(options: ServeOptions) -> None:
         raise Busy(options.folder)
     try:
         try:
-            with ExitStack() as stack:
+            with rare_collections(), ExitStack() as stack:  # a long queue is many objects, all of which stay
                 asyncio.run(_opened(options, where, stack))
         except LedgerDamageError as error:
             if not options.new:
@@ -127,7 +127,7 @@ def serve(options: ServeOptions) -> None:
             for name in LEDGER:  # nothing is deleted
                 with suppress(FileNotFoundError):
                     os.rename(options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged")
-            with ExitStack() as stack:
+            with rare_collections(), ExitStack() as stack:
                 asyncio.run(_opened(options, where, stack))
     finally:
         os.close(lock)
@@ -311,8 +311,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
     try:
-        with rare_collections():  # a long queue is many objects, all of which stay
-            waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
+        waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
     except LedgerDamageError:
         if isinstance(executor, LeavesJobs):
             await executor.leave()  # to whoever puts the ledger aside
