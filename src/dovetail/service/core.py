@@ -10,11 +10,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from dovetail.engine.driver.admission import HELD
@@ -37,6 +36,7 @@ from dovetail.service.forecast import Forecast
 from dovetail.service.forms import SubmitForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
+from dovetail.service.open_jobs import OpenJobs
 from dovetail.service.people import Principal
 from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
@@ -124,8 +124,7 @@ class Service:
         self._settling: list[asyncio.Future[None]] = []
         self._watchers: dict[JobId, list[asyncio.Future[None]]] = {}
         self._listeners: set[asyncio.Event] = set()
-        for of in (_user_of, _name_of, _user_and_name_of):  # pages of the queue cost their length only
-            driver.engine.queue.alike(of)
+        self._open_jobs = OpenJobs(driver.engine)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -488,10 +487,7 @@ class Service:
     @property
     def open_count(self) -> int:
         """How many jobs have not ended, those still to be taken in included."""
-        engine = self.engine
-        running = sum(not placed.job.foreign for placed in engine.at_work) + len(engine.handed_over)
-        bound = sum(map(len, engine.device_queues.values()))
-        return running + bound + len(engine.queue) + len(engine.held) + len(self._incoming)
+        return len(self._open_jobs) + len(self._incoming)
 
     def page(
         self,
@@ -502,50 +498,11 @@ class Service:
         limit: int = 100,
         offset: int = 0,
     ) -> tuple[list[Row], int]:
-        """Some of the jobs that have not ended, and how many there are.
-
-        Those that run come by their start, then the queue, then those held back. O(limit) of the queue,
-        whatever is asked for; O(n) of what is held back.
-        """
-        engine, records = self.engine, self.engine.records
-        waits, runs = not states or State.PENDING in states, not states or State.RUNNING in states
-        filtered = user is not None or name is not None
-
-        def chosen(jobs: Iterable[Job]) -> list[Job]:
-            return [job for job in jobs if user in (None, job.user) and name in (None, _name_of(job))]
-
-        first = chosen(placed.job for placed in engine.at_work if not placed.job.foreign) if runs else []
-        queue: Sequence[Job] = ()
-        held: Collection[Job | JobId] = ()
-        if waits:
-            first += chosen(records[job].job for job in engine.handed_over)
-            first += chosen(job for fifo in engine.device_queues.values() for job, _ in fifo)
-            queue = self._queue_of(user, name)
-            held = chosen(records[job].job for job in engine.held) if filtered else engine.held
-        rows: list[Row] = []
-        for part in (first, queue, held):
-            some = (
-                part[offset : offset + limit]
-                if isinstance(part, Sequence)
-                else islice(part, offset, offset + limit)
-            )
-            found = [self.row(records[job.id if isinstance(job, Job) else job]) for job in some]
-            rows += found
-            limit -= len(found)
-            offset = max(0, offset - len(part))
-        coming = 0 if filtered or not waits else len(self._incoming)
-        return rows, len(first) + len(queue) + len(held) + coming
-
-    def _queue_of(self, user: str | None, name: str | None) -> Sequence[Job]:
-        """The jobs of the queue of this user and of this name."""
-        queue = self.engine.queue
-        if user is None and name is None:
-            return queue.submitted
-        if name is None:
-            return queue.alike(_user_of).get(user, ())
-        if user is None:
-            return queue.alike(_name_of).get(name, ())
-        return queue.alike(_user_and_name_of).get((user, name), ())
+        """Some of the jobs that have not ended (`OpenJobs`), and how many there are."""
+        waiting, running = (not states or state in states for state in (State.PENDING, State.RUNNING))
+        found, total = self._open_jobs.page(user, name, limit, offset, running=running, waiting=waiting)
+        coming = len(self._incoming) if waiting and user is None and name is None else 0
+        return [self.row(record) for record in found], total + coming
 
     def row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
@@ -596,18 +553,6 @@ class Service:
         url = await self.listeners.at_address("127.0.0.1", 0)
         self.hosts += names_of(url)
         return url
-
-
-def _user_of(job: Job) -> str | None:
-    return job.user
-
-
-def _name_of(job: Job) -> str:
-    return job.name or job.app.name
-
-
-def _user_and_name_of(job: Job) -> tuple[str | None, str]:
-    return job.user, _name_of(job)
 
 
 def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]]:

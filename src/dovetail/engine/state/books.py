@@ -15,6 +15,7 @@ from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.gangs import gang_fault
 from dovetail.engine.capacity.occupancy import Occupancy
 from dovetail.engine.state.choices import ChoiceLimits
+from dovetail.engine.state.held import HeldJobs
 from dovetail.engine.state.outside import OutsideBook
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.predictions import Predictions
@@ -123,7 +124,6 @@ class Books:
         self.running = self.occupancy.running
         self.releases = self.occupancy.releases
         self.queue = JobQueue(self.limit)
-        self.held: dict[JobId, str] = {}  # waiting jobs that no policy sees, and why
         self.outside = OutsideBook()
         self.handed_over: dict[JobId, Submit] = self.outside.waiting
         self.ending: dict[JobId, Placed] = {}  # run on for a moment, over who begins next in their place
@@ -134,6 +134,7 @@ class Books:
         self.choices = ChoiceLimits(self)
         self.horizon, self.suspensions = self.choices.horizon, self.choices.suspensions
         self.records: dict[JobId, Record] = {}
+        self.held = HeldJobs(self.records)
         self.last_enqueued: int | None = None
         self.decision_seconds = Durations()
         self.wake_times: list[Seconds] = []  # ascending
@@ -163,7 +164,8 @@ class Books:
     def hold_back(self, record: Record, reason: str) -> None:
         """A job waits, and no policy sees it; it keeps its place."""
         self.queue.keep_place(record.job)
-        self.held[record.job.id] = record.wait_reason = reason
+        record.wait_reason = reason
+        self.held.hold(record.job.id, reason)
 
     def classes_of(self, choice: Choice, place: Allocation | None) -> Sequence[DeviceClass]:
         """The classes on which a choice may run, or does at a place."""

@@ -57,11 +57,9 @@ class ChoiceLimits:
         before, self.horizon.narrowed = self.horizon.narrowed, {}
         self.horizon.move(now, left)
         for name, job in before.items():
-            if name in self._books.held:
-                del self._books.held[name]
-            elif name in self._books.queue or name in self._books.bound_to:
+            if name in self._books.queue or name in self._books.bound_to:
                 self._books.withdraw(self._books.records[name].job)
-            else:
+            elif not self._books.held.let_go(name):
                 continue  # it runs, or has ended
             self._books.records[name].job = job
             self._books.records[name].wait_reason = ""
@@ -81,7 +79,7 @@ class ChoiceLimits:
             elif phase is Phase.HELD and not self._books.held[name].startswith(SUSPENDED):
                 record.job = job
             else:
-                if self._books.held.pop(name, None) is None:
+                if not self._books.held.let_go(name):
                     self._books.withdraw(record.job)
                 self.horizon.narrowed.pop(name, None)
                 record.job, record.wait_reason = job, ""

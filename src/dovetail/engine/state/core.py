@@ -158,7 +158,7 @@ class Engine(Books):
         return False
 
     def _let_go(self, event: Released, now: Seconds) -> bool:
-        if self.held.pop(event.job, None) is None:
+        if not self.held.let_go(event.job):
             return True
         record = self.records[event.job]
         record.wait_reason = ""
@@ -323,7 +323,7 @@ class Engine(Books):
         if (self.phase(job), Cancelled) not in STEPS:
             return True  # it runs, here or elsewhere: its driver stops it and reports the end
         record = self.records[job]
-        if self.held.pop(job, None) is None:
+        if not self.held.let_go(job):
             self.withdraw(record.job)
         self.view.changes.withdrawn = True
         record.state, record.end, record.exit_code = State.CANCELLED, now, None

@@ -1,0 +1,83 @@
+"""The jobs that have not ended, page by page: what a page costs is its length, however long the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
+
+from dovetail.engine.state.core import Engine
+from dovetail.model import Job, JobId, Record
+
+
+class OpenJobs:
+    """Those of an engine. Order: those that run by their start, the queue, those held back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        for of in (_user_of, _name_of, _user_and_name_of):
+            engine.queue.alike(of)
+            engine.held.alike(of)
+
+    def __len__(self) -> int:
+        engine = self._engine
+        running = sum(not placed.job.foreign for placed in engine.at_work) + len(engine.handed_over)
+        bound = sum(map(len, engine.device_queues.values()))
+        return running + bound + len(engine.queue) + len(engine.held)
+
+    def page(
+        self, user: str | None, name: str | None, limit: int, offset: int, *, running: bool, waiting: bool
+    ) -> tuple[list[Record], int]:
+        """Some of those that run, wait, or do either, of a user and name or ``None``, and how many there are.
+
+        O(limit + running jobs); of those held back, O(offset) steps of some 20 ns.
+        """
+        engine, records = self._engine, self._engine.records
+
+        def chosen(jobs: Iterable[Job]) -> list[Job]:
+            return [job for job in jobs if user in (None, job.user) and name in (None, _name_of(job))]
+
+        first = chosen(placed.job for placed in engine.at_work if not placed.job.foreign) if running else []
+        queue: Sequence[Job] = ()
+        held: Collection[JobId] = ()
+        if waiting:
+            first += chosen(records[job].job for job in engine.handed_over)
+            first += chosen(job for fifo in engine.device_queues.values() for job, _ in fifo)
+            if user is None and name is None:
+                queue, held = engine.queue.submitted, engine.held
+            else:
+                of, value = _asked(user, name)
+                queue, held = engine.queue.alike(of).get(value, ()), engine.held.alike(of).get(value, ())
+        found: list[Record] = []
+        for jobs in (first, queue):
+            some = jobs[offset : offset + limit - len(found)]
+            found += [records[job.id] for job in some]
+            offset = max(0, offset - len(jobs))
+        found += [records[job] for job in _part(held, offset, limit - len(found))]
+        return found, len(first) + len(queue) + len(held)
+
+
+def _part(jobs: Collection[JobId], first: int, count: int) -> list[JobId]:
+    """Some of them, from the end that is nearer."""
+    behind = len(jobs) - first - count
+    if behind >= first or not isinstance(jobs, dict):
+        return list(islice(jobs, first, first + count))
+    return list(islice(reversed(jobs), max(0, behind), max(0, behind + count)))[::-1]
+
+
+def _asked(user: str | None, name: str | None) -> tuple[Callable[[Job], object], object]:
+    """What jobs of this user, of this name, or of both have in common."""
+    if name is None:
+        return _user_of, user
+    return (_name_of, name) if user is None else (_user_and_name_of, (user, name))
+
+
+def _user_of(job: Job) -> str | None:
+    return job.user
+
+
+def _name_of(job: Job) -> str:
+    return job.name or job.app.name
+
+
+def _user_and_name_of(job: Job) -> tuple[str | None, str]:
+    return job.user, _name_of(job)
