@@ -12,6 +12,7 @@ from waiting import until
 
 from dovetail.errors import InputError
 from dovetail.service.client import connection
+from dovetail.service.forecast import GAP
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -52,13 +53,56 @@ def test_whatif_answers_for_other_policies_and_clusters(service: Serving) -> Non
         here = client.post("/api/v1/whatif", {"policy": "fcfs"})
         larger = client.post("/api/v1/whatif", {"policy": "fcfs", "cluster": "2x2cpu"})
         assert set(here["jobs"]) == {*blocker, *ids} == set(larger["jobs"])
-        last = {name: max(end for _, end in found["jobs"].values()) - found["at"]
+        last = {name: max(end or 0.0 for _, end in found["jobs"].values()) - found["at"]
                 for name, found in (("here", here), ("larger", larger))}  # fmt: skip
         assert last["larger"] < last["here"] - 0.5
         with pytest.raises(InputError, match="found policy 'fsfc'"):
             client.post("/api/v1/whatif", {"policy": "fsfc"})
         client.post("/api/v1/cancel", {"jobs": "all"})
         wait(client, [*blocker, *ids])
+
+
+def test_what_is_not_known_is_not_told(service: Serving) -> None:
+    """No end of a job that nobody has seen run, nor of one that has run for longer than predicted."""
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, {"command": ["true"], "app": "seen"}))
+        unseen = {"app": "unseen", "cpus": 1}
+        runs, late = submit(
+            client,
+            {**unseen, "command": ["sleep", "300"]},
+            {"app": "seen", "command": ["sleep", "300"], "cpus": 1},
+        )
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 2)
+        waits, known, held = submit(
+            client,
+            {**unseen, "command": ["true"]},
+            {"app": "seen", "command": ["true"]},
+            {"command": ["true"], "hold": True},
+        )
+        fcfs = {"policy": "fcfs"}
+        until(lambda: client.post("/api/v1/whatif", fcfs)["unknown"] == 3)  # the history has the first run
+        found = client.post("/api/v1/whatif", fcfs)
+        ends = {id: end is not None for id, (_, end) in found["jobs"].items()}
+        assert ends == {runs: False, late: False, waits: False, known: True}
+        assert found["left_out"] == 1
+        client.post("/api/v1/hold", {"jobs": held})  # news, so that the forecast is made anew
+        time.sleep(GAP)  # between two forecasts, at least
+        page = client.get("/api/v1/jobs", patience=30)
+        rows = {row["id"]: row for row in page["jobs"]}
+        assert page["forecast_unknown"] == 3
+        assert [rows[id]["predicted_end"] for id in (runs, waits, held)] == [None] * 3
+        assert [rows[id]["predicted_start"] for id in (runs, late, held)] == [None] * 3
+        assert rows[waits]["predicted_start"] is not None
+        shown = service.dovetail("whatif", "--policy", "fcfs").stdout
+        assert [line.split()[2] for line in shown.splitlines()[1:5]].count("unknown") == 3
+        assert "of 3 jobs it is not known how long they take: starts behind that are guesses\n" in shown
+        assert "1 of 4 done in" in shown
+        assert "nothing is said of 1: held back" in shown
+        shown = service.dovetail("queue")
+        assert "of 3 jobs it is not known" in shown.stderr
+        assert [line.split()[0] for line in shown.stdout.splitlines() if "overdue" in line] == [late]
+        client.post("/api/v1/cancel", {"jobs": "all"})
+        wait(client, [runs, late, waits, known, held])
 
 
 def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving) -> None:

@@ -54,7 +54,20 @@ def queue(
     age = found.get("forecast_age")
     if age is not None and age >= 1 and not parsable:
         note(f"predicted starts are as of {span(age)} ago")
+    unknown = found.get("forecast_unknown")
+    if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
+        note(of_unknown_length(unknown))
     return 0
+
+
+def of_unknown_length(count: int) -> str:
+    """What a forecast rests on that had to guess."""
+    which = (
+        "1 job it is not known how long it takes"
+        if count == 1
+        else f"{count} jobs it is not known how long they take"
+    )
+    return f"of {which}: starts behind that are guesses"
 
 
 def _nothing(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
@@ -72,7 +85,9 @@ def _nothing(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
 def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
     """A row of the API as people see it; ``~`` marks what is predicted."""
     start = clock(row["start"], now) or _predicted(row["predicted_start"], now)
-    end = clock(row["end"], now) or _predicted(row["predicted_end"], now)
+    expected = row["predicted_end"]
+    late = row["start"] is not None and expected is not None and expected < now
+    end = clock(row["end"], now) or ("overdue" if late else _predicted(expected, now))
     where = ",".join(row["devices"]) or row["nodes"]
     reason = row["reason"]
     if row["exit_code"] and row["state"] == "FAILED" and not reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.queue import COLUMNS, queue_row
+from dovetail.cli.queue import COLUMNS, of_unknown_length, queue_row
 from dovetail.cli.service import clock, opened, print_json, show_rows, span, table_of
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
@@ -81,28 +81,31 @@ def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> i
         found = service.post("/api/v1/whatif", asked)
     if as_json:
         jobs = {id: {"start": start, "end": end} for id, (start, end) in found["jobs"].items()}
-        print_json({"policy": asked["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs})
+        counts = {name: found[name] for name in ("left_out", "unknown")}
+        print_json({"policy": asked["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs, **counts})
         return 0
-    if not found["jobs"]:
+    if not found["jobs"] and not found["left_out"]:
         print("Nothing runs or waits.")
         return 0
     rows = []
+    now = found["at"]
     for id, (start, end) in found["jobs"].items():
-        before = usual["jobs"].get(id)
-        now = found["at"]
+        _, before = usual["jobs"].get(id, (None, None))
         rows.append(
             {
                 "id": id,
                 "start": clock(start, now),
-                "end": clock(end, now),
-                "end now": clock(before[1], now) if before else "",
-                "change": _change(end - now, before[1] - usual["at"]) if before else "",
+                "end": clock(end, now) or "unknown",
+                "end now": clock(before, now),
+                "change": _change(end - now, before - usual["at"]) if end and before else "",
             }
         )
-    show_rows(("id", "start", "end", "end now", "change"), rows[:SHOWN])
+    if rows:
+        show_rows(("id", "start", "end", "end now", "change"), rows[:SHOWN])
     if len(rows) > SHOWN:
         note(f"and {len(rows) - SHOWN} more (--json has all)")
-    print(_summary(found, usual))
+    for line in _summary(found, usual):
+        print(line)
     return 0
 
 
@@ -111,15 +114,23 @@ def _change(then: float, now: float) -> str:
     return "" if abs(difference) < 1 else f"{'+' if difference > 0 else '-'}{span(abs(difference))}"
 
 
-def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
-    """The last end and the mean end, of both."""
+def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[str]:
+    """The last end and the mean end, of both; of what nothing is known."""
+    unknown, left_out, jobs = found["unknown"], found["left_out"], found["jobs"]
+    known = [id for id, (_, end) in jobs.items() if end and usual["jobs"].get(id, (0, 0))[1]]
 
     def of(one: Mapping[str, Any]) -> tuple[float, float]:
-        ends = [end - one["at"] for _, end in one["jobs"].values()]
-        return (max(ends), sum(ends) / len(ends)) if ends else (0.0, 0.0)
+        ends = [one["jobs"][id][1] - one["at"] for id in known]
+        return max(ends), sum(ends) / len(ends)
 
-    (last, mean), (last_now, mean_now) = of(found), of(usual)
-    return f"all done in {span(last)} (as it is: {span(last_now)}), mean {span(mean)} ({span(mean_now)})"
+    if known:
+        (last, mean), (last_now, mean_now) = of(found), of(usual)
+        who = "all" if len(known) == len(jobs) else f"{len(known)} of {len(jobs)}"
+        yield f"{who} done in {span(last)} (as it is: {span(last_now)}), mean {span(mean)} ({span(mean_now)})"
+    if unknown:
+        yield of_unknown_length(unknown)
+    if left_out:
+        yield f"nothing is said of {left_out}: held back, too far behind, or no run time is known to go by"
 
 
 @opt.takes("dashboard")

@@ -30,7 +30,8 @@ class Forecast:
 
     def __init__(self, folder: Path, changes: Callable[[], int]) -> None:
         self._folder, self._changes = folder, changes
-        self._jobs: Mapping[JobId, tuple[Seconds, Seconds]] = {}
+        self._jobs: Mapping[JobId, tuple[Seconds, Seconds | None]] = {}
+        self._unknown = 0
         self._at: Seconds | None = None  # of the loop's clock
         self._seen = -1
         self._took: Seconds = 0.0
@@ -44,9 +45,10 @@ class Forecast:
         return self._jobs.get(job, (None, None))
 
     def about(self) -> dict[str, Any]:
-        """How old it is."""
+        """How old it is, and of how many jobs it is not known how long they take."""
         at = self._at
-        return {"forecast_age": None if at is None else asyncio.get_running_loop().time() - at}
+        age = None if at is None else asyncio.get_running_loop().time() - at
+        return {"forecast_age": age, "forecast_unknown": self._unknown}
 
     def asked(self) -> None:
         """Somebody looks: make a new one, if there is news and the last one is old enough."""
@@ -67,10 +69,11 @@ class Forecast:
         try:
             found = await self.ask({})
         except DovetailError:  # there is none now; whoever asks for it by name (`whatif`) hears why
-            found = {"jobs": {}}
+            found = {"jobs": {}, "unknown": 0}
         finally:
             self._task = None
         self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
+        self._unknown = found["unknown"]
         self._at, self._seen, self._took = began, seen, loop.time() - began
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +31,7 @@ from dovetail.model import (
     Event,
     Job,
     JobId,
+    Record,
     Rejected,
     Seconds,
     State,
@@ -60,12 +61,15 @@ OVERDUE = 0.1
 class PredictedTimes:
     """Predicted (start, end) by job, seconds since the epoch, as of ``at``.
 
-    ``left_out`` counts jobs of which nothing is said: held back by their users, or too far behind.
+    It is not known how long ``unknown`` of them take, and their end is ``None``. Those that wait count as
+    the median of the others, those that run as if to end soon: starts behind them rest on that. ``left_out``
+    counts jobs of which nothing is said: held back by their users, too far behind, or of no run time at all.
     """
 
     at: Seconds
-    jobs: Mapping[JobId, tuple[Seconds, Seconds]]
+    jobs: Mapping[JobId, tuple[Seconds, Seconds | None]]
     left_out: int
+    unknown: int
 
 
 def foresee(folder: Path, policy: str | None = None, cluster: str | None = None) -> PredictedTimes:
@@ -85,9 +89,9 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
         archive.close()
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
-        waiting, incidents, left_out = _standing(entries, machine, model, now)
+        standing = _standing(entries, machine, model, now)
         result = simulate(
-            waiting,
+            standing.waiting,
             machine,
             loaded.policy,
             model,
@@ -99,28 +103,39 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
                 seed=about.seed,
             ),
             follow=FollowPlan(),
-            incidents=incidents,
+            incidents=standing.incidents,
             priorities=Priorities(
                 priorities=needs_priorities(loaded.policy),
                 shares=Usage.kept(ServiceFolder(folder).usage, now),
             ),
         )
-    found = {event.job: (now, now + at) for at, event in incidents if isinstance(event, Ended)}
+    jobs = dict(standing.running)
     for record in result.records:
         if record.start is not None and record.end is not None:
-            found[record.job.id] = now + record.start, now + record.end
-    unknown = len(result.rejected) - len(waiting.rejected)
-    return PredictedTimes(now, found, left_out + unknown)
+            known = standing.expected.knows(record)
+            jobs[record.job.id] = now + record.start, now + record.end if known else None
+    unknown = sum(end is None for _, end in jobs.values())
+    rejected = len(result.rejected) - len(standing.waiting.rejected)
+    return PredictedTimes(now, jobs, standing.left_out + rejected, unknown)
 
 
-def _standing(
-    entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds
-) -> tuple[Workload, list[tuple[Seconds, Event]], int]:
+@dataclass(frozen=True, slots=True)
+class _Standing:
     """Jobs that wait, with the times that are expected; what runs, as incidents; how many are left out."""
+
+    waiting: Workload
+    incidents: list[tuple[Seconds, Event]]
+    running: Mapping[JobId, tuple[Seconds, Seconds | None]]
+    expected: _Expected
+    left_out: int
+
+
+def _standing(entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds) -> _Standing:
     alive = {entry.job.id for entry in entries}
     expected = _Expected(cluster, model)
     begun: list[tuple[Seconds, Event]] = []
     ends: list[tuple[Seconds, Event]] = []
+    running: dict[JobId, tuple[Seconds, Seconds | None]] = {}
     jobs: list[Job] = []
     left_out: set[JobId] = set()
     held = Occupancy(cluster, "pack")
@@ -143,6 +158,7 @@ def _standing(
             adopted = Adopted(job.id, entry.implementation, place, -spent, entry.attempt, entry.predicted)
             begun += [(0.0, Submitted(replace(job, submit_time=0.0, depends=()))), (0.0, adopted)]
             ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
+            running[job.id] = started, now + left if left > 0 else None
         elif entry.held == HELD or len(jobs) >= MOST or any(one.job in left_out for one in depends):
             left_out.add(job.id)
         else:
@@ -151,7 +167,8 @@ def _standing(
     ends.sort(key=lambda end: end[0])
     # Others may wait for those that run, which are no jobs of this workload.
     known = [Rejected(event.job, "runs") for _, event in ends if isinstance(event, Ended)]
-    return Workload("the queue", jobs, expected.truth(), known), begun + ends, len(left_out)
+    waiting = Workload("the queue", jobs, expected.truth(), known)
+    return _Standing(waiting, begun + ends, running, expected, len(left_out))
 
 
 class _Expected:
@@ -179,6 +196,13 @@ class _Expected:
                 seconds = min(seconds, job.walltime)
             self._table[job.id, one.name, request.nodes] = seconds
 
+    def knows(self, record: Record) -> bool:
+        """Whether it is known how long the job takes as what, and on as many nodes as, it ran."""
+        name, place = record.implementation, record.allocation
+        assert name is not None
+        assert place is not None
+        return self._table[record.job.id, name.name, place.request.nodes] is not None
+
     def truth(self) -> TableTruth:
         known = [seconds for seconds in self._table.values() if seconds is not None]
         middle = median(known) if known else None
@@ -192,7 +216,7 @@ def answer(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
         found = foresee(folder, question.get("policy"), question.get("cluster"))
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
-    return {"at": found.at, "jobs": found.jobs, "left_out": found.left_out}
+    return asdict(found)
 
 
 def main() -> None:

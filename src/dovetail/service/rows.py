@@ -28,8 +28,9 @@ def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Fore
     predicted_start, predicted_end = (None, None)
     if record.end is None:
         predicted_start, predicted_end = forecast.predicted(job.id)
-    if running is not None and running.predicted is not None and start is not None:
-        predicted_start, predicted_end = None, start + running.predicted
+    if running is not None and start is not None:
+        predicted_start = None
+        predicted_end = None if running.predicted is None else start + running.predicted
     reason = ""
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)

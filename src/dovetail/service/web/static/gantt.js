@@ -54,7 +54,7 @@ function forecastsOf(waiting, to) {
   const rows = [];
   const known = waiting.filter((job) => job.predicted_start && job.predicted_start < to);
   for (const job of known.sort((a, b) => a.predicted_start - b.predicted_start)) {
-    const row = rows.find((one) => one[one.length - 1].predicted_end <= job.predicted_start);
+    const row = rows.find((one) => (one[one.length - 1].predicted_end ?? to) <= job.predicted_start);
     if (row) row.push(job);
     else if (rows.length < MOST_FORECASTS) rows.push([job]);
   }
@@ -151,7 +151,7 @@ function place(lane, core) {
 function forecast(chart, job, top, { scale, to, open, label }) {
   const x = scale(job.predicted_start);
   const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
-  const told = `${job.id} ${job.name}\nPENDING\npredicted ~ ${moment(job.predicted_start)} to ${moment(job.predicted_end)}`;
+  const told = `${job.id} ${job.name}\nPENDING\npredicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`;
   chart.append(draw("rect", { class: "forecast", x, y: top, width: wide, height: FORECAST, rx: 2, "data-forecast": job.id,
     click: () => open(job.id) }, draw("title", {}, told)));
   const text = wide > 24 ? label(job, Math.floor((wide - 6) / 6.5)) : "";
