@@ -14,7 +14,6 @@ import typing
 from collections.abc import Callable, Mapping, Sequence, Set
 from enum import Enum
 from functools import cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from dovetail.model import Adopted, App, Choice, Implementation, Launch, Part, Plan, Request, Sizing
@@ -39,7 +38,6 @@ _OFTEN = (Choice, Implementation, Launch, Request, Sizing)
 """What many have in common, too, and each names: remembered, so that it is checked once."""
 _MOST_KNOWN = 4096
 _known: dict[int, object] = {}  # by identity, which what is kept here secures
-_NO_DEFAULT = object()
 _ENDLESS: Mapping[type, tuple[str, ...]] = {Plan: ("objective", "bound", "seconds"), Adopted: ("limit",)}
 """Numbers that may be infinite: of what nothing is known."""
 _Right = Callable[[Any], bool]
@@ -48,65 +46,54 @@ _Right = Callable[[Any], bool]
 def checked(made: T) -> T:
     """The same object. Raises `ValueError` naming the first field that is not what its class says."""
     kind: type = type(made)
-    values_of, looked_at = _taken_apart(kind)
-    values = values_of(made)
-    found = tuple(map(type, values))
-    fields = looked_at.get(found)
-    if fields is None:
-        if len(looked_at) >= _MOST_KNOWN:
-            looked_at.clear()
-        pairs = enumerate(zip(found, _fields(kind), strict=True))
-        fields = looked_at[found] = [(at, *field[1:]) for at, (is_a, field) in pairs if is_a not in field[0]]
-    for at, name, right, default in fields:
-        value = values[at]
-        if value is not default and not right(value):
-            raise ValueError(f"{kind.__name__} whose {name} is {value!r:.60}")
+    _check_of(kind)(made)
     return made
 
 
-_Looked = dict[tuple[type, ...], list[tuple[int, str, _Right, object]]]
-
-
 @cache
-def _taken_apart(kind: type) -> tuple[Callable[[Any], tuple[Any, ...]], _Looked]:
-    """How all values are had at once, and which of them are looked at, by the types of all."""
-    names = [name for _, name, *_ in _fields(kind)]
-    if issubclass(kind, tuple):
-        return tuple, {}
-    if len(names) > 1:
-        return attrgetter(*names), {}
-    return lambda made: tuple(getattr(made, name) for name in names), {}
-
-
-@cache
-def _fields(kind: type) -> tuple[tuple[frozenset[type], str, _Right, object], ...]:
-    """The types of which every value is right, name, check and default of each field."""
+def _check_of(kind: type) -> Callable[[Any], None]:
+    """A function that looks at all fields of a class; compiled, as a ledger may hold 100,000 jobs."""
     hints = typing.get_type_hints(kind)
-    defaults: dict[str, object] = {}
+    defaults: Mapping[str, object]
     if dataclasses.is_dataclass(kind):
-        defaults = {f.name: f.default for f in dataclasses.fields(kind) if f.init}
+        defaults = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
     else:
         defaults = dict.fromkeys(kind._fields, dataclasses.MISSING)  # type: ignore[attr-defined]
-    found = []
-    for name, default in defaults.items():
-        right, enough = _right(hints[name]), _enough(hints[name])
+    needs: dict[str, object] = {"wrong": _wrong}
+    text = "def check(made):\n pass\n"
+    for at, (name, default) in enumerate(defaults.items()):
+        right, fine = _right(hints[name]), _surely(hints[name], needs)
         if name in _ENDLESS.get(kind, ()):
             right = _any_number
         elif kind is Part and name == "nodes":
-            right = _mask
-        found.append((enough, name, right, _NO_DEFAULT if default is dataclasses.MISSING else default))
-    return tuple(found)
+            right, fine = _mask, "False"
+        needs |= {f"default{at}": default, f"right{at}": right}
+        text += f" value = made.{name}\n"
+        text += (
+            f" if not ({fine} or value is default{at} or right{at}(value)): wrong(made, {name!r}, value)\n"
+        )
+    exec(text, needs)
+    return needs["check"]  # type: ignore[return-value]
 
 
-@cache
-def _enough(hint: Any) -> frozenset[type]:
-    """The types of which every value is right."""
+def _wrong(made: object, name: str, value: object) -> None:
+    raise ValueError(f"{type(made).__name__} whose {name} is {value!r:.60}")
+
+
+def _surely(hint: Any, needs: dict[str, object]) -> str:
+    """An expression that is soon tested and true of no wrong value; ``needs`` gets the classes in it."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return frozenset[type]().union(*map(_enough, typing.get_args(hint)))
+        return " or ".join(_surely(one, needs) for one in typing.get_args(hint))
     if hint is None or hint is type(None):
-        return frozenset((type(None),))
-    plain = isinstance(hint, type) and (hint in (str, bool, bytes, *_SHARED) or issubclass(hint, Enum))
-    return frozenset((hint,) if plain else ())
+        return "value is None"
+    if hint is float:
+        return "value.__class__ is float and -1e300 < value < 1e300"
+    if hint is int:
+        return f"value.__class__ is int and {-1 << 63} < value < {1 << 63}"
+    if isinstance(hint, type) and (hint in (str, bool, bytes, *_SHARED) or issubclass(hint, Enum)):
+        needs[hint.__name__] = hint
+        return f"value.__class__ is {hint.__name__}"
+    return "False"
 
 
 def _any_number(value: Any) -> bool:

@@ -60,27 +60,26 @@ NOTHING = WorkAhead(0, 0.0)
 
 def places_for(view: View, job: Job) -> Sequence[UnitChoice]:
     """Where a job can run now, choice by choice in file order, units in device order. O(1) mostly."""
-    return _places(view.cluster, job.choices)
+    return _places(view.cluster, job.choices)[0]
 
 
 def places_in_device_order(view: View, job: Job) -> Sequence[UnitChoice]:
     """The same in device order, whatever the file's. O(1) mostly."""
-    return _in_device_order(view.cluster, job.choices)
+    return _places(view.cluster, job.choices)[1]
 
 
 @lru_cache(maxsize=1024)
-def _places(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[UnitChoice, ...]:
-    return tuple(
+def _places(
+    cluster: Cluster, choices: tuple[Choice, ...]
+) -> tuple[tuple[UnitChoice, ...], tuple[UnitChoice, ...]]:
+    """Both orders: to look a job's choices up takes as long as to sort what they give."""
+    places = tuple(
         _place(choice, unit)
         for choice in choices
         if choice.request.nodes == 1
         for unit in units_for(cluster, choice.request)
     )
-
-
-@lru_cache(maxsize=1024)
-def _in_device_order(cluster: Cluster, choices: tuple[Choice, ...]) -> tuple[UnitChoice, ...]:
-    return tuple(sorted(_places(cluster, choices), key=lambda place: place.unit.index))
+    return places, tuple(sorted(places, key=lambda place: place.unit.index))
 
 
 def _place(choice: Choice, unit: Unit) -> UnitChoice:
