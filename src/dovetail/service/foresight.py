@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -216,7 +216,7 @@ def answer(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
         found = foresee(folder, question.get("policy"), question.get("cluster"))
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
-    return asdict(found)
+    return {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
 
 
 def main() -> None:
