@@ -37,7 +37,9 @@ from dovetail.model import (
     Woken,
     Workload,
 )
-from dovetail.policies.earliest_completion import Delay, EarliestCompletion, partition_of, places_for
+from dovetail.policies.earliest_completion import EarliestCompletion, partition_of
+from dovetail.policies.parts.outside_waits import Delay
+from dovetail.policies.parts.partitions import partitions_for
 from dovetail.testing.builders import TrueTimesModel, timed, workload
 
 
@@ -335,10 +337,10 @@ def test_ended_by_a_cut_walltime_it_asks_for_its_own() -> None:
 
 def test_places_count_what_fits_at_once() -> None:
     machine = cluster()
-    assert dict(places_for(machine, Request(cpus=-1))) == {"cpu": 2, "gpu": 2}
-    assert dict(places_for(machine, Request(cpus=1))) == {"cpu": 8, "gpu": 8}
-    assert dict(places_for(machine, Request(cpus=1, devices=(("gpu", 1),)))) == {"gpu": 4}
-    assert dict(places_for(machine, Request(nodes=2, cpus=2))) == {"cpu": 2, "gpu": 2}
-    assert dict(places_for(machine, Request(nodes=3, cpus=2))) == {}
+    assert dict(partitions_for(machine, Request(cpus=-1))) == {"cpu": 2, "gpu": 2}
+    assert dict(partitions_for(machine, Request(cpus=1))) == {"cpu": 8, "gpu": 8}
+    assert dict(partitions_for(machine, Request(cpus=1, devices=(("gpu", 1),)))) == {"gpu": 4}
+    assert dict(partitions_for(machine, Request(nodes=2, cpus=2))) == {"cpu": 2, "gpu": 2}
+    assert dict(partitions_for(machine, Request(nodes=3, cpus=2))) == {}
     alone = Node("n", (0, 1), partitions=("p",))
-    assert dict(places_for(Cluster((alone,)), Request(cpus=3))) == {}
+    assert dict(partitions_for(Cluster((alone,)), Request(cpus=3))) == {}

@@ -10,23 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from math import ceil, exp, inf, log, sqrt
-from typing import ClassVar, NamedTuple
+from math import ceil, inf, log
+from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import (
     Choice,
-    Cluster,
     Decision,
-    DeviceClass,
     Inquire,
     Job,
     JobId,
-    Node,
     Prediction,
     Preempt,
-    Request,
     Seconds,
     Shape,
     Submit,
@@ -34,7 +29,8 @@ from dovetail.model import (
     Wait,
 )
 from dovetail.model.batch_options import constraint_of, options_for, partition_of
-from dovetail.model.fitting import cpus_on, devices_on
+from dovetail.policies.parts.outside_waits import Delay
+from dovetail.policies.parts.partitions import classes_in, partitions_for
 
 MINUTE = 60.0
 """Outside schedulers count walltimes in minutes."""
@@ -47,15 +43,6 @@ LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
 PART = 0.05
 """Of what a job has waited, after which its other ways are asked about again: little of what that gains."""
-QUANTILE = 1.2816
-"""Of the normal distribution: four waits of five are to be within the bounds."""
-UNKNOWN_SHARE, UNKNOWN_SPREAD = 0.4, 0.888
-"""Waits as a part of what was foreseen before any is known, and the spread of its logarithm: from 0.08 to 2.
-
-In published traces (KTH SP2, HPC2N, Theta) jobs used 0.65, 0.42 and 0.66 of their walltimes, all together.
-"""
-ENOUGH = 20
-"""Jobs of the accounting from which on it counts how much of their walltimes they used."""
 SHORT = 1.0
 """Seconds of waiting below which nothing is learned."""
 RECENT = 16
@@ -63,34 +50,6 @@ RECENT = 16
 
 _Line = tuple[str, bool]
 """A partition, and whether jobs there hold devices."""
-
-
-class Delay(NamedTuple):
-    """How long jobs wait, as a part of what was foreseen: expected, and bounds that hold four of five."""
-
-    expected: float
-    low: float
-    high: float
-    seen: int  # own starts and the accounting, from which it was learned
-
-    @staticmethod
-    def learned(logs: Sequence[float], used: TimeUsed | None) -> Delay:
-        """From logarithms of what was seen; what jobs ``used`` of their walltimes counts as one of them.
-
-        Where the accounting says nothing that one is `UNKNOWN_SHARE`. The bounds are those of a normal
-        distribution's next value, with the spread that was assumed counted like a value.
-        """
-        known = used is not None and used.jobs >= ENOUGH and used.share > 0.0
-        first, spread = (
-            (log(used.share), used.spread)
-            if used is not None and known
-            else (log(UNKNOWN_SHARE), UNKNOWN_SPREAD)
-        )
-        n = len(logs) + 1
-        mean = (first + sum(logs)) / n
-        off = [(one - mean) ** 2 for one in (first, *logs)]
-        width = QUANTILE * sqrt((max(spread, 0.1) ** 2 + sum(off)) / n * (1.0 + 1.0 / n))
-        return Delay(exp(mean), exp(mean - width), exp(mean + width), len(logs) + known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,7 +403,7 @@ class _Round:
             asked, feature = partition_of(options), self._model_of(options)
             able = [
                 (target, slots)
-                for target, slots in places_for(self.view.cluster, choice.request, feature)
+                for target, slots in partitions_for(self.view.cluster, choice.request, feature)
                 if not asked or target in asked.split(",")
             ]
             ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
@@ -523,7 +482,7 @@ class _Round:
         if load is None:
             load = self.loads[key] = _Load()
             for sent in self.view.outside.handed_over(shape.target, since):
-                places = dict(places_for(self.view.cluster, sent.request))
+                places = dict(partitions_for(self.view.cluster, sent.request))
                 slots = sum(places.get(name, 0) for name in shape.target.split(",")) or 1
                 if bool(sent.request.devices) == devices:
                     load.add(slots, sent.expected)
@@ -585,41 +544,3 @@ def in_turns(decisions: Sequence[Decision]) -> list[Decision]:
 def _by_start(way: Way) -> tuple[Seconds, int, bool]:
     """Earlier starts first; of equal ones those on devices (as Gregg 2011, section 5.2, has it)."""
     return way.start, way.turns, not way.shape.request.devices
-
-
-@lru_cache(maxsize=64)
-def places_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
-    """Partitions with nodes enough (of a CPU ``model``, if asked for), and how many fit there. O(nodes)."""
-    nodes: dict[str, int] = {}
-    jobs: dict[str, int] = {}
-    for index, node in enumerate(cluster.nodes):
-        fitting = 0 if index in cluster.gone or model not in ("", node.cpu_model) else _times(node, request)
-        for partition in node.partitions if fitting else ():
-            nodes[partition] = nodes.get(partition, 0) + 1
-            jobs[partition] = jobs.get(partition, 0) + fitting
-    return [
-        (partition, max(1, jobs[partition] // request.nodes))
-        for partition, count in nodes.items()
-        if count >= request.nodes and request.partition in ("", partition)
-    ]
-
-
-def _times(node: Node, request: Request) -> int:
-    """How many such jobs fit on an empty node. Outside schedulers give every job a CPU at least."""
-    fits = [node.cpus // max(1, cpus_on(request, node.cpus, node.host_cpus))]
-    if request.memory and node.memory is not None:
-        fits.append(node.memory // request.memory)
-    return min([*fits, *(len(held) // count for count, held in devices_on(request, node.devices))])
-
-
-def classes_in(cluster: Cluster, choice: Choice, target: str, cpu: str = "") -> Sequence[DeviceClass]:
-    """The device classes of a partition on which a choice may run, of nodes with that ``cpu`` model."""
-    kind, models = choice.implementation.kind, choice.request.models
-    found: dict[DeviceClass, None] = {}
-    for group in cluster.groups:
-        in_one = not set(target.split(",")).isdisjoint(group.node.partitions)
-        there = in_one and cpu in ("", group.node.cpu_model)
-        device = group.node.device_class(kind) if there else None
-        if device is not None and (not models or device.model in models):
-            found[device] = None
-    return list(found)

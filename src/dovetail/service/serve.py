@@ -118,19 +118,25 @@ def serve(options: ServeOptions) -> None:
     if lock is None:
         raise Busy(options.folder)
     try:
-        try:
-            with rare_collections(), ExitStack() as stack:  # a long queue is many objects, all of which stay
-                asyncio.run(_opened(options, where, stack))
-        except LedgerDamageError as error:
-            if not options.new:
-                raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
-            for name in LEDGER:  # nothing is deleted
-                with suppress(FileNotFoundError):
-                    os.rename(options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged")
-            with rare_collections(), ExitStack() as stack:
-                asyncio.run(_opened(options, where, stack))
+        with rare_collections():  # a long queue is many objects, all of which stay
+            try:
+                _serve(options, where)
+            except LedgerDamageError as error:
+                if not options.new:
+                    raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
+                for name in LEDGER:  # nothing is deleted
+                    with suppress(FileNotFoundError):
+                        os.rename(
+                            options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged"
+                        )
+                _serve(options, where)
     finally:
         os.close(lock)
+
+
+def _serve(options: ServeOptions, where: Network | None) -> None:
+    with ExitStack() as stack:
+        asyncio.run(_opened(options, where, stack))
 
 
 def _word() -> str:
