@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard packages/*/pyproject.toml))
 # More than cores: the tests of real processes mostly wait.
 XDIST  ?= 4
 # Hundreds of processes are started by the tests; where PYTHONDONTWRITEBYTECODE is set each would compile anew.
-COMPILE := $(BIN)/python -m compileall -q src packages/lab/src tests/support
+COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
 .PHONY: dist help slurm setup demo test test-all lint bench schemas figures docs requirements clean
@@ -16,10 +17,10 @@ help:            ## show this list
 
 setup: $(STAMP)  ## create .venv with everything pinned
 
-$(STAMP): requirements/dev.txt pyproject.toml packages/lab/pyproject.toml $(wildcard src/dovetail/native/*.[ch]) hatch_build.py
+$(STAMP): requirements/dev.txt pyproject.toml $(PACKAGES:=/pyproject.toml) $(wildcard src/dovetail/native/*.[ch]) hatch_build.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable packages/lab
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . $(addprefix --editable ,$(PACKAGES))
 	@$(BIN)/python tools/opencl_here.py
 	@touch $@
 
@@ -68,16 +69,16 @@ dist: $(STAMP)   ## wheels and source archives in dist, checked
 	build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
 	$(BIN)/python tools/share.py build/share
 	build/release/bin/hatchling build -d dist
-	cd packages/lab && ../../build/release/bin/hatchling build -d ../../dist
+	for package in $(PACKAGES); do (cd $$package && ../../build/release/bin/hatchling build -d ../../dist) || exit 1; done
 	build/release/bin/twine check --strict dist/*
 	for wheel in dist/*.whl; do build/release/bin/check-wheel-contents $$wheel || exit 1; done
 	$(BIN)/python tools/check_dist.py dist
 
 requirements:    ## recompile the pinned requirements (needs uv)
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --all-extras --group dev pyproject.toml -o requirements/dev.txt
+	  $(foreach one,$(PACKAGES),--no-emit-package dovetail-$(notdir $(one))) --all-extras --group dev pyproject.toml -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
+	  $(foreach one,$(PACKAGES),--no-emit-package dovetail-$(notdir $(one))) --all-extras --group dev --group peers pyproject.toml -o requirements/peers.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group docs --constraint requirements/dev.txt pyproject.toml -o requirements/docs.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \

@@ -26,11 +26,11 @@ import numpy as np
 import pytest
 from device_servers import serving
 
-import dovetail.remote
-from dovetail.remote.address import parse_address
-from dovetail.remote.connection import connect
-from dovetail.remote.wire import set_options
+import dovetail_remote
 from dovetail_lab.remote_costs import own_server
+from dovetail_remote.address import parse_address
+from dovetail_remote.connection import connect
+from dovetail_remote.wire import set_options
 
 CALLS = 3000
 WAITED = 400
@@ -62,7 +62,7 @@ def timed(work: Callable[[], Any], count: int = 1) -> float:
 
 
 def ours(address: str, *, waited: bool) -> Rate:
-    xp = dovetail.remote.namespace(address)
+    xp = dovetail_remote.namespace(address)
     x = xp.ones(8)
 
     def sent_ahead() -> None:
@@ -235,7 +235,7 @@ def test_small_calls(benchmark, server: tuple[str, int], peers: dict[str, tuple[
 
 def test_local_calls_cost_at_most_a_microsecond_more(benchmark) -> None:
     """In CPU time, so that what else the machine does counts less."""
-    xp = dovetail.remote.namespace("local:numpy")
+    xp = dovetail_remote.namespace("local:numpy")
     x, host = xp.ones(8), np.ones(8)
     cases: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "add": (lambda: xp.add(x, x), lambda: np.add(host, host)),
@@ -283,7 +283,7 @@ def test_errors_where_they_happen_cost_little_where_nothing_can_fail(
     """CPU time of this process for a chain of element-wise calls, beside one that waits for none of them."""
 
     def chain(errors: str) -> Rate:
-        xp = dovetail.remote.namespace(server[0], errors=errors)
+        xp = dovetail_remote.namespace(server[0], errors=errors)
         x = xp.ones(8)
 
         def once() -> float:
@@ -369,7 +369,7 @@ def test_large_arrays(
     with ExitStack() as stack:
         network = ["--listen", "127.0.0.1:0", "--token-file", str(token)]
         served = stack.enter_context(serving(tmp_path, "numpy", options=network))
-        xp = dovetail.remote.namespace(next(a for a in served.addresses if a.startswith(kind)))
+        xp = dovetail_remote.namespace(next(a for a in served.addresses if a.startswith(kind)))
         stack.callback(xp.device.close)
         alone = stack.enter_context(raw_socket(kind))
 
@@ -423,7 +423,7 @@ def test_large_arrays(
 def test_migration(benchmark, server: tuple[str, int], size: int) -> None:
     """The program's pause, server to this process, back, and to another device of the server."""
     with own_server("numpy") as (other, _):
-        xp = dovetail.remote.namespace(server[0])
+        xp = dovetail_remote.namespace(server[0])
         x = xp.ones(size // 8)
         pauses: dict[str, list[float]] = {"home": [], "back": [], "on": []}
 
@@ -457,7 +457,7 @@ def test_memory_held(benchmark) -> None:
         channel, said = connect(parse_address(address), asks={"status": True})
         channel.close()
         pid = said["devices"][0]["pid"]
-        xp = dovetail.remote.namespace(address)
+        xp = dovetail_remote.namespace(address)
 
         def hold() -> list[Any]:
             made = [xp.ones(8) for _ in range(10_000)]

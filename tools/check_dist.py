@@ -11,7 +11,8 @@ import zipfile
 from email.parser import Parser
 from pathlib import Path
 
-TOP = {"dovetail_scheduler": {"dovetail"}, "dovetail_lab": {"dovetail_lab"}}
+BESIDE = ("dovetail_integrations", "dovetail_lab", "dovetail_ray", "dovetail_remote", "dovetail_slurm")
+TOP = {"dovetail_scheduler": {"dovetail"}} | {name: {name} for name in BESIDE}
 """The packages at the top of each wheel."""
 SHARED = (
     "share/man/man1/dovetail.1",
@@ -34,7 +35,7 @@ def wheel_faults(path: Path) -> list[str]:
     packages -= {n for n in packages if n.endswith((".dist-info", ".data"))}
     faults = [] if packages == TOP[name] else [f"holds the packages {sorted(packages)}"]
     faults += [f"holds {n}" for n in names if n.endswith(".pyc") or "/tests/" in n]
-    if name != "dovetail_lab":
+    if name not in BESIDE:
         faults += [
             f"lacks {one}" for one in SHARED if not any(n.endswith(f".data/data/{one}") for n in names)
         ]

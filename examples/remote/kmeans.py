@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import dovetail.remote
+import dovetail_remote
 
 BLOCK = 16_384
 """Points whose distances are held at once."""
@@ -51,7 +51,7 @@ def main() -> None:
     )
     parser.add_argument("--then", metavar="ADDRESS", help="move there half-way")
     options = parser.parse_args()
-    xp = dovetail.remote.namespace(*[options.device] if options.device else [])
+    xp = dovetail_remote.namespace(*[options.device] if options.device else [])
     host = np.random.Generator(np.random.PCG64(options.seed)).random((options.points, 2))
     begin = time.perf_counter()
     points = xp.asarray(host)

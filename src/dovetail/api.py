@@ -23,7 +23,7 @@ from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel, traits_of
+from dovetail.interfaces import ForecastsSharing, History, Planner, Policy, RateModel, RuntimeModel, traits_of
 from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
@@ -198,7 +198,7 @@ def simulate(
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
-    from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+    from dovetail.rates.communication import with_communication
     from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
     from dovetail.workloads.edit import scale
@@ -269,7 +269,9 @@ def simulate(
         forecast = _forecast(loaded, shared, machine)
         sink = None
         if journal is not None:
-            headers = {} if forecast is None else {"forecast": cast(RemoteGpu, forecast.rates).as_json()}
+            headers = (
+                {} if forecast is None else {"forecast": cast(ForecastsSharing, forecast.rates).as_json()}
+            )
             sink = _journal(journal, machine, loaded, **headers)
             stack.callback(sink.close)
         before = time.process_time()
@@ -303,9 +305,7 @@ def simulate(
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
     """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
-    from dovetail.rates.remote_gpu import RemoteGpu
-
-    if not traits_of(loaded.policy).forecasts or not isinstance(rates, RemoteGpu):
+    if not traits_of(loaded.policy).forecasts or not isinstance(rates, ForecastsSharing):
         return None
     return Expectations(rates.fresh(machine))
 

@@ -6,7 +6,7 @@ names are those of ``[project.optional-dependencies]`` in ``pyproject.toml``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -28,6 +28,38 @@ EXTRAS = {
     "scipy": "statistics",
 }
 """The extra that brings a module."""
+
+
+DISTRIBUTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "slurm": {"dovetail.executors": ("slurm", "slurm-queue"), "dovetail.accounting": ("slurm",)},
+    "ray": {"dovetail.executors": ("ray",), "dovetail.crews": ("ray",)},
+    "remote": {
+        "dovetail.executors": ("lent",),
+        "dovetail.policies": ("rq", "mrq", "rq-backfill", "mrq-backfill"),
+        "dovetail.rates": ("remote_gpu",),
+        "dovetail.commands": ("device-server",),
+    },
+    "lab": {
+        "dovetail.policies": ("mrq-aware", "pack"),
+        "dovetail.commands": ("pack", "bench", "bench-remote", "bench-sharing", "reproduce"),
+    },
+}
+"""What each of our other distributions registers, by entry-point group: what is missing names its package."""
+
+
+def distribution_of(group: str, name: str) -> str | None:
+    """The extra whose distribution registers a name under an entry-point group; ``None`` where none does."""
+    return next((extra for extra, doors in DISTRIBUTIONS.items() if name in doors.get(group, ())), None)
+
+
+def need_distribution(group: str, name: str, what: str) -> None:
+    """Raise `InputError` for a name that one of our other distributions registers, with its command."""
+    extra = distribution_of(group, name)
+    if extra is not None:
+        raise InputError(
+            f"{what} {name} is in dovetail-{extra}, which is not installed: "
+            f"pip install '{DISTRIBUTION}[{extra}]'"
+        )
 
 
 class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
-from dovetail.extras import needing
+from dovetail.extras import need_distribution, needing
 from dovetail.files.sentences import closest
 from dovetail.files.specs import split_spec
 from dovetail.records import dataclass
@@ -66,10 +66,6 @@ class PolicyInfo:
     priorities: bool
 
 
-LAB = ("mrq-aware", "pack")
-"""Policies of the distribution dovetail-lab."""
-
-
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """What is registered under an entry-point group, by name."""
@@ -91,9 +87,8 @@ def named(group: str, name: str, what: str) -> Any:
         module, _, attribute = _USUAL[group, name].partition(":")
         return getattr(importlib.import_module(module), attribute)
     known = entries(group)
-    if name in LAB and name not in known:
-        raise InputError(f"found policy {name!r}, which is in dovetail-lab: install that package too")
     if name not in known:
+        need_distribution(group, name, what)
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
     with needing(f"{what} {name}"):
         return known[name].load()

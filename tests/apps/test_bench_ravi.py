@@ -118,5 +118,8 @@ def test_without_the_lab_its_name_is_said() -> None:
     code = hidden + "sys.exit(main.status_of(sys.argv[1:]))"
     words = [sys.executable, "-c", code, "bench", "--suite", "ravi"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
-    said = "dovetail: found the command bench, which is in dovetail-lab: install that package too\n"
+    said = (
+        "dovetail: the command bench is in dovetail-lab, which is not installed: "
+        "pip install 'dovetail-scheduler[lab]'\n"
+    )
     assert (done.returncode, done.stderr) == (2, said)

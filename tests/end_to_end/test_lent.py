@@ -32,12 +32,12 @@ from services import serving
 from waiting import until
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.lending import LOST, devices_of, steps_home
 from dovetail.model import Allocation, Donor, Part, Request
-from dovetail.remote.address import parse_address
-from dovetail.remote.connection import connect
 from dovetail.testing.builders import full
 from dovetail.testing.processes import runs
+from dovetail_remote.address import parse_address
+from dovetail_remote.connection import connect
+from dovetail_remote.lending.lending import LOST, devices_of, steps_home
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -271,12 +271,12 @@ def device_servers(pid: int) -> list[tuple[str, int]]:
 STEADY = """
 '''So many half seconds on all of its devices, from four seconds after its start on.'''
 import os, sys, time
-import dovetail.remote
+import dovetail_remote
 
 steps = int(sys.argv[1])
 ticks = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
 begin = ticks / os.sysconf("SC_CLK_TCK") + 4.0
-xp = dovetail.remote.namespace()
+xp = dovetail_remote.namespace()
 devices = xp.__array_namespace_info__().devices()
 kept = [xp.zeros(1_000_000, device=device) for device in devices]
 arrays = [xp.zeros(1000, device=device) for device in devices]

@@ -28,8 +28,8 @@ from queues import folder_of, kill, processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
 
-from dovetail.executors.lending import LOST
 from dovetail.testing.builders import full
+from dovetail_remote.lending.lending import LOST
 
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(600)]
 
@@ -233,7 +233,7 @@ def test_everything_is_killed_at_once(folder: Path, inside: dict[str, str], stat
     """Dovetail and all agents: no server is left, and none of its devices' processes."""
 
     def workers() -> list[int]:  # of this test: others may lend devices on this host too
-        found = processes_of("dovetail.remote.worker")
+        found = processes_of("dovetail_remote.worker")
         return [pid for pid in found if str(state) in text_of(Path(f"/proc/{pid}/environ"))]
 
     process = begun(folder, inside, LENT)

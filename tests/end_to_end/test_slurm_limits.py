@@ -15,8 +15,8 @@ from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm, needs_slurmdbd
 from waiting import until
 
-from dovetail.executors.slurm_batch import times_used
 from dovetail.testing.builders import full
+from dovetail_slurm.batch import times_used
 
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from dovetail.executors.agents import SCRIPT, Connection, Hello, connect_all
 from dovetail.testing.processes import runs
+from dovetail_slurm.agents import SCRIPT, Connection, Hello, connect_all
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail.executors import slurm_batch, slurm_commands
-from dovetail.executors.slurm_outcomes import TERMINAL
 from dovetail.model import State
+from dovetail_slurm import batch as slurm_batch
+from dovetail_slurm import commands as slurm_commands
+from dovetail_slurm.outcomes import TERMINAL
 
 SQUEUE = (
     "4711|OUT_OF_MEMORY|n3|2026-05-04T12:30:00|OutOfMemory|dovetail-a\n4712|RUNNING|n4|N/A|None|dovetail-a\n"

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from waiting import until as soon
 
-from dovetail.executors.lent import LentExecutor
 from dovetail.executors.local import Local, LocalExecutor
-from dovetail.executors.slurm import SlurmExecutor
 from dovetail.executors.spawnlog import read_log
 from dovetail.executors.successors import Successor, Successors
 from dovetail.interfaces import RunFolder, StartsAfter
 from dovetail.model import Ended, Event, Lingering, State, Withdrawn
 from dovetail.testing.processes import cpu_cluster, placed, runs, until
+from dovetail_remote.lending.lent import LentExecutor
+from dovetail_slurm.allocation import SlurmExecutor
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

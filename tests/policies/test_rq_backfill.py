@@ -13,12 +13,12 @@ from dovetail.engine.simulation.simulate import SimulationOptions
 from dovetail.engine.simulation.simulate import simulate as in_virtual_time
 from dovetail.interfaces import Policy
 from dovetail.model import Communication, TableTruth, Workload
-from dovetail.policies.mrq_backfill import MrqBackfill
-from dovetail.policies.rq_backfill import RqBackfill
-from dovetail.rates.remote_gpu import with_communication
+from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
+from dovetail_remote.policies.mrq_backfill import MrqBackfill
+from dovetail_remote.policies.rq_backfill import RqBackfill
 
 
 def with_walltimes(work: Workload, rng: np.random.Generator) -> Workload:

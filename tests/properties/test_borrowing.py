@@ -15,9 +15,7 @@ from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Result, Workload
 from dovetail.policies.fcfs import Fcfs
-from dovetail.policies.mrq import Mrq
-from dovetail.policies.rq import Rq
-from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
@@ -26,6 +24,9 @@ from dovetail_lab.markthub.borrowing_arrays import State, costs_of
 from dovetail_lab.markthub.lifetimes import arrays_of, options_of
 from dovetail_lab.markthub.mrq_aware import MrqAware
 from dovetail_lab.published.markthub import markthub, markthub_machine
+from dovetail_remote.policies.mrq import Mrq
+from dovetail_remote.policies.rq import Rq
+from dovetail_remote.rates import RemoteGpu
 
 POLICIES: list[Policy] = [
     Fcfs(),

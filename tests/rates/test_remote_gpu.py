@@ -23,10 +23,10 @@ from dovetail.model import (
 )
 from dovetail.model.remote_costs import RemoteCosts
 from dovetail.plugins import load_policy
-from dovetail.policies.rq import Rq
-from dovetail.rates.remote_gpu import with_communication
+from dovetail.rates.communication import with_communication
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.invariants import check_schedule
+from dovetail_remote.policies.rq import Rq
 
 TWO = "2x8cpu+3gpu"
 ENDS = {

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from device_servers import ENVIRONMENT, Served
 
-import dovetail.remote
+import dovetail_remote
 from dovetail_lab.apps.arrays import ArrayDevice
 from dovetail_lab.apps.devices import Device, open_device
 from dovetail_lab.apps.registry import APPS, compute, implementation
@@ -82,7 +82,7 @@ def test_kmeans_is_right() -> None:
         from kmeans import kmeans
     finally:
         sys.path.pop(0)
-    xp = dovetail.remote.namespace()
+    xp = dovetail_remote.namespace()
     rng = np.random.default_rng(4)
     points, centroids = rng.random((300, 2)), rng.random((5, 2))
     nearest = np.argmin(((points[:, None] - centroids) ** 2).sum(axis=2), axis=1)

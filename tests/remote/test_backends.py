@@ -21,12 +21,12 @@ from device_servers import Served, device_result, numpy_result, quiet, serving
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import dovetail.remote
+import dovetail_remote
 from dovetail.errors import InputError
-from dovetail.remote import Device, LocalMemory, Namespace
-from dovetail.remote.backends.opencl import ON_HOST
-from dovetail.remote.failures import CALL_ERRORS
-from dovetail.remote.standard import FUNCTIONS
+from dovetail_remote import Device, LocalMemory, Namespace
+from dovetail_remote.backends.opencl import ON_HOST
+from dovetail_remote.failures import CALL_ERRORS
+from dovetail_remote.standard import FUNCTIONS
 
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
 EXAMPLES = 100 if FULL else 2
@@ -146,7 +146,7 @@ def device(request: pytest.FixtureRequest) -> tuple[str, Namespace]:
     reason = _there(request.param)
     if reason:
         pytest.skip(reason)
-    return request.param, dovetail.remote.namespace(f"local:{request.param}")
+    return request.param, dovetail_remote.namespace(f"local:{request.param}")
 
 
 def excused(where: str, name: str, arguments: list[Any], named: dict[str, Any]) -> list[str]:
@@ -236,7 +236,7 @@ def test_what_is_excused_still_fails(excuse: Excuse) -> None:
     if absent := _there("torch"):
         pytest.skip(absent)
     assert excuse.applies(*excuse.example)
-    xp = dovetail.remote.namespace("local:torch")
+    xp = dovetail_remote.namespace("local:torch")
     try:
         right = computes(xp, *excuse.example)
     except CALL_ERRORS:
@@ -299,7 +299,7 @@ def opencl_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("start", ["local", "remote"])
 def test_raw_opencl_kernels_compute_and_move(opencl_server: Served, start: str) -> None:
     places = ["local:opencl", opencl_server.address(0), opencl_server.address(1)]
-    xp = dovetail.remote.namespace(places[start == "remote"])
+    xp = dovetail_remote.namespace(places[start == "remote"])
     x, y = xp.arange(100, dtype=xp.float32), xp.ones(100, dtype=xp.float32)
     saxpy, turn = (xp.device.kernel(SAXPY, name) for name in ("saxpy", "turn"))
     expected = np.ones(100, np.float32)
@@ -315,18 +315,18 @@ def test_raw_opencl_kernels_compute_and_move(opencl_server: Served, start: str) 
 
 
 def test_wrong_kernels_are_told(opencl_server: Served) -> None:
-    xp = dovetail.remote.namespace(opencl_server.address(0))
+    xp = dovetail_remote.namespace(opencl_server.address(0))
     with pytest.raises(RuntimeError, match=r"kernel, called at .*test_backends"):
         xp.device.kernel("this is no C", "nothing")
     kernel = xp.device.kernel(SAXPY, "saxpy")
     with pytest.raises(TypeError, match="found float, expected an array, a NumPy scalar"):
         kernel(1, 1, xp.ones(1), 2.5)
-    elsewhere = dovetail.remote.namespace("local:numpy")
+    elsewhere = dovetail_remote.namespace("local:numpy")
     with pytest.raises(ValueError, match="found an array on local:numpy"):
         kernel(1, 1, elsewhere.ones(1))
     elsewhere.device.close()
     with pytest.raises(TypeError, match="runs no raw kernels"):
-        dovetail.remote.namespace("local:numpy").device.kernel(SAXPY, "saxpy")
+        dovetail_remote.namespace("local:numpy").device.kernel(SAXPY, "saxpy")
     xp.device.close()
 
 
@@ -342,7 +342,7 @@ extern "C" __global__ void saxpy(float *y, const float *x, const float a, const 
 def test_raw_cuda_kernels_compute() -> None:
     if reason := _there("cuda:0"):
         pytest.skip(reason)
-    xp = dovetail.remote.namespace("local:cuda:0")
+    xp = dovetail_remote.namespace("local:cuda:0")
     x, y = xp.arange(100, dtype=xp.float32), xp.ones(100, dtype=xp.float32)
     xp.device.kernel(CUDA_SAXPY, "saxpy")((7,), (16,), y, x, np.float32(2), np.int32(100))
     assert np.array_equal(np.asarray(y), 2 * np.arange(100, dtype=np.float32) + 1)
@@ -353,7 +353,7 @@ def test_reductions_of_many_elements_in_parts(shape: tuple[int, ...]) -> None:
     """More parts are made than there are elements for: those that are empty count nothing twice."""
     if reason := _there("opencl"):
         pytest.skip(reason)
-    xp = dovetail.remote.namespace("local:opencl")
+    xp = dovetail_remote.namespace("local:opencl")
     host = np.random.default_rng(3).integers(1, 1000, shape)
     x = xp.asarray(host)
     for name in ("sum", "max", "min", "argmax", "argmin", "count_nonzero"):

@@ -21,18 +21,18 @@ import waiting
 from device_servers import Served, serving, start_program
 from waiting import stop, until
 
-import dovetail.remote
+import dovetail_remote
 from dovetail.errors import DeviceError, DeviceLost, InputError
-from dovetail.remote import Namespace
-from dovetail.remote.connection import Watch
 from dovetail.testing.builders import full
+from dovetail_remote import Namespace
+from dovetail_remote.connection import Watch
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
 
 @pytest.fixture
 def xp(numpy_server: Served) -> Iterator[Namespace]:
-    space = dovetail.remote.namespace(numpy_server.address())
+    space = dovetail_remote.namespace(numpy_server.address())
     yield space
     space.device.close()
 
@@ -40,7 +40,7 @@ def xp(numpy_server: Served) -> Iterator[Namespace]:
 @pytest.fixture
 def ahead(numpy_server: Served) -> Iterator[Namespace]:
     """Where every call is sent ahead, and failures surface later."""
-    space = dovetail.remote.namespace(numpy_server.address(), errors="deferred")
+    space = dovetail_remote.namespace(numpy_server.address(), errors="deferred")
     yield space
     space.device.close()
 
@@ -240,7 +240,7 @@ def test_a_program_that_catches_an_error_goes_on_as_with_the_library(xp: Namespa
         xp.take(x, xp.asarray([1])),
         x[xp.asarray([1])],
     )
-    local = dovetail.remote.namespace("local:numpy")
+    local = dovetail_remote.namespace("local:numpy")
     with pytest.raises((ValueError, TypeError, LookupError, ArithmeticError)) as expected:
         call(local, local.arange(6.0))
     with pytest.raises(expected.type):
@@ -250,7 +250,7 @@ def test_a_program_that_catches_an_error_goes_on_as_with_the_library(xp: Namespa
 
 def test_bounds_of_slices_may_be_arrays(xp: Namespace) -> None:
     """The device is asked for them before the call is under way."""
-    for space in (xp, dovetail.remote.namespace("local:numpy")):
+    for space in (xp, dovetail_remote.namespace("local:numpy")):
         x = space.arange(6.0)
         two, four = space.asarray(2), space.asarray(4)
         assert np.array_equal(np.asarray(x[two:four]), [2, 3])
@@ -267,8 +267,8 @@ def test_bounds_of_slices_may_be_arrays(xp: Namespace) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silence is short here: what a client does then is what it does after seconds."""
-    monkeypatch.setattr("dovetail.remote.connection.SILENCE", 0.2)
-    monkeypatch.setattr("dovetail.remote.connection.SIGN_OF_LIFE", 1.0)
+    monkeypatch.setattr("dovetail_remote.connection.SILENCE", 0.2)
+    monkeypatch.setattr("dovetail_remote.connection.SIGN_OF_LIFE", 1.0)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -276,7 +276,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_frozen_server_is_lost(tmp_path: Path, whole: bool) -> None:
     """The process of the device, or the server with it: who waits, or sends, hears of it."""
     with serving(tmp_path, "numpy") as served:
-        reader, writer = (dovetail.remote.namespace(served.address()) for _ in range(2))
+        reader, writer = (dovetail_remote.namespace(served.address()) for _ in range(2))
         x = reader.ones(3)
         pids = served.workers() + ([served.process.pid] if whole else [])
         for pid in pids:
@@ -296,7 +296,7 @@ def test_a_server_that_computes_is_not_lost(xp: Namespace, monkeypatch: pytest.M
     asked = []
     silent = Watch.silent
     monkeypatch.setattr(Watch, "silent", lambda watch: asked.append(silent(watch)))
-    with contextlib.closing(dovetail.remote.namespace(str(xp.device)).device) as device:
+    with contextlib.closing(dovetail_remote.namespace(str(xp.device)).device) as device:
         space = Namespace([device])
         size = 300
         while len(asked) < 3:
@@ -365,7 +365,7 @@ def test_failures_are_kept_when_the_work_moves(ahead: Namespace, numpy_server: S
 
 
 def test_arrays_of_other_devices_are_refused_at_once(xp: Namespace, numpy_server: Served) -> None:
-    local = dovetail.remote.namespace("local:numpy")
+    local = dovetail_remote.namespace("local:numpy")
     here, there = local.ones(3), xp.ones(3)
     for call in (lambda: here + there, lambda: there + here, lambda: xp.add(there, here)):
         with pytest.raises(ValueError, match=r"to_device moves arrays"):
@@ -375,7 +375,7 @@ def test_arrays_of_other_devices_are_refused_at_once(xp: Namespace, numpy_server
 
 
 def test_several_devices_in_one_namespace(numpy_server: Served) -> None:
-    xp = dovetail.remote.namespace(numpy_server.address(0), numpy_server.address(1), "local:numpy")
+    xp = dovetail_remote.namespace(numpy_server.address(0), numpy_server.address(1), "local:numpy")
     first, second, third = xp.__array_namespace_info__().devices()
     a, b, c = (xp.ones(3, device=device) for device in (first, second, third))
     assert (a.device, b.device, c.device) == (first, second, third)
@@ -399,8 +399,8 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_failures_that_nobody_asked_about_are_said_at_the_end(numpy_server: Served) -> None:
     done = run(
         f"""
-import dovetail.remote
-xp = dovetail.remote.namespace({numpy_server.address()!r}, errors="deferred")
+import dovetail_remote
+xp = dovetail_remote.namespace({numpy_server.address()!r}, errors="deferred")
 x = xp.reshape(xp.ones(6), (4, 4))
 print("end")
 """
@@ -414,16 +414,16 @@ print("end")
 
 def test_devices_are_named_by_the_environment(numpy_server: Served) -> None:
     addresses = f"{numpy_server.address(1)} local:numpy"
-    script = "import dovetail.remote as r; print(*r.namespace().devices)"
+    script = "import dovetail_remote as r; print(*r.namespace().devices)"
     assert run(script, DOVETAIL_DEVICE_ADDRESSES=addresses).stdout.split() == addresses.split()
 
 
 def test_a_fork_does_not_speak_for_its_parent(numpy_server: Served) -> None:
     done = run(
         f"""
-import os, warnings, dovetail.remote
+import os, warnings, dovetail_remote
 warnings.simplefilter("ignore")
-xp = dovetail.remote.namespace({numpy_server.address()!r})
+xp = dovetail_remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 if os.fork() == 0:
     try:
@@ -445,10 +445,10 @@ def test_an_interrupted_question_loses_the_device_and_says_so(numpy_server: Serv
     """Half an answer has been read: nobody can go on from there."""
     pid = numpy_server.workers()[0]
     script = f"""
-import os, signal, sys, threading, time, dovetail.remote
+import os, signal, sys, threading, time, dovetail_remote
 sys.path.append({str(Path(waiting.__file__).parent)!r})
 from waiting import stop
-xp = dovetail.remote.namespace({numpy_server.address()!r})
+xp = dovetail_remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 xp.device.synchronize()
 stop({pid})
@@ -485,8 +485,8 @@ except KeyboardInterrupt:
 
 def test_interrupted_local_calls_leave_everything_in_order() -> None:
     script = """
-import _thread, random, signal, threading, time, dovetail.remote
-xp = dovetail.remote.namespace("local:numpy")
+import _thread, random, signal, threading, time, dovetail_remote
+xp = dovetail_remote.namespace("local:numpy")
 x = xp.ones(8)
 stop = time.monotonic() + 60
 interrupts, armed, finished = 0, False, []
@@ -524,7 +524,7 @@ def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
     """A namespace without a name any more: its connection, its thread and its memory go with it."""
     before = threading.active_count()
     for _ in range(5):
-        space = dovetail.remote.namespace(numpy_server.address())
+        space = dovetail_remote.namespace(numpy_server.address())
         kept = space.zeros(1000)
         space.device.synchronize()
         del space, kept
@@ -536,12 +536,12 @@ def test_what_a_program_forgets_is_given_back(numpy_server: Served) -> None:
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DeviceError, match=r"no device server answers there \(no such file or directory\)"):
-        dovetail.remote.namespace(f"unix:{tmp_path}/nothing.sock")
+        dovetail_remote.namespace(f"unix:{tmp_path}/nothing.sock")
     for wrong in ("nowhere", "tcp:host", "tcp:host:99999", "unix:", "local:"):
         with pytest.raises(InputError, match=r"expected local:BACKEND|expected HOST:PORT"):
-            dovetail.remote.namespace(wrong)
+            dovetail_remote.namespace(wrong)
     with pytest.raises(InputError, match="expected numpy, torch"):
-        dovetail.remote.namespace("local:abacus")
+        dovetail_remote.namespace("local:abacus")
 
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,12 +549,12 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "array_api_compat.torch", raising=False)
     sentence = "device 'torch' is not there: torch is not installed: pip install torch"
     with pytest.raises(InputError, match=f"^{sentence}$"):
-        dovetail.remote.namespace("local:torch")
+        dovetail_remote.namespace("local:torch")
 
 
 def test_a_lost_server_is_one_sentence(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
-        xp = dovetail.remote.namespace(served.address())
+        xp = dovetail_remote.namespace(served.address())
         x = xp.ones(3)
         xp.device.synchronize()
         os.kill(served.workers()[0], signal.SIGKILL)
@@ -569,7 +569,7 @@ def test_a_lost_server_is_one_sentence(tmp_path: Path) -> None:
 def test_a_lost_server_is_rebuilt_from_the_log(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy", "numpy") as served:
         spares = (served.address(1),)
-        xp = dovetail.remote.namespace(served.address(0), replay=True, spares=spares, errors="deferred")
+        xp = dovetail_remote.namespace(served.address(0), replay=True, spares=spares, errors="deferred")
         x = xp.arange(6.0)
         view = x[::2]
         wrong = xp.reshape(x, (4, 4))
@@ -591,7 +591,7 @@ def test_a_lost_server_is_rebuilt_from_the_log(tmp_path: Path) -> None:
 
 def test_the_log_is_shortened_and_still_rebuilds(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
-        xp = dovetail.remote.namespace(served.address(0), replay=True)
+        xp = dovetail_remote.namespace(served.address(0), replay=True)
         log = xp.device.link.log
         log.limit = log._least = 100_000
         x = xp.zeros(1000)
@@ -605,7 +605,7 @@ def test_the_log_is_shortened_and_still_rebuilds(tmp_path: Path) -> None:
 
 def test_where_it_cannot_be_rebuilt_the_sentence_says_so(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
-        device = dovetail.remote.Device(served.address(), replay=True, patience=0.3)
+        device = dovetail_remote.Device(served.address(), replay=True, patience=0.3)
         xp = Namespace([device])
         x = xp.ones(3)
         xp.device.synchronize()

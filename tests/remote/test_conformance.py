@@ -23,9 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.array_api import make_strategies_namespace
 
-import dovetail.remote
-from dovetail.remote.array import Array
-from dovetail.remote.standard import CONSTANTS, DTYPES, FUNCTIONS, OPERATORS, VERSION
+import dovetail_remote
+from dovetail_remote.array import Array
+from dovetail_remote.standard import CONSTANTS, DTYPES, FUNCTIONS, OPERATORS, VERSION
 
 EXAMPLES = 300 if os.environ.get("DOVETAIL_TEST_FULL") else 2
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
@@ -34,7 +34,7 @@ _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 @pytest.fixture(scope="module", params=["local", "remote"])
 def xp(request: pytest.FixtureRequest, numpy_server: Served) -> Any:
     where = "local:numpy" if request.param == "local" else numpy_server.address()
-    space = dovetail.remote.namespace(where)
+    space = dovetail_remote.namespace(where)
     yield space
     space.device.close()
 
@@ -236,7 +236,7 @@ def test_shapes_that_broadcast(xp: Any) -> None:
 def test_tools_can_name_the_namespace(numpy_server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the standard's own suite does, which imports what ``ARRAY_API_TESTS_MODULE`` says."""
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", numpy_server.address(1))
-    module = importlib.import_module("dovetail.remote.xp")
+    module = importlib.import_module("dovetail_remote.xp")
     module._space.cache_clear()
     assert module.__array_api_version__ == VERSION
     assert module.ones(3).device.address == numpy_server.address(1)

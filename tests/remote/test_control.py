@@ -15,10 +15,10 @@ from device_servers import Served, start_program
 from ready_command import Program
 from waiting import stop
 
-import dovetail.remote
+import dovetail_remote
 from dovetail.errors import DeviceError, InputError
-from dovetail.remote.switchboard import Switchboard
 from dovetail.testing.processes import until
+from dovetail_remote.switchboard import Switchboard
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 JOB = """
 import sys, time
 import numpy
-import dovetail.remote
-xp = dovetail.remote.namespace()
+import dovetail_remote
+xp = dovetail_remote.namespace()
 x = xp.zeros(1000)
 print("begun", xp.device.address, flush=True)
 for k in range(1, 10**9):
@@ -107,7 +107,7 @@ def test_where_a_process_cannot_move_all_stay(tmp_path: Path, numpy_server: Serv
                 await board.migrate("u1", 0, f"unix:{tmp_path}/nothing.sock")
             await until(lambda: len(numpy_server.status()[0]["clients"]) == 2)
             # One of the two cannot go where the other can: that one comes back.
-            local = dovetail.remote.Device("local:numpy")
+            local = dovetail_remote.Device("local:numpy")
             local.close()
             moved = await board.migrate("u1", 0, second)
             assert moved.processes == 2
@@ -256,12 +256,12 @@ def test_who_has_all_its_devices_here_starts_without_a_scheduler(
     """Dovetail was killed, and the job goes on; who borrows has to know where its device is by now."""
     monkeypatch.setenv("DOVETAIL_CONTROL", f"unix:{tmp_path}/none.sock")
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", "local:numpy local:numpy")
-    xp = dovetail.remote.namespace()
+    xp = dovetail_remote.namespace()
     assert [device.address for device in xp.devices] == ["local:numpy", "local:numpy"]
     assert float(xp.sum(xp.ones(3))) == 3.0
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", f"local:numpy unix:{tmp_path}/other.sock#0")
     with pytest.raises(DeviceError, match="no scheduler answers"):
-        dovetail.remote.namespace()
+        dovetail_remote.namespace()
 
 
 def test_a_program_that_ends_as_soon_as_its_device_is_home_is_counted(
@@ -269,7 +269,7 @@ def test_a_program_that_ends_as_soon_as_its_device_is_home_is_counted(
 ) -> None:
     first = numpy_server.address(0)
     slowly = (
-        "import time\nfrom dovetail.remote.control import ControlClient\nsay = ControlClient._say\n"
+        "import time\nfrom dovetail_remote.control import ControlClient\nsay = ControlClient._say\n"
         "def late(seat, message):\n    time.sleep(0.5 * ('moved' in message))\n    say(seat, message)\n"
         "ControlClient._say = late\n"
     )

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.remote.address import parse_address
-from dovetail.remote.backends.numpy import NumpyBackend
-from dovetail.remote.encoding import LocalMemory, decode, encode
-from dovetail.remote.limits import ESTIMATES
-from dovetail.remote.session import Session
-from dovetail.remote.standard import DTYPES, FUNCTIONS
-from dovetail.remote.wire import ProtocolError
 from dovetail.testing.builders import full
+from dovetail_remote.address import parse_address
+from dovetail_remote.backends.numpy import NumpyBackend
+from dovetail_remote.encoding import LocalMemory, decode, encode
+from dovetail_remote.limits import ESTIMATES
+from dovetail_remote.session import Session
+from dovetail_remote.standard import DTYPES, FUNCTIONS
+from dovetail_remote.wire import ProtocolError
 
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
 DTYPE_MAP = {name: np.dtype(name) for name in DTYPES}

@@ -16,13 +16,13 @@ import pytest
 from device_servers import Served, serving
 from waiting import until
 
-import dovetail.remote
+import dovetail_remote
 from dovetail.channel import NONCE
-from dovetail.remote.address import parse_address
-from dovetail.remote.connection import connect
-from dovetail.remote.server import HANDSHAKE, MOST_WAITING
-from dovetail.remote.session import MOST_ARRAYS
-from dovetail.remote.wire import (
+from dovetail_remote.address import parse_address
+from dovetail_remote.connection import connect
+from dovetail_remote.server import HANDSHAKE, MOST_WAITING
+from dovetail_remote.session import MOST_ARRAYS
+from dovetail_remote.wire import (
     HEAD_SIZE,
     MAGIC,
     MOST_JSON,
@@ -49,7 +49,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(autouse=True)
 def bystander(served: Served) -> Iterator[None]:
     """Somebody else on the device, whose work must come out right, and whose process must be the same."""
-    xp = dovetail.remote.namespace(served.address())
+    xp = dovetail_remote.namespace(served.address())
     x = xp.arange(1000.0)
     worker = served.workers()
     yield
@@ -191,7 +191,7 @@ def test_calls_that_are_only_wrong_are_failures(channel: Channel) -> None:
 
 
 def test_arrays_of_others_are_out_of_reach(served: Served, channel: Channel) -> None:
-    xp = dovetail.remote.namespace(served.address())
+    xp = dovetail_remote.namespace(served.address())
     secret = xp.full(10, 42.0)
     xp.device.synchronize()
     for handle in range(max(secret._handle - 3, 0), secret._handle + 3):
@@ -207,7 +207,7 @@ def test_arrays_of_others_are_out_of_reach(served: Served, channel: Channel) -> 
 
 @pytest.mark.parametrize("count", [8, 1000, 10_000, 1_000_000])
 def test_memory_of_others_who_have_left_is_not_shown(served: Served, channel: Channel, count: int) -> None:
-    xp = dovetail.remote.namespace(served.address())
+    xp = dovetail_remote.namespace(served.address())
     secrets_ = [xp.asarray(np.full(count, 42.0)) for _ in range(10)]
     xp.device.synchronize()
     del secrets_
@@ -330,7 +330,7 @@ def test_half_open_connections(served: Served) -> None:
         if k % 2:
             connection.sendall(frame_head(Kind.HELLO, 100)[: k % HEAD_SIZE])
         waiting.append(connection)
-    xp = dovetail.remote.namespace(served.address())
+    xp = dovetail_remote.namespace(served.address())
     assert float(xp.asarray(5)) == 5
     xp.device.close()
     first = waiting[0]

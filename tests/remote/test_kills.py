@@ -23,9 +23,9 @@ from ready_command import Program
 from waiting import stop, until
 
 from dovetail.errors import DeviceError, DeviceLost
-from dovetail.remote import Device, Namespace
 from dovetail.testing.builders import full
 from dovetail.testing.processes import runs
+from dovetail_remote import Device, Namespace
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -33,8 +33,8 @@ ROUNDS = full(100, 1)
 
 PROGRAM = """
 import sys
-import dovetail.remote
-xp = dovetail.remote.namespace(sys.argv[1])
+import dovetail_remote
+xp = dovetail_remote.namespace(sys.argv[1])
 x = xp.zeros(200_000)
 print("begun", flush=True)
 for k in range(10**9):

@@ -12,9 +12,9 @@ import pytest
 from device_servers import Served, serving
 from waiting import until
 
-import dovetail.remote
+import dovetail_remote
 from dovetail.errors import DeviceError, InputError
-from dovetail.remote import Device, Namespace
+from dovetail_remote import Device, Namespace
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -29,7 +29,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def started(start: str, served: Served) -> Namespace:
-    return dovetail.remote.namespace(served.address() if start == "remote" else "local:numpy")
+    return dovetail_remote.namespace(served.address() if start == "remote" else "local:numpy")
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -150,7 +150,7 @@ def test_types_that_the_target_lacks_are_refused(numpy_server: Served) -> None:
     dtypes = dict(backend.dtypes)
     del dtypes["complex128"]
     manifest, fill, end = device.link.take()
-    from dovetail.remote.snapshot import load
+    from dovetail_remote.snapshot import load
 
     backend.dtypes = dtypes
     with pytest.raises(TypeError, match="has no complex128"):

@@ -15,8 +15,8 @@ from device_servers import Served, assert_identical, quiet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import dovetail.remote
-from dovetail.remote import Device, Namespace
+import dovetail_remote
+from dovetail_remote import Device, Namespace
 
 FULL = bool(os.environ.get("DOVETAIL_TEST_FULL"))
 EXAMPLES = 400 if FULL else 25
@@ -58,7 +58,7 @@ def test_random_programs_with_migrations(
 
 
 def test_views_stay_views_where_they_are_put(numpy_server: Served) -> None:
-    xp = dovetail.remote.namespace(numpy_server.address(0))
+    xp = dovetail_remote.namespace(numpy_server.address(0))
     base = xp.reshape(xp.arange(24.0), (4, 6))
     row, backwards, turned = base[1, :], base[::-1, ::-2], base.T
     stretched = xp.broadcast_to(base[0, :], (3, 6))
@@ -80,7 +80,7 @@ def test_views_stay_views_where_they_are_put(numpy_server: Served) -> None:
 
 
 def test_of_a_large_array_only_the_slice_that_is_left_is_moved(numpy_server: Served) -> None:
-    xp = dovetail.remote.namespace(numpy_server.address(0))
+    xp = dovetail_remote.namespace(numpy_server.address(0))
     part = xp.zeros(1_000_000)[500:600]
     assert xp.device.migrate(numpy_server.address(1)).size == 100 * 8
     assert float(xp.sum(part)) == 0
@@ -88,6 +88,6 @@ def test_of_a_large_array_only_the_slice_that_is_left_is_moved(numpy_server: Ser
 
 
 def test_without_a_server_everything_stays_in_this_process() -> None:
-    xp = dovetail.remote.namespace()
+    xp = dovetail_remote.namespace()
     assert xp.device.is_local
     assert float(xp.sum(xp.ones(4))) == 4

@@ -16,11 +16,11 @@ from device_servers import ENVIRONMENT, serving, start_server
 from dovetail_command import DOVETAIL, run_command
 from waiting import until
 
-import dovetail.remote
-from dovetail.cli.device_server import default_socket
+import dovetail_remote
 from dovetail.errors import DeviceError, InputError
-from dovetail.remote.address import read_token
 from dovetail.testing.processes import runs
+from dovetail_remote.address import read_token
+from dovetail_remote.command import default_socket
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -79,7 +79,7 @@ def test_the_socket_is_in_the_runtime_folder(tmp_path: Path, monkeypatch: pytest
 
 def test_status_shows_who_borrows(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy", options=["--quota", "1MiB"]) as served:
-        xp = dovetail.remote.namespace(served.address())
+        xp = dovetail_remote.namespace(served.address())
         x = xp.zeros(1000)
         xp.device.synchronize()
         (device,) = served.status()
@@ -153,7 +153,7 @@ def test_one_server_at_a_socket_and_the_place_of_a_killed_one_is_taken(tmp_path:
     assert Path(served.socket).exists()
     with serving(tmp_path, "numpy") as again:
         assert again.socket == served.socket
-        assert float(dovetail.remote.namespace(again.address()).asarray(3)) == 3
+        assert float(dovetail_remote.namespace(again.address()).asarray(3)) == 3
     file = tmp_path / "file"
     file.write_text("something")
     done = command("--device", "numpy", "--socket", str(file))
@@ -169,12 +169,12 @@ def test_the_network_needs_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert address.startswith("tcp:127.0.0.1:")
         monkeypatch.delenv("DOVETAIL_TOKEN_FILE", raising=False)
         with pytest.raises(DeviceError, match="asks for a token; set DOVETAIL_TOKEN_FILE"):
-            dovetail.remote.namespace(address)
+            dovetail_remote.namespace(address)
         for wrong in (b"0123456789abcdeX", b"0123456789abcdef0"):
             with pytest.raises(DeviceError, match="refuses: the token is not the one of this server"):
-                dovetail.remote.Device(address, token=wrong)
+                dovetail_remote.Device(address, token=wrong)
         monkeypatch.setenv("DOVETAIL_TOKEN_FILE", str(path))
-        xp = dovetail.remote.namespace(address)
+        xp = dovetail_remote.namespace(address)
         assert float(xp.sum(xp.ones(5))) == 5
         xp.device.migrate(served.address())
         xp.device.migrate(address)
@@ -187,7 +187,7 @@ def test_the_network_needs_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_client_does_not_give_itself_away_to_a_false_server(tmp_path: Path) -> None:
     """Somebody else at the address neither learns the token nor is believed."""
-    from dovetail.remote.wire import HEAD_SIZE, MAGIC, Kind, frame_head, parse_head
+    from dovetail_remote.wire import HEAD_SIZE, MAGIC, Kind, frame_head, parse_head
 
     listener = socket.create_server(("127.0.0.1", 0))
     heard: list[bytes] = []
@@ -207,7 +207,7 @@ def test_a_client_does_not_give_itself_away_to_a_false_server(tmp_path: Path) ->
     thread.start()
     secret = b"0123456789abcdef"
     with pytest.raises(DeviceError, match="who answers there does not know the token"):
-        dovetail.remote.Device(f"tcp:127.0.0.1:{listener.getsockname()[1]}", token=secret)
+        dovetail_remote.Device(f"tcp:127.0.0.1:{listener.getsockname()[1]}", token=secret)
     thread.join()
     listener.close()
     assert secret not in heard[0]
@@ -234,26 +234,26 @@ def test_a_device_whose_process_dies_is_started_again(tmp_path: Path) -> None:
         (before,) = served.workers()
         os.kill(before, signal.SIGKILL)
         until(lambda: "bytes" in served.status()[0] and served.workers() != [before])
-        xp = dovetail.remote.namespace(served.address())
+        xp = dovetail_remote.namespace(served.address())
         assert float(xp.asarray(2)) == 2
         xp.device.close()
 
 
 def test_clients_are_counted(tmp_path: Path) -> None:
     with serving(tmp_path, "numpy", options=["--clients", "2"]) as served:
-        spaces = [dovetail.remote.namespace(served.address()) for _ in range(2)]
+        spaces = [dovetail_remote.namespace(served.address()) for _ in range(2)]
         with pytest.raises(DeviceError, match="2 clients use the device already"):
-            dovetail.remote.namespace(served.address())
+            dovetail_remote.namespace(served.address())
         spaces[0].device.close()
         until(lambda: len(served.status()[0]["clients"]) == 1)
-        dovetail.remote.namespace(served.address()).device.close()
+        dovetail_remote.namespace(served.address()).device.close()
         spaces[1].device.close()
 
 
 def test_a_library_that_is_missing_does_not_stop_the_others(tmp_path: Path) -> None:
     with serving(tmp_path, "torch:nowhere", "numpy") as served:
-        xp = dovetail.remote.namespace(served.address(1))
+        xp = dovetail_remote.namespace(served.address(1))
         assert float(xp.ones(())) == 1
         with pytest.raises(DeviceError, match="torch"):
-            dovetail.remote.namespace(served.address(0))
+            dovetail_remote.namespace(served.address(0))
         assert [device["device"] for device in served.status()] == ["torch:nowhere", "numpy"]

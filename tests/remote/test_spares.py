@@ -10,8 +10,8 @@ import pytest
 from device_servers import Served
 from waiting import until
 
-import dovetail.remote
-from dovetail.remote.spares import KEPT, LARGEST, SMALLEST, BlockPool
+import dovetail_remote
+from dovetail_remote.spares import KEPT, LARGEST, SMALLEST, BlockPool
 
 pytestmark = pytest.mark.xdist_group("remote")
 
@@ -107,7 +107,7 @@ def test_threads_never_get_the_same_memory() -> None:
 @pytest.mark.live
 def test_arrays_of_programs_stay_what_they_were(numpy_server: Served) -> None:
     """On both sides: what was put or fetched before is still the same after others have come and gone."""
-    xp = dovetail.remote.namespace(numpy_server.address())
+    xp = dovetail_remote.namespace(numpy_server.address())
     there, here = {}, {}
     for turn in range(12):
         array = xp.asarray(np.full((2, COUNT), turn, dtype=np.int32))
@@ -132,7 +132,7 @@ def test_a_server_keeps_nothing_of_who_has_left(numpy_server: Served) -> None:
 
     until(lambda: not numpy_server.status()[0]["clients"])
     before = resident()
-    xp = dovetail.remote.namespace(numpy_server.address())
+    xp = dovetail_remote.namespace(numpy_server.address())
     for _ in range(5):
         xp.asarray(np.ones(LARGEST // 8))
         xp.device.synchronize()

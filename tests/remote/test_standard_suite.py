@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from device_servers import ENVIRONMENT, serving
 
-import dovetail.remote
+import dovetail_remote
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
 
@@ -126,10 +126,10 @@ def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> 
         pytest.skip("make test-all runs it")
     chosen = () if FULL else SAMPLE
     with serving(tmp_path, library) as served:
-        found = failures(suite, "dovetail.remote.xp", chosen, address=served.address())
+        found = failures(suite, "dovetail_remote.xp", chosen, address=served.address())
     found = [name for name in found if name not in EXCUSED and name not in DRAWN]
     local = (
-        ("dovetail.remote.xp", "local:opencl") if library == "opencl" else (f"array_api_compat.{library}", "")
+        ("dovetail_remote.xp", "local:opencl") if library == "opencl" else (f"array_api_compat.{library}", "")
     )
     assert beyond(suite, found, *local) == []
 
@@ -138,12 +138,12 @@ def test_a_server_adds_no_failure(suite: Path, tmp_path: Path, library: str) -> 
 def test_what_is_drawn_fails_here_too(tmp_path: Path, library: str) -> None:
     skip_without(library)
     here = (
-        dovetail.remote.namespace("local:opencl")
+        dovetail_remote.namespace("local:opencl")
         if library == "opencl"
         else importlib.import_module(f"array_api_compat.{library}")
     )
     with serving(tmp_path, library) as served:
-        there = dovetail.remote.namespace(served.address())
+        there = dovetail_remote.namespace(served.address())
         for name, element, expected in DRAWN.values():
             found = [complex(getattr(xp, name)(xp.asarray(element))) for xp in (here, there)]
             assert [str(value) for value in found] == [expected, expected]
@@ -155,6 +155,6 @@ def test_what_is_excused_still_fails(suite: Path, tmp_path: Path) -> None:
     with serving(tmp_path, "numpy") as served:
         names = list(EXCUSED)
         assert (
-            sorted(failures(suite, "dovetail.remote.xp", names, address=served.address(), examples=10))
+            sorted(failures(suite, "dovetail_remote.xp", names, address=served.address(), examples=10))
             == names
         )

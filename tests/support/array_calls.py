@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dovetail.remote.standard import FUNCTIONS
+from dovetail_remote.standard import FUNCTIONS
 
 Arguments = tuple[list[Any], dict[str, Any]]
 Draw = Callable[..., Any]

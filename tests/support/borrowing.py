@@ -27,10 +27,10 @@ __all__ = [
 PROGRAM = '''
 """So many steps on all of its devices, each as long as it sleeps; tells the result and where it was."""
 import json, os, sys, time
-import dovetail.remote
+import dovetail_remote
 
 steps, out = int(sys.argv[1]), sys.argv[2]
-xp = dovetail.remote.namespace()
+xp = dovetail_remote.namespace()
 devices = xp.__array_namespace_info__().devices()
 began = [str(device.address) for device in devices]
 open(out + ".began", "w").close()

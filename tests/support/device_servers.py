@@ -19,11 +19,11 @@ import numpy as np
 from dovetail_command import DOVETAIL
 from ready_command import ONE_THREAD, Program, Started, can_serve
 
-from dovetail.remote.address import parse_address
-from dovetail.remote.array import Array
-from dovetail.remote.backends.numpy import NumpyBackend, expand_dims
-from dovetail.remote.connection import connect
 from dovetail.testing.builders import full
+from dovetail_remote.address import parse_address
+from dovetail_remote.array import Array
+from dovetail_remote.backends.numpy import NumpyBackend, expand_dims
+from dovetail_remote.connection import connect
 
 ENVIRONMENT = {**os.environ, **ONE_THREAD}
 

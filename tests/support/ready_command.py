@@ -210,7 +210,7 @@ def serve(number: int) -> None:
 
     import dovetail
     from dovetail.cli import main
-    from dovetail.remote import server
+    from dovetail_remote import server
 
     for module in pkgutil.walk_packages(dovetail.__path__, "dovetail."):
         if (
@@ -282,8 +282,8 @@ class _Forks:
     def Popen(  # noqa: N802 - as of `subprocess`
         command: Sequence[str], *, pass_fds: Sequence[int], stdin: int, stdout: Any
     ) -> _Forked:
-        """``python -m dovetail.remote.worker FD PARENT``."""
-        assert command[1:3] == ["-m", "dovetail.remote.worker"]
+        """``python -m dovetail_remote.worker FD PARENT``."""
+        assert command[1:3] == ["-m", "dovetail_remote.worker"]
         pid = os.fork()
         if not pid:
             _be_worker(command[3:], pass_fds)
@@ -318,7 +318,7 @@ class _Forked:
 def _be_worker(arguments: Sequence[str], kept: Sequence[int]) -> None:
     """Be the process of a device, with no file open but its own; never return."""
     try:
-        from dovetail.remote import worker
+        from dovetail_remote import worker
 
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -157,10 +157,10 @@ def differs(found: Any, expected: Any) -> str:
 
 def main(address: str, library: str) -> None:
     """Run all of one library, and print what came of them."""
-    import dovetail.remote
+    import dovetail_remote
 
     warnings.simplefilter("ignore")
-    xp = dovetail.remote.namespace(address)
+    xp = dovetail_remote.namespace(address)
     told: dict[str, Any] = {"programs": {}, "failed": []}
     if library == "sklearn":
         from sklearn import set_config

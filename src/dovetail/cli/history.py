@@ -491,17 +491,12 @@ def import_slurm(file: str | None, since: str, history: Path | None, as_json: bo
     An app is a job name, its implementation gpu where GPUs were allotted, else cpu; a peak of memory is the
     largest MaxRSS of its steps. Completed jobs of yours alone; those that are known already are skipped.
     """
-    from dovetail.executors.slurm_commands import SlurmError, call
+    from dovetail.plugins import named
     from dovetail.workloads.slurm_history import COLUMNS, runs_of
 
     if file is None:
         where = "sacct"
-        columns = f"--format={COLUMNS}"
-        try:
-            said, _ = call(["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", columns])
-        except SlurmError as error:  # no accounting, no Slurm, a date it does not know: no fault of ours
-            raise InputError(str(error)) from error
-        lines = said.splitlines()
+        lines = named("dovetail.accounting", "slurm", "accounting of")(COLUMNS, since)
     else:
         where = "standard input" if file == "-" else file
         with reading(file) as text:

@@ -6,14 +6,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened
 from dovetail.errors import InputError
-from dovetail.executors.notes import notes
-from dovetail.executors.queue_folder import QueueFolder
 from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.streams import note
+from dovetail.plugins import entries
 from dovetail.report.wording import many
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
@@ -59,14 +59,13 @@ def _point_to_errors(written: int) -> None:
 
 def _files(folder: Path, job: str) -> list[Sequence[str]]:
     """Standard output and error of each attempt, as its executor, whichever it was, noted at the start."""
-    from dovetail.executors.ray_executor import LOG
-
-    records = list(notes(folder / LOG))
+    records: list[Any] = []
     for log in (folder / LOG_NAME, *folder.glob("agents/*.log")):
         if log.exists():
             records += read_log(log).intents.values()
     found = {record.get("attempt", 1): record["files"] for record in records if record.get("job") == job}
-    found |= {one.attempt: one.files for one in QueueFolder(folder).handed() if one.job == job}
+    for find_outputs in entries("dovetail.outputs").values():  # of executors that keep notes of their own
+        found |= find_outputs.load()(folder, job)
     return [found[attempt] for attempt in sorted(found)]
 
 

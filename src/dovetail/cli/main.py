@@ -23,8 +23,8 @@ from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import read_plainly, used_wrongly
-from dovetail.errors import DovetailError, DovetailWarning, InputError
-from dovetail.extras import missing
+from dovetail.errors import DovetailError, DovetailWarning
+from dovetail.extras import missing, need_distribution
 from dovetail.files.sentences import printable
 from dovetail.files.streams import forgiving_stderr, whole
 
@@ -67,7 +67,6 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Machine": {
         "devices": ("devices:devices", "Show this machine's cores, GPUs and OpenCL devices."),
-        "device-server": ("device_server:device_server", "Lend this node's devices."),
         "runs": ("runs:runs", "List what ran here, and clear it up."),
         "recover": ("recover:recover", "Clear up after runs whose Dovetail was killed."),
     },
@@ -80,24 +79,24 @@ def _table() -> dict[str, Target]:
     return {name: here(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
 
 
-LAB: Mapping[str, str] = {
+BESIDE: Mapping[str, str] = {
+    "device-server": "Lend this node's devices.",
     "pack": "Partition moldable tasks into packs.",
     "bench": "Run the benchmark apps; fill the history.",
     "bench-remote": "Measure what a borrowed GPU costs here.",
     "bench-sharing": "Measure what sharing a node costs here.",
     "reproduce": "Set the papers' figures beside ours.",
 }
-"""Commands of the distribution dovetail-lab, and what the list of commands says of them."""
+"""Commands of our other distributions, and their lines in the list of commands."""
 
 
 def _other(name: str) -> Target:
-    """A command of another package; raises `KeyError`. One of the lab's is known where the lab is not."""
+    """A command of another package; raises `KeyError`, or `InputError` where its package is missing."""
     found = registered("dovetail.commands")
     if name in found:
-        return Target(found[name].load, (lambda: LAB[name]) if name in LAB else found[name].line)
-    if name not in LAB:
-        raise KeyError(name)
-    raise InputError(f"found the command {name}, which is in dovetail-lab: install that package too")
+        return Target(found[name].load, (lambda: BESIDE[name]) if name in BESIDE else found[name].line)
+    need_distribution("dovetail.commands", name, "the command")
+    raise KeyError(name)
 
 
 class _Dovetail(LazyGroup):

@@ -41,6 +41,17 @@ VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}
 _AMD_WORDS = ("amd", "radeon", "instinct", "gfx")
 
 
+def tasks_of(placed: Placed) -> int:
+    """Processes that the job's command asks for on each node."""
+    command = placed.implementation.command
+    return 1 if command is None else command.tasks
+
+
+def is_gang(placed: Placed) -> bool:
+    """Whether the job is several processes: on several nodes, or several tasks on one."""
+    return placed.allocation.request.nodes > 1 or tasks_of(placed) > 1
+
+
 def devices_of(placed: Placed, cluster: Cluster) -> list[Device]:
     """Devices held, in node order."""
     return [

@@ -18,11 +18,13 @@ from dovetail.model import (
 )
 
 if TYPE_CHECKING:
+    from dovetail.model import Cluster, Workload
     from dovetail.model.remote_costs import RemoteCosts
 
 __all__ = [
     "ExpectedWork",
     "Forecast",
+    "ForecastsSharing",
     "History",
     "PricesBorrowing",
     "RateModel",
@@ -87,6 +89,23 @@ class RateModel(Protocol):
         Asked once an instant; the model keeps what it needs to know of what runs. ``migrated`` holds the
         jobs with their new allocation.
         """
+        ...
+
+
+@runtime_checkable
+class ForecastsSharing(RateModel, Protocol):
+    """A rate model that prepares a workload, and that policies may question about what sharing will cost."""
+
+    def prepare(self, workload: Workload, cluster: Cluster, policy: object) -> tuple[Workload, Cluster]:
+        """Workload and cluster as the model's simulation takes them, before it begins."""
+        ...
+
+    def fresh(self, cluster: Cluster) -> RateModel:
+        """The same model before anything runs."""
+        ...
+
+    def as_json(self) -> Mapping[str, object]:
+        """The model's parameters, for a journal; the class's ``from_json`` makes it again."""
         ...
 
 

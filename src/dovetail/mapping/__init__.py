@@ -2,6 +2,6 @@
 
 `api` is the public face. A map's own thread runs the `scheduler`: it takes items from a `source`, asks a rule
 of `dovetail.splitting` who takes how many (`waiting`, `pace`), and gives them to the workers of a *crew*, the
-processes of this machine (`local`) or actors of a Ray cluster (`ray_crew`). `units` is where workers get
-their cores and devices from; what fails is judged by `outcomes` and `health`.
+processes of this machine (`local`) or another engine's (entry points `dovetail.crews`). `units` is where they
+get their cores and devices from; what fails is judged by `outcomes` and `health`.
 """

@@ -12,6 +12,7 @@ from dovetail.executors.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import ThisMachine, parse_workers
+from dovetail.plugins import named
 
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
@@ -81,9 +82,9 @@ class Workers:
 
     def _hired(self, kinds: Sequence[str]) -> Crew:
         if self._engine == "ray":
-            from dovetail.mapping.ray_crew import RayCrew
-
-            return RayCrew(self._asked, kinds, address=self._address, kept=self._kept)
+            hire = named("dovetail.crews", self._engine, "map engine")
+            crew: Crew = hire(self._asked, kinds, address=self._address, kept=self._kept)
+            return crew
         machine = ThisMachine()
         asked = self._asked or machine.default_workers(kinds)
         memory = usable_cores().memory if self._memory is None else self._memory

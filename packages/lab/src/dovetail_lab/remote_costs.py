@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import DeviceError
-from dovetail.remote.client import RemoteLink
-from dovetail.remote.device import Device
-from dovetail.remote.space import Namespace
+from dovetail_remote.client import RemoteLink
+from dovetail_remote.device import Device
+from dovetail_remote.space import Namespace
 
 CALLS = 4000
 """Small calls of a round."""

@@ -296,15 +296,19 @@ def replay(journal: Journal, policy: Policy) -> int:
 
     Raises `JournalError` at the first difference.
     """
-    from dovetail.rates.remote_gpu import RemoteGpu  # only who reads a journal again waits for it
+    from dovetail.plugins import named  # only a replay waits for them
+    from dovetail.rates.communication import BORROWING
 
     remembered = _JournalledAnswers()
     header, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
+    rates = None
+    if header is not None:
+        rates = named("dovetail.rates", BORROWING, "rate model").from_json(header, journal.cluster)
     engine = Engine(
         journal.cluster,
         cast(Policy, holding(policy)) if holds else policy,
         remembered,
-        forecast=None if header is None else Expectations(RemoteGpu.from_json(header, journal.cluster)),
+        forecast=None if rates is None else Expectations(rates),
         policy_name=journal.header["policy"],
         bound=remembered.bound,
         placement=journal.header["placement"],

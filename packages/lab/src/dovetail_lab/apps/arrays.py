@@ -51,7 +51,7 @@ class ArrayDevice:
     def open(cls, kind: str, which: str = "") -> ArrayDevice:
         """Open ``numpy``, ``cuda`` (by CuPy where it is installed, else by PyTorch), or ``remote``.
 
-        ``remote`` is a device of `dovetail.remote`, at the address ``which``, or where the job's environment
+        ``remote`` is a device of `dovetail_remote`, at the address ``which``, or where the job's environment
         says.
 
         Raises:
@@ -108,7 +108,7 @@ def _numpy() -> ArrayDevice:
 
 
 def _remote(which: str) -> ArrayDevice:
-    from dovetail.remote import namespace
+    from dovetail_remote import namespace
 
     xp = namespace(*[which] if which else [])
     return ArrayDevice(

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.remote.opencl_device import choose, load
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
+from dovetail_remote.opencl_device import choose, load
 
 #: Kernels count elements in 32 bits; the rest is room for padding.
 MOST_ELEMENTS = (1 << 32) - (1 << 16)

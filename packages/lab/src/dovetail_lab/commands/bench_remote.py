@@ -54,8 +54,8 @@ def bench_remote(
 
     from dovetail.files.writing import write_text
     from dovetail.model.remote_costs import RemoteCosts, remote_costs_text
-    from dovetail.remote.address import read_token
     from dovetail_lab.remote_costs import as_dict, measure, own_server
+    from dovetail_remote.address import read_token
 
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError("found no folder for it, expected one that is there", where=str(out))

@@ -1,7 +1,7 @@
 """A whole simulation of gangs on borrowed GPUs, compiled: FCFS, RQ, MRQ, and one that looks ahead.
 
-The specification is `dovetail.policies.rq`, `mrq`, `mrq_aware` and the rate model
-`dovetail.rates.remote_gpu`, run by the engine (Markthub 2015). This kernel does the same operations in
+The specification is `dovetail_remote.policies.rq`, `mrq`, `mrq_aware` and the rate model
+`dovetail_remote.rates`, run by the engine (Markthub 2015). This kernel does the same operations in
 the same order on arrays, so that starts, ends and migrations are the same floats; a property test holds
 it to that.
 """

@@ -1,4 +1,4 @@
-"""What borrowing costs running jobs: the compiled side of `dovetail.rates.remote_gpu`.
+"""What borrowing costs running jobs: the compiled side of `dovetail_remote.rates`.
 
 The same operations in the same order as `dovetail.model.remote_times`, so that the floats are the same.
 """

@@ -18,9 +18,7 @@ from dovetail.model import Cluster, Job, Truth, Workload
 from dovetail.model import remote_times as times
 from dovetail.plugins import load_policy, load_rates
 from dovetail.policies.fcfs import Fcfs
-from dovetail.policies.mrq import Mrq
-from dovetail.policies.rq import Rq
-from dovetail.rates.remote_gpu import RemoteGpu, with_communication
+from dovetail.rates.communication import with_communication
 from dovetail_lab.markthub.borrowing import simulate_borrowing
 from dovetail_lab.markthub.borrowing_arrays import (
     MOST_DEVICES,
@@ -36,6 +34,9 @@ from dovetail_lab.markthub.borrowing_arrays import (
     row_of,
 )
 from dovetail_lab.markthub.mrq_aware import MrqAware
+from dovetail_remote.policies.mrq import Mrq
+from dovetail_remote.policies.rq import Rq
+from dovetail_remote.rates import RemoteGpu
 
 
 @dataclass(frozen=True, slots=True)

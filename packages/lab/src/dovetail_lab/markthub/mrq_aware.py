@@ -9,7 +9,7 @@ from typing import ClassVar
 from dovetail.interfaces import Traits, View
 from dovetail.model import Decision
 from dovetail.policies.parts.lending import going_home
-from dovetail.policies.rq import starts_in_order
+from dovetail_remote.policies.rq import starts_in_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from dovetail.errors import InputError
 from dovetail.executors.environment import THREAD_COUNTS, UNSET
 from dovetail.model import Seconds
 from dovetail.rates.sharing_penalty import FIG_8
-from dovetail.remote.opencl_device import choose, load
 from dovetail.report.intervals import Interval, interval
 from dovetail_lab.apps.registry import APPS, RAVI
+from dovetail_remote.opencl_device import choose, load
 
 SLEEP = ("-c", "import time; time.sleep(1e6)")
 FOREVER = 1_000_000

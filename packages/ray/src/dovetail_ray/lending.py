@@ -1,0 +1,245 @@
+"""On a Ray cluster whose nodes lend each other their devices (``--executor ray?lend=DEVICE``).
+
+Such a run holds the GPUs of its nodes from its start to its end, as in an allocation: Ray can give a task no
+GPU while it runs, nor take one from it. An actor on each node, the lender, asks Ray for all of them and has
+them served (`dovetail_ray.lender`); tasks ask Ray for CPUs and memory, and are told their GPUs by
+us. Who has what, and how it moves home, is for `dovetail_remote.lending.lending`.
+
+Gangs, whose tasks are on several nodes, keep to the devices of their nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from dovetail.channel import bracketed
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.environment import is_gang
+from dovetail.executors.spawnlog import uid_of
+from dovetail.interfaces import RunFolder
+from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
+from dovetail_ray import lender as ray_lender
+from dovetail_ray.backend import import_ray
+from dovetail_ray.executor import RayExecutor
+from dovetail_remote.address import TOKEN_FILE
+from dovetail_remote.lending.lending import (
+    DeviceServers,
+    Lending,
+    devices_of,
+    not_started,
+    refuse_to_borrow,
+    server_command,
+)
+from dovetail_remote.switchboard import Switchboard
+
+ENDED = 10.0
+"""Seconds that lenders have to end what they keep; the kernel and Ray do it after that."""
+OPENED = 130.0
+"""Seconds within which a node's devices must be open, once Ray has given us its GPUs."""
+
+
+class _ServersOfActors(DeviceServers):
+    """The device servers of a cluster's nodes, each kept by the lender of its node."""
+
+    def __init__(self, chosen: str, patience: Seconds) -> None:
+        self._ray = ray = import_ray()
+        ray.cloudpickle.register_pickle_by_value(ray_lender)
+        self._lender = ray.remote(num_cpus=0, max_restarts=0)(ray_lender.Lender)
+        self._chosen, self._patience = chosen, patience
+        self._token = secrets.token_hex(32)
+        self._here = ray.util.get_node_ip_address()
+        self._lenders: dict[int, Any] = {}
+        self._nodes: dict[int, tuple[Node, str]] = {}  # and Ray's id of it
+        self._heard: dict[int, dict[str, Any]] = {}  # by node, what its lender has said last
+
+    def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
+        """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
+        nodes = [n for n, id in enumerate(ids) if id]
+        lenders = [self.meet(n, cluster.nodes[n], ids[n]) for n in nodes]
+        try:
+            self._ray.get([lender.hold.remote() for lender in lenders], timeout=self._patience)
+            found = self._ray.get([lender.serve.remote() for lender in lenders], timeout=OPENED)
+        except self._ray.exceptions.GetTimeoutError:
+            raise ExecutorError(self._not_held()) from None
+        except self._ray.exceptions.RayError as error:
+            raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
+        for n, said in zip(nodes, found, strict=True):
+            if said["complaint"]:
+                raise InputError(not_started(cluster.nodes[n], said["complaint"]))
+            self._heard[n] = said
+
+    def meet(self, n: int, node: Node, id: str) -> Any:
+        """Have Ray put a lender on a node, with all of its GPUs."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
+        self._nodes[n] = node, id
+        argv = server_command(node, self._chosen, "-", bracketed(address), "{token}")
+        where = NodeAffinitySchedulingStrategy(id, soft=False)
+        lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
+        self._lenders[n] = lender.remote(argv if node.devices else [], self._token)
+        return self._lenders[n]
+
+    def end(self) -> None:
+        """Have all lenders end what they keep: Ray may kill keepers too, and nobody would remove tokens."""
+        refs = [self._lenders[n].end.remote() for n in self._lenders]
+        if refs:
+            self._ray.wait(refs, num_returns=len(refs), timeout=ENDED)
+
+    def has(self, n: int) -> bool:
+        """Whether the node has a lender that has answered."""
+        return n in self._heard
+
+    def lost(self, n: int) -> None:
+        """A node is gone."""
+        self._lenders.pop(n, None)
+        self._heard.pop(n, None)
+
+    def visible(self, n: int) -> list[str]:
+        """What the node's GPUs are called there, in our order."""
+        return [word for word in self._heard[n]["visible"].split(",") if word]
+
+    # --- DeviceServers ----------------------------------------------------------------------------
+
+    def switchboard(self) -> Switchboard:
+        """Where Ray says that we are, with the servers' token."""
+        return Switchboard(f"tcp:{bracketed(self._here)}:0", self._token.encode())
+
+    def address(self, node: int) -> str:
+        """Where the node's server listens."""
+        (address,) = json.loads(self._heard[node]["ready"])["addresses"]
+        return str(address)
+
+    def around(self, node: int) -> Mapping[str, str]:
+        """Where the token is on that node."""
+        return {TOKEN_FILE: self._heard[node]["token"]}
+
+    async def see_to(self, nodes: Collection[int]) -> None:
+        """Ask their lenders, which start a server again that has ended. Raises `ExecutorError`."""
+        for n in nodes:
+            if n not in self._lenders:
+                raise ExecutorError("a node that was to lend is lost")
+            try:
+                said = await self._served(n)
+            except self._ray.exceptions.ActorDiedError:  # killed, while its node lives: put another one there
+                self.meet(n, *self._nodes[n])
+                said = await self._served(n)
+            if said["complaint"]:
+                raise ExecutorError(not_started(self._nodes[n][0], said["complaint"]))
+            self._heard[n] = said
+
+    async def _served(self, n: int) -> dict[str, Any]:
+        """What a node's lender says. Raises `ExecutorError`, `ActorDiedError`."""
+        answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
+        errors = self._ray.exceptions
+        try:
+            said: dict[str, Any] = await asyncio.wait_for(answer, self._patience + OPENED)
+        except TimeoutError:
+            raise ExecutorError(self._not_held()) from None
+        except errors.RayError as error:
+            if isinstance(error, errors.ActorDiedError):
+                raise
+            raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
+        return said
+
+    def _not_held(self) -> str:
+        return (
+            f"Ray did not give this run the GPUs of its nodes within {self._patience:g} s, which it holds to "
+            "lend them; others may use them ('ray status')"
+        )
+
+
+class LendingRayExecutor(RayExecutor):
+    """Jobs on the nodes of a Ray cluster that lend each other their devices; implements `MigratesJobs`.
+
+    Raises `InputError` where a device server does not start, `ExecutorError` where Ray gives us no GPUs.
+    """
+
+    def __init__(
+        self, chosen: str, patience: Seconds, folder: RunFolder, cluster: Cluster, ids: Sequence[str]
+    ) -> None:
+        super().__init__(patience, folder, cluster, ids)
+        self._servers = _ServersOfActors(chosen, patience)
+        self._lending = Lending(chosen, self._servers, self.run_dir, self._happened)
+        try:
+            self._servers.begin(cluster, ids)
+        except (ExecutorError, InputError):
+            self._marker.unlink(missing_ok=True)
+            self._servers.end()
+            self._ray.shutdown()
+            raise
+
+    async def launch(self, placed: Placed) -> None:
+        """Start the job, told where its devices are; `ExecutorError` where it cannot have them."""
+        devices = devices_of(placed.allocation)
+        for n in {*placed.allocation.nodes, *(held.node for held in devices)}:
+            if not self._servers.has(n) and n not in self._lost:  # it has joined
+                self._servers.meet(n, self.cluster.nodes[n], self._ids[n])
+                await self._servers.see_to([n])
+        if is_gang(placed):
+            refuse_to_borrow(placed)
+        elif devices:
+            if placed.allocation.donors:
+                await self._servers.see_to(placed.allocation.nodes)  # for the token
+            uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
+            await self._lending.begin(placed, uid, self.cluster)
+        await super().launch(placed)
+
+    async def migrate(self, placed: Placed, target: Allocation) -> None:
+        """Begin to take borrowed devices home; `Migrated` follows, and says why where they stay.
+
+        Raises `ExecutorError` for a job that has none, or that is to go elsewhere than home.
+        """
+        self._lending.migrate(placed, target, self.cluster)
+
+    def _bundle(self, placed: Placed, node: int) -> dict[str, float]:
+        """Without GPUs: those are ours already."""
+        held = super()._bundle(placed, node)
+        held.pop("GPU", None)
+        return held or {"CPU": 0.001}
+
+    def _needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
+        return {**super()._needs(placed, node, tasks), "num_gpus": 0}
+
+    def _spec(
+        self, task: Any, words: list[str], uid: str, node: int, rank: tuple[int, int, int]
+    ) -> dict[str, Any]:
+        spec = super()._spec(task, words, uid, node, rank)
+        placed = task.placed
+        names, part = self._servers.visible(node), placed.allocation.part_on(node)
+        own = (
+            {}
+            if is_gang(placed)
+            else dict(self._lending.environment(placed.job.id, self.cluster, self._cuda))
+        )
+        held = [names[d] for d in (() if part is None else part.devices) if d < len(names)]
+        visible = own.pop("CUDA_VISIBLE_DEVICES", ",".join(held))
+        return {**spec, "gpus": 0, "visible": visible, "env": {**spec["env"], **own}}
+
+    def _cuda(self, node: int) -> str:
+        return ",".join(self._servers.visible(node))
+
+    def _over(self, task: Any, end: dict[str, Any]) -> None:
+        self._lending.forget(task.placed.job.id)
+        super()._over(task, end)
+
+    def _lose(self, n: int) -> None:
+        jobs: list[JobId] = [job for job, task in self._running.items() if n in task.placed.allocation.nodes]
+        self._servers.lost(n)
+        super()._lose(n)
+        for job in jobs:
+            self._lending.forget(job)
+
+    async def _end_tasks(self) -> None:
+        """What goes on beside, and the lenders: nothing runs any more, and Ray is still there."""
+        await super()._end_tasks()
+        await asyncio.to_thread(self._servers.end)
+
+    async def close(self) -> None:
+        """Stop what still runs, then the servers, and let Ray go."""
+        await super().close()
+        await self._lending.close()

@@ -1,0 +1,591 @@
+"""A device with a server: calls that cannot fail are sent ahead, and only questions wait.
+
+Whatever may fail, for the elements or because nobody knows yet whether it fits the types and shapes, is
+waited for, so that a program sees each error where it would see it with the library itself; unless it has
+asked for deferred errors. `dovetail_remote.shapes` knows what cannot fail.
+
+A call is added to a batch, and the batch is sent when the server has been told nothing for a while, when it
+has grown, when the program asks a question, or after a millisecond by a thread of its own. So a program that
+makes calls now and then has each carried out at once, and one that makes many pays for a system call only
+once in a while. What holds a program back is the socket: a server that does not read fills it, and the
+next batch waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from dovetail.errors import DeviceError, DeviceLost
+from dovetail_remote.array import Array
+from dovetail_remote.connection import ServerHello, watch
+from dovetail_remote.encoding import encode
+from dovetail_remote.failures import FailedError, Failure
+from dovetail_remote.link import NOTHING, Owner, made, next_handle, on_present_link
+from dovetail_remote.replay import ReplayLog
+from dovetail_remote.shapes import LARGE, SURE, UNKNOWN, Shapes
+from dovetail_remote.snapshot import Fill, Manifest, parse_manifest, send_snapshot
+from dovetail_remote.spares import BlockPool
+from dovetail_remote.wire import MOST_JSON, Channel, Kind, ProtocolError, frame_head
+
+BATCH = 32
+"""Calls that are sent together at most."""
+QUIET = 2e-4
+"""Seconds after which a call is sent at once."""
+LINGER = 1e-3
+"""Seconds that a call waits for others at most, about."""
+IDLE = 0.25
+"""Seconds until arrays that died are given back where no call follows."""
+PARTING = 5.0
+"""Seconds that a server has to give everything back, until we leave all the same."""
+
+
+class RemoteLink:
+    """Calls of one device, to a server.
+
+    Raises (from any method) `DeviceLost` where the server is gone and there is no log to rebuild from.
+    """
+
+    def __init__(
+        self,
+        device: Owner,
+        address: str,
+        channel: Channel,
+        welcome: ServerHello,
+        log: ReplayLog | None = None,
+    ) -> None:
+        self.device = device
+        self.lock = device.lock
+        self.address = address
+        self.retired = False
+        self.library, self.device_name = welcome.library, welcome.device_name
+        self.default_dtypes: Mapping[str, str] = welcome.default_dtypes
+        self.dtypes = welcome.dtypes
+        self.quota = welcome.quota
+        self.unheard: deque[Failure] = deque()
+        self.lost: str | None = None
+        self.log = log
+        self._channel = channel
+        self._sites = device.sites
+        self._freed: deque[int] = device.freed
+        self._pending: list[Any] = []
+        self._sent = 0.0
+        self._surfaced = 0  # failures of calls in the log that the server has told us
+        self._present = False  # until then, what the device frees is not ours
+        self._asked = True
+        self._deferred = device.deferred
+        self._shapes = Shapes(divides=not self.library.startswith("torch"))
+        self._spares = BlockPool()
+        self._wake = threading.Event()
+        self._handle_of = self._handle
+        watch(self._channel, address, device.token)
+        name = "dovetail-courier"
+        threading.Thread(
+            target=_courier, args=(weakref.ref(self), self._wake), name=name, daemon=True
+        ).start()
+
+    @property
+    def release(self) -> Callable[[int, None], Any]:
+        """Notes the handle; it is given back with the next batch."""
+        append = self._freed.append
+        return lambda handle, _: append(handle)
+
+    # -- calls -----------------------------------------------------------------------------------------
+    # Arguments are encoded before the lock is taken: what they are made of may ask the device.
+
+    def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
+        """Add it to the batch, and wait unless it cannot fail."""
+        if not self.retired:
+            device, handle_of = self.device, self._handle_of
+            encoded = [
+                a._handle if type(a) is Array and a._device is device else encode(a, handle_of)
+                for a in arguments
+            ]
+            keywords = {key: encode(value, handle_of) for key, value in named.items()} if named else None
+            with self.lock:
+                if not self.retired:
+                    handle = next_handle()
+                    certainty = self._shapes.expect(handle, name, encoded, keywords)
+                    site = self._sites.number(sys._getframe(1))
+                    self._add([name, handle, site, encoded, keywords, certainty == UNKNOWN])
+                    result = made(device, handle)
+                    if certainty != SURE and not self._deferred:
+                        self._hear()
+                    return result
+        return self.device.present().call(name, arguments, named)
+
+    def call_many(
+        self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
+    ) -> list[Array]:
+        """Add it to the batch, and wait."""
+        encoded, keywords = self._encoded(arguments, named)
+        with self.lock:
+            if not self.retired:
+                handles = [next_handle() for _ in range(count)]
+                self._add([name, handles, self._sites.number(sys._getframe(1)), encoded, keywords, False])
+                results = [made(self.device, handle) for handle in handles]
+                if self._shapes.is_view(name, encoded):
+                    self._shapes.readonly.update(handles)
+                if not self._deferred:
+                    self._hear()
+                return results
+        return self.device.present().call_many(name, arguments, named, count)
+
+    def change(self, name: str, array: Array, *arguments: Any) -> None:
+        """Add it to the batch, and wait unless it cannot fail."""
+        encoded, _ = self._encoded((array, *arguments), NOTHING)
+        with self.lock:
+            if not self.retired:
+                out = None if name == "__setitem__" else array._handle
+                certainty, key = self._shapes.expect_change(name, encoded)
+                self._add([name, out, self._sites.number(sys._getframe(1)), encoded, None, False])
+                if certainty != SURE and not self._deferred:
+                    self._hear()
+                    self._shapes.changed(encoded[0], key)
+                return
+        self.device.present().change(name, array, *arguments)
+
+    @on_present_link
+    def kernel(self, handle: int, source: str, name: str) -> None:
+        """Add it to the batch, and wait for the compiler."""
+        self._add(["kernel", handle, self._sites.number(sys._getframe(1)), [source, name], None, False])
+        if not self._deferred:
+            self._hear()
+
+    def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
+        """Add it to the batch, and wait the first time that a kernel has such arguments."""
+        given = encode(list(arguments), self._handle_of)
+        extents = [encode(extent, self._handle_of) for extent in (grid, block, shared)]
+        with self.lock:
+            if not self.retired:
+                site = self._sites.number(sys._getframe(1))
+                self._add(["launch", None, site, [handle, *extents, given], None, False])
+                if not self._deferred and self._shapes.is_new([handle, *extents, given]):
+                    self._hear()
+                return
+        self.device.present().launch(handle, grid, block, shared, arguments)
+
+    @on_present_link
+    def put(self, array: NDArray[Any]) -> Array:
+        """Send it now: the program may change it as soon as this returns."""
+        if array.dtype.name not in self.dtypes:
+            raise TypeError(f"{self.library} has no {array.dtype}")
+        sent = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        handle = next_handle()
+        shape = array.shape
+        site = self._sites.number(sys._getframe(1))
+        text = orjson.dumps([handle, array.dtype.name, shape, site])
+        self._shapes.known[handle] = (array.dtype.name, shape)
+        head = frame_head(Kind.PUT, len(text), sent.nbytes) + text
+        raw = sent.reshape(-1).data.cast("B") if sent.size else b""
+        self._transmit(b"".join([*self._batch(), head]), raw)
+        result = made(self.device, handle)
+        if sent.nbytes >= LARGE and not self._deferred:
+            self._hear()
+        return result
+
+    def adopt(self, array: NDArray[Any]) -> None:
+        """The server is another process, which cannot have it."""
+
+    def in_place(self, array: Array) -> None:
+        """They are in the server's process."""
+
+    # -- questions -------------------------------------------------------------------------------------
+
+    @on_present_link
+    def fetch(self, array: Array) -> NDArray[Any]:
+        """Ask for the elements, and wait."""
+
+        def read(said: Any, size: int) -> NDArray[Any] | MemoryError:
+            try:
+                elements = self._spares.empty(None, tuple(said["shape"]), said["dtype"])
+            except MemoryError as error:
+                self._channel.skip(size)
+                return error
+            if elements.nbytes != size:
+                raise ProtocolError(f"{size} bytes for an array of {elements.nbytes}")
+            if size:
+                self._channel.receive_into(elements.reshape(-1).data.cast("B"))
+            return elements
+
+        found = self._answer(Kind.FETCH, {"array": self._own(array)}, read)
+        if isinstance(found, MemoryError):
+            raise found
+        fetched: NDArray[Any] = found
+        return fetched
+
+    @on_present_link
+    def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
+        """What is known, else ask and wait."""
+        handle = self._own(array)
+        known = self._shapes.known.get(handle)
+        if known is None:
+            dtype, shape = self._answer(Kind.SYNC, {"describe": handle})["described"]
+            known = self._shapes.known[handle] = (str(dtype), tuple(shape))
+        return known
+
+    @on_present_link
+    def synchronize(self) -> None:
+        """Ask whether all went well, and wait."""
+        self._answer(Kind.SYNC, {"wait": True})
+
+    @on_present_link
+    def memory(self) -> int:
+        """Bytes that the arrays take on the server."""
+        return int(self._answer(Kind.SYNC, {})["used"])
+
+    @on_present_link
+    def probe(self, data: bytes) -> None:
+        """Send bytes that are thrown away, and wait until they are."""
+        self._flush()
+        self._guarded(lambda: self._channel.send_all(frame_head(Kind.PROBE, 0, len(data)), data))
+        self._answer(Kind.SYNC, {})
+
+    # -- moving; with the lock held --------------------------------------------------------------------
+
+    def quiet(self) -> None:
+        """Nothing to do: calls take the lock."""
+
+    def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
+        """Ask for all arrays, after all calls; failures that were not raised yet are kept."""
+        self._settle()
+        left = 0
+
+        def begin(said: Any, size: int) -> Manifest:
+            nonlocal left
+            manifest = parse_manifest(said)
+            if manifest.size != size:
+                raise ProtocolError(f"{size} bytes for a snapshot of {manifest.size}")
+            left = size
+            return manifest
+
+        def fill(target: memoryview) -> None:
+            nonlocal left
+            try:
+                self._guarded(lambda: self._channel.receive_into(target))
+            except _RebuiltError:
+                left = 0
+                raise DeviceError(f"{self.address}: was lost, and rebuilt from its log") from None
+            left -= target.nbytes
+
+        def end() -> None:
+            if left:
+                self._guarded(lambda: self._channel.skip(left))
+
+        return self._ask(Kind.DUMP, {}, begin), fill, end
+
+    def give(self, manifest: Manifest, fill: Fill) -> None:
+        """Send all arrays, and wait until they are there. Raises `DeviceError` where the server refuses."""
+        send_snapshot(manifest, fill, self._transmit)
+        self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
+        self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
+        try:
+            self._ask(Kind.SYNC, {"wait": True})
+        except FailedError as refused:
+            raise DeviceError(f"{self.address}: {refused.failure.message}") from None
+
+    def ready(self) -> None:
+        """From now on the server has all that the device holds."""
+        self._present = True
+        if self.log is not None:
+            self.log.finish()
+
+    def close(self) -> None:
+        """Leave the server, and wait a little until it has given everything back."""
+        self.retired = True
+        if self.lost is None:
+            with contextlib.suppress(OSError, ProtocolError):  # then it gives it back by itself
+                self._channel.connection.settimeout(PARTING)
+                self._channel.send(Kind.LEAVE, b"")
+                self._channel.receive()
+        self._channel.close()
+        self._wake.set()
+        if self.log is not None:
+            self.log.close()
+
+    def finish(self) -> None:
+        """Ask, unless there is nothing to ask about."""
+        if not self._asked and self.lost is None and not self.retired:
+            self.synchronize()
+
+    def forked(self) -> None:
+        """The connection is the parent's alone."""
+        self._abandon(f"{self.address}: the device belongs to the process that opened it, not to a fork")
+
+    # -- calls, inside; with the lock held -------------------------------------------------------------
+
+    def _abandon(self, why: str) -> None:
+        """Use the server no more, for this reason."""
+        self.lost = why
+        self._channel.close()
+
+    def _encoded(
+        self, arguments: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any] | None]:
+        encoded = [encode(argument, self._handle_of) for argument in arguments]
+        return encoded, {key: encode(value, self._handle_of) for key, value in named.items()} or None
+
+    def _hear(self) -> None:
+        """Wait until the calls so far are carried out; raises the oldest failure, of one of them."""
+        self._answer(Kind.SYNC, {})
+
+    def _add(self, call: list[Any]) -> None:
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
+        if self._freed and self._present:
+            self._give_back()
+        pending = self._pending
+        pending.append(call)
+        self._asked = False
+        now = time.perf_counter()
+        if len(pending) >= BATCH or now - self._sent > QUIET:
+            self._flush()
+        elif not self._wake.is_set():
+            self._wake.set()
+
+    def _give_back(self) -> None:
+        """Arrays that died before the next call, so that their memory is free for it."""
+        freed, drop = self._freed, self._shapes.drop
+        handles = []
+        while freed:
+            handle = freed.popleft()
+            handles.append(handle)
+            drop(handle)
+        self._pending.append(handles)
+
+    def _batch(self) -> list[bytes]:
+        """What is pending, as frames."""
+        if self._freed and self._present:
+            self._give_back()
+        calls, self._pending = self._pending, []
+        if not calls:
+            return []
+        text = orjson.dumps(calls)
+        texts = [text]
+        if len(text) > MOST_JSON:
+            texts = []
+            for call in calls:
+                text = orjson.dumps([call])
+                if len(text) <= MOST_JSON:
+                    texts.append(text)
+                else:
+                    self._refuse(call, len(text))
+        return [frame_head(Kind.CALLS, len(text)) + text for text in texts]
+
+    def _refuse(self, call: list[Any], size: int) -> None:
+        message = f"the arguments take {size} bytes, expected at most {MOST_JSON}"
+        self.unheard.append(Failure("ValueError", message, call[0], call[2]))
+
+    def _flush(self) -> None:
+        frames = self._batch()
+        if frames:
+            self._transmit(b"".join(frames))
+
+    def _transmit(self, *parts: Any) -> None:
+        """Send parts of frames that change something on the server; the log has them too."""
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
+        log = self.log
+        if log is not None:
+            for part in parts:
+                log.write(part)
+        with contextlib.suppress(_RebuiltError):  # from the log, in which the parts are
+            self._guarded(lambda: self._channel.send_all(*parts))
+        self._sent = time.perf_counter()
+        if log is not None and log.complete and log.size > log.limit:
+            self._shorten(log)
+
+    def send_what_lingers(self) -> bool:
+        """Send what is pending; whether there will ever be more."""
+        with self.lock:
+            if self.retired or self.lost is not None:
+                return False
+            if self._pending or (self._freed and self._present):
+                try:
+                    self._flush()
+                except DeviceLost:
+                    return False  # noted in `lost`; the next call says so
+            return True
+
+    # -- questions, inside; with the lock held ---------------------------------------------------------
+
+    def _answer(
+        self, kind: Kind, question: dict[str, Any], read: Callable[[Any, int], Any] | None = None
+    ) -> Any:
+        """The answer to a question of the program; raises the oldest failure that it has not heard of."""
+        before = self._batch()
+        if self.unheard:
+            failure = self.unheard.popleft()
+            self._transmit(*before)
+        else:
+            try:
+                return self._ask(kind, question, read, before)
+            except FailedError as found:
+                failure = found.failure
+        raise failure.exception(self._sites.where(failure.site))
+
+    def _settle(self) -> None:
+        """All calls carried out, and failures kept for the program's next question."""
+        while True:
+            try:
+                self._ask(Kind.SYNC, {"wait": True}, before=self._batch())
+                return
+            except FailedError as found:
+                self.unheard.append(found.failure)
+
+    def _ask(
+        self,
+        kind: Kind,
+        question: dict[str, Any],
+        read: Callable[[Any, int], Any] | None = None,
+        before: Sequence[bytes] = (),
+    ) -> Any:
+        """Send frames and a question, and wait for the answer. Raises `FailedError`."""
+        if self.lost is not None:
+            raise DeviceLost(self.lost)
+        if self.log is not None:
+            for frame in before:
+                self.log.write(frame)
+        try:
+            found = self._guarded(lambda: self._exchange(kind, question, read, before))
+        except _RebuiltError:  # from the log, in which the frames are
+            return self._ask(kind, question, read)
+        if isinstance(found, FailedError):
+            raise found
+        return found
+
+    def _exchange(
+        self,
+        kind: Kind,
+        question: dict[str, Any],
+        read: Callable[[Any, int], Any] | None,
+        before: Sequence[bytes],
+    ) -> Any:
+        self._channel.send(kind, orjson.dumps(question), before=before)
+        self._sent = time.perf_counter()
+        answer, said, size = self._channel.receive(most=1 << 31)
+        if answer == Kind.REFUSED:
+            raise ProtocolError(str(said))
+        if answer not in (Kind.REPLY, Kind.ERROR) or not isinstance(said, dict):
+            raise ProtocolError(f"a frame {answer} for an answer")
+        self._shapes.told(said.pop("told", ()))
+        self._asked = True
+        if answer == Kind.ERROR:
+            self._surfaced += bool(said["unheard"])
+            return FailedError(Failure.parse(said["failure"]))
+        return said if read is None else read(said, size)
+
+    def _guarded(self, action: Callable[[], Any]) -> Any:
+        """Whatever fails on the way to the server means that the server is lost, or rebuilt.
+
+        Raises `DeviceLost`, `_RebuiltError`.
+        """
+        with ExitStack() as undo:
+            undo.callback(self._break_off)
+            try:
+                answer, reason = action(), None
+            except (OSError, ProtocolError, ValueError, LookupError, TypeError) as error:
+                self._channel.close()
+                answer, reason = None, str(error) or type(error).__name__
+            undo.pop_all()
+        if reason is None:
+            return answer
+        if self.log is not None and self.log.complete:
+            self._rebuild(self.log, reason)
+            raise _RebuiltError
+        self.lost = f"{self.address}: the device server is gone ({reason}), and with it the arrays it had"
+        raise DeviceLost(self.lost)
+
+    def _break_off(self) -> None:
+        """Half a frame has been sent or read, and nobody can go on from there; but from a log, next time."""
+        if self.log is not None and self.log.complete:
+            self._channel.close()
+        else:
+            self._abandon(f"{self.address}: given up in the middle of a call; its arrays are lost")
+
+    # -- record and replay -----------------------------------------------------------------------------
+
+    def _rebuild(self, log: ReplayLog, reason: str) -> None:
+        """Another server, or the same one started again, with all that was logged. Raises `DeviceLost`."""
+        last = reason
+        until = time.monotonic() + self.device.patience
+        while True:
+            for address in (self.address, *self.device.spares):
+                try:
+                    self._replay(log, address)
+                except (OSError, ProtocolError, DeviceError, ValueError, LookupError) as error:
+                    last = str(error)
+                    continue
+                self.address = address
+                return
+            if time.monotonic() > until:
+                break
+            time.sleep(0.1)
+        self.lost = (
+            f"{self.address}: the device server is gone ({reason}), and could not be rebuilt in "
+            f"{self.device.patience:g} s ({last})"
+        )
+        self.log = None
+        log.close()
+        raise DeviceLost(self.lost)
+
+    def _replay(self, log: ReplayLog, address: str) -> None:
+        self._channel.close()
+        self._channel, welcome = self.device.knock(address)
+        watch(self._channel, address, self.device.token)
+        if not welcome.dtypes >= self.dtypes:
+            raise DeviceError(f"{address}: {welcome.library} lacks data types that {self.library} has")
+        for piece in log.frames():
+            self._channel.send_all(piece)
+        # What failed then has failed again: what we have heard of, we need not hear of once more.
+        heard = self._surfaced
+        for _ in range(heard):
+            self._exchange(Kind.SYNC, {"wait": True}, None, ())
+        self._surfaced = heard
+
+    def _shorten(self, log: ReplayLog) -> None:
+        """A snapshot takes the place of the calls that led to it."""
+        manifest, fill, end = self.take()
+        log.start_over()
+        self._surfaced = 0
+        for call in self.device.kernel_calls():
+            text = orjson.dumps([call])
+            log.write(frame_head(Kind.CALLS, len(text)) + text)
+        send_snapshot(manifest, fill, log.write)
+        end()
+        log.finish()
+
+    def _own(self, array: Array) -> int:
+        if array._device is not self.device:
+            raise self.device.foreign(array)
+        return array._handle
+
+    def _handle(self, value: Any) -> int | None:
+        return self._own(value) if type(value) is Array else None
+
+
+def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
+    """Send what lingers, as long as there is somebody to send it for: the life of a thread."""
+    while True:
+        if wake.wait(IDLE):
+            wake.clear()
+            time.sleep(LINGER)
+        link = found()
+        if link is None or not link.send_what_lingers():
+            return
+        del link  # while we wait nobody is kept alive
+
+
+class _RebuiltError(Exception):
+    """The server was lost, and another one has all that it had."""

@@ -1,0 +1,192 @@
+"""A job's side of the control socket, through which a scheduler moves its devices.
+
+A process of the job that opens a namespace connects to the socket that ``DOVETAIL_CONTROL`` names
+(``unix:PATH`` in the run's folder, or ``tcp:HOST:PORT`` with a token), says who it is, learns where its
+devices are by now, and does what it is told from then on, in a thread of its own. Each message is a line of
+JSON with one key::
+
+    scheduler   {"nonce": HEX}                         tcp only: what the proof is over
+    process     {"hello": {"uid": …, "pid": …, "nonce": …, "proof": …}}
+    scheduler   {"welcome": {"addresses": [ADDRESS, …], "proof": …}}   or  {"refused": WHY}
+    process     {"holding": [ADDRESS, …]}              its devices are open
+    scheduler   {"migrate": {"id": N, "device": K, "to": ADDRESS}}
+    process     {"moved": {"id": N, …}}                with the fields of `Moved`
+                or  {"failed": {"id": N, "why": WHY}}  the device is where it was
+
+`dovetail_remote.switchboard` is the scheduler's side. A process whose scheduler is gone goes on, and looks
+for it again once a second: a run can be taken up by another scheduler. So does one that finds nobody there at
+its start, if all its devices are in its own process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from dovetail.channel import Handshake, nonce_of
+from dovetail.errors import DeviceError, DovetailError
+from dovetail_remote.address import ADDRESSES, Address, parse_address
+from dovetail_remote.connection import CONNECT_TIMEOUT, token_from_environment
+from dovetail_remote.device import Device
+from dovetail_remote.failures import CALL_ERRORS
+
+CONTROL = "DOVETAIL_CONTROL"
+"""The environment variable with the address of the control socket."""
+MOST_LINE = 1 << 16
+"""Bytes of a message."""
+_AGAIN = 1.0
+_LAST_WORD = 5.0
+"""Seconds that a program's end waits for its last answer."""
+_ERRORS: tuple[type[Exception], ...] = (DovetailError, *CALL_ERRORS)
+
+
+class SchedulerAwayError(DeviceError):
+    """No scheduler answers."""
+
+
+class ControlClient:
+    """This process at the scheduler's control socket; ``told`` is where its devices were at its start.
+
+    Raises:
+        DeviceError: the scheduler does not know this job, or does not answer, and not all devices are here.
+        InputError: a token is needed and cannot be read.
+    """
+
+    def __init__(self, address: Address, told: Sequence[str] = ()) -> None:
+        self._address = address
+        self._answering = threading.Lock()
+        self._connection = socket.socket()
+        self._connection.close()  # until there is one to a scheduler
+        self.addresses = tuple(told)
+        try:
+            self._connect()
+        except SchedulerAwayError:
+            if not told or not all(parse_address(one).is_local for one in told):
+                raise
+
+    def _connect(self) -> None:
+        try:
+            self._connection = self._address.connect(CONNECT_TIMEOUT)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise SchedulerAwayError(f"{self._address}: no scheduler answers there ({reason})") from None
+        self._lines = self._connection.makefile("rb")
+        _seats.add(self)
+        try:
+            self.addresses = self._introduce()
+            self._connection.settimeout(None)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self._connection.close()
+            raise DeviceError(f"{self._address}: what answers there is no scheduler ({error})") from None
+        except DovetailError:
+            self._connection.close()
+            raise
+
+    def _introduce(self) -> tuple[str, ...]:
+        hello: dict[str, Any] = {"uid": os.environ.get("DOVETAIL_UID", ""), "pid": os.getpid()}
+        handshake, theirs = None, b""
+        if self._address.kind == "tcp":
+            token = token_from_environment()
+            if token is None:
+                raise DeviceError(f"{self._address}: a scheduler on the network asks for a token")
+            handshake, theirs = Handshake(token, "process"), nonce_of(self._read()["nonce"])
+            hello |= {"nonce": handshake.nonce.hex(), "proof": handshake.proof(theirs)}
+        self._say({"hello": hello})
+        answer = self._read()
+        if "refused" in answer:
+            raise DeviceError(f"{self._address}: the scheduler refuses: {answer['refused']}")
+        welcome = answer["welcome"]
+        if handshake is not None and not handshake.proven("scheduler", theirs, welcome["proof"]):
+            raise DeviceError(f"{self._address}: who answers there does not know the token")
+        return tuple(str(address) for address in welcome["addresses"])
+
+    def leave(self) -> None:
+        """Close the connection, without a word."""
+        self._lines.close()
+        self._connection.close()
+
+    def finish(self) -> None:
+        """Wait for an order that is being carried out: a program may end as soon as its device is home."""
+        if self._answering.acquire(timeout=_LAST_WORD):
+            self._answering.release()
+
+    def watch(self, devices: Sequence[Device]) -> None:
+        """Move these devices when the scheduler says so, from now on and in another thread."""
+        self._devices = tuple(devices)
+        threading.Thread(target=self._serve, name="dovetail-control", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._say({"holding": [device.address for device in self._devices]})
+                while True:
+                    order = self._read().get("migrate")
+                    if isinstance(order, dict):
+                        with self._answering:
+                            self._say(self._moved(order))
+            except (OSError, ValueError):
+                self._connection.close()
+            time.sleep(_AGAIN)
+            try:
+                self._connect()
+            except DovetailError:
+                continue  # not there yet
+            for device, address in zip(self._devices, self.addresses, strict=False):
+                if device.address != address:  # it was moved while we were not connected
+                    self._moved({"id": -1, "device": self._devices.index(device), "to": address})
+
+    def _moved(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an order; what to answer."""
+        number = order.get("id")
+        try:
+            device = self._devices[order["device"]]
+            return {"moved": {"id": number, **asdict(device.migrate(str(order["to"])))}}
+        except _ERRORS as error:
+            return {"failed": {"id": number, "why": " ".join(str(error).split())[:1000]}}
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._connection.sendall(orjson.dumps(message) + b"\n")
+
+    def _read(self) -> dict[str, Any]:
+        """The next message. Raises `OSError` at the end, `ValueError` for what is none."""
+        line = self._lines.readline(MOST_LINE)
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the connection was closed")
+        message = orjson.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a message that is no object")
+        return message
+
+
+_seats: weakref.WeakSet[ControlClient] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """A fork does not sit in its parent's seat: the scheduler has to see the parent's end."""
+    for seat in list(_seats):
+        seat.leave()
+    _seats.clear()
+
+
+@atexit.register
+def _at_exit() -> None:
+    for seat in list(_seats):
+        seat.finish()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def join() -> ControlClient | None:
+    """A seat at the control socket, if the environment names one. Raises `DeviceError`, `InputError`."""
+    text = os.environ.get(CONTROL)
+    return ControlClient(parse_address(text), os.environ.get(ADDRESSES, "").split()) if text else None

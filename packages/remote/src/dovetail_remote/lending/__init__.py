@@ -1,0 +1,1 @@
+"""Devices of other nodes for jobs: who has which, and how it moves home."""

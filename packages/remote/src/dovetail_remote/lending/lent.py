@@ -1,0 +1,188 @@
+"""Runs jobs on this machine with devices that can be lent: its nodes lend each other theirs.
+
+Each node of the cluster that has devices gets a device server (`dovetail device-server`); several nodes on
+one machine are several servers, on unix sockets. Who has what, and how it moves, is for
+`dovetail_remote.lending.lending`.
+
+The accounting of Markthub 2015, sections 2 and 3; the servers end with this process. What they had lent is
+lost then; jobs with devices of their own node go on, and the next Dovetail takes them up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.discovery import discover
+from dovetail.executors.local import MachineExecutor
+from dovetail.interfaces import LastAttempts, RunFolder
+from dovetail.model import Cluster, Seconds
+from dovetail.records import dataclass
+from dovetail_remote.lending.lending import (
+    DeviceServers,
+    Lending,
+    LendingExecutor,
+    not_started,
+    server_command,
+)
+from dovetail_remote.switchboard import Switchboard
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """This machine, its devices lent between its nodes; ``device`` is what each of them is.
+
+    As `dovetail device-server --device` takes it, e.g. ``numpy`` or ``torch:cuda`` (without a number: the
+    N-th device is ``torch:cuda:N``); by default ``cuda:N`` for the N-th device of kind ``gpu``, ``cuda`` or
+    ``nvidia`` of this machine, ``opencl`` for one of that kind.
+    """
+
+    device: str = ""
+
+    def discover(self) -> Cluster:
+        """The cores that this process may use, and the GPUs that their drivers find."""
+        return discover()
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> LentExecutor:
+        """A new run, whose servers are started. Raises `InputError` where one cannot be."""
+        return LentExecutor(folder, cluster, self.device)
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LentExecutor, LastAttempts]:
+        """Take up a run with new servers: jobs that had borrowed from the old ones are ended.
+
+        Raises `ExecutorError` while the Dovetail of this run lives, `InputError` as `open`.
+        """
+        executor = LentExecutor(folder, cluster, self.device, resume=True)
+        return executor, executor.left_behind
+
+
+class _ServersHere(DeviceServers):
+    """A device server for each node with devices, on sockets in a folder of our own."""
+
+    def __init__(
+        self, cluster: Cluster, chosen: str, run_dir: Path, environ: Mapping[str, str], grace: Seconds
+    ) -> None:
+        self._cluster, self._chosen, self._run_dir, self._grace = cluster, chosen, run_dir, grace
+        self._place = Path(tempfile.mkdtemp(prefix="dovetail-"))  # names of sockets are short
+        about = {"DOVETAIL_STARTED_BY": str(os.getpid()), "DOVETAIL_SOCKETS": str(self._place)}
+        self._environ = {**environ, **about}
+        self._servers: dict[int, subprocess.Popen[str]] = {}
+        self._starting = asyncio.Lock()
+
+    def begin(self) -> None:
+        """All at once; wait until their devices are open. Raises `InputError`."""
+        for n, node in enumerate(self._cluster.nodes):
+            if node.devices:
+                self._start(n)
+        for n in self._servers:
+            self._wait_for(n)
+
+    def switchboard(self) -> Switchboard:
+        """On a socket beside those of the servers."""
+        return Switchboard(f"unix:{self._place / 'control.sock'}")
+
+    def address(self, node: int) -> str:
+        """The node's socket."""
+        return f"unix:{self._socket(node)}"
+
+    async def see_to(self, nodes: Collection[int]) -> None:
+        """Start those again that were killed. Raises `ExecutorError`."""
+        async with self._starting:
+            for n in nodes:
+                server = self._servers[n]
+                if server.poll() is None:
+                    continue
+                assert server.stdout is not None
+                server.stdout.close()
+                self._start(n)  # by this thread: it ends with whoever has started it
+                try:
+                    await asyncio.to_thread(self._wait_for, n)
+                except InputError as error:
+                    raise ExecutorError(str(error)) from None
+
+    def end(self) -> None:
+        """End all of them, and remove their sockets."""
+        for server in self._servers.values():
+            server.terminate()
+        for server in self._servers.values():
+            try:
+                server.wait(self._grace + 5.0)
+            except subprocess.TimeoutExpired:
+                server.send_signal(signal.SIGKILL)
+                server.wait()
+            if server.stdout is not None:
+                server.stdout.close()
+        self._servers.clear()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _start(self, n: int) -> None:
+        command = server_command(self._cluster.nodes[n], self._chosen, self._socket(n))
+        with self._complaints(n).open("w") as complaints:
+            self._servers[n] = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                env=self._environ,
+                start_new_session=True,
+            )
+
+    def _wait_for(self, n: int) -> None:
+        """Until a server's devices are open. Raises `InputError` with what it says where they cannot be."""
+        server = self._servers[n]
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            said = self._complaints(n).read_text().strip()
+            raise InputError(not_started(self._cluster.nodes[n], said or server.wait()))
+
+    def _complaints(self, n: int) -> Path:
+        return self._run_dir / f"device-server-{self._cluster.nodes[n].name}.err"
+
+    def _socket(self, n: int) -> str:
+        return str(self._place / f"{n}.sock")
+
+
+class LentExecutor(LendingExecutor, MachineExecutor):
+    """The `Executor` of this machine that lends devices.
+
+    Jobs start as on `MachineExecutor`. Raises `InputError` where a device server does not start.
+    """
+
+    def __init__(
+        self, folder: RunFolder, cluster: Cluster, device: str = "", *, resume: bool = False
+    ) -> None:
+        MachineExecutor.__init__(self, folder, cluster, resume=resume)
+        self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
+        self._lending = Lending(device, self._servers, self.run_dir, self._happened)
+        with ExitStack() as undo:
+            undo.callback(os.close, self._log)
+            undo.callback(self._link.detach)
+            undo.callback(self._servers.end)
+            self._servers.begin()
+            self.end_borrowers()
+            undo.pop_all()
+
+    async def close(self) -> None:
+        """Stop what runs, then the servers. May be called again."""
+        if not self._closing:
+            await super().close()
+            await self._lending.close()
+            self._servers.end()
+
+    async def leave(self) -> None:
+        """Go without the jobs, but for those that have borrowed: the servers end with us."""
+        if not self._closing:
+            self.end_borrowers()
+            await super().leave()
+            await self._lending.close()
+            self._servers.end()

@@ -1,0 +1,1 @@
+"""Policies that borrow devices of other nodes (Markthub 2015)."""

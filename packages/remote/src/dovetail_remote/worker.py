@@ -1,0 +1,304 @@
+"""The process of one lent device: clients are handed to it, each is served by a thread of its own.
+
+Started by `dovetail_remote.server` with a socket as its only way to the world. It ends when that socket is
+closed, or with its parent: nothing is left, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from dovetail.channel import end_with
+from dovetail.errors import DovetailError
+from dovetail_remote.backends import Backend, open_backend
+from dovetail_remote.failures import CALL_ERRORS, FailedError, Failure
+from dovetail_remote.session import Session
+from dovetail_remote.snapshot import parse_manifest, snapshot
+from dovetail_remote.spares import BlockPool
+from dovetail_remote.standard import DTYPES
+from dovetail_remote.wire import (
+    Channel,
+    ClosedError,
+    Kind,
+    ProtocolError,
+    frame_head,
+    set_options,
+)
+
+MESSAGE = 1 << 16
+"""Bytes of a message between server and worker."""
+_SWITCH_INTERVAL = 5e-4
+
+
+class DeviceWorker:
+    """One device, and everybody who borrows it."""
+
+    def __init__(self, backend: Backend, memory: int, quota: int) -> None:
+        self.backend = backend
+        self.memory = memory
+        self.quota = min(quota, memory)
+        self.clients: list[Client] = []
+        self.spares = BlockPool()
+
+    def used(self) -> int:
+        """Bytes of all clients' arrays."""
+        return sum(client.session.used for client in self.clients)
+
+    def described(self) -> dict[str, Any]:
+        """What the server tells of the device."""
+        backend = self.backend
+        return {
+            "library": backend.library,
+            "name": backend.device_name,
+            "dtypes": list(backend.dtypes),
+            "defaults": dict(backend.default_dtypes),
+            "quota": self.quota,
+            "memory": self.memory,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """The device and its clients now."""
+        clients = [
+            {"pid": c.pid, "job": c.job, "arrays": len(c.session.values), "bytes": c.session.used}
+            for c in list(self.clients)
+        ]
+        return {**self.described(), "bytes": self.used(), "clients": clients}
+
+
+class Client:
+    """One connection, and the arrays behind it, which end with it."""
+
+    def __init__(self, lender: DeviceWorker, connection: socket.socket, hello: dict[str, Any]) -> None:
+        self.pid = hello.get("pid")
+        self.job = str(hello.get("job", ""))
+        self.session = Session(lender.backend, lender.quota, total=(lender.used, lender.memory))
+        self._lender = lender
+        self._backend = lender.backend
+        set_options(connection)
+        self._channel = Channel(connection)
+        self._proof = hello.get("answer")
+        self._errors: tuple[type[Exception], ...] = (*CALL_ERRORS, *lender.backend.errors)
+
+    def serve(self) -> None:
+        """Until the client leaves, or breaks the protocol: the life of a thread."""
+        try:
+            with np.errstate(all="ignore"):
+                self._backend.enter()
+                self._channel.send(
+                    Kind.WELCOME, orjson.dumps({**self._lender.described(), "proof": self._proof})
+                )
+                while True:
+                    self._one()
+        except (ProtocolError, MemoryError) as error:
+            self._refuse(str(error) or "no memory is left for what was sent")
+        except OSError:
+            pass  # it has left
+        finally:
+            self._end()
+            self._channel.close()
+
+    def _end(self) -> None:
+        """All memory is free, and nobody sees the client any more."""
+        self.session.close()
+        self._lender.spares.forget(self)
+        if self in self._lender.clients:
+            self._lender.clients.remove(self)
+
+    def turn_away(self, why: str) -> None:
+        """Let nobody in, and say why."""
+        self._refuse(why)
+        self._channel.close()
+
+    def _one(self) -> None:
+        kind, said, size = self._channel.receive()
+        if kind == Kind.CALLS and not size:
+            self.session.run(said)
+        elif kind == Kind.PUT:
+            self._put(said, size)
+        elif kind == Kind.FETCH and not size:
+            self._answer(self._fetched, _asked(said))
+        elif kind == Kind.SYNC and not size:
+            self._answer(self._synced, _asked(said))
+        elif kind == Kind.DUMP and not size:
+            self._dump()
+        elif kind == Kind.LOAD:
+            self._load(said, size)
+        elif kind == Kind.PROBE:
+            self._channel.skip(size)
+        elif kind == Kind.LEAVE and not size:
+            self._end()
+            self._reply({})
+            raise ClosedError("the client has left")
+        else:
+            raise ProtocolError(f"a frame {kind} with {size} bytes")
+
+    def _put(self, said: Any, size: int) -> None:
+        handle, dtype, shape, site = _described(said, size)
+        refused: Exception | None = self.session.room(size)
+        if refused is None and dtype not in self._backend.dtypes:
+            refused = TypeError(f"the device has no {dtype}")
+        if refused is not None:
+            self._channel.skip(size)
+            self.session.fail(handle, Failure.of(refused, "asarray", site))
+            return
+        elements = self._lender.spares.empty(self, shape, dtype)
+        if size:
+            self._channel.receive_into(elements.reshape(-1).data.cast("B"))
+        try:
+            self.session.store(handle, self._backend.from_host(elements))
+        except self._errors as error:
+            self.session.fail(handle, Failure.of(error, "asarray", site))
+
+    def _answer(
+        self, asked: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], said: Any
+    ) -> None:
+        """Answer a question, or with the oldest failure that the client has not heard of, if there is one."""
+        if self.session.unheard:
+            self._error(self.session.unheard.popleft(), unheard=True)
+            return
+        try:
+            found = asked(said)
+        except FailedError as failed:
+            self._error(failed.failure, unheard=False)
+        except self._errors as error:
+            self._error(Failure.of(error, "computing", -1), unheard=False)
+        else:
+            self._reply(*found)
+
+    def _fetched(self, said: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
+        elements = self._backend.to_host(self.session.get(said.get("array")))
+        return {"shape": elements.shape, "dtype": elements.dtype.name}, elements
+
+    def _synced(self, said: dict[str, Any]) -> tuple[dict[str, Any], None]:
+        answer: dict[str, Any] = {"used": self.session.used}
+        if said.get("wait"):
+            self._backend.synchronize()
+        if "describe" in said:
+            answer["described"] = self._backend.describe(self.session.get(said["describe"]))
+        return answer, None
+
+    def _dump(self) -> None:
+        manifest, sources = snapshot(self._backend, self.session.values, self.session.failed)
+        text = orjson.dumps(manifest.as_json())
+        self._channel.send_all(frame_head(Kind.REPLY, len(text), manifest.size) + text)
+        for source in sources:
+            if source.high > source.low:
+                self._channel.send_all(self._backend.read(source.value, source.low, source.high).data)
+
+    def _load(self, said: Any, size: int) -> None:
+        manifest = parse_manifest(said)
+        if manifest.size != size:
+            raise ProtocolError(f"a snapshot of {size} bytes that says something else of itself")
+        left = size
+
+        def fill(target: memoryview) -> None:
+            nonlocal left
+            self._channel.receive_into(target)
+            left -= target.nbytes
+
+        try:
+            self.session.load(manifest, fill)
+        except self._errors as error:
+            self._channel.skip(left)
+            self.session.fail(None, Failure.of(error, "load", -1))
+
+    def _error(self, failure: Failure, *, unheard: bool) -> None:
+        answer = {"failure": failure.as_json(), "unheard": unheard, "told": self.session.told_so_far()}
+        self._channel.send(Kind.ERROR, orjson.dumps(answer))
+
+    def _reply(self, answer: dict[str, Any], elements: NDArray[Any] | None = None) -> None:
+        text = orjson.dumps({**answer, "told": self.session.told_so_far()})
+        raw = [elements.reshape(-1).data] if elements is not None and elements.size else []
+        self._channel.send(Kind.REPLY, text, raw)
+
+    def _refuse(self, why: str) -> None:
+        with contextlib.suppress(OSError):  # it may have left already
+            self._channel.send(Kind.REFUSED, orjson.dumps(why[:500]))
+
+
+def _described(said: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
+    """Handle, data type, shape and site of an array of so many bytes. Raises `ProtocolError`."""
+    try:
+        handle, dtype, shape, site = said
+        good = dtype in DTYPES and all(type(n) is int for n in (handle, *shape, site)) and len(shape) <= 64
+        if good and min(shape, default=0) >= 0 and np.dtype(dtype).itemsize * math.prod(shape) == size:
+            return handle, dtype, tuple(shape), site
+    except (TypeError, ValueError):
+        pass
+    raise ProtocolError(f"an array of {size} bytes that says something else of itself")
+
+
+def _asked(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise ProtocolError("a question that is no object")
+    return said
+
+
+# -- the process ---------------------------------------------------------------------------------------
+
+
+def _handed(control: socket.socket) -> tuple[bytes, list[int]]:
+    """The next message of the server, with the connection that comes along, if one does."""
+    size = array.array("i").itemsize
+    message, ancillary, _, _ = control.recvmsg(MESSAGE, socket.CMSG_SPACE(size))
+    descriptors = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % size])
+    return message, list(descriptors)
+
+
+def main(arguments: list[str]) -> int:
+    """``FD PARENT``: the socket to the server, and its process id. The first message says what to open."""
+    control = socket.socket(fileno=int(arguments[0]))
+    end_with(int(arguments[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server hears it, and says what is to be done
+    warnings.simplefilter("ignore")
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    task = orjson.loads(control.recv(MESSAGE))
+    begin = time.perf_counter()
+    try:
+        backend = open_backend(task["device"])
+        backend.warm()
+        memory = task["memory"] or backend.memory()
+        backend.limit(memory)
+    except DovetailError as error:
+        control.send(orjson.dumps({"failed": str(error)}))
+        return 2
+    lender = DeviceWorker(backend, memory, task["quota"] or memory)
+    control.send(orjson.dumps({"ready": lender.described(), "seconds": time.perf_counter() - begin}))
+    while True:
+        message, descriptors = _handed(control)
+        if not message:
+            os._exit(0)  # threads may be computing; nobody waits for them any more
+        said = orjson.loads(message)
+        if "status" in said:
+            control.send(orjson.dumps({"status": said["status"], "is": lender.status()}))
+        for descriptor in descriptors:
+            connection = socket.socket(fileno=descriptor)
+            connection.setblocking(True)
+            client = Client(lender, connection, said["hello"])
+            if len(lender.clients) < said["most"]:
+                lender.clients.append(client)
+                threading.Thread(target=client.serve, daemon=True).start()
+            else:
+                client.turn_away(f"{len(lender.clients)} clients use the device already")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

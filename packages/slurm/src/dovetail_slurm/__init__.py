@@ -1,0 +1,1 @@
+"""Dovetail on Slurm: inside an allocation, before its queue, questions to its accounting."""

@@ -1,0 +1,21 @@
+"""What Slurm's accounting knows of this user's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.errors import InputError
+from dovetail_slurm.commands import SlurmError, call
+
+
+def print_accounting(columns: str, since: str) -> Sequence[str]:
+    """The lines that ``sacct`` prints of jobs completed since a date, with these columns.
+
+    Raises `InputError` where there is no Slurm, no accounting, or the date is none.
+    """
+    words = ["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", f"--format={columns}"]
+    try:
+        printed, _ = call(words)
+    except SlurmError as error:
+        raise InputError(str(error)) from error
+    return printed.splitlines()

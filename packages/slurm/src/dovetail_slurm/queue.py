@@ -1,0 +1,561 @@
+"""Guest of a Slurm queue: every job is a batch job; Slurm decides when, and on which nodes.
+
+Nothing of ours runs on the cluster but the jobs: no daemon, no open port, no root. What a policy has
+submitted goes to sbatch, many jobs of one shape together as one array; one squeue now and then tells what
+became of all of them; each job's own start and end are written down on its node
+(`dovetail_slurm.queue_task`), in the run folder, which the nodes must see.
+
+Jobs outlive Dovetail. The next one finds them by what was noted before each sbatch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, ClassVar
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.executors.environment import THREAD_COUNTS
+from dovetail.executors.reporting import Reporting
+from dovetail.executors.spawnlog import uid_of
+from dovetail.interfaces import LastAttempts, RunFolder
+from dovetail.model import (
+    Allocation,
+    Cluster,
+    Delayed,
+    Ended,
+    Job,
+    JobId,
+    Placed,
+    Shape,
+    State,
+    Submit,
+    Usage,
+    Withdrawn,
+)
+from dovetail.model.batch_options import options_for
+from dovetail.model.command_line import argv
+from dovetail.model.templates import device_word
+from dovetail.records import dataclass
+from dovetail_slurm.allocation import poll_seconds
+from dovetail_slurm.backlog import Backlog
+from dovetail_slurm.batch import (
+    BatchStatus,
+    cluster_of_partitions,
+    look,
+    look_again,
+    send,
+)
+from dovetail_slurm.commands import SlurmError, call, configuration
+from dovetail_slurm.outcomes import AGAIN, MISSED, RUNS, TERMINAL, end_of, start_of
+from dovetail_slurm.questions import Questions, has_accounting
+from dovetail_slurm.queue_folder import HandedOverStart, QueueFolder
+from dovetail_slurm.steps import GANG_TASK
+
+_log = logging.getLogger(__name__)
+TASK = Path(__file__).with_name("queue_task.py")
+GATHER = 0.05
+"""Seconds in which jobs of one shape gather for one array."""
+UNKNOWN = "unknown"
+"""Stands for the id of a job that has run, of which Dovetail never heard."""
+CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
+"""Variables that differ for Slurm's commands; jobs get them as they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmQueue:
+    """Hand jobs to Slurm's queue.
+
+    ``partitions`` are those that may be used, with commas (empty: all); ``features`` names of node features
+    that tell CPUs apart. ``poll`` is the seconds between looks at the queue, ``pause`` those between two
+    questions for a start (0: 1 and 0.02 on a cluster of one's own, else 15 to 30 and 5). ``mpi`` is srun's
+    ``--mpi`` for gangs, ``srun`` further options for them, ``sbatch`` options for all jobs.
+    """
+
+    partitions: str = ""
+    features: str = ""
+    poll: float = 0.0
+    pause: float = 0.0
+    mpi: str = ""
+    srun: str = ""
+    sbatch: str = ""
+    policy: ClassVar[str] = "earliest-completion"
+
+    def discover(self) -> Cluster:
+        """The nodes that take jobs, with their partitions."""
+        cluster = cluster_of_partitions(_words(self.partitions), _words(self.features))
+        if not cluster.nodes:
+            where = f"partitions {self.partitions}" if self.partitions else "the cluster"
+            raise InputError(
+                f"found no node of {where} that takes jobs, expected one; 'sinfo' shows them",
+                where="executor slurm-queue",
+            )
+        return cluster
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> SlurmQueueExecutor:
+        """A new run."""
+        executor = SlurmQueueExecutor(self, folder, cluster)
+        executor.files.create()
+        return executor
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmQueueExecutor, LastAttempts]:
+        """Take up a run: its batch jobs are in Slurm's hands, or have ended."""
+        executor = SlurmQueueExecutor(self, folder, cluster)
+        return executor, executor.take_up()
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A job on its way to sbatch: what is noted of it, and the command of its batch."""
+
+    handed: HandedOverStart
+    run: Mapping[str, Any]
+
+
+_Variables = tuple[tuple[str, str], ...]
+_Key = tuple[Shape, str, int, _Variables, str, _Variables | None]
+
+
+class SlurmQueueExecutor(Reporting):
+    """Implements `Executor` and `SubmitsJobs`; use it in one event loop."""
+
+    def __init__(self, options: SlurmQueue, folder: RunFolder, cluster: Cluster) -> None:
+        super().__init__(folder, cluster)
+        self._environ = _outside_of_steps(self._environ)
+        self.files = QueueFolder(self.run_dir)
+        self._options = options
+        wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType")
+        self._settings = configuration(wanted)
+        self._questions = Questions(
+            self.cluster, self._settings, options.sbatch.split(), options.pause, self._happened
+        )
+        self._handed: dict[JobId, HandedOverStart] = {}
+        self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue
+        longest = int(self._settings.get("MaxArraySize", "1001")) - 1
+        self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
+        self._leaving: list[HandedOverStart] = []  # to be taken out of Slurm's queue together
+        self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
+        self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
+        self._sends = asyncio.Event()
+        self._looks = asyncio.Event()
+
+    # ------------------------------------------------------------------- taking up
+
+    def take_up(self) -> LastAttempts:
+        """The last start of each job that was handed over; the first look will tell what became of it.
+
+        Raises `ExecutorError`.
+        """
+        self.files.create()
+        last = {one.job: one for one in self.files.handed()}
+        by_name = {found.name: found.id.partition("_")[0] for found in look().values()}
+        handed_over: list[tuple[Submit, int]] = []
+        for one in last.values():
+            self._outputs.paths[one.job] = one.files[0], one.files[1]
+            if self.files.is_claimed(one):  # it was to go another way
+                continue
+            ran = self.files.run_of(one) is not None
+            if not one.batch_id:  # Dovetail ended between sbatch and its answer
+                one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
+            if ran or (one.batch_id and not one.reported):
+                handed_over.append((one.submit, one.attempt))
+                self._handed[one.job] = one
+        return LastAttempts(handed_over=handed_over)
+
+    # ------------------------------------------------------------------- the Executor protocol
+
+    async def launch(self, placed: Placed) -> None:
+        """Never: where a job runs is Slurm's to say. Raises `ExecutorError`."""
+        raise ExecutorError(f"job {placed.job.id} cannot be put on a node: Slurm decides where it runs")
+
+    async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
+        """Have the job handed to sbatch, together with others of its shape."""
+        if self._closing:
+            raise ExecutorError(f"job {job.id} was submitted after the executor was closed")
+        self._attach()
+        implementation = job.app.implementation(decision.implementation)
+        nowhere = Allocation(decision.request, ())
+        try:
+            words = argv(Placed(job, implementation, nowhere, 0.0, None, 0.0))
+        except InputError as error:
+            now = time.time()
+            self._happened(Ended(job.id, State.FAILED, None, str(error), Usage(), now, now))
+            return
+        files, chosen = self._outputs.of(job, attempt, self._cwd)
+        uid = uid_of(self.run_uid, job.id, attempt)
+        cwd, outer = self._surroundings(job)
+        command = implementation.command
+        tasks, own = (1, ()) if command is None else (command.tasks, command.env)
+        own_options = options_for(job.slurm, implementation)
+        shape = Shape(decision.target, decision.request, decision.walltime, own_options)
+        key = (shape, decision.implementation, tasks, own, cwd, outer)
+        if decision.request.nodes > 1 or tasks > 1:
+            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
+        names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
+        names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
+        run = {"argv": words, "files": files, "chosen": chosen, "env": names}
+        handed = HandedOverStart(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
+        self._handed[job.id] = handed
+        self._commands[job.id] = key, _Waiting(handed, run)
+        self._hand_over(job.id)
+
+    def _hand_over(self, job: JobId) -> None:
+        key, waiting = self._commands[job]
+        why = self._backlog.add(key, waiting)
+        if why:
+            self._keep_back([waiting], why)
+        self._sends.set()
+
+    def _keep_back(self, waiting: Sequence[_Waiting], why: str) -> None:
+        """Slurm has no place for these now; the engine is told once."""
+        for job in [one.handed.job for one in waiting if one.handed.job not in self._told_why]:
+            self._told_why.add(job)
+            self._happened(Delayed(job, why))
+
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
+        self._questions.check(jobs)
+
+    async def inquire(self, shape: Shape) -> None:
+        """Have Slurm asked when such a job would start."""
+        self._attach()
+        self._questions.put(shape)
+
+    async def stop(self, job: JobId, reason: str) -> None:
+        """``scancel`` it; `Ended` follows with the state ``reason``."""
+        handed = self._handed.get(job)
+        if handed is None or handed.stop:
+            return
+        handed.stop = reason
+        if self._take_back(handed):
+            return
+        if handed.batch_id == UNKNOWN:
+            self.files.fence(handed)
+        elif handed.batch_id:
+            await self._cancel([handed])
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take it out of Slurm's queue, unless it has started; `Withdrawn` follows.
+
+        What counts is who makes the record of its run first, its node or we: ``scancel --state=PENDING``
+        would not start that race, but takes all tasks of an array that wait along with the one that it names.
+        """
+        handed = self._handed.get(job)
+        if handed is None or handed.stop or handed.started:
+            return
+        if self._backlog.take_out(lambda one: one.handed is handed):
+            self._let_go(handed)
+            return
+        if handed.batch_id in ("", UNKNOWN) or not self.files.claim(handed):
+            return
+        self._let_go(handed)
+        self._leaving.append(handed)
+        if len(self._leaving) == 1:
+            self._begin_task(self._withdraw_gathered())
+
+    async def _withdraw_gathered(self) -> None:
+        """One scancel for all of them, tasks of arrays among them."""
+        await asyncio.sleep(GATHER)
+        leaving, self._leaving = self._leaving, []
+        try:
+            await asyncio.to_thread(call, ["scancel", *(one.id for one in leaving)])
+        except SlurmError as error:  # should they start, they find that they are not wanted
+            _log.info("not all of %d jobs could be taken out of the queue: %s", len(leaving), error)
+
+    def _let_go(self, handed: HandedOverStart) -> None:
+        """A job goes another way."""
+        if handed.batch:
+            self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
+        self._handed.pop(handed.job, None)
+        self._commands.pop(handed.job, None)
+        self._told_why.discard(handed.job)
+        self._happened(Withdrawn(handed.job))
+
+    def _take_back(self, handed: HandedOverStart) -> bool:
+        """End a job that waits here, and not in Slurm's queue; whether it did."""
+        waits = self._backlog.take_out(lambda one: one.handed is handed)
+        if waits:
+            self._tell_end(handed, self._stopped(handed))
+        return waits
+
+    async def _cancel(self, handed: Sequence[HandedOverStart]) -> None:
+        """End them; should Slurm's controller be away, later."""
+        try:
+            await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
+        except SlurmError as error:
+            if error.passing:
+                self._begin_task(self._cancel_later(handed))
+        self._looks.set()
+
+    async def _cancel_later(self, handed: Sequence[HandedOverStart]) -> None:
+        await asyncio.sleep(2.0)
+        left = [one for one in handed if self._handed.get(one.job) is one]
+        if left:
+            await self._cancel(left)
+
+    async def close(self) -> None:
+        """Cancel what is left in Slurm's hands, and wait until it has let go."""
+        self._closing = True
+        left = [one for one in self._handed.values() if one.batch_id and not one.stop]
+        for one in left:
+            one.stop = State.CANCELLED.value
+        if left:
+            await self._cancel(left)
+            deadline = time.monotonic() + 60.0
+            while self._handed and time.monotonic() < deadline:
+                await asyncio.sleep(0.1)
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Go without the jobs: they stay in Slurm's hands for the next Dovetail."""
+        self._closing = True
+        await self._end_tasks()
+        self.files.tidy()
+        self._all_reported()
+
+    def settle(self) -> bool:
+        """After `close`: whether everything that was handed over has ended and was told."""
+        return self._closed and not self._handed
+
+    # ------------------------------------------------------------------- what goes on beside
+
+    def _attach(self) -> None:
+        if not self._tasks and not self._closing:
+            for work in (self._send_all(), self._questions.ask_all(), self._watch()):
+                self._begin_task(work)
+
+    def trouble(self) -> str:
+        """Whether Slurm answers."""
+        if self._silence is None:
+            return ""
+        since, why = self._silence
+        return f"Slurm has not answered for {time.monotonic() - since:.0f} s ({why})"
+
+    # ------------------------------------------------------------------- handing over
+
+    async def _send_all(self) -> None:
+        """Hand over what has gathered, one batch after the other; what Slurm has no place for, later."""
+        while True:
+            due = self._backlog.due() - time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sends.wait(), due if due < inf else None)
+            await asyncio.sleep(GATHER)
+            self._sends.clear()
+            while (found := self._backlog.next(time.monotonic())) is not None:
+                key, waiting = found
+                try:
+                    await self._send(key, waiting)
+                except SlurmError as error:
+                    self.files.note(t="refused", batch=waiting[0].handed.batch)
+                    for one in waiting:
+                        one.handed.batch = ""
+                    kept = self._backlog.refused(key, waiting, time.monotonic(), str(error))
+                    self._keep_back(kept, str(error))
+                    for handed in [one.handed for one in waiting if one.handed.stop]:
+                        self._take_back(handed)
+                else:
+                    self._backlog.accepted(key)
+                    for one in waiting:
+                        if one.handed.job in self._told_why:
+                            self._told_why.discard(one.handed.job)
+                            self._happened(Delayed(one.handed.job, ""))
+
+    async def _send(self, key: _Key, waiting: Sequence[_Waiting]) -> None:
+        """Raises `SlurmError` where Slurm has no place for so many jobs."""
+        shape, _, tasks, own, cwd, brought = key
+        batch = uuid.uuid4().hex[:12]
+        outer = self._environ if brought is None else dict(brought)
+        options = self._questions.options_for(shape, tasks)
+        cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
+        handed = [one.handed for one in waiting]
+        for number, one in enumerate(handed):
+            one.batch, one.number, one.count = batch, number, len(handed)
+        path = self.files.write_batch(
+            batch,
+            {
+                "cwd": cwd,
+                "env": {**dict.fromkeys(THREAD_COUNTS, cpus), **dict(own)},
+                "restore": {name: outer.get(name) for name in CHANGED},
+                "hide_devices": not shape.request.devices,
+                "runs": [one.run for one in waiting],
+            },
+        )
+        self.files.note_batch(batch, handed)
+        words = [sys.executable, "-I", "-S", str(TASK), str(path)]
+        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
+        log = str(self.files.path / f"{batch}.log")
+        id = await self._deliver(options, script, handed, log, outer)
+        if not id:
+            return
+        self._questions.nodes.forget()  # what is free there has changed
+        self.files.note(t="sent", batch=batch, id=id)
+        for one in handed:
+            one.batch_id = id
+        unwanted = [one for one in handed if one.stop]
+        if unwanted:
+            await self._cancel(unwanted)
+        self._looks.set()
+
+    async def _deliver(
+        self,
+        options: Sequence[str],
+        script: str,
+        handed: Sequence[HandedOverStart],
+        log: str,
+        environ: Mapping[str, str],
+    ) -> str:
+        """Call sbatch until it has taken the batch, once; its id, or empty where it is refused."""
+        batch, count = handed[0].batch, len(handed)
+        while True:
+            try:
+                return await asyncio.to_thread(
+                    send, options, script, name=_name(batch), count=count, log=log, environ=environ
+                )
+            except SlurmError as error:
+                if error.no_place:
+                    raise
+                if error.passing:
+                    known = await self._id_of(_name(batch))
+                    if known:
+                        return known
+                    continue
+                self.files.note(t="refused", batch=batch)
+                now = time.time()
+                for one in handed:
+                    self._tell_end(one, Ended(one.job, State.FAILED, None, str(error), Usage(), now, now))
+                return ""
+
+    async def _id_of(self, name: str) -> str:
+        """The controller went away while it was asked: whether it has taken the batch, as soon as it says."""
+        while True:
+            await asyncio.sleep(2.0)
+            try:
+                seen = await asyncio.to_thread(look)
+            except SlurmError:
+                continue
+            return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
+
+    def _srun(self, decision: Submit, tasks: int) -> list[str]:
+        mpi = [f"--mpi={self._options.mpi}"] if self._options.mpi else []
+        step = ["srun", f"--nodes={decision.request.nodes}", f"--ntasks-per-node={tasks}"]
+        return [*step, "--kill-on-bad-exit=1", "--quiet", *mpi, *self._options.srun.split()]
+
+    # ------------------------------------------------------------------- looking
+
+    async def _watch(self) -> None:
+        """Look at the queue now and then: sooner after something has happened, later while nothing does."""
+        least, most = poll_seconds(self._options.poll, self._settings)
+        pause = least
+        while True:
+            try:
+                await asyncio.wait_for(self._looks.wait(), pause)
+                await asyncio.sleep(min(0.2, least))  # what was just sent or cancelled is under way
+            except TimeoutError:
+                pass
+            self._looks.clear()
+            watched = [one for one in self._handed.values() if one.batch_id]
+            if not watched:
+                continue
+            try:
+                seen = await asyncio.to_thread(look)
+                gone = [one.id for one in watched if one.id not in seen]
+                seen |= await asyncio.to_thread(look_again, gone, accounting=has_accounting(self._settings))
+            except SlurmError as error:  # the controller is away: jobs go on without it
+                self._silence = self._silence or (time.monotonic(), str(error))
+                pause = min(most, 1.5 * pause + 1.0)
+                continue
+            self._silence = None
+            arrays = {id.partition("_")[0] for id in seen}
+            changed = [self._look_at(one, seen.get(one.id), arrays) for one in watched]
+            pause = least if any(changed) else min(most, 1.2 * pause)
+
+    def _look_at(self, handed: HandedOverStart, seen: BatchStatus | None, arrays: set[str]) -> bool:
+        """Tell of what has become of a job since the last look; whether anything has."""
+        record = None
+        if seen is None or seen.state in RUNS or seen.state in TERMINAL:
+            record = self.files.run_of(handed)
+        changed = False
+        if record is not None and not handed.started:
+            handed.started = changed = True
+            self._commands.pop(handed.job, None)
+            self._happened(start_of(self.cluster, handed, seen, record))
+        if seen is not None and seen.reason != handed.said:
+            handed.said = seen.reason
+            self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
+        if handed.started and seen is not None and seen.state in AGAIN and not handed.stop:
+            self._begin_task(self._cancel([handed]))
+            why = "Slurm has put it back into its queue while it ran"
+            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+            return True
+        if seen is None and record is None:
+            return self._is_missing(handed, handed.batch_id in arrays)
+        end = end_of(self.files, handed, seen, record)
+        if end is not None:
+            self._tell_end(handed, end)
+            changed = True
+        return changed
+
+    def _is_missing(self, handed: HandedOverStart, array_known: bool) -> bool:
+        """Slurm names a job no more that has not run: it was cancelled, or lost with the controller's state.
+
+        Of a waiting task of an array that is cancelled Slurm keeps nothing. What was lost goes to sbatch
+        again; should it turn up after all, it finds that it is not wanted.
+        """
+        handed.missed += 1
+        if handed.missed < MISSED:
+            return False
+        if array_known or handed.stop:
+            now, state = time.time(), State(handed.stop or State.CANCELLED)
+            why = "it was cancelled before it began"
+            self._tell_end(handed, Ended(handed.job, state, None, why, Usage(), now, now))
+            return True
+        self.files.fence(handed)
+        if handed.job in self._commands:
+            handed.batch, handed.batch_id, handed.missed = "", "", 0
+            self._hand_over(handed.job)
+        else:
+            why = "Slurm no longer knows it, and it has never run"
+            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+        return True
+
+    def _stopped(self, handed: HandedOverStart) -> Ended:
+        now = time.time()
+        return Ended(handed.job, State(handed.stop), None, "it was never handed over", Usage(), now, now)
+
+    def _tell_end(self, handed: HandedOverStart, end: Ended) -> None:
+        """The engine hears of it once."""
+        if self._handed.get(handed.job) is handed:
+            del self._handed[handed.job]
+        self._commands.pop(handed.job, None)
+        self._told_why.discard(handed.job)
+        if handed.batch:
+            self.files.note(t="told", uid=handed.uid)
+            self._backlog.freed()
+            self._sends.set()
+        self._happened(end)
+
+
+def _name(batch: str) -> str:
+    return f"dovetail-{batch}"
+
+
+def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what tells of a Slurm job that we may be in ourselves."""
+    kept = ("SLURM_CONF", "SLURM_TIME_FORMAT")
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in kept or not name.startswith(("SLURM_", "SLURMD_", "PMI_"))
+    }

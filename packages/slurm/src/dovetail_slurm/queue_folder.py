@@ -1,0 +1,191 @@
+"""What a run keeps of the batch jobs that it handed to Slurm, for itself and for the next Dovetail.
+
+``queue/`` in the run folder holds
+
+==================  ==========================================================================
+``handed.jsonl``    what was handed over: a line before each sbatch, one after it with the id,
+                    and one for each job of whose end the engine was told
+``BATCH.json``      the commands of one batch job or array (read on the nodes)
+``BATCH.log``       what its batch script wrote, where it wrote anything
+``runs/BATCH.N``    start and end of its N-th command, written on the node
+==================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dovetail.executors.notes import line_of, note, notes, refusing, write_private
+from dovetail.files.writing import create
+from dovetail.model import JobId, Request, Submit
+from dovetail.records import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class HandedOverStart:
+    """One start of a job that was handed over, as the ``number``-th command of a batch.
+
+    ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
+    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary.
+    """
+
+    job: JobId
+    attempt: int
+    uid: str
+    batch: str
+    number: int
+    files: Sequence[str]
+    submit: Submit
+    kind: str
+    count: int
+    batch_id: str = ""
+    started: bool = False
+    reported: bool = False
+    stop: str = ""
+    said: str = ""
+    missed: int = 0
+
+    @property
+    def id(self) -> str:
+        """The id of its task, or of its job where it is no array."""
+        return f"{self.batch_id}_{self.number}" if self.count > 1 and self.batch_id else self.batch_id
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the node wrote down; ``end`` is ``None`` while it runs, or where the node is gone."""
+
+    start: Mapping[str, Any]
+    end: Mapping[str, Any] | None
+
+
+class QueueFolder:
+    """The files. Raises `ExecutorError` where they cannot be written or read."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.path = run_dir / "queue"
+
+    def create(self) -> None:
+        """A new run."""
+        with refusing(self.path, "made"):
+            (self.path / "runs").mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def note(self, **record: Any) -> None:
+        """Append a line to what was handed over."""
+        note(self.path / "handed.jsonl", record)
+
+    def write_batch(self, batch: str, spec: Mapping[str, Any]) -> Path:
+        """The commands of a batch, for the nodes."""
+        path = self.path / f"{batch}.json"
+        write_private(path, line_of(spec), os.O_EXCL)
+        return path
+
+    def note_batch(self, batch: str, handed: Sequence[HandedOverStart]) -> None:
+        """These are about to be handed over."""
+        first = handed[0].submit
+        jobs = [[one.job, one.attempt, one.uid, list(one.files), one.submit.reason] for one in handed]
+        request = first.request
+        shape = [request.nodes, request.cpus, request.devices, request.memory, request.models]
+        self.note(
+            t="batch",
+            batch=batch,
+            jobs=jobs,
+            implementation=first.implementation,
+            kind=handed[0].kind,
+            request=[*shape, request.partition],
+            target=first.target,
+            walltime=first.walltime,
+        )
+
+    def handed(self) -> list[HandedOverStart]:
+        """All that was handed over, in that order; a batch that Slurm refused was not."""
+        batches: dict[str, list[HandedOverStart]] = {}
+        reported: set[str] = set()
+        for record in notes(self.path / "handed.jsonl"):
+            kind = record.get("t")
+            if kind == "batch":
+                batches[record["batch"]] = list(_handed(record))
+            elif kind == "sent":
+                for one in batches.get(record["batch"], ()):
+                    one.batch_id = record["id"]
+            elif kind == "refused":
+                batches.pop(record["batch"], None)
+            elif kind == "withdrawn":
+                left = batches.get(record["batch"], [])
+                batches[record["batch"]] = [one for one in left if one.job != record["job"]]
+            elif kind == "told":
+                reported.add(record["uid"])
+        found = [one for batch in batches.values() for one in batch]
+        for one in found:
+            one.reported = one.uid in reported
+        return found
+
+    def run_of(self, handed: HandedOverStart) -> RunRecord | None:
+        """What its node wrote down; ``None`` if it has never started, as far as can be seen from here."""
+        start: Mapping[str, Any] | None = None
+        end: Mapping[str, Any] | None = None
+        for record in notes(self._run_path(handed)):
+            if record.get("t") == "start":
+                start = record
+            elif record.get("t") == "end":
+                end = record
+        return None if start is None else RunRecord(start, end)
+
+    def claim(self, handed: HandedOverStart) -> bool:
+        """Make the record of its run before its node does, which will not run it then; whether we did."""
+        with refusing(self._run_path(handed)):
+            try:
+                with create(self._run_path(handed)) as file:
+                    file.write(b'{"t":"withdrawn"}\n')
+            except FileExistsError:
+                return False
+        return True
+
+    def is_claimed(self, handed: HandedOverStart) -> bool:
+        """Whether it was withdrawn before it began, though this may not have been noted any more."""
+        return any(record.get("t") == "withdrawn" for record in notes(self._run_path(handed)))
+
+    def fence(self, handed: HandedOverStart) -> None:
+        """Have the node end the command, should it still run there."""
+        with contextlib.suppress(OSError):
+            Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
+
+    def said(self, batch: str) -> list[str]:
+        """The lines that a batch's script wrote, and slurmstepd with it."""
+        try:
+            lines = (self.path / f"{batch}.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return []
+        return [line[:200] for line in lines]
+
+    def tidy(self) -> None:
+        """Remove logs in which nothing is."""
+        for path in self.path.glob("*.log"):
+            with contextlib.suppress(OSError):
+                if not path.stat().st_size:
+                    path.unlink()
+
+    def _run_path(self, handed: HandedOverStart) -> Path:
+        return self.path / "runs" / f"{handed.batch}.{handed.number}"
+
+
+def _handed(record: Mapping[str, Any]) -> Iterator[HandedOverStart]:
+    nodes, cpus, devices, memory, models, partition = record["request"]
+    kinds = tuple((kind, count) for kind, count in devices)
+    request = Request(nodes, cpus, kinds, memory, tuple(models), partition)
+    name, target, walltime = record["implementation"], record["target"], record["walltime"]
+    jobs = record["jobs"]
+    for number, (job, attempt, uid, files, reason) in enumerate(jobs):
+        submit = Submit(job, name, request, target, walltime, reason)
+        yield HandedOverStart(
+            job, attempt, uid, record["batch"], number, files, submit, record["kind"], len(jobs)
+        )
+
+
+def find_outputs(folder: Path, job: str) -> dict[int, Sequence[str]]:
+    """Standard output and error of each attempt of a job that a run's folder notes as handed over."""
+    return {one.attempt: one.files for one in QueueFolder(folder).handed() if one.job == job}
