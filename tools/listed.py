@@ -13,7 +13,7 @@ def listed() -> str:
     own = {
         name
         for name, entry in plugins.entries("dovetail.policies").items()
-        if entry.value.startswith("dovetail.")
+        if entry.value.startswith("dovetail.policies.")
     }
     found = {info.name: asdict(info) for info in plugins.policies(loading=True) if info.name in own}
     return json.dumps(found, indent=1) + "\n"

@@ -41,5 +41,7 @@ def test_the_list_of_policies_is_what_they_say_themselves() -> None:
     told = plugins.policies(loading=True)
     assert plugins.policies() == told
     listed = set(json.loads(plugins.LISTED.read_text()))
-    own = {n for n, e in plugins.entries("dovetail.policies").items() if e.value.startswith("dovetail.")}
+    own = {
+        n for n, e in plugins.entries("dovetail.policies").items() if e.value.startswith("dovetail.policies.")
+    }
     assert listed == own

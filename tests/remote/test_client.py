@@ -422,13 +422,14 @@ def test_a_fork_does_not_speak_for_its_parent(numpy_server: Served) -> None:
     done = run(
         f"""
 import os, warnings, dovetail_remote
+from dovetail.errors import DeviceLost
 warnings.simplefilter("ignore")
 xp = dovetail_remote.namespace({numpy_server.address()!r})
 x = xp.ones(3)
 if os.fork() == 0:
     try:
         float(xp.sum(x))
-    except dovetail.errors.DeviceLost as error:
+    except DeviceLost as error:
         print(error, flush=True)
         os._exit(0)
 os.wait()
@@ -446,6 +447,7 @@ def test_an_interrupted_question_loses_the_device_and_says_so(numpy_server: Serv
     pid = numpy_server.workers()[0]
     script = f"""
 import os, signal, sys, threading, time, dovetail_remote
+from dovetail.errors import DeviceLost
 sys.path.append({str(Path(waiting.__file__).parent)!r})
 from waiting import stop
 xp = dovetail_remote.namespace({numpy_server.address()!r})
@@ -468,7 +470,7 @@ except KeyboardInterrupt:
     os.kill({pid}, signal.SIGCONT)
     try:
         float(xp.sum(x))
-    except dovetail.errors.DeviceLost as error:
+    except DeviceLost as error:
         print(error)
 """
     try:
