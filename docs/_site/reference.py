@@ -79,26 +79,30 @@ def commands() -> str:
 
 def options() -> str:
     """The options of a job, and how each is spelt where it may be said."""
-    from dovetail.spec.jobs import JOB, OF_PYTHON
-    from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry, JobEntry
+    from dovetail.spec.jobs import JOB
+    from dovetail.workloads.jobfile_schema import AppEntry, ImplementationEntry
 
-    entries = {"[[job]]": JobEntry, "[[app]]": AppEntry, "[[app.implementation]]": ImplementationEntry}
+    entries = {"[[app]]": AppEntry, "[[app.implementation]]": ImplementationEntry}
     rows = []
     for option in JOB:
-        files = [table for table, entry in entries.items() if option.name in entry.model_fields]
-        spelt = " ".join(option.spellings) if "submit" in option.commands else ""
-        python = option.name if option.name in OF_PYTHON else ""
-        cells = (option.name, spelt, option.lines, python, " ".join(files))
+        files = [f"[[job]] {option.file}"] if option.file else []
+        files += [table for table, entry in entries.items() if option.file in entry.model_fields]
+        taken = [name for name in ("run", "submit") if name in option.commands]
+        spelt = " ".join(option.spellings) if taken else ""
+        spelt += f" ({taken[0]} alone)" if len(taken) == 1 else ""
+        python = option.http if option.python else ""
+        cells = (option.name, spelt, option.lines, option.http, python, " ".join(files))
         ends = ("" if one is None else f"{one:,}" for one in (option.least, option.most))
         limits = " to ".join(end for end in ends if end)
         shown = " | ".join(f"`{cell}`" if cell else "" for cell in cells)
         limits = f"more than {limits}" if option.above else limits
-        rows.append(f"| {shown} | {limits} | {_cell(option.form or option.help)} |\n")
+        rows.append(f"| {shown} | {option.unit} | {limits} | {_cell(option.about or option.help)} |\n")
     return (
-        "# Every option of a job\n\nOne specification says what a job may have; this page, the commands, "
-        "the HTTP forms and their schemas are made from it.\n\n    $ dovetail submit --help\n\n"
-        "| field in HTTP | `dovetail submit` | `#DOVETAIL`, `#SBATCH` | `Client.submit` | job file | limits "
-        "| |\n" + "|---|---|---|---|---|---|---|\n" + "".join(rows)
+        "# Every option of a job\n\nOne specification has all that a job may have; this page, the commands, "
+        "the lines of scripts, job files, the HTTP form and their schemas are made from it.\n\n"
+        "    $ dovetail submit --help\n\n"
+        "| option | `dovetail run`, `submit` | `#DOVETAIL`, `#SBATCH` | HTTP | `Client` | job file | unit "
+        "| limits | |\n" + "|---|---|---|---|---|---|---|---|---|\n" + "".join(rows)
     )
 
 

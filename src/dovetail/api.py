@@ -44,6 +44,7 @@ from dovetail.running.session import RunOptions, Session, begin, take_up
 from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
+from dovetail.spec.jobs import OF_RUNS, check_values, laid_over
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
 from dovetail.workloads.load import is_trace, load_workload
 
@@ -429,7 +430,8 @@ def run(
     may hold on a node. ``halt`` ends the run early: ``soon,fail=1`` starts no more jobs
     after a failure, ``now,fail=10%`` also stops what runs; ``success`` and ``done`` count in the same way.
     Ctrl-C, SIGTERM and SIGHUP stop what runs and cancel what waits; the report shows both, and `resume` takes
-    up what never started.
+    up what never started. Other keywords are options of each job, such as ``walltime="1h"`` or ``nodes=2``
+    (`dovetail.spec.jobs.JobSpec`); they go over what a job file gives.
     ``tell`` gets sentences that its user should read at once (default: warnings). Raises `InputError`.
     """
     limit = _default_walltime(seed, overrun, default_walltime, None)
@@ -441,14 +443,19 @@ def run(
     loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
     machine = backend.discover() if cluster is None else cluster_of(cluster)
     _check_kinds(listed(on, "on"), machine)
+    of_lists = {name: reader.pop(name) for name in ("app", "cpus") if name in reader}
+    part = check_values({name: reader.pop(name) for name in OF_RUNS & reader.keys()})
+    if slurm and not isinstance(workload, Workload):
+        part = laid_over(part, {"batch_options": list(slurm)})
     jobs = limited(
-        _jobs(workload, machine, on, seed=seed, **reader),
+        _jobs(workload, machine, on, seed=seed, part=part, **of_lists, **reader),
         at_once=at_once,
         retries=retries,
         memory=_memory(memory),
     )
-    if slurm:
-        jobs = replace(jobs, jobs=[replace(job, slurm=(*job.slurm, *slurm)) for job in jobs.jobs])
+    if slurm and isinstance(workload, Workload):
+        with_options = [replace(job, batch_options=(*job.batch_options, *slurm)) for job in jobs.jobs]
+        jobs = replace(jobs, jobs=with_options)
     _check_commands(jobs)
     if cwd is None:
         _check_here()

@@ -47,7 +47,7 @@ def test_every_field_of_a_job_survives() -> None:
         depends=(Dependency("afterok", "a:1"), Dependency("afterany", "b")),
         retries=2,
         communication=Communication(100.0, 1e6, 1e9, 3.0, 4.0),
-        slurm=("--account=x",),
+        batch_options=("--account=x",),
     )
     text = json.dumps(Codec().event(Submitted(job)))
     found = Codec().event_from(json.loads(text))

@@ -95,7 +95,7 @@ SPELT = [
 @pytest.mark.parametrize(("text", "seconds"), SPELT)
 def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: float) -> None:
     from dovetail.report.metrics import TrimmedTrace
-    from dovetail.service.requests import slurm_seconds
+    from dovetail.spec.script_lines import slurm_seconds
     from dovetail.workloads.slurm_accounting import duration
 
     assert seconds_of(text) == seconds_given(text, "grace") == seconds
@@ -107,7 +107,7 @@ def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: floa
 
 @pytest.mark.parametrize("text", ["8G", "8g", "8GB", "8e9", "8000MB"])
 def test_a_size_is_read_alike_wherever_one_is_taken(text: str) -> None:
-    from dovetail.service.requests import slurm_bytes
+    from dovetail.spec.script_lines import slurm_bytes
 
     assert bytes_given(text, "--memory") == bytes_of(slurm_bytes(text)) == 8_000_000_000
 

@@ -33,7 +33,7 @@ slurm = ["--account=x", "cpu:--nice=5", "gpu:--comment=y"]
 def test_options_of_an_implementation_hold_for_it_alone(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(FILE)
     (job,) = dovetail.load_workload(tmp_path / "jobs.toml").jobs
-    found = {i.name: options_for(job.slurm, i) for i in job.app.implementations}
+    found = {i.name: options_for(job.batch_options, i) for i in job.app.implementations}
     assert found == {
         "fast": ("--qos=gpu", "--partition=g", "--account=x", "--comment=y"),
         "cpu": ("--account=x", "--nice=5"),

@@ -301,7 +301,7 @@ def test_a_job_that_is_refused_everywhere_waits_and_says_why() -> None:
 
 
 def test_a_partition_that_the_user_names_is_kept_to() -> None:
-    job = one({"cpu": 12.0, "gpu": 2.0}, slurm=("-p", "cpu"))
+    job = one({"cpu": 12.0, "gpu": 2.0}, batch_options=("-p", "cpu"))
     (sent,) = World(job, {"cpu": 50.0, "gpu": 0.0}).go()
     assert (sent.implementation, sent.target) == ("cpu", "cpu")
     assert partition_of(["--account=x", "--partition=a"]) == "a"

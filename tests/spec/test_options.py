@@ -6,20 +6,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from option_values import value_of
 from pydantic import ValidationError
 
 from dovetail.cli.main import _SECTIONS, _whole
-from dovetail.cli.submit import job_of
 from dovetail.errors import InputError
 from dovetail.service.forms import JobForm, WaitForm
-from dovetail.service.requests import read_script
 from dovetail.spec.commands import commands, options_of
-from dovetail.spec.jobs import JOB, OF_PYTHON
+from dovetail.spec.jobs import JOB, OF_PYTHON, SPEC, as_form
 from dovetail.spec.option import DURATION, SIZE
+from dovetail.spec.script_lines import read_script
 
 
 def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -53,40 +52,28 @@ def test_the_specification_has_no_option_of_a_command_that_is_not_there() -> Non
 
 
 def test_a_form_of_a_job_has_the_options_that_say_so() -> None:
-    assert JobForm.model_fields.keys() == {option.name for option in JOB if option.form is not None}
+    assert JobForm.model_fields.keys() == {option.http for option in SPEC if option.http}
     assert JobForm.model_fields.keys() >= OF_PYTHON
     assert {"array", "sbatch"} <= OF_PYTHON
 
 
 LINES = [(name, option) for option in JOB for name in option.lines.split()]
-VALUES = {
-    "cpus": "2",
-    "nodes": "2",
-    "gpus": "1",
-    "priority": "3",
-    "retries": "1",
-    "kill_risk": "0.1",
-    "retry_memory": "no",
-}
 
 
 @pytest.mark.parametrize(("spelt", "option"), LINES, ids=[spelt for spelt, _ in LINES])
-def test_a_line_of_a_script_may_say_what_submit_takes(spelt: str, option: Any, tmp_path: Path) -> None:
-    value = VALUES.get(option.name, "afterok:1" if option.name == "depends" else "x") if option.value else ""
+def test_a_line_of_a_script_may_have_what_submit_takes(spelt: str, option: Any) -> None:
+    value = str(value_of(option)) if option.value else ""
     joined = "=" if spelt.startswith("--") and value else " "
-    script = tmp_path / "job.sh"
-    script.write_text(f"#!/bin/bash\n#DOVETAIL {spelt}{joined}{value}\n")
-    _, asked, _ = read_script(str(script), lambda line: pytest.fail(line))
-    assert list(asked) == [option.name]
+    found = read_script(f"#!/bin/bash\n#DOVETAIL {spelt}{joined}{value}\n", "job.sh")
+    assert list(found.part) == [option.name]
+    assert found.warnings == ()
     assert "submit" in option.commands
-    JobForm.model_validate({**job_of(asked), "memory": 1, "walltime": 1})
+    JobForm.model_validate(as_form(found.part))
 
 
-def test_dependencies_of_several_lines_add_up(tmp_path: Path) -> None:
-    script = tmp_path / "job.sh"
-    script.write_text("#!/bin/bash\n#SBATCH -d afterok:1\n#DOVETAIL -d afterany:2 -d afterok:3:4\n")
-    _, asked, _ = read_script(str(script), lambda line: pytest.fail(line))
-    assert job_of(asked)["depends"] == ["afterany:2", "afterok:3", "afterok:4"]
+def test_dependencies_of_one_line_add_up() -> None:
+    text = "#!/bin/bash\n#SBATCH -d afterok:1\n#DOVETAIL -d afterany:2 -d afterok:3:4\n"
+    assert read_script(text, "job.sh").part["depends"] == ["afterany:2", "afterok:3", "afterok:4"]
 
 
 def test_the_specification_needs_neither_typer_nor_pydantic() -> None:
@@ -112,7 +99,7 @@ UNITS = [
     (name, option, *(("1m", 60.0) if option.value == DURATION else ("64MB", 64_000_000)))
     for name in COMMANDS
     for option in options_of(name)
-    if option.value in (DURATION, SIZE) and name != "submit" and option.name != "default_walltime"
+    if option.value in (DURATION, SIZE) and option.kind is None and option.name != "default_walltime"
 ]
 
 
@@ -134,9 +121,9 @@ def test_a_wait_over_http_may_be_written_with_its_unit() -> None:
 
 LIMITS = [
     (option.name, edge, beyond)
-    for option in JOB
+    for option in SPEC
     for edge, beyond in ((option.least, -1), (option.most, 1))
-    if edge is not None and option.form is not None
+    if edge is not None and option.http
 ]
 
 
@@ -145,4 +132,4 @@ def test_forms_keep_the_limits_of_the_specification(name: str, edge: float, beyo
     if not next(option for option in JOB if option.name == name).above:
         JobForm.model_validate({name: edge})
     with pytest.raises(ValidationError):
-        JobForm.model_validate({name: edge + beyond})
+        JobForm.model_validate({name: edge + beyond * max(1, abs(edge) * 1e-9)})

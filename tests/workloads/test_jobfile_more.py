@@ -62,7 +62,7 @@ def test_jobs_wait_for_jobs(tmp_path: Path) -> None:
         ("retries = 1001", "retries: found 1001, expected at most 1000"),
         ("retries = true", "retries: found true, expected a whole number"),
         ("slurm = [1]", "slurm 1: found 1, expected text"),
-        ("restartable = true", "found an unknown key 'restartable'"),
+        ("restarts = true", "found an unknown key 'restarts'"),
         ("cpus = 2", "job 2 'b': found cpus beside app, expected it in the app's implementations"),
         ("grid = { n = [1, true] }", "grid, n 2: found true, expected a text or a number"),
         ("grid = { n = [] }", "grid, n: found an empty list, expected at least one entry"),
@@ -138,7 +138,7 @@ def test_retries_slurm_and_restartable_are_kept(tmp_path: Path) -> None:
     text = APP.replace('"m"\n', '"m"\nrestartable = true\n', 1)
     found = jobs(tmp_path, text + '[[job]]\napp = "m"\nretries = 2\nslurm = ["--account=x", "-p", "long"]\n')
     (job,) = found.values()
-    assert (job.retries, job.slurm, job.app.restartable) == (2, ("--account=x", "-p", "long"), True)
+    assert (job.retries, job.batch_options, job.app.restartable) == (2, ("--account=x", "-p", "long"), True)
     assert not next(iter(jobs(tmp_path, APP + '[[job]]\napp = "m"\n').values())).app.restartable
 
 

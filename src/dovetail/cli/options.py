@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import (
@@ -26,6 +27,7 @@ from dovetail.errors import InputError
 from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
 from dovetail.spec import option as units
 from dovetail.spec.commands import option_of, options_of
+from dovetail.spec.jobs import PartialSpec, read_texts
 from dovetail.spec.option import Option
 
 if TYPE_CHECKING:  # arrays, models: who only reads the help waits for neither
@@ -89,15 +91,12 @@ def _as_written(option: Option) -> Any:
     """The type of a value that a service reads, not we."""
     if not option.value:
         return bool
-    return list[str] | None if option.name in REPEATED else str | None
-
-
-REPEATED = ("depends", "each", "inputs", "sbatch")
+    return list[str] | None if option.kind is not None and option.kind.many else str | None
 
 
 def _parameter(option: Option, kind: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
-    if option.form is not None or (default is None and kind is bool):
+    if option.kind is not None or (default is None and kind is bool):
         default = False if kind is bool else None  # of a job only what was said is sent
     about = declared(option, kind)
     inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
@@ -188,16 +187,21 @@ def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -
     return [found for text in clusters if (found := machine(text, partitions)) is not None]
 
 
+def part_of_options(given: Mapping[str, Any]) -> PartialSpec:
+    """Options of a job, as they were written, as a part of its spec. Raises `InputError`.
+
+    A folder counts from this one. ``each`` is left out: it is no field of a job.
+    """
+    texts = {name: text for name, text in given.items() if text not in (None, False, []) and name != "each"}
+    part = read_texts(texts)
+    if "folder" in part:
+        part["folder"] = os.path.abspath(part["folder"])
+    return part
+
+
 def cpus(text: str | None) -> int | Literal["all"] | None:
     """``--cpus``: a number, or ``all`` of the node. Raises `InputError`."""
-    if text is None:
-        return None
-    if text == "all":
-        return "all"
-    count = int(text) if text.isascii() and text.isdigit() and len(text) < 8 else 0
-    if not count:
-        raise InputError(f"found {text!r}, expected a whole number of at least 1, or 'all'", where="--cpus")
-    return count
+    return None if text is None else part_of_options({"cpus": text})["cpus"]
 
 
 def or_journal(source: str) -> str:
@@ -210,14 +214,7 @@ def or_journal(source: str) -> str:
 
 def kinds(on: str | None) -> list[str]:
     """``cpu,gpu`` as a list; raises `InputError` for an empty name."""
-    if on is None:
-        return []
-    found = [kind.strip() for kind in on.split(",")]
-    if not all(found):
-        raise InputError(
-            f"found {on!r}, expected kinds of device joined by commas, e.g. cpu,gpu", where="--on"
-        )
-    return found
+    return [] if on is None else list(part_of_options({"on": on})["on"])
 
 
 def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
@@ -247,23 +244,7 @@ def cut(warmup: str | None, cooldown: str | None) -> TrimmedTrace | None:
 
 def inputs(words: Sequence[str] | None) -> dict[str, float | str]:
     """``--input NAME=VALUE``, each name once: numbers and words. Raises `InputError`."""
-    from dovetail.workloads.identity import number_of
-
-    found: dict[str, float | str] = {}
-    for word in words or []:
-        name, equals, value = word.partition("=")
-        if not (name and equals):
-            raise InputError(f"found {word!r}, expected NAME=VALUE", where="--input")
-        if name in found:
-            raise InputError(f"found {name} twice", where="--input")
-        number = number_of(value.removeprefix("-"))
-        if number is None:
-            if value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
-                raise InputError(f"found {word!r}, expected a finite number or a word", where="--input")
-            found[name] = value
-        else:
-            found[name] = -number if value.startswith("-") else number
-    return found
+    return part_of_options({"inputs": list(words)})["inputs"] if words else {}
 
 
 def reader_options(**options: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.records import dataclass
+from dovetail.spec.jobs import PartialSpec
 from dovetail.spec.values import Overrun
 
 if TYPE_CHECKING:
@@ -31,15 +32,9 @@ def run(
     file: str | None,
     cluster: str | None,
     policy: str,
-    on: str | None,
-    app: str | None,
     drop: list[str] | None,
     add: list[str] | None,
-    each: list[str] | None,
-    cpus: str | None,
     jobs: int | None,
-    retries: int | None,
-    memory: str | None,
     keep_order: bool,
     halt: str,
     seed: int | None,
@@ -49,7 +44,6 @@ def run(
     default_walltime: str | None,
     grace: float,
     executor: str,
-    slurm: list[str] | None,
     cut_walltimes: bool,
     resume: bool,
     run_dir: Path | None,
@@ -61,6 +55,7 @@ def run(
     busy_watts: float | None,
     verbose: bool,
     quiet: bool,
+    **given: Any,
 ) -> int:
     """Run jobs on this machine's CPUs and GPUs, and learn from what happens.
 
@@ -69,7 +64,8 @@ def run(
     \b
       dovetail run --on cpu,gpu -- python train.py --device {device}
 
-    A plain command asks for one CPU (-c N for more); jobs of a job file for what they say there.
+    A plain command asks for one CPU (-c N for more); jobs of a job file for what stands there. Options of a
+    job hold for each job, over what its file gives; --retries and --memory for those that give none.
     """
     from dovetail import api
     from dovetail.cli.keep_order import KeepOrder
@@ -87,13 +83,16 @@ def run(
 
         asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
         check_targets(csv, gantt=gantt, folder=report)
-    asked_of_commands = opt.reader_options(
-        on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
-    )
-    command = list(context.obj or [])
+    command, each, part = list(context.obj or []), given["each"], opt.part_of_options(given)
+    retries, memory = part.pop("retries", None), part.pop("memory", None)
     if resume and command:
         raise InputError("found --resume and a command after '--', expected one of them")
-    workload = None if resume else _workload(file, command, asked_of_commands)
+    of_commands = opt.reader_options(
+        on=part.pop("on", None), app=part.pop("app", None), drop=drop, add=add, each=each
+    )
+    workload = None if resume else _workload(file, command, part, of_commands)
+    if isinstance(workload, Workload):
+        part, of_commands = {}, {"on": of_commands.get("on", ())}
     kept = KeepOrder() if keep_order else None
     ended = _Ended(as_json, csv, gantt, report, asked, verbose=verbose, quiet=quiet, ordered=keep_order)
     with LiveProgress(hidden=quiet or keep_order) as progress:
@@ -125,7 +124,6 @@ def run(
                 run_dir=run_dir,
                 grace=grace,
                 executor=executor,
-                slurm=slurm or (),
                 cut_walltimes=cut_walltimes,
                 at_once=jobs,
                 retries=retries,
@@ -134,7 +132,8 @@ def run(
                 changed=changed,
                 started=started,
                 tell=note,
-                **({"on": opt.kinds(on)} if isinstance(workload, Workload) else asked_of_commands),
+                **of_commands,
+                **part,
             )
     if kept is not None:
         kept.rest()
@@ -269,13 +268,25 @@ def _seconds(text: str | None) -> float | None:
     return found
 
 
-def _workload(file: str | None, command: list[str], options: dict[str, Any]) -> str | Workload:
-    from dovetail.workloads.commands import command_workload
+def _workload(
+    file: str | None, command: list[str], part: PartialSpec, options: dict[str, Any]
+) -> str | Workload:
+    """What is to run: a file's name, or the jobs of a command. Raises `InputError`."""
+    from dovetail.workloads.commands import command_workload, spec_workload
 
+    commands = part.get("implementations")
+    if command and commands:
+        raise InputError("found --cpu or --gpu and a command after '--', expected one of them")
+    if (command or commands) and file is not None:
+        raise InputError(f"found the file {file} and a command after '--', expected one of them")
     if command:
-        if file is not None:
-            raise InputError(f"found the file {file} and a command after '--', expected one of them")
-        return command_workload(command, **options)
+        return command_workload(command, part, cpus=part.pop("cpus", None), **options)
+    if commands:
+        return spec_workload(next(iter(commands.values())), {**part, **_named_app(options)})
     if file is None:
         raise InputError("found no FILE, expected a job file, a list of commands, or a command after '--'")
     return file
+
+
+def _named_app(options: dict[str, Any]) -> PartialSpec:
+    return {"app": options["app"]} if "app" in options else {}

@@ -32,37 +32,39 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
-    from dovetail.service.requests import here, is_script
+    from dovetail.service.requests import (
+        here,
+        is_script,
+        request_of_file,
+        request_of_parts,
+        request_of_script,
+    )
 
-    command = list(context.obj or [])
-    commands = {kind: given.pop(kind) for kind in ("cpu", "gpu")}
-    commands = {kind: text for kind, text in commands.items() if text is not None}
-    inputs, each = opt.inputs(given.pop("inputs")), given.pop("each")
-    named = {"inputs": inputs} if inputs else {}
-    if given["depends"]:
-        given["depends"] = ",".join(given["depends"])
-    asked = {key: value for key, value in given.items() if value not in (None, False, [])}
-    form = here()
-    if sum((bool(command), bool(what), bool(commands))) != 1:
+    command, part = list(context.obj or []), opt.part_of_options(given)
+    commands = "implementations" in part
+    if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
             "found several things to run, or none; expected one of a command after '--', --cpu and --gpu, "
             "a job file, a list of commands, a script"
         )
-    if command:
-        form["jobs"] = [{"command": command, **job_of(asked), **named}]
-    elif not what:
-        form["jobs"] = [{"implementations": commands, **job_of(asked), **named}]
+    reader = opt.reader_options(
+        on=part.get("on"), app=part.get("app"), each=given["each"], cpus=part.get("cpus")
+    )
+    if command and given["each"]:
+        from dovetail.workloads.commands import command_parts
+
+        asked = request_of_parts(*command_parts(command, part, **reader))
+    elif command or not what:
+        asked = request_of_parts({**({"command": command} if command else {}), **part})
     elif is_script(what[0]):
-        form["jobs"] = [_script(what, asked)]
-        asked = {**asked, **form["jobs"][0].pop("asked")}
+        asked = request_of_script(what[0], what[1:], part, note)
     else:
         if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
             raise InputError("found no such file, expected a batch script", where=what[0])
         if len(what) > 1:
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
-        form |= _file(what[0], asked, each)
-    if "folder" in asked:
-        form["folder"] = os.path.abspath(str(asked["folder"]))
+        asked = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
+    form = {**here(), **asked}
     with opened(at, start=True) as service:
         found = service.post("/api/v1/jobs", form)
         tell_submitted(found, as_json, parsable)
@@ -86,80 +88,3 @@ def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> N
         print(f"Submitted job {numbers[0]}" + (f" ({len(ids)} elements)" if len(ids) > 1 else ""))
     else:
         print(f"Submitted {len(ids)} jobs, {numbers[0]}-{numbers[-1]}")
-
-
-def _script(what: list[str], asked: Mapping[str, Any]) -> dict[str, Any]:
-    from dovetail.service.requests import read_script
-
-    text, inside, slurm = read_script(what[0], note)
-    both = {**inside, **asked}
-    own = {"script": text, "arguments": what[1:], **job_of(both)}
-    if slurm:
-        own["slurm"] = True
-    own.setdefault("name", os.path.basename(what[0]))
-    return {**own, "asked": {key: both[key] for key in ("folder",) if key in both}}
-
-
-def _file(path: str, asked: Mapping[str, Any], each: list[str] | None) -> dict[str, Any]:
-    """A job file, or a list of commands; options hold for all its jobs."""
-    from dovetail.service.requests import forms_of_file
-
-    is_jobs = path.endswith(".toml")
-    reader = (
-        {}
-        if is_jobs
-        else opt.reader_options(
-            on=opt.kinds(asked.get("on")), app=asked.get("app"), each=each, cpus=opt.cpus(asked.get("cpus"))
-        )
-    )
-    apps, jobs = forms_of_file(path, reader)
-    own = ("on", "app") if is_jobs else ("on", "app", "cpus")
-    rest = job_of({key: value for key, value in asked.items() if key not in own})
-    more = {key: rest.pop(key) for key in ("depends", "sbatch") if key in rest}
-    for job in jobs:
-        job |= rest
-        for key, values in more.items():
-            job[key] = [*job.get(key, ()), *values]
-    return {"apps": apps, "jobs": jobs}
-
-
-def job_of(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the fields of a job. Raises `InputError`."""
-    from dovetail.service.requests import device_count
-    from dovetail.workloads.identity import number_of
-
-    job: dict[str, Any] = {}
-    for key, value in asked.items():
-        if key in ("nodes", "priority", "retries"):
-            job[key] = _whole(value, key)
-        elif key == "cpus":
-            job[key] = opt.cpus(value)
-        elif key == "gpus":
-            job[key] = device_count(value)
-        elif key in ("kill_risk", "retry_memory") and (number := number_of(value)) is not None:
-            job[key] = number
-        elif key == "on":
-            job[key] = opt.kinds(value)
-        elif key == "depends":
-            when = [part.strip() for part in value.split(",") if part.strip()]
-            job["depends"] = [one for part in when if part != "singleton" for one in _each_of(part)]
-            if "singleton" in when:
-                job["singleton"] = True
-        elif key != "folder":
-            job[key] = value
-    if job.get("gpus") and "on" not in job:
-        job["on"] = ["gpu"]
-    return job
-
-
-def _each_of(when: str) -> list[str]:
-    """``afterok:3:4`` as sbatch writes it is ``afterok:3`` and ``afterok:4``."""
-    kind, *jobs = when.split(":")
-    return [f"{kind}:{job}" for job in jobs] or [when]
-
-
-def _whole(text: str, name: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"found {text!r}, expected a whole number", where=f"--{name}") from None

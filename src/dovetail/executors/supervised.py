@@ -17,6 +17,7 @@ from dovetail.executors.successors import DroppedSuccessors
 from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
 from dovetail.model.command_line import argv
+from dovetail.model.job import ARRAY_INDEX
 
 
 class SupervisedExecutor(Reporting):
@@ -101,13 +102,15 @@ class SupervisedExecutor(Reporting):
 
     def _of_this_job(self, job: Job) -> dict[str, Any]:
         """What this job alone gets beside its setup: variables."""
-        if not self._endless:
-            return {}
         own: dict[str, str] = {}
-        number, underscore, index = job.id.partition("_")
+        if self._endless:
+            number, underscore, index = job.id.partition("_")
+        else:
+            underscore, index = "_" * (ARRAY_INDEX in job.options), str(job.options.get(ARRAY_INDEX, ""))
+            number = job.id.removesuffix(f"_{index}")
         if underscore:
             own |= {"DOVETAIL_ARRAY_JOB": number, "DOVETAIL_ARRAY_INDEX": index}
-        if job.launch is not None and job.launch.slurm:
+        if job.launch is not None and job.launch.batch_variables:
             own |= {"SLURM_JOB_ID": number, "SLURM_JOB_NAME": job.name or job.app.name}
             own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
             if underscore:

@@ -51,6 +51,18 @@ def _wrong(expected: str) -> PydanticCustomError:
     return PydanticCustomError("dovetail", "expected {expected}", {"expected": expected})
 
 
+def checking(check: Callable[[object], Any]) -> Callable[[object], Any]:
+    """A check that raises `ValueError` with what was expected, as one whose sentence gives just that."""
+
+    def checked(value: object) -> Any:
+        try:
+            return check(value)
+        except ValueError as error:
+            raise _wrong(str(error)) from None
+
+    return checked
+
+
 def whole(least: int = 0, most: int = 1_000_000) -> Callable[[object], object]:
     """A check for whole numbers in a range; booleans are not numbers, nor is 2.0 a whole number."""
 

@@ -30,6 +30,9 @@ _CLOCK = re.compile(r"(?:([0-9]{1,6})-)?(?:([0-9]{1,6}):)?([0-9]{1,6}):([0-5][0-
 _DAYS_AND_HOURS = re.compile(r"([0-9]{1,6})-([0-9]{1,2})")
 _BYTES = re.compile(rf"({_NUMBER}) ?([kmgtpe]?)(i?)b?", re.IGNORECASE)
 _LONGEST_TEXT = 60
+_BARE = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_SCALED = re.compile(r"([0-9]+\.?[0-9]*)([kKMGT])(i?)B?")
+_SCALE = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def seconds_of(text: str) -> float:
@@ -131,3 +134,19 @@ def _is_number(value: object) -> bool:
             float(value)
         return True
     return False
+
+
+def number_of(text: str) -> float | None:
+    """A finite number of at least 0, also with k, M, G, T (1000) or Ki, Mi … (1024); or ``None``.
+
+    >>> number_of("10k"), number_of("2Mi"), number_of("1e6"), number_of("ten")
+    (10000.0, 2097152.0, 1000000.0, None)
+    """
+    if _BARE.fullmatch(text):
+        value = float(text)
+        return value if value < 1e300 else None
+    match = _SCALED.fullmatch(text)
+    if match is None or len(text) > 30:
+        return None
+    base = 1024.0 if match[3] else 1000.0
+    return float(match[1]) * math.pow(base, _SCALE[match[2]])

@@ -15,6 +15,7 @@ from dovetail.model.frozen import frozen
 from dovetail.records import dataclass
 
 __all__ = [
+    "ARRAY_INDEX",
     "EMPTY",
     "FRACTION_UNITS",
     "HOST_CPUS",
@@ -42,6 +43,8 @@ WHOLE_POOL = -1
 """``Request.cpus``: all CPUs of the node's pool."""
 HOST_CPUS = -2
 """``Request.cpus``: the ``host_cpus`` of the node (cluster file), the default beside a device."""
+ARRAY_INDEX = "array_index"
+"""The option of a job that keeps its index in an array, where its id does not give it away."""
 FRACTION_UNITS = 1_000_000
 """One device is counted in this many units, so that shares of a device add up exactly."""
 
@@ -260,8 +263,8 @@ class Launch:
 
     ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
     paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
-    ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With ``slurm``
-    its environment has what `sbatch` would set.
+    ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With
+    ``batch_variables`` its environment has what the batch system would set whose script it is.
 
     Jobs that are alike share one, so that an environment is kept once for all of them. So what differs stands
     for itself in paths: ``\\0j`` for the job's id, ``\\0A`` for its number, ``\\0a`` for its index.
@@ -274,7 +277,7 @@ class Launch:
     signal: int | None = None
     notice: Seconds = 0.0
     memory: int | None = None
-    slurm: bool = False
+    batch_variables: bool = False
 
     def files(self, job: JobId, cwd: str) -> tuple[str | None, str | None]:
         """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is."""
@@ -302,8 +305,10 @@ class Job:
     the file: the last tie-break everywhere. ``walltime`` is a limit, not an estimate. ``implementation``,
     ``sequential`` and ``speedup`` are what the user asked or told (Ravi 2012: SQ, MP, GP). ``retries`` is how
     often it may start again after FAILED or NODE_FAIL; ``communication`` gives its time where a rate model
-    makes it; ``slurm`` is passed to ``sbatch`` as it stands. ``name`` is for people. ``sizing`` says how its
-    memory is found. A ``foreign`` job is not ours: it stands for what somebody else holds of the cluster.
+    makes it; ``batch_options`` are passed to the batch system that runs it, as they stand. ``options`` are
+    those of its `JobSpec` that are kept by name, where they differ from the default. ``name`` is for people.
+    ``sizing`` says how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
+    holds of the cluster.
     """
 
     id: JobId
@@ -324,12 +329,13 @@ class Job:
     depends: tuple[Dependency, ...] = ()
     retries: int = 0
     communication: Communication | None = None
-    slurm: tuple[str, ...] = ()
+    batch_options: tuple[str, ...] = ()
     throttles: tuple[Throttle, ...] = ()
     launch: Launch | None = None
     name: str | None = None
     sizing: Sizing = USUAL_SIZING
     foreign: bool = False
+    options: Mapping[str, Any] = EMPTY
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, app={self.app.name!r})"

@@ -274,7 +274,10 @@ class _Round:
     def _nowhere(self, job: Job) -> str:
         """Why no partition can run it: the one that it asks for may not be there."""
         asked = next(
-            filter(None, (partition_of(options_for(job.slurm, c.implementation)) for c in job.choices)), ""
+            filter(
+                None, (partition_of(options_for(job.batch_options, c.implementation)) for c in job.choices)
+            ),
+            "",
         )
         there = list(
             dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
@@ -399,7 +402,7 @@ class _Round:
         """Every choice, in all partitions that can run it; in each of them where Slurm refuses that."""
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
         for choice in static or job.choices:
-            options = options_for(job.slurm, choice.implementation)
+            options = options_for(job.batch_options, choice.implementation)
             asked, feature = partition_of(options), self._model_of(options)
             able = [
                 (target, slots)

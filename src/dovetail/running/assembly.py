@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dovetail.engine.driver.driver import Driver, DriverOptions
+from dovetail.engine.driver.priority import Priorities, is_ranked
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.errors import DovetailWarning
@@ -152,3 +153,9 @@ def neighbours_of(executor: object, driver: Driver, tell: Tell) -> Neighbours | 
     if driver.engine.running:
         found.adopted(driver)
     return found
+
+
+def rank_jobs(driver: Driver, jobs: Sequence[Job]) -> None:
+    """Have options of jobs decide who goes first in a run, where some job has one; else its policy does."""
+    if any(map(is_ranked, jobs)):
+        driver.order_by_priority(Priorities(priorities=False), 0.0)

@@ -36,7 +36,14 @@ from dovetail.model import (
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
 from dovetail.records import dataclass
-from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
+from dovetail.running.assembly import (
+    LiveOptions,
+    driver_of,
+    journal_at,
+    neighbours_of,
+    rank_jobs,
+    recording,
+)
 from dovetail.running.folder import (
     MAP,
     RunSettings,
@@ -155,6 +162,7 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         history = stack.enter_context(recording(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
+        rank_jobs(driver, ready.jobs)
         session = Session(folder, about, backend, executor, driver, ledger, ready)
         session.arrivals = ready.jobs
         ran = _drive(session, options)
@@ -201,6 +209,7 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
         enter_adopted(driver, adopted, ends)
         enter_outside(driver, outside)
+        rank_jobs(driver, jobs)
         session = Session(folder, about, backend, executor, driver, ledger, workload)
         session.before = [record_of(entry, epoch) for entry in over]
         session.arrivals = waiting

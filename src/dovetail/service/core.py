@@ -10,11 +10,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
@@ -282,13 +282,12 @@ class Service:
             )
             self.check(found.jobs, cluster)
             await loop.run_in_executor(self._makers, write_scripts, found.scripts)
-            held = {job.id for job, one in _with_forms(found, form) if one.hold}
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
-            self._insert(jobs, found, first, held)
+            self._insert(jobs, found, first)
             undo.pop_all()
         await self.on_record()
-        self._incoming.extend(Submitted(job, HELD if job.id in held else "") for job in jobs)
+        self._incoming.extend(Submitted(job, HELD if job.id in found.held else "") for job in jobs)
         self._take_in_some()
         if len(jobs) > MANY:
             loop.call_later(SETTLED, self._makers.submit, return_memory)
@@ -299,9 +298,9 @@ class Service:
         if self._next == first + count:
             self._next = first
 
-    def _insert(self, jobs: Sequence[Job], found: Submission, first: int, held: set[JobId]) -> None:
+    def _insert(self, jobs: Sequence[Job], found: Submission, first: int) -> None:
         try:
-            self.ledger.submit(jobs, self.epoch, batch=first, numbers=found.numbers, held=held)
+            self.ledger.submit(jobs, self.epoch, batch=first, numbers=found.numbers, held=found.held)
         except HistoryError as error:
             raise Full(str(error)) from error
 
@@ -314,7 +313,7 @@ class Service:
 
     async def _depended_on(self, form: SubmitForm, person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
-        names = {asked.job for job in form.jobs for asked in job.depends}
+        names = {asked.partition(":")[2] for job in form.jobs for asked in job.depends}
         names -= {job.id for job in form.jobs if job.id is not None}
         found: dict[str, list[JobId]] = {}
         for name in names:
@@ -553,12 +552,6 @@ class Service:
         url = await self.listeners.at_address("127.0.0.1", 0)
         self.hosts += names_of(url)
         return url
-
-
-def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]]:
-    first = found.numbers[0][0] if found.numbers else 0
-    for job, (number, _) in zip(found.jobs, found.numbers, strict=True):
-        yield job, form.jobs[number - first]
 
 
 def _shown(selector: Selector) -> str:

@@ -99,6 +99,7 @@ def _of_job(job: Job) -> Row:
         "walltime": job.walltime,
         "depends": [str(one) for one in job.depends],
         "inputs": dict(job.inputs),
+        "options": dict(job.options),
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dovetail.spec.jobs import JOB
 from dovetail.spec.option import DURATION, SIZE, Option
-from dovetail.spec.values import DEFAULT_MODEL, LEAST_LENT, MOST_RETRIES
+from dovetail.spec.values import DEFAULT_MODEL, LEAST_LENT
 
 HISTORY = (
     "history list, history show, history predict, history forget, history export, history import, "
@@ -40,8 +40,6 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             positional=True,
         ),
         Option("jobs", "At most so many jobs at once.", "N", "--jobs -j", least=1),
-        Option("retries", "How often a failed job starts again.", "N", least=0, most=MOST_RETRIES),
-        Option("memory", "A node, of jobs that give none. auto: learned.", "SIZE|auto", "--memory --mem"),
         Option("keep_order", "Print what jobs write, in the order of the list.", flags="--keep-order -k"),
         Option(
             "halt",
@@ -49,7 +47,6 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             "WHEN,WHAT",
             default="never",
         ),
-        Option("slurm", "Passed to sbatch for every job (slurm-queue).", "OPTION"),
         Option(
             "cut_walltimes",
             "Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",

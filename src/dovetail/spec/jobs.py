@@ -1,132 +1,314 @@
-"""The options of a job: of ``dovetail submit``, of lines in scripts, of HTTP forms, of the Python client.
+"""`JobSpec`: all that a job may have, each thing once, as a typed field with its option.
 
-Those with ``form`` are fields of a job in HTTP; `Client.submit` takes them but for what it says itself.
-A default here is that of the field; on the command line nothing is said unless a person says it.
+Everything in which a person writes a job down is made from this table: the options of ``dovetail run`` and
+``submit``, the lines of scripts, the ``[[job]]`` entries of job files, the HTTP form, the keywords of
+`Client`, the schemas and the reference page. It goes one way: a text becomes a part of a spec (`read_texts`),
+parts are laid over each other, `dovetail.workloads.job_builder` makes the `Job`.
+
+To add an option: its field here, and the code that gives it meaning. A field that ``becomes`` ``Job.options``
+is kept in that mapping of a job under its name, from the ledger to the journal, without further code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import shown
+from dovetail.records import dataclass
+from dovetail.spec import kinds
+from dovetail.spec.kinds import Kind
 from dovetail.spec.option import DURATION, Option
 from dovetail.spec.values import MOST_NODES, MOST_PRIORITY, MOST_RETRIES
 
-JOB: tuple[Option, ...] = (
-    Option("id", form="its name in `depends` of other jobs of this request"),
-    Option(
-        "implementations", default={}, form="a command for each kind of device: cpu, gpu, cpu+gpu, opencl …"
-    ),
-    Option("command", form="one command for every kind in `on`"),
-    Option("script", form="a program that begins with #!; kept as it is now"),
-    Option("arguments", default=[], form="of the script"),
-    Option(
-        "name", "For people.", "NAME", "--name -J", at="submit",
-        lines="-J --job-name --name", form="for people; default: the name of the app",
-    ),
-    Option(
-        "nodes", "Nodes of a gang.", "N", "--nodes -N", at="submit",
-        lines="-N --nodes", default=1, least=1, most=MOST_NODES, form="",
-    ),
-    Option(
-        "cpus", "CPUs that a plain command asks for. Default: 1.", "N|all", "--cpus -c",
-        at="run, submit, explain, simulate, compare",
-        lines="-c --cpus-per-task --cpus", form="a node; default 1 where it runs on CPUs",
-    ),
-    Option(
-        "gpus", "Devices a node; below 1 shares one.", "N", "--gpus -G", at="submit",
-        lines="-G --gpus --gpus-per-node --gres", form="devices a node; below 1 shares one; default 1",
-    ),
-    Option(
-        "memory", "A node, e.g. 8GB; beyond it the job is ended.", "SIZE|auto", "--memory --mem", at="submit",
-        lines="--memory --mem", form="bytes a node, beyond which the job is ended; auto: learned",
-    ),
-    Option(
-        "retry_memory", "After a kill for memory it starts again with more.", "learned|FACTOR|no",
-        at="submit", lines="--retry-memory", default="learned",
-        form="after a kill for memory it starts again with: learned, a factor of before, or no",
-    ),
-    Option(
-        "kill_risk", "With --mem auto: the largest chance of a kill; default 0.05.", "P", at="submit",
-        lines="--kill-risk", least=0, most=1,
-        form="with memory auto: the largest probability of a kill; default 0.05",
-    ),
-    Option(
-        "walltime", "A limit, not an estimate.", DURATION, "--walltime --time -t", at="submit",
-        lines="-t --walltime --time", least=0, above=True,
-        form="seconds; a limit, not an estimate",
-    ),
-    Option(
-        "partition", "Of the nodes.", "NAME", "--partition -p", at="submit",
-        lines="-p --partition", form="",
-    ),
-    Option(
-        "priority", "Higher first; above 0 for the owner.", "N", at="submit",
-        lines="--priority", default=0, least=-MOST_PRIORITY, most=MOST_PRIORITY,
-        form="higher first",
-    ),
-    Option(
-        "depends", "afterok:JOB, afternotok:JOB, afterany:JOB or singleton.", "WHEN", "--depends -d",
-        at="submit", lines="-d --depends --dependency", default=[],
-        form="afterok:JOB, afternotok:JOB or afterany:JOB",
-    ),
-    Option("singleton", default=False, form="at most one of this name and user at once"),
-    Option(
-        "array", "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at="submit",
-        lines="-a --array", form="indices such as 0-9 or 1,3,5; 0-9%2: two at once",
-    ),
-    Option(
-        "stdout", "%j: id, %A: number, %a: index, %x: name.", "FILE", "--output -o", at="submit",
+PartialSpec = dict[str, Any]
+"""Some fields of a spec, by name, with their values: what one command line, script or entry gives."""
+
+HIGHEST_PRIORITY = 1e15
+"""Of a job in a file; traces have such numbers."""
+_JOBS = "run, submit"
+_LISTS = "run, submit, explain, simulate, compare"
+JOB_OPTIONS = "Job.options"
+"""What the fields become that are kept by name."""
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+def _field(
+    kind: Kind,
+    help: str = "",  # noqa: A002
+    value: str = "",
+    flags: str = "",
+    *,
+    at: str = "",
+    default: Any = None,
+    absent: Any = ...,
+    lines: str = "",
+    about: str = "",
+    http: bool | str = True,
+    file: bool | str = True,
+    file_kind: Kind | None = None,
+    python: bool | None = None,
+    becomes: str = "",
+) -> Any:
+    """A field of `JobSpec`. HTTP and files have it under its own name, if they have no other for it, or none.
+
+    `Client` takes what HTTP takes, unless ``python`` has it otherwise. ``absent`` is the value of a field for
+    which nothing was given, where that is not the same as its ``default``.
+    """
+    option = Option(
+        "", help, value, flags, at, default, kind.least, kind.most, kind.above, lines,
+        kind=kind, about=about, http=http if isinstance(http, str) else "*" * http,
+        file=file if isinstance(file, str) else "*" * file, file_kind=file_kind,
+        python=bool(http) if python is None else python, becomes=becomes,
+    )  # fmt: skip
+    default = default if absent is ... else absent
+    if isinstance(default, dict):
+        return field(default_factory=_nothing, metadata={"option": option})
+    plain = tuple(default) if isinstance(default, list) else default
+    return field(default=plain, metadata={"option": option})
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as it was written down, before a cluster, a number or a folder is known.
+
+    What it runs is one of: an ``app`` that is described beside it; ``implementations``, a command for each
+    kind of device; a ``command`` for every kind in ``on``; a ``script``. A command with ``inputs``, be they
+    empty, is a template, and these are the features of its prediction; one without is known by its arguments.
+    """
+
+    # fmt: off
+    # -- what it runs
+
+    id: str | None = _field(
+        kinds.NAME, about="its name in `depends` of other jobs of this request or file; "
+        "in a file by default APP-1, APP-2 …; with count ID-1, ID-2 …", python=False, becomes="Job.id",
+    )
+    name: str | None = _field(
+        kinds.TEXT, "For people.", "NAME", "--name -J", at=_JOBS,
+        lines="-J --job-name --name", about="for people; default: the name of the app", becomes="Job.name",
+    )
+    app: str | None = _field(
+        kinds.NAME, "Name the app of plain commands.", "NAME", at="run, submit, explain, map",
+        lines="--app", about="an app that is described beside the jobs, or the name to be known by",
+        becomes="App.name",
+    )
+    implementations: Mapping[str, Any] = _field(
+        kinds.COMMANDS, default={}, about="a command for each kind of device: cpu, gpu, cpu+gpu, opencl …",
+        python=False, becomes="Implementation.command",
+    )
+    command: Any = _field(
+        kinds.ARGV, about="one command for every kind in `on`, or instead of the commands of the app",
+        python=False, becomes="Command.argv",
+    )
+    on: Sequence[str] = _field(
+        kinds.KINDS, "Devices on which plain commands may run, e.g. cpu,gpu.", "KINDS", at=_LISTS,
+        lines="--on", default=[], about="kinds for `command`; default: cpu", becomes="Implementation.kind",
+    )
+    script: str | None = _field(
+        kinds.SCRIPT, about="a program that begins with #!; kept as it is now", file=False, python=False,
+        becomes="Command.argv",
+    )
+    arguments: Sequence[str] = _field(
+        kinds.WORDS, default=[], about="of the script", file=False, python=False, becomes="Command.argv"
+    )
+    inputs: Mapping[str, float | str] | None = _field(
+        kinds.INPUTS, "A feature; fills {NAME} in --cpu and --gpu.", "NAME=VALUE", "--input", at=_JOBS,
+        lines="--input",
+        default={}, absent=None, about="features of the prediction; they fill placeholders of commands",
+        becomes="Job.inputs",
+    )
+    env: Mapping[str, str] = _field(
+        kinds.ENV, default={}, about="of its command, over the environment around it", becomes="Command.env"
+    )
+
+    # -- of what simulations and papers' policies know
+
+    implementation: str | None = _field(
+        kinds.NAME, about="asked for; obeyed by torque, torque-plan and fms-nodes",
+        becomes="Job.implementation",
+    )
+    group: str | None = _field(
+        kinds.NAME, http=False, about="of its user, for tables", becomes="Job.group"
+    )
+    user: str | None = _field(kinds.NAME, http=False, about="whose job it is", becomes="Job.user")
+    queue: str | None = _field(
+        kinds.NAME, http=False, about="for tables; of a job that is submitted: the partition",
+        becomes="Job.queue",
+    )
+    sequential: float | None = _field(
+        kinds.duration(), about="seconds on one core", python=False, becomes="Job.sequential"
+    )
+    speedup: Mapping[str, float] = _field(
+        kinds.TABLE, default={}, http=False, about="over one core, by implementation", becomes="Job.speedup"
+    )
+    submit: float = _field(
+        kinds.duration(), default=0.0, http=False, about="seconds after the first submission",
+        becomes="Job.submit_time",
+    )
+    count: int = _field(
+        kinds.TABLE, default=1, http=False, about="so many jobs that are alike", becomes="Job.id"
+    )
+    grid: Mapping[str, Any] = _field(
+        kinds.TABLE, default={}, http=False,
+        about="more inputs: a job for each combination; a list, or a text such as 1..5 or 0.1,0.01",
+        becomes="Job.inputs",
+    )
+    times: Mapping[str, Any] = _field(
+        kinds.TABLE, default={}, http=False,
+        about="true seconds by implementation, or by it and node count", becomes="Truth",
+    )
+    communication: Any = _field(
+        kinds.TABLE, http=False, about="of jobs on remote GPUs", becomes="Job.communication"
+    )
+
+    # -- what it needs
+
+    cpus: int | str | None = _field(
+        kinds.CPUS, "CPUs that a plain command asks for. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
+        lines="-c --cpus-per-task --cpus", about="a node; default 1 for a plain command on CPUs",
+        becomes="Request.cpus",
+    )
+    gpus: float | None = _field(
+        kinds.DEVICES, "Devices a node; below 1 shares one.", "N", "--gpus -G", at=_JOBS,
+        lines="-G --gpus --gpus-per-node --gres", about="devices a node; below 1 shares one; default 1",
+        becomes="Request.devices",
+    )
+    memory: int | str | None = _field(
+        kinds.SIZE_OR_AUTO, "A node, e.g. 8GB; beyond it the job is ended.", "SIZE|auto", "--memory --mem",
+        at=_JOBS, lines="--memory --mem",
+        about="bytes a node, beyond which the job is ended; auto: learned", becomes="Request.memory",
+    )
+    retry_memory: str | float = _field(
+        kinds.RETRY_MEMORY, "After a kill for memory it starts again with more.", "learned|FACTOR|no",
+        at=_JOBS, lines="--retry-memory", default="learned",
+        about="after a kill for memory it starts again with: learned, a factor of before, or no",
+        becomes="Sizing.retry",
+    )
+    kill_risk: float | None = _field(
+        kinds.real("a probability", most=1.0), "With --mem auto: the largest chance of a kill; default 0.05.",
+        "P", at=_JOBS, lines="--kill-risk",
+        about="with memory auto: the largest probability of a kill; default 0.05", becomes="Sizing.risk",
+    )
+    nodes: int | None = _field(
+        kinds.whole(1, MOST_NODES), "Nodes of a gang.", "N", "--nodes -N", at=_JOBS,
+        lines="-N --nodes", default=1, absent=None, becomes="Job.nodes",
+    )
+    walltime: float | None = _field(
+        kinds.duration(above=True), "A limit, not an estimate.", DURATION, "--walltime --time -t", at=_JOBS,
+        lines="-t --walltime --time", about="seconds; a limit, not an estimate", becomes="Job.walltime",
+    )
+    partition: str | None = _field(
+        kinds.NAME, "Of the nodes.", "NAME", "--partition -p", at=_JOBS,
+        lines="-p --partition", about="of the nodes", becomes="Request.partition",
+    )
+    batch_options: Sequence[str] = _field(
+        kinds.OPTIONS, "Passed to the batch system that runs the job (slurm-queue: sbatch).", "OPTION",
+        "--slurm", at=_JOBS, lines="--slurm", default=[], http="sbatch", file="slurm",
+        about="options for sbatch, where jobs go to Slurm's queue", becomes="Job.batch_options",
+    )
+
+    # -- when it runs
+
+    priority: float = _field(
+        kinds.within(MOST_PRIORITY), "Higher first; above 0 for the owner.", "N", at=_JOBS,
+        lines="--priority", default=0, file_kind=kinds.real("a number", most=HIGHEST_PRIORITY),
+        about="higher first", becomes="Job.priority",
+    )
+    depends: Sequence[str] = _field(
+        kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB or singleton.", "WHEN", "--depends -d",
+        at=_JOBS, lines="-d --depends --dependency", default=[],
+        about="afterok:JOB, afternotok:JOB or afterany:JOB", becomes="Job.depends",
+    )
+    singleton: bool = _field(
+        kinds.FLAG, default=False, about="at most one of this name and user at once", becomes="Job.throttles"
+    )
+    array: str | None = _field(
+        kinds.TEXT, "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
+        lines="-a --array", about="indices such as 0-9 or 1,3,5; 0-9%2: two at once", becomes="Job.id",
+    )
+    hold: bool = _field(
+        kinds.FLAG, "Wait until released.", flags="--hold -H", at="submit",
+        lines="-H --hold", default=False, file=False, about="wait until released", becomes="Submitted.held",
+    )
+    retries: int = _field(
+        kinds.whole(0, MOST_RETRIES), "Starts again after failures.", "N", at=_JOBS,
+        lines="--retries", default=0, about="how often it may start again after a failure",
+        becomes="Job.retries",
+    )
+    restartable: bool = _field(
+        kinds.FLAG, "A run that was cut short may begin again.", at=_JOBS,
+        lines="--requeue --restartable", default=False, about="a run that was cut short may begin again",
+        becomes="App.restartable",
+    )
+    signal: str | None = _field(
+        kinds.TEXT, "Sent so long before the walltime, e.g. USR1@60.", "SIG@SECONDS", at=_JOBS,
+        lines="--signal", about="SIGNAL@SECONDS before the walltime, e.g. USR1@60", becomes="Launch.signal",
+    )
+
+    # -- where it runs and writes
+
+    folder: str | None = _field(
+        kinds.TEXT, "Default: this one.", "FOLDER", "--chdir -D", at=_JOBS, lines="-D --chdir",
+        about="where it runs, seen from the folder of who submits", becomes="Launch.folder",
+    )
+    stdout: str | None = _field(
+        kinds.TEXT, "%j: id, %A: number, %a: index, %x: name.", "FILE", "--output -o", at=_JOBS,
         lines="-o --output",
-        form="a path from the folder; %j the job's id, %A the array's, %a the index, %x name",
+        about="a path from the folder; %j the job's id, %A the array's, %a the index, %x name",
+        becomes="Launch.stdout",
+    )
+    stderr: str | None = _field(
+        kinds.TEXT, "As --output.", "FILE", "--error -e", at=_JOBS,
+        lines="-e --error", about="default: as stdout where that is given", becomes="Launch.stderr",
+    )
+    batch_variables: bool = _field(
+        kinds.FLAG, default=False, http="slurm", file=False, python=False,
+        about="its environment has what sbatch would set", becomes="Launch.batch_variables",
+    )
+    # fmt: on
+
+
+def _named(name: str, option: Option) -> Option:
+    """The option under the name of its field."""
+    return option._replace(
+        name=name, http=option.http.replace("*", name), file=option.file.replace("*", name)
+    )
+
+
+SPEC: tuple[Option, ...] = tuple(_named(one.name, one.metadata["option"]) for one in fields(JobSpec))
+"""The options of the fields, in their order."""
+SHORTHANDS: tuple[Option, ...] = (
+    Option(
+        "cpu", "What runs on CPUs.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
     ),
     Option(
-        "stderr", "As --output.", "FILE", "--error -e", at="submit",
-        lines="-e --error", form="default: as stdout where that is given",
-    ),
-    Option(
-        "retries", "Starts again after failures.", "N", at="submit",
-        lines="--retries", default=0, least=0, most=MOST_RETRIES,
-        form="how often it may start again after a failure",
-    ),
-    Option("cpu", "What runs on CPUs.", "COMMAND", at="submit"),
-    Option("gpu", "What runs on a GPU.", "COMMAND", at="submit"),
-    Option(
-        "on", "Devices on which plain commands may run, e.g. cpu,gpu.", "KINDS",
-        at="run, submit, explain, simulate, compare",
-        lines="--on", default=[], form="kinds for `command`; default: cpu",
-    ),
-    Option(
-        "app", "Name the app of plain commands.", "NAME", at="run, submit, explain, map",
-        lines="--app", form="an app of this request, or the name to be known by",
+        "gpu", "What runs on a GPU.", "COMMAND", at=_JOBS, kind=kinds.ARGV, becomes="JobSpec.implementations"
     ),
     Option(
         "each", "Repeat commands for each value of {NAME}: lr=0.1,0.01 or seed=1..5; repeatable.",
-        "NAME=VALUES", at="run, submit, explain, simulate, compare",
+        "NAME=VALUES", at=_LISTS, kind=kinds.WORDS, becomes="several JobSpec",
     ),
-    Option(
-        "inputs", "A feature; fills {NAME} in --cpu and --gpu.", "NAME=VALUE", "--input", at="submit",
-        default={}, form="features of the prediction; they fill placeholders of commands",
-    ),
-    Option("env", default={}, form="over the request's environment"),
-    Option("folder", "Default: this one.", "FOLDER", "--chdir -D", at="submit", lines="-D --chdir"),
-    Option(
-        "signal", "Sent so long before the walltime, e.g. USR1@60.", "SIG@SECONDS", at="submit",
-        lines="--signal", form="SIGNAL@SECONDS before the walltime, e.g. USR1@60",
-    ),
-    Option(
-        "sbatch", "Passed to sbatch (serve --executor slurm-queue).", "OPTION", "--slurm", at="submit",
-        lines="--slurm", default=[], form="options for sbatch, where the service is a guest of Slurm's queue",
-    ),
-    Option(
-        "hold", "Wait until released.", flags="--hold -H", at="submit",
-        lines="-H --hold", default=False, form="",
-    ),
-    Option(
-        "restartable", "A run that was cut short may begin again.", at="submit",
-        lines="--requeue --restartable", default=False, form="a run that was cut short may begin again",
-    ),
-    Option("slurm", default=False, form="its environment has what sbatch would set"),
 )  # fmt: skip
+"""What command lines have instead of fields."""
+JOB: tuple[Option, ...] = (*SPEC, *SHORTHANDS)
 
 _BY_NAME = {option.name: option for option in JOB}
+OF_PYTHON = frozenset(option.http for option in SPEC if option.python)
+"""What `Client` takes of a job beside the function or the command and its arguments."""
+OF_RUNS = frozenset(
+    option.name
+    for option in SPEC
+    if ("run" in option.commands or option.python) and option.name not in ("retries", "memory", "hold")
+)
+"""What a run takes for each of its jobs; retries and memory are for those that give none of their own."""
+KEPT = tuple(option.name for option in SPEC if option.becomes == JOB_OPTIONS)
+"""Fields that a job keeps by name."""
 
 
 def job_option(name: str) -> Option:
@@ -134,10 +316,93 @@ def job_option(name: str) -> Option:
     return _BY_NAME[name]
 
 
-OF_PYTHON = frozenset(
-    option.name
-    for option in JOB
-    if option.form is not None
-    and option.name not in ("id", "implementations", "command", "script", "arguments", "slurm")
-)
-"""What `Client.submit` takes of a job beside the function or the command and its arguments."""
+# -- from texts ----------------------------------------------------------------------------------------
+
+
+def read_texts(given: Mapping[str, Any], where: str = "") -> PartialSpec:
+    """A part of a spec from what was written on a command line or in a script.
+
+    ``given`` has texts by the names of fields: a list of them where an option may be given several times,
+    ``True`` for a flag. Without ``where`` a sentence begins with the option as it is spelt on a command line.
+    Raises `InputError`. Linear.
+    """
+    part: PartialSpec = {}
+    for name, text in given.items():
+        option = _BY_NAME[name]
+        place = where or option.spellings[0]
+        part[name] = (
+            _many(option, text, place) if option.kind and option.kind.many else _one(option, text, place)
+        )
+    if kinds.SINGLETON in part.get("depends", ()):
+        part["depends"] = [one for one in part["depends"] if one != kinds.SINGLETON]
+        part["singleton"] = True
+        if not part["depends"]:
+            del part["depends"]
+    commands = {kind: part.pop(kind) for kind in ("cpu", "gpu") if kind in part}
+    if commands:
+        part["implementations"] = commands
+    return part
+
+
+def check_values(given: Mapping[str, Any]) -> PartialSpec:
+    """A part of a spec from values of Python, as a file could hold them. Raises `InputError`.
+
+    >>> check_values({"walltime": "1h", "nodes": 2})
+    {'walltime': 3600.0, 'nodes': 2}
+    """
+    part: PartialSpec = {}
+    for name, value in given.items():
+        kind = _BY_NAME[name].kind
+        assert kind is not None
+        try:
+            part[name] = value if kind.check is None or value is None else kind.check(value)
+        except ValueError as error:
+            raise InputError(f"found {shown(value)}, expected {error}", where=name) from None
+    return part
+
+
+def _one(option: Option, text: Any, where: str) -> Any:
+    kind = option.kind
+    assert kind is not None
+    if isinstance(text, bool):
+        return text
+    try:
+        value = kind.parse(text)
+        return value if kind.check is None else kind.check(value)
+    except ValueError as error:
+        raise InputError(f"found {shown(text)}, expected {error}", where=where) from None
+
+
+def _many(option: Option, texts: str | Sequence[str], where: str) -> Any:
+    """All that was given of one option: tables are joined, lists follow each other."""
+    parts = [_one(option, text, where) for text in ([texts] if isinstance(texts, str) else texts)]
+    if option.kind is not kinds.INPUTS:
+        return [value for part in parts for value in part]
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            if name in found:
+                raise InputError(f"found {name} twice", where=where)
+            found[name] = value
+    return found
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> PartialSpec:
+    """Two parts of a spec as one: ``above`` wins, but what a job waits for and options for others add up."""
+    joined = {**below, **above}
+    for name in ADDED_UP:
+        if name in below and name in above:
+            joined[name] = [*below[name], *above[name]]
+    for name in ("inputs", "env"):
+        if below.get(name) and above.get(name):
+            joined[name] = {**below[name], **above[name]}
+    return joined
+
+
+ADDED_UP = ("depends", "batch_options")
+"""Fields of which several places may each give some."""
+
+
+def as_form(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of a spec as the HTTP form has it. Raises `KeyError` for what HTTP does not have."""
+    return {_BY_NAME[name].http: value for name, value in part.items()}

@@ -1,8 +1,10 @@
-"""What one option is: its names, unit, limits, default and help, and where a person may say it."""
+"""What one option is: its names, unit, limits, default and help, and where it may be given."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+from dovetail.spec.kinds import Kind
 
 DURATION = "DURATION"
 """Stands for the value of an option that takes seconds, or a text such as ``1h30m``."""
@@ -11,12 +13,11 @@ SIZE = "SIZE"
 
 
 class Option(NamedTuple):
-    """One thing that a person may say of a job, a run, a service or a simulation.
+    """One option of a job, a run, a service or a simulation.
 
-    ``name`` is that of the field in files, forms and Python, and of the parameter of a command. ``value``
-    stands for its value in help; where it is empty the option is a flag, or its type says enough. ``lines``
-    are its names in ``#DOVETAIL`` and ``#SBATCH`` lines, ``form`` what the schemas say of it: ``None`` where
-    it is no field of a job in HTTP.
+    ``name`` is that of the field in Python, and of the parameter of a command. ``value`` stands for its value
+    in help; where it is empty the option is a flag, or its type says enough. The rest, from ``kind`` on, only
+    options of a job have (`dovetail.spec.jobs`).
     """
 
     name: str
@@ -32,11 +33,25 @@ class Option(NamedTuple):
     above: bool = False
     """Whether its value is more than ``least``, not equal to it."""
     lines: str = ""
-    form: str | None = None
+    """Its names in ``#DOVETAIL`` and ``#SBATCH`` lines."""
     complete: str = ""
     """What the shell offers for it: policies, models, apps, runs, sources, files."""
     positional: bool = False
     required: bool = False
+    kind: Kind | None = None
+    """How its value is read and checked."""
+    about: str = ""
+    """What schemas and pages print about it."""
+    http: str = ""
+    """Its name in the HTTP form; empty: it is no field there."""
+    file: str = ""
+    """Its name in a ``[[job]]`` of a job file; empty: it is no key there."""
+    file_kind: Kind | None = None
+    """Its kind there, where it is another one."""
+    python: bool = False
+    """Whether `Client` takes it beside the function or the command."""
+    becomes: str = ""
+    """What is made of it, e.g. ``Job.walltime``; see `dovetail.workloads.job_builder`."""
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -47,3 +62,8 @@ class Option(NamedTuple):
     def spellings(self) -> tuple[str, ...]:
         """Its names on command lines, the first one first."""
         return tuple(self.flags.split()) or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def unit(self) -> str:
+        """The unit of its value."""
+        return "" if self.kind is None else self.kind.unit

@@ -12,18 +12,19 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name, shown
-from dovetail.model import App, Choice, Command, Implementation, Job, TableTruth, Workload, request_for
-from dovetail.model.job import WHOLE_POOL
+from dovetail.model import TableTruth, Workload
 from dovetail.model.templates import DEVICE
 from dovetail.records import dataclass
+from dovetail.spec.jobs import JobSpec, PartialSpec, laid_over
+from dovetail.workloads.dependencies import EntryJobs, resolved
 from dovetail.workloads.grids import combinations, parse_each
 from dovetail.workloads.identity import identify
+from dovetail.workloads.job_builder import INDEX, JobBuilder, depends_of
 from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split
 from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
@@ -69,12 +70,30 @@ class _Line:
         return [*(word for _, word in self.env), *self.words]
 
 
-def load_commands(path: str | os.PathLike[str], **options: Any) -> Workload:
+def load_commands(
+    path: str | os.PathLike[str], part: Mapping[str, Any] | None = None, **options: Any
+) -> Workload:
     """The jobs of a list of commands, one a line; ``#`` begins a comment, ``-`` is standard input.
 
-    ``options`` are those of `CommandOptions`. Raises `InputError` with file and line; nothing of a list runs
-    then. Linear.
+    ``part`` of a `JobSpec` is laid over each; ``options`` are those of `CommandOptions`. Raises `InputError`
+    with file and line; nothing of a list runs then. Linear.
     """
+    name, parts = _parts_of_list(path, part or {}, options)
+    return _workload(name, parts)
+
+
+def list_parts(path: str | os.PathLike[str], part: Mapping[str, Any], **options: Any) -> list[PartialSpec]:
+    """The jobs of a list of commands as parts of specs, for a service. Raises as `load_commands`."""
+    own = {name: value for name, value in part.items() if name != "depends"}
+    name, parts = _parts_of_list(path, own, options)
+    _workload(name, parts)  # what cannot be built here is not sent
+    after = {"depends": part["depends"]} if "depends" in part else {}
+    return [laid_over(one, after) for _, one in parts]
+
+
+def _parts_of_list(
+    path: str | os.PathLike[str], part: Mapping[str, Any], options: Mapping[str, Any]
+) -> tuple[str, list[tuple[str, PartialSpec]]]:
     if os.fspath(path) == STDIN:
         text, source = _standard_input(), "standard input"
     else:
@@ -88,7 +107,7 @@ def load_commands(path: str | os.PathLike[str], **options: Any) -> Workload:
     ]
     if not lines:
         raise InputError("found only comments, expected commands, one a line", where=source)
-    return _Builder(source, CommandOptions(**options)).workload(lines, expand=True)
+    return source, _Reading(CommandOptions(**options), part).parts(lines, expand=True)
 
 
 def _standard_input() -> str:
@@ -105,7 +124,7 @@ def _standard_input() -> str:
     return text
 
 
-def command_workload(argv: Sequence[str], **options: Any) -> Workload:
+def command_workload(argv: Sequence[str], part: Mapping[str, Any] | None = None, **options: Any) -> Workload:
     """One command as a workload: what ``dovetail run -- COMMAND`` runs. Raises `InputError`.
 
     Whoever typed it had a shell that expanded its words, so nothing is expanded again.
@@ -118,8 +137,26 @@ def command_workload(argv: Sequence[str], **options: Any) -> Workload:
         raise InputError("command: found a null character, expected text without")
     if not argv or not argv[0]:
         raise InputError("command: found no program, expected a program and its arguments")
+    return _workload(shlex.join(argv), _parts_of_command(argv, part or {}, options))
+
+
+def command_parts(argv: Sequence[str], part: Mapping[str, Any], **options: Any) -> list[PartialSpec]:
+    """One command, for each combination of ``each``, as parts of specs. Raises as `command_workload`."""
+    return [one for _, one in _parts_of_command(argv, part, options)]
+
+
+def _parts_of_command(
+    argv: Sequence[str], part: Mapping[str, Any], options: Mapping[str, Any]
+) -> list[tuple[str, PartialSpec]]:
     line = _Line("command", (), tuple(Word(((word, ""),)) for word in argv))
-    return _Builder(shlex.join(argv), CommandOptions(**options)).workload([line], expand=False)
+    return _Reading(CommandOptions(**options), part).parts([line], expand=False)
+
+
+def spec_workload(name: str, part: Mapping[str, Any]) -> Workload:
+    """The job that a part of a spec is alone, as of ``run --cpu CMD --gpu CMD``. Raises `InputError`."""
+    built = JobBuilder().build(JobSpec(**part), "")
+    jobs = list(built.named(f"{built.job.app.name}-1", 0))
+    return Workload(name, resolved([EntryJobs("", None, jobs, depends_of(JobSpec(**part)))]), TableTruth())
 
 
 def _line(raw: str, where: str) -> _Line | None:
@@ -162,8 +199,10 @@ def _after(word: Word, count: int) -> Word:
 # -- placeholders --------------------------------------------------------------------------------------
 
 
-def _named(line: _Line, grid: Mapping[str, Sequence[str]]) -> list[str]:
+def _named(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) -> list[str]:
     """Names of the grid that the line uses, in its order. Raises `InputError` for one that is not there.
+
+    ``more`` are names that are filled in later.
 
     In quotes, where a program has braces of its own, only known names are placeholders.
     """
@@ -174,7 +213,7 @@ def _named(line: _Line, grid: Mapping[str, Sequence[str]]) -> list[str]:
                 name = match[2]
                 if name in grid:
                     used.add(name)
-                elif name is not None and name != DEVICE and not quote:
+                elif name is not None and name != DEVICE and name not in more and not quote:
                     known = ", ".join(grid) or "none is given"
                     raise InputError(
                         f"found the unknown placeholder {shown(match[0])}, expected a name of --each "
@@ -206,29 +245,32 @@ def _filled(word: Word, values: Mapping[str, str]) -> Word:
 # -- jobs ----------------------------------------------------------------------------------------------
 
 
-class _Builder:
-    """Makes jobs of lines; apps with the same command are one object."""
+class _Reading:
+    """Makes parts of specs of lines, each with the place that it comes from."""
 
-    def __init__(self, name: str, options: CommandOptions) -> None:
+    def __init__(self, options: CommandOptions, part: Mapping[str, Any]) -> None:
         if options.app is not None and not options.app.strip():
             raise InputError("found an empty name, expected the app's name", where="--app")
-        self._name, self._options = name, options
-        self._forms = _forms(options.on, options.cpus)
+        self._options, self._part = options, part
+        self._form: PartialSpec = {"on": _kinds(options.on), "cpus": _cpus(options.cpus)}
+        if not options.on and part.get("gpus"):
+            self._form["on"] = ["gpu"]
+        self._is_array = part.get("array") is not None
         self._features: set[str] = set()
-        self._apps: dict[tuple[str, Command], tuple[App, tuple[Choice, ...]]] = {}
         self._counts: dict[str, int] = {}
-        self._jobs: list[Job] = []
+        self._parts: list[tuple[str, PartialSpec]] = []
 
-    def workload(self, lines: Sequence[_Line], *, expand: bool) -> Workload:
+    def parts(self, lines: Sequence[_Line], *, expand: bool) -> list[tuple[str, PartialSpec]]:
+        """The jobs of all lines. Raises `InputError`."""
         grid = parse_each(self._options.each, self._options.cwd)
         used: set[str] = set()
         for line in lines:
-            names = _named(line, grid)
+            names = _named(line, grid, (INDEX,) if self._is_array else ())
             used.update(names)
             for values in combinations({name: grid[name] for name in names}):
                 self._add_job(line, values, expand=expand)
         self._check_options(grid, used)
-        return Workload(self._name, self._jobs, TableTruth())
+        return self._parts
 
     def _check_options(self, grid: Mapping[str, Sequence[str]], used: set[str]) -> None:
         unused = next((name for name in grid if name not in used), None)
@@ -246,34 +288,53 @@ class _Builder:
 
     def _add_job(self, line: _Line, values: Mapping[str, str], *, expand: bool) -> None:
         try:
-            env = tuple(
-                (name, "".join(self._expanded(_filled(word, values), expand)[:1])) for name, word in line.env
-            )
+            env = {
+                name: "".join(self._expanded(_filled(word, values), expand)[:1]) for name, word in line.env
+            }
             argv = [text for word in line.words for text in self._expanded(_filled(word, values), expand)]
             asked = self._options
             identity = identify(argv, cwd=asked.cwd, app=asked.app, drop=asked.drop, add=asked.add)
         except (InputError, Unexpandable) as error:
             raise InputError(str(error), where=line.where) from None
         self._features |= {*identity.inputs, *identity.dropped}
-        command = Command(identity.argv, env)
-        key = (identity.app, command)
-        if key not in self._apps:
-            mine = tuple(replace(form, command=command) for form in self._forms)
-            self._apps[key] = App(identity.app, mine), tuple(Choice(i, i.request) for i in mine)
-        made, choices = self._apps[key]
+        part = {**self._form, "app": identity.app}
+        if env:
+            part["env"] = env
+        if self._is_array or "inputs" in self._part:  # its arguments, or its words, are looked at later
+            part["command"] = argv
+        else:
+            part |= {"command": identity.argv, "inputs": identity.inputs}
         number = self._counts[identity.app] = self._counts.get(identity.app, 0) + 1
-        id = f"{identity.app}-{number}"
-        self._jobs.append(Job(id, made, choices, index=len(self._jobs), inputs=identity.inputs))
+        part["id"] = f"{identity.app}-{number}"
+        self._parts.append((line.where, laid_over(part, self._part)))
 
     def _expanded(self, word: Word, expand: bool) -> list[str]:
         return word.expanded(self._options.cwd, os.environ) if expand else [word.text]
 
 
-def _forms(on: Sequence[str], cpus: Cpus) -> list[Implementation]:
-    """The implementations of a plain command: it asks for one CPU where it runs on CPUs."""
+def _workload(name: str, parts: Sequence[tuple[str, PartialSpec]]) -> Workload:
+    """The jobs of parts of specs. Raises `InputError`."""
+    builder = JobBuilder()
+    entries: list[EntryJobs] = []
+    at = 0
+    for where, part in parts:
+        spec = JobSpec(**part)
+        assert spec.id is not None
+        jobs = list(builder.build(spec, where).named(spec.id, at))
+        entries.append(EntryJobs(where, spec.id, jobs, depends_of(spec)))
+        at += len(jobs)
+    return Workload(name, resolved(entries), TableTruth())
+
+
+def _cpus(cpus: Cpus) -> int | str | None:
+    """The CPUs that a plain command asks for. Raises `InputError`."""
     if cpus != "all" and cpus is not None and (isinstance(cpus, bool) or cpus < 1):
         raise InputError(f"--cpus: found {cpus!r}, expected a whole number of at least 1, or 'all'")
-    asked = WHOLE_POOL if cpus == "all" else 1 if cpus is None else cpus
+    return cpus
+
+
+def _kinds(on: Sequence[str]) -> list[str]:
+    """The kinds of device for which plain commands are. Raises `InputError`."""
     kinds = list(on) or ["cpu"]
     for kind in kinds:
         device = kind.removeprefix("cpu+")
@@ -281,10 +342,7 @@ def _forms(on: Sequence[str], cpus: Cpus) -> list[Implementation]:
             raise InputError(f"--on: found {shown(kind)}, expected kinds of device such as cpu,gpu")
         if kinds.count(kind) > 1:
             raise InputError(f"--on: found {shown(kind)} twice, expected each kind once")
-    return [
-        Implementation(kind, kind, request_for(kind, cpus=asked if kind.startswith("cpu") else None))
-        for kind in kinds
-    ]
+    return kinds
 
 
 # -- what is no list --------------------------------------------------------------------------------

@@ -25,6 +25,16 @@ class EntryJobs:
     depends: Sequence[Dependency] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class EntryNames:
+    """The ids of one entry's jobs, and what they all wait for; see `EntryJobs`."""
+
+    where: str
+    name: str | None
+    ids: Sequence[JobId]
+    depends: Sequence[Dependency] = ()
+
+
 def resolved(entries: Sequence[EntryJobs]) -> list[Job]:
     """All jobs in file order, each with the jobs that it waits for.
 
@@ -34,22 +44,28 @@ def resolved(entries: Sequence[EntryJobs]) -> list[Job]:
     jobs = [job for entry in entries for job in entry.jobs]
     if not any(entry.depends for entry in entries):
         return jobs
-    entry_of = {job.id: number for number, entry in enumerate(entries) for job in entry.jobs}
-    copies: dict[str, list[JobId]] = {}
-    for entry in entries:
-        if entry.name is not None and entry.name not in entry_of:
-            copies[entry.name] = [job.id for job in entry.jobs]
-    waits: list[tuple[Dependency, ...]] = [_named(entry, entry_of, copies) for entry in entries]
-    _refuse_circles(entries, [sorted({entry_of[one.job] for one in each}) for each in waits])
+    names = [EntryNames(one.where, one.name, [job.id for job in one.jobs], one.depends) for one in entries]
     return [
         replace(job, depends=depends) if depends else job
-        for entry, depends in zip(entries, waits, strict=True)
+        for entry, depends in zip(entries, resolve_names(names), strict=True)
         for job in entry.jobs
     ]
 
 
+def resolve_names(entries: Sequence[EntryNames]) -> list[tuple[Dependency, ...]]:
+    """What the jobs of each entry wait for, by their ids. Raises `InputError`, as `resolved`."""
+    entry_of = {id: number for number, entry in enumerate(entries) for id in entry.ids}
+    copies: dict[str, Sequence[JobId]] = {}
+    for entry in entries:
+        if entry.name is not None and entry.name not in entry_of:
+            copies[entry.name] = entry.ids
+    waits: list[tuple[Dependency, ...]] = [_named(entry, entry_of, copies) for entry in entries]
+    _refuse_circles(entries, [sorted({entry_of[one.job] for one in each}) for each in waits])
+    return waits
+
+
 def _named(
-    entry: EntryJobs, entry_of: Mapping[JobId, int], copies: Mapping[str, Sequence[JobId]]
+    entry: EntryNames, entry_of: Mapping[JobId, int], copies: Mapping[str, Sequence[JobId]]
 ) -> tuple[Dependency, ...]:
     found: dict[Dependency, None] = {}
     for asked in entry.depends:
@@ -64,7 +80,7 @@ def _named(
     return tuple(found)
 
 
-def _refuse_circles(entries: Sequence[EntryJobs], edges: Sequence[Sequence[int]]) -> None:
+def _refuse_circles(entries: Sequence[EntryNames], edges: Sequence[Sequence[int]]) -> None:
     try:
         TopologicalSorter(dict(enumerate(edges))).prepare()
     except CycleError as error:
@@ -75,5 +91,5 @@ def _refuse_circles(entries: Sequence[EntryJobs], edges: Sequence[Sequence[int]]
         ) from None
 
 
-def _called(entry: EntryJobs) -> str:
-    return repr(entry.name or (entry.jobs[0].id if entry.jobs else "?"))
+def _called(entry: EntryNames) -> str:
+    return repr(entry.name or (entry.ids[0] if entry.ids else "?"))

@@ -7,7 +7,6 @@ ordinary scripts. docs/reference/commands.md states the rules.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
+from dovetail.files.units import number_of
 from dovetail.model.templates import DEVICE, escape
 from dovetail.records import dataclass
 from dovetail.spec.values import MOST_INPUTS
@@ -44,12 +44,9 @@ INTERPRETERS: Mapping[str, tuple[str, ...]] = {
 _VERSIONED = re.compile(r"(python|pypy|perl|ruby|lua|php|node|julia)-?[0-9][0-9.]*")
 _HOLE = "{" + DEVICE + "}"
 _SUBCOMMAND = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_SIZED = re.compile(r"([0-9]+\.?[0-9]*)([kKMGT])(i?)B?")
 _GLUED = re.compile(r"-([A-Za-z])([0-9].*)")
 # What a program writes exists after its first run only: as a feature it would change the app's identity.
 _OUTPUT = re.compile(r"o|of|out.*|log.*|save.*|dest.*")
-_SCALE = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 SEPARATE_FILES = 4
 """More files in a row than this are one argument: their total size, and how many there are."""
 LONGEST_APP = 120
@@ -104,10 +101,11 @@ def identify(
         number = number_of(value)
         reading.inputs[key] = value if number is None else number
         said.append(f"{key} = {value} (added)")
-    return Identity(name, reading.inputs, tuple(_template(word) for word in argv), tuple(said), dropped)
+    return Identity(name, reading.inputs, tuple(template_of(word) for word in argv), tuple(said), dropped)
 
 
-def _template(word: str) -> str:
+def template_of(word: str) -> str:
+    """A word of a plain command as a template, in which only ``{device}`` stands for something."""
     return _HOLE.join(escape(part) for part in word.split(_HOLE))
 
 
@@ -135,22 +133,6 @@ def file_size(word: str, cwd: Path) -> int | None:
         return path.stat().st_size if path.is_file() else None
     except (OSError, ValueError):  # a name that no file can have
         return None
-
-
-def number_of(text: str) -> float | None:
-    """A finite number of at least 0, also with k, M, G, T (1000) or Ki, Mi … (1024); or ``None``.
-
-    >>> number_of("10k"), number_of("2Mi"), number_of("1e6"), number_of("ten")
-    (10000.0, 2097152.0, 1000000.0, None)
-    """
-    if _NUMBER.fullmatch(text):
-        value = float(text)
-        return value if value < 1e300 else None
-    match = _SIZED.fullmatch(text)
-    if match is None or len(text) > 30:
-        return None
-    base = 1024.0 if match[3] else 1000.0
-    return float(match[1]) * math.pow(base, _SCALE[match[2]])
 
 
 def _is_value(word: str, flag: str) -> bool:

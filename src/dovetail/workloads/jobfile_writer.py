@@ -29,10 +29,10 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.cluster_file import is_short
+from dovetail.spec.jobs import HIGHEST_PRIORITY, KEPT
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_RETRIES
-from dovetail.workloads.jobfile import COMMUNICATING
+from dovetail.workloads.job_builder import COMMUNICATING
 from dovetail.workloads.jobfile_schema import (
-    HIGHEST_PRIORITY,
     MOST_RATIO,
     AppEntry,
     CommunicationEntry,
@@ -175,14 +175,22 @@ def _job(
     said |= {} if command is None else _command(command)
     said |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}
     said |= {"submit": job.submit_time}
-    for field in ("nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
+    for field in ("name", "nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
         said[field] = getattr(job, field)
+    said |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
+    said |= {name: job.options[name] for name in KEPT if name in job.options}
     said |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
-    said |= {"retry_memory": job.sizing.retry, "slurm": job.slurm}
+    said |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
     lines = ["[[job]]", *_lines(JobEntry, said, where)]
     if job.communication is not None:
         lines += ["[job.communication]", *_lines(CommunicationEntry, asdict(job.communication), where)]
     return [*lines, ""]
+
+
+def _partition(job: Job) -> str | None:
+    """The partition that it asks for in each of its ways to run."""
+    found = {choice.request.partition for choice in job.choices}
+    return (found.pop() or None) if len(found) == 1 else None
 
 
 def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Seconds]]:

@@ -23,7 +23,8 @@ from dovetail.files.arrays import np
 from dovetail.files.sentences import closest, file_name, shown
 from dovetail.model import Cluster, Workload
 from dovetail.plugins import entries, named
-from dovetail.workloads.commands import STDIN, Cpus, load_commands
+from dovetail.spec.jobs import PartialSpec
+from dovetail.workloads.commands import STDIN, Cpus, list_parts, load_commands
 from dovetail.workloads.partitions import warn_of_unmapped
 
 Reader = Callable[..., Workload]
@@ -46,43 +47,62 @@ def load_workload(
     add: Sequence[str] = (),
     each: Sequence[str] = (),
     cpus: Cpus = None,
+    part: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Workload:
     """The workload of a file, of standard input (``-``), or of a name such as ``published:gregg-table2``.
 
     ``on`` are the kinds of device for commands, ``cpus`` the CPUs that each asks for; ``app``, ``drop`` and
     ``add`` change what commands are taken for; ``each`` repeats them over values (``NAME=VALUES``, see
-    `load_commands`). ``lenient`` skips and counts malformed lines of traces. ``options`` go to the reader
-    of a trace (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published or synthetic
-    workload that is drawn at random is drawn with it, and in any other the jobs that are submitted
-    together are shuffled; without one, nothing is. Raises `InputError`.
+    `load_commands`). ``part`` of a `JobSpec` is laid over each job of a job file or a list. ``lenient``
+    skips and counts malformed lines of traces. ``options`` go to the reader of a trace
+    (``cpus_per_node=4``); ``None`` leaves its default. With a ``seed``, a published or synthetic workload
+    that is drawn at random is drawn with it, and in any other the jobs that are submitted together are
+    shuffled; without one, nothing is. Raises `InputError`.
     """
     if isinstance(cluster, str):
         cluster = Cluster.parse(cluster)
     options = {key: value for key, value in options.items() if value is not None}
     if isinstance(spec, Workload):
+        _no_options("a workload", part or {}, spec.name)
         workload = spec
     elif os.fspath(spec).startswith("published:"):
         from dovetail.workloads.published import load_published, takes_seed
 
         text = os.fspath(spec)
-        _no_options("a published workload", options, text)
+        _no_options("a published workload", {**options, **(part or {})}, text)
         workload = load_published(text, seed=seed)
         if takes_seed(text):
             return workload
     elif os.fspath(spec).startswith("synthetic:"):
         from dovetail.workloads.synthetic import synthesize  # a list of commands waits for neither
 
-        _no_options("a synthetic workload", options, os.fspath(spec))
+        _no_options("a synthetic workload", {**options, **(part or {})}, os.fspath(spec))
         return synthesize(os.fspath(spec), cluster, seed=seed)
     else:
         commands = {"on": on, "app": app, "drop": drop, "add": add, "each": each, "cpus": cpus}
-        workload = _from_file(os.fspath(spec), cluster, options, commands, lenient=lenient)
+        workload = _from_file(os.fspath(spec), cluster, options, commands, part or {}, lenient=lenient)
     if seed is None:
         return workload
     from dovetail.workloads.edit import shuffled
 
     return shuffled(workload, np.random.Generator(np.random.PCG64(seed)))
+
+
+def read_parts(
+    path: str, part: Mapping[str, Any], **options: Any
+) -> tuple[list[dict[str, Any]], list[PartialSpec]]:
+    """(apps, jobs) of a job file or of a list of commands, for a service: jobs as parts of a `JobSpec`.
+
+    ``part`` is laid over each, ``options`` are those of `CommandOptions`. Raises `InputError`.
+    """
+    if path != STDIN and _suffix(path) == ".toml":
+        from dovetail.workloads.jobfile import jobfile_parts
+
+        return jobfile_parts(path, part)
+    if path != STDIN and (is_trace(path) or path.startswith(("published:", "synthetic:"))):
+        raise InputError("found a trace, expected a job file or a list of commands", where=file_name(path))
+    return [], list_parts(path, part, **options)
 
 
 def is_trace(spec: object) -> bool:
@@ -109,23 +129,25 @@ def _from_file(
     cluster: Cluster | None,
     options: Mapping[str, Any],
     commands: Mapping[str, Any],
+    part: Mapping[str, Any],
     *,
     lenient: bool,
 ) -> Workload:
     known = formats()
     of_lists = {name: commands[name] for name in ("each", "cpus") if commands[name]}  # they mean nothing else
+    of_jobs = {**of_lists, **part}
     prefix, colon, rest = spec.partition(":")
     suffix = "" if spec == STDIN else _suffix(spec)
     if colon and prefix in known:
-        _no_options("a trace", of_lists, spec)
+        _no_options("a trace", of_jobs, spec)
         return _trace(prefix, rest, cluster, lenient, options)
     if suffix == ".toml":
-        _no_options("a job file", {**options, **of_lists}, spec)
+        _no_options("a job file", {**options, **{k: v for k, v in of_lists.items() if k != "cpus"}}, spec)
         from dovetail.workloads.jobfile import load_jobfile  # and pydantic
 
-        return load_jobfile(spec)
+        return load_jobfile(spec, {**part, **({"cpus": commands["cpus"]} if commands["cpus"] else {})})
     if suffix[1:] in known:
-        _no_options("a trace", of_lists, spec)
+        _no_options("a trace", of_jobs, spec)
         return _trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
         choices = ["published", "synthetic", *known]
@@ -140,10 +162,10 @@ def _from_file(
         )
     # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
     if not commands["on"] and _is_accounting(spec):
-        _no_options("a trace", of_lists, spec)
+        _no_options("a trace", of_jobs, spec)
         return _trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
-    return load_commands(spec, **commands)
+    return load_commands(spec, part, **commands)
 
 
 def _trace(

@@ -59,9 +59,9 @@ class Questions:
     def check(self, jobs: Iterable[Job]) -> None:
         """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
         partitions = list(dict.fromkeys(name for node in self._cluster.nodes for name in node.partitions))
-        asked_for = {(job.slurm, job.app): job for job in jobs if job.slurm or self._sbatch}
+        asked_for = {(job.batch_options, job.app): job for job in jobs if job.batch_options or self._sbatch}
         different = {
-            options_for(one.slurm, choice.implementation): one.id
+            options_for(one.batch_options, choice.implementation): one.id
             for one in asked_for.values()
             for choice in one.choices
         }

@@ -198,7 +198,7 @@ class SlurmQueueExecutor(Reporting):
         cwd, outer = self._surroundings(job)
         command = implementation.command
         tasks, own = (1, ()) if command is None else (command.tasks, command.env)
-        own_options = options_for(job.slurm, implementation)
+        own_options = options_for(job.batch_options, implementation)
         shape = Shape(decision.target, decision.request, decision.walltime, own_options)
         key = (shape, decision.implementation, tasks, own, cwd, outer)
         if decision.request.nodes > 1 or tasks > 1:

@@ -35,8 +35,16 @@ WINDOW = 256
 """Of those that were held back so many of a kind are let in ahead: moving them costs events."""
 LOOK: Seconds = 1.0
 """Between two looks at what users have used."""
+RANKING: tuple[str, ...] = ()
+"""Options of jobs that decide here who goes first."""
 _PASSES: tuple[tuple[type, ...], ...] = ((Submitted, Requeued), (Held,), (Released,), (Cancelled,))
 """The order in which the engine takes such events in."""
+
+
+def is_ranked(job: Job) -> bool:
+    """Whether a job has an option that decides here who goes first, whatever the policy."""
+    return any(name in job.options for name in RANKING)
+
 
 Ways = frozenset[tuple[str, str]]
 """Kinds of devices that a job could run on, each with its partition."""

@@ -256,9 +256,23 @@ _OPTIONAL = tuple(
 )
 _optional_of = attrgetter(*(name for name, _ in _OPTIONAL))
 _NESTED = frozenset(
-    ("depends", "communication", "inputs", "launch", "sizing", "slurm", "speedup", "throttles")
+    (
+        *("batch_options", "communication", "depends", "inputs", "launch", "options", "sizing", "speedup"),
+        "throttles",
+    )
 )
 """Fields of a job that are not read as they stand."""
+
+
+_BATCH_OPTIONS = "slurm"
+_WRITTEN = {"batch_options": _BATCH_OPTIONS}
+"""Fields that journals and ledgers have had under another name from the first version on."""
+
+
+def _launch_from(data: Json) -> Launch:
+    """A launch, also of a ledger in which one of its fields has the name of a batch system."""
+    fields = {("batch_variables" if name == _BATCH_OPTIONS else name): value for name, value in data.items()}
+    return _of_object(Launch, fields)  # type: ignore[no-any-return]
 
 
 def _command(command: Command | None) -> Json:
@@ -303,7 +317,7 @@ def encode_job(job: Job, choices: Json = None) -> dict[str, Json]:
     data: dict[str, Json] = {"id": job.id, "choices": _choices(job) if choices is None else choices}
     for (name, default), value in zip(_OPTIONAL, _optional_of(job), strict=True):
         if value is not default and value != default:
-            data[name] = encode(value)
+            data[_WRITTEN.get(name, name)] = encode(value)
     return data
 
 
@@ -314,6 +328,8 @@ _choices_of_apps: dict[tuple[int, bytes], tuple[App, tuple[Choice, ...]]] = {}
 def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None) -> Job:
     """The job of this app that `encode_job` wrote."""
     fields = {"launch": launch, **data, "app": app, "choices": _choices_from(data, app)}
+    if _BATCH_OPTIONS in fields:
+        fields["batch_options"] = tuple(fields.pop(_BATCH_OPTIONS))
     readers = _readers(Job)
     for name in _NESTED & data.keys():
         fields[name] = readers[name](data[name])
@@ -335,6 +351,7 @@ def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
 
 _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     Allocation: (_allocation, _allocation_from),
+    Launch: (_plain, _launch_from),
     Node: (_plain, _node_from),
     Request: (_request, _request_from),
     State: (attrgetter("value"), State),

@@ -1,0 +1,130 @@
+"""The options that a batch script holds: its ``#DOVETAIL`` and ``#SBATCH`` lines as a part of a spec.
+
+This is the seam for readers of scripts: from the text of one to a `ScriptOptions`, which knows no file, no
+folder and no service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from dovetail.errors import InputError
+from dovetail.files.units import seconds_of
+from dovetail.spec.jobs import JOB, PartialSpec, read_texts
+
+_DIRECTIVE = re.compile(r"#(DOVETAIL|SBATCH)\s+(.*)")
+
+
+class ScriptOptions(NamedTuple):
+    """What the lines of a script ask for.
+
+    ``part`` are fields of a `JobSpec`; ``warnings`` are sentences about lines without a meaning here;
+    ``is_batch`` whether some lines are sbatch's, so that the job expects what sbatch sets.
+    """
+
+    part: PartialSpec
+    warnings: tuple[str, ...] = ()
+    is_batch: bool = False
+
+
+class _Refusing(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def _parser() -> _Refusing:
+    """The options of ``#DOVETAIL`` and ``#SBATCH`` lines that mean something here."""
+    parser = _Refusing(add_help=False, allow_abbrev=False, prog="")
+    for option in JOB:
+        names = option.lines.split()
+        if names and option.value:
+            many = option.kind is not None and option.kind.many
+            parser.add_argument(*names, dest=option.name, action="append" if many else "store")
+        elif names:
+            parser.add_argument(*names, dest=option.name, action="store_const", const=True)
+    parser.add_argument("-n", "--ntasks", dest="ntasks")  # these two are Slurm's alone
+    parser.add_argument("--ntasks-per-node", dest="ntasks_per_node")
+    return parser
+
+
+def read_script(text: str, name: str) -> ScriptOptions:
+    """What the lines of a script ask for; ``name`` is the file's, for sentences.
+
+    Lines count up to the first command, as in sbatch. ``#DOVETAIL`` wins over ``#SBATCH``; of the latter what
+    has no meaning here is warned about. Raises `InputError` with file and line.
+    """
+    found: dict[str, dict[str, _Given]] = {"SBATCH": {}, "DOVETAIL": {}}
+    warnings: list[str] = []
+    is_batch = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            break
+        match = _DIRECTIVE.match(line)
+        if match is None:
+            continue
+        where = f"{name}: line {number}"
+        try:
+            words = shlex.split(match[2], comments=True)
+            options, rest = _parser().parse_known_args(words)
+        except (InputError, ValueError) as error:
+            raise InputError(str(error), where=where) from None
+        is_batch = is_batch or match[1] == "SBATCH"
+        if rest and match[1] == "DOVETAIL":
+            raise InputError(f"found {rest[0]!r}, expected an option of 'dovetail submit'", where=where)
+        if rest:
+            warnings.append(f"{where}: {rest[0]} has no meaning here and is passed over")
+        given = {key: value for key, value in vars(options).items() if value is not None}
+        found[match[1]].update({key: _Given(value, where) for key, value in given.items()})
+    part: PartialSpec = {}
+    for key, (value, where) in {**_from_slurm(found["SBATCH"]), **found["DOVETAIL"]}.items():
+        part |= read_texts({key: value}, where)
+    return ScriptOptions(part, tuple(warnings), is_batch)
+
+
+class _Given(NamedTuple):
+    """The text of an option, and the line that has it."""
+
+    text: Any
+    where: str
+
+
+def _from_slurm(given: Mapping[str, _Given]) -> dict[str, _Given]:
+    """Options as Slurm has them, in our words: ``-n`` tasks become CPUs, times are minutes."""
+    asked = dict(given)
+    for name in ("ntasks", "ntasks_per_node"):
+        tasks = asked.pop(name, None)
+        if tasks is not None and tasks.text.isdigit():
+            each = given["cpus"].text if "cpus" in given else "1"
+            count = str(int(tasks.text) * int(each)) if each.isdigit() else each
+            asked["cpus"] = _Given(count, tasks.where)
+    if "walltime" in asked:
+        limit, where = asked["walltime"]
+        try:
+            asked["walltime"] = _Given(str(slurm_seconds(limit)), where)
+        except ValueError as error:
+            raise InputError(str(error), where=where) from None
+    if "memory" in asked:
+        asked["memory"] = _Given(slurm_bytes(asked["memory"].text), asked["memory"].where)
+    return asked
+
+
+def slurm_seconds(text: str) -> float:
+    """A time limit as sbatch reads it: minutes, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
+
+    >>> slurm_seconds("90"), slurm_seconds("1:30"), slurm_seconds("1-12")
+    (5400.0, 90.0, 129600.0)
+    """
+    return float(text) * 60 if text.isdigit() else seconds_of(text)
+
+
+def slurm_bytes(text: str) -> str:
+    """``--mem`` of an ``#SBATCH`` line: megabytes where no unit is given, else a size as everywhere.
+
+    >>> slurm_bytes("500"), slurm_bytes("2GiB")
+    ('500M', '2GiB')
+    """
+    return f"{text}M" if text.isdigit() else text

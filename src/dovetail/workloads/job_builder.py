@@ -1,0 +1,505 @@
+"""From a `JobSpec` to a `Job`: what each field becomes, for files, commands and requests to a service alike.
+
+A `JobBuilder` knows what is around the specs: the apps that are described beside them, the folder, the
+user, the partitions of the cluster. It makes of each a `BuiltJob`, of which `BuiltJob.named` makes one job,
+or the elements of an array.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import closest, shown
+from dovetail.files.units import seconds_of
+from dovetail.model import (
+    EMPTY,
+    WHOLE_POOL,
+    App,
+    Choice,
+    Command,
+    Communication,
+    Dependency,
+    Implementation,
+    Job,
+    JobId,
+    Launch,
+    Request,
+    Seconds,
+    Sizing,
+    Throttle,
+    request_for,
+)
+from dovetail.model.job import ARRAY_INDEX, USUAL_SIZING
+from dovetail.model.templates import DEVICE, bind, escape, placeholders, render
+from dovetail.records import dataclass
+from dovetail.spec.jobs import JOB_OPTIONS, SPEC, JobSpec
+from dovetail.workloads.app_builder import KnownApp, env_of, needs_of, split_command
+from dovetail.workloads.array_indices import parse_array
+from dovetail.workloads.identity import identify, template_of, with_file_sizes
+from dovetail.workloads.job_times import node_counts, nodes_asked, true_seconds
+
+COMMUNICATING = "communication"
+"""The app of jobs that name none: their communication alone gives their time."""
+INDEX = "index"
+"""The placeholder that stands for the index of an element of an array."""
+NOTICE: Seconds = 60.0
+"""Seconds before the walltime at which a signal comes, where none are given."""
+_INDEX = "{" + INDEX + "}"
+_MARK = f"\0{INDEX}\0"
+_NO_DEVICE = {DEVICE: "{" + DEVICE + "}"}
+_PLAIN = tuple(
+    (one.name, one.becomes.removeprefix("Job."))
+    for one in SPEC
+    if one.becomes
+    in (
+        *("Job.batch_options", "Job.group", "Job.implementation", "Job.priority", "Job.queue", "Job.retries"),
+        *("Job.sequential", "Job.speedup", "Job.submit_time", "Job.user", "Job.walltime"),
+    )
+)
+"""Fields that a job has as they are, with their names there."""
+_KEPT = tuple((one.name, one.default) for one in SPEC if one.becomes == JOB_OPTIONS)
+"""Fields that a job keeps by name, with their defaults."""
+
+
+@dataclass(slots=True)
+class BuiltJob:
+    """A job that still needs an id.
+
+    ``name`` is for people, ``indices`` those of an array, of which at most ``limit`` run at once; ``timed``
+    are true seconds by implementation and node count.
+    """
+
+    job: Job
+    name: str
+    indices: Sequence[int] | None = None
+    limit: int | None = None
+    uses_index: bool = False
+    timed: Sequence[tuple[str, int, Seconds]] = ()
+
+    def named(self, id: JobId, index: int, *, numbered: bool = False) -> Iterator[Job]:
+        """The job of that id, or all elements of its array, at their places in the file from ``index`` on.
+
+        ``numbered`` are ids of a service: what follows the underscore of one is the index in its array.
+        """
+        if self.indices is None:
+            yield replace(self.job, id=id, index=index)
+            return
+        job = self.job
+        if self.limit is not None:
+            job = replace(job, throttles=(Throttle(f"array:{id}", self.limit), *job.throttles))
+        for at, number in enumerate(self.indices):
+            changed: dict[str, Any] = {}
+            if self.uses_index:
+                changed["inputs"] = {**job.inputs, INDEX: float(number)}
+            if not numbered:
+                changed["options"] = {**job.options, ARRAY_INDEX: number}
+                if job.launch is not None:
+                    changed["launch"] = _of_element(job.launch, id, number)
+            yield replace(job, id=f"{id}_{number}", index=index + at, **changed)
+
+
+def _of_element(launch: Launch, array: str, index: int) -> Launch:
+    """The launch of one element, where its id is not made of numbers alone."""
+    out, err = (
+        None if path is None else path.replace("\0A", array).replace("\0a", str(index))
+        for path in (launch.stdout, launch.stderr)
+    )
+    return launch if (out, err) == (launch.stdout, launch.stderr) else replace(launch, stdout=out, stderr=err)
+
+
+@dataclass
+class JobBuilder:
+    """Makes jobs; those that are alike share their app, their choices and their launch.
+
+    ``apps`` are described beside the specs. ``source`` is the file that they are in, ``""`` where they come
+    from a command line or a request. From ``folder`` files are looked up and jobs start, with ``environ``;
+    ``None`` are this process' own. ``user`` has all jobs; ``None``: as they are written. ``partitions`` are
+    those of the cluster, ``None`` where it is not known yet. With ``learn_memory`` it is learned where no
+    memory is given. ``keep_script`` keeps a script's text and gives its path.
+    """
+
+    apps: Mapping[str, KnownApp] = field(default_factory=dict)
+    source: str = ""
+    folder: str | None = None
+    environ: tuple[tuple[str, str], ...] | None = None
+    user: str | None = None
+    partitions: Collection[str] | None = None
+    learn_memory: bool = False
+    keep_script: Callable[[str], str] | None = None
+
+    def __post_init__(self) -> None:
+        self._apps: dict[Any, tuple[App, tuple[Choice, ...]]] = {}
+        self._bound: dict[Any, App] = {}
+        self._without_app: dict[Any, KnownApp] = {}
+        self._launches: dict[Any, Launch] = {}
+        self._holes: dict[App, frozenset[str]] = {}
+
+    def build(self, spec: JobSpec, where: str) -> BuiltJob:
+        """The job of a spec. Raises `InputError`, which begins with ``where``."""
+        known = self._known(spec, where)
+        built = self._of_command(spec, where) if known is None else self._of_app(spec, known, where)
+        job, name = built.job, spec.name or built.job.app.name
+        fields = {there: value for here, there in _PLAIN if (value := getattr(spec, here)) is not None}
+        fields["speedup"] = spec.speedup or EMPTY
+        fields["batch_options"] = tuple(spec.batch_options)
+        if known is not None and known.batch_options:
+            fields["batch_options"] = (*known.batch_options, *spec.batch_options)
+        if self.user is not None:
+            fields["user"] = self.user
+        if spec.partition is not None:
+            fields["queue"] = spec.partition
+        kept = {name: value for name, default in _KEPT if (value := getattr(spec, name)) != default}
+        built.job = replace(
+            job,
+            **fields,
+            name=spec.name,
+            inputs=job.inputs or EMPTY,
+            communication=_communication(spec),
+            throttles=self._throttles(spec, name),
+            sizing=self._sizing(spec, known, job.app),
+            launch=self._launch(spec, name, where),
+            options=kept or EMPTY,
+        )
+        built.name = name
+        if spec.array is not None:
+            built.indices, built.limit = parse_array(spec.array)
+        return built
+
+    # ------------------------------------------------------------------ jobs of an app
+
+    def _known(self, spec: JobSpec, where: str) -> KnownApp | None:
+        """The app of a job that is described beside it; ``None`` where the job brings all that it runs."""
+        if spec.app is not None and spec.app in self.apps:
+            return self.apps[spec.app]
+        if spec.command is not None or spec.implementations or spec.script is not None:
+            return None
+        if spec.app is None:
+            if spec.communication is None:
+                raise InputError(
+                    "found nothing to run, expected command, implementations, script or app", where=where
+                )
+            return self._gpu_app(spec)
+        if not self.apps and self.source:
+            raise InputError("app: found nothing, expected [[app]] entries", where=self.source)
+        hint = closest(spec.app, list(self.apps))
+        of_request = "" if self.source else " of this request"
+        raise InputError(f"app: found {spec.app!r}, which is no app{of_request}{hint}", where=where)
+
+    def _gpu_app(self, spec: JobSpec) -> KnownApp:
+        """An app with the single implementation ``gpu``, for a job whose communication is all there is."""
+        key = (spec.cpus, spec.gpus, spec.memory)
+        if key not in self._without_app:
+            cpus = WHOLE_POOL if spec.cpus == "all" else None if spec.cpus is None else int(spec.cpus)
+            memory = spec.memory if isinstance(spec.memory, int) else 0
+            request = request_for("gpu", cpus=cpus, gpus=spec.gpus, memory=memory)
+            app = App(COMMUNICATING, (Implementation("gpu", "gpu", request),))
+            self._without_app[key] = KnownApp(app, {}, {})
+        return self._without_app[key]
+
+    def _of_app(self, spec: JobSpec, known: KnownApp, where: str) -> BuiltJob:
+        _check_names(spec, known.app, where)
+        app, inputs, uses_index = self._with_command(spec, known, where)
+        app = self._reshaped(spec, app, where)
+        nodes = nodes_asked(spec, known)
+        counts = tuple(node_counts(spec, nodes, known, where))
+        key = (app, counts)
+        if key not in self._apps:
+            pairs = zip(app.implementations, counts, strict=True)
+            self._apps[key] = app, tuple(Choice(i, i.request.on(n)) for i, there in pairs for n in there)
+        choices = self._apps[key][1]
+        seconds = true_seconds(spec, nodes, known, where)
+        timed = [
+            (c.implementation.name, c.request.nodes, seconds[c.implementation.name][c.request.nodes])
+            for c in choices
+            if c.request.nodes in seconds.get(c.implementation.name, ())
+        ]
+        job = Job("", app, choices, inputs=inputs, nodes=nodes)
+        return BuiltJob(job, "", timed=timed, uses_index=uses_index)
+
+    def _with_command(
+        self, spec: JobSpec, known: KnownApp, where: str
+    ) -> tuple[App, Mapping[str, float | str], bool]:
+        """The app, with the job's own command if it has one, and the features of the prediction.
+
+        An input that names a file is a feature by the file's size; its name stands in the command. A job
+        with a command of its own and no inputs is known by its arguments, as a plain command is.
+        """
+        given = spec.inputs or {}
+        if spec.command is None and spec.env:
+            raise InputError("found env without command, expected both or neither", where=where)
+        commands = tuple(i.command for i in known.app.implementations)
+        needs = known.needs
+        own: Command | None = None
+        if spec.command is not None:
+            own = Command(split_command(spec.command, where), env_of(spec.env, where))
+            commands = tuple(own if one is None else replace(own, tasks=one.tasks) for one in commands)
+            needs = [("", name) for name in needs_of(own, where)]
+        uses_index = False
+        for implementation, name in needs:
+            if name in given:
+                continue
+            if name == INDEX and spec.array is not None:
+                uses_index = True
+                continue
+            place = f"app {known.app.name!r}, implementation {implementation!r}: found"
+            there = f" ({', '.join(given)})" if given else ", which has none"
+            raise InputError(
+                f"{place if implementation else 'command: found'} the unknown placeholder {shown(name)}, "
+                f"expected an input of the job{there}",
+                where=where,
+            )
+        folder = self._folder_of(spec)
+        if own is not None and not given:
+            inputs = dict(identify([render(word, _NO_DEVICE) for word in own.argv], cwd=folder).inputs)
+        else:
+            inputs = with_file_sizes(given, folder)
+        files = {k: v for k, v in given.items() if isinstance(v, str) and k not in inputs}
+        bound = tuple(None if one is None else _bound(one, files) for one in commands)
+        if own is None and bound == commands:
+            return known.app, inputs, uses_index
+        key = (known.app, bound)
+        if key not in self._bound:
+            pairs = zip(known.app.implementations, bound, strict=True)
+            ways = tuple(replace(i, command=command) for i, command in pairs)
+            self._bound[key] = replace(known.app, implementations=ways)
+        return self._bound[key], inputs, uses_index
+
+    def _reshaped(self, spec: JobSpec, app: App, where: str) -> App:
+        """The app, with what the job itself asks for."""
+        own = spec.cpus, spec.gpus, spec.memory, spec.partition
+        restartable = app.restartable or spec.restartable
+        if own == (None,) * 4 and restartable == app.restartable:
+            return app
+        key = (app, own, restartable)
+        if key not in self._bound:
+            beside = _only_devices(i.kind for i in app.implementations)
+            ways = tuple(
+                replace(i, request=self._request(spec, i.request, i.kind, beside, where))
+                for i in app.implementations
+            )
+            self._bound[key] = App(app.name, ways, restartable)
+        return self._bound[key]
+
+    # ------------------------------------------------------------------ jobs that bring their commands
+
+    def _of_command(self, spec: JobSpec, where: str) -> BuiltJob:
+        given = (bool(spec.implementations), spec.command is not None, spec.script is not None)
+        if sum(given) > 1:
+            raise InputError("found several of implementations, command, script, expected one", where=where)
+        is_array = spec.array is not None
+        kinds = spec.on or (["gpu"] if spec.gpus else ["cpu"])
+        inputs: Mapping[str, float | str] = spec.inputs or {}
+        if spec.script is not None:
+            argv = tuple(escape(word) for word in (self._script(spec.script, where), *spec.arguments))
+            name, templates = spec.app or spec.name or "script", dict.fromkeys(kinds, argv)
+        else:
+            commands = spec.implementations or dict.fromkeys(kinds, spec.command)
+            argvs = {kind: split_command(command, where) for kind, command in commands.items()}
+            first, cwd = next(iter(argvs.values())), self._folder_of(spec)
+            if spec.inputs is not None:  # the user names the features, and the commands are templates
+                name, templates = spec.app or identify(first, cwd=cwd).app, argvs
+            else:
+                identity = identify(first, cwd=cwd, app=spec.app)
+                templates = {kind: _template(argv, is_array) for kind, argv in argvs.items()}
+                name, inputs = identity.app, identity.inputs
+                if is_array:  # the index is a feature of its own
+                    inputs = {k: v for k, v in inputs.items() if _INDEX not in str(v)}
+        app, choices = self._shape(spec, name, templates, where)
+        uses_index = self._check_placeholders(app, inputs, is_array, where)
+        return BuiltJob(
+            Job("", app, choices, inputs=inputs, nodes=spec.nodes or 1), "", uses_index=uses_index
+        )
+
+    def _check_placeholders(self, app: App, inputs: Mapping[str, object], is_array: bool, where: str) -> bool:
+        """Whether a command uses the index; refuses placeholders that nothing fills."""
+        if app not in self._holes:
+            argvs = [one.command.argv for one in app.implementations if one.command is not None]
+            try:
+                self._holes[app] = frozenset(name for argv in argvs for name in placeholders(argv))
+            except ValueError as error:
+                raise InputError(
+                    f"command: found {error}, expected {{n}} or {{device}}", where=where
+                ) from None
+        found = self._holes[app]
+        unknown = found - inputs.keys() - {DEVICE} - ({INDEX} if is_array else set())
+        if unknown:
+            raise InputError(
+                f"command: found the unknown placeholder {{{min(unknown)}}}, expected an input of the job",
+                where=where,
+            )
+        return INDEX in found and INDEX not in inputs
+
+    def _script(self, text: str, where: str) -> str:
+        if not text.startswith("#!"):
+            raise InputError("script: found no '#!' at its beginning, expected e.g. #!/bin/sh", where=where)
+        if self.keep_script is None:
+            raise InputError("script: found a text, expected a command that names a file", where=where)
+        return self.keep_script(text)
+
+    def _shape(
+        self, spec: JobSpec, name: str, templates: Mapping[str, tuple[str, ...]], where: str
+    ) -> tuple[App, tuple[Choice, ...]]:
+        """App and choices; jobs that run the same share them."""
+        env, nodes = env_of(spec.env, where), spec.nodes or 1
+        asked = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.restartable)
+        key = (name, tuple(templates.items()), env, asked)
+        if key not in self._apps:
+            ways, beside = [], _only_devices(templates)
+            for kind, argv in templates.items():
+                _check_kind(kind, where)
+                request = request_for(kind, cpus=1 if kind.startswith("cpu") else None)
+                request = self._request(spec, request, kind, beside, where)
+                ways.append(Implementation(kind, kind, request, Command(argv, env)))
+            app = App(name, tuple(ways), spec.restartable)
+            self._apps[key] = app, tuple(Choice(one, one.request.on(nodes)) for one in ways)
+        return self._apps[key]
+
+    # ------------------------------------------------------------------ what a job needs
+
+    def _request(self, spec: JobSpec, asked: Request, kind: str, beside: bool, where: str) -> Request:
+        """A request with what the job itself asks of CPUs, devices and memory.
+
+        Its CPUs are those of its ways to run on CPUs; of a job that runs on devices only those ``beside``.
+        """
+        cpus, devices = asked.cpus, asked.devices
+        if spec.cpus is not None and (kind.startswith("cpu") or (beside and spec.cpus != "all")):
+            cpus = WHOLE_POOL if spec.cpus == "all" else int(spec.cpus)
+        if cpus == 0 and not devices:
+            raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
+        if spec.gpus is not None and devices:
+            devices = ((devices[0][0], float(spec.gpus)), *devices[1:])
+        memory = spec.memory if isinstance(spec.memory, int) else asked.memory  # auto: to be learned
+        partition = spec.partition or ""
+        if partition and self.partitions is not None and partition not in self.partitions:
+            expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
+            raise InputError(f"partition: found {partition!r}, expected one of {expected}", where=where)
+        return Request(asked.nodes, cpus, devices, memory, asked.models, partition)
+
+    def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
+        """How the memory of a job is found."""
+        if spec.memory == "auto":
+            auto = tuple(one.name for one in app.implementations)
+        elif spec.memory is None and known is not None:
+            auto = known.auto
+        else:
+            auto = ()
+        if spec.memory is None and not auto and self.learn_memory:
+            auto = tuple(one.name for one in app.implementations if not one.request.memory)
+        found = Sizing(auto, spec.retry_memory, spec.kill_risk)
+        return USUAL_SIZING if found == USUAL_SIZING else found
+
+    def _throttles(self, spec: JobSpec, name: str) -> tuple[Throttle, ...]:
+        if not spec.singleton:
+            return ()
+        return (Throttle(f"singleton:{self.user or spec.user or ''}:{name}", 1),)
+
+    # ------------------------------------------------------------------ where it starts
+
+    def _folder_of(self, spec: JobSpec) -> str:
+        """The folder from which the job's files are looked up."""
+        if spec.folder is None:
+            return "." if self.folder is None else self.folder
+        return os.path.join(self.folder or "", spec.folder)
+
+    def _launch(self, spec: JobSpec, name: str, where: str) -> Launch | None:
+        """Folder, environment, files and signal; shared by jobs where they are the same."""
+        folder = self.folder if spec.folder is None else os.path.abspath(self._folder_of(spec))
+        memory = spec.memory if isinstance(spec.memory, int) and spec.communication is None else None
+        out, err = (None if path is None else output_path(path, name) for path in (spec.stdout, spec.stderr))
+        number, notice = _signal(spec, where)
+        key = (folder, out, err, number, notice, memory, spec.batch_variables)
+        if key == (None, None, None, None, 0.0, None, False) and self.environ is None:
+            return None
+        if key not in self._launches:
+            self._launches[key] = Launch(folder, self.environ, *key[1:])
+        return self._launches[key]
+
+
+def depends_of(spec: JobSpec) -> tuple[Dependency, ...]:
+    """What a job waits for, under the names that it was given."""
+    return tuple(map(Dependency.parse, spec.depends))
+
+
+def output_path(path: str, name: str) -> str:
+    """A path with its ``%`` signs as in sbatch: %x and %% filled in, %j, %A and %a as `Launch` has them.
+
+    >>> output_path("%x-%j.%q%%a", "a b")
+    'a_b-\\x00j.%q%a'
+    """
+    plain = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name)
+    values = {"x": plain, "%": "%", "j": "\0j", "A": "\0A", "a": "\0a"}
+    return re.sub("%([xjAa%])", lambda found: values[found[1]], path)
+
+
+def _check_names(spec: JobSpec, app: App, where: str) -> None:
+    """Implementations that the job names must be there."""
+    names = [i.name for i in app.implementations]
+    asked = [("implementation", spec.implementation)] if spec.implementation is not None else []
+    asked += [("times", name) for name in spec.times] + [("speedup", name) for name in spec.speedup]
+    for key, name in asked:
+        if name not in names:
+            raise InputError(
+                f"{key}: found {name!r}, expected an implementation of app {app.name!r}: {', '.join(names)}",
+                where=where,
+            )
+    if DEVICE in (spec.inputs or {}):
+        raise InputError(
+            "inputs: found 'device', expected another name: {device} stands for the device", where=where
+        )
+
+
+def _only_devices(kinds: Iterable[str]) -> bool:
+    """Whether a job has no way to run on CPUs."""
+    return not any(kind.startswith("cpu") for kind in kinds)
+
+
+def _check_kind(kind: str, where: str) -> None:
+    device = kind.removeprefix("cpu+")
+    if "+" in device or not device or not kind.isprintable() or (device == "cpu" and kind != "cpu"):
+        raise InputError(
+            f"found the kind {shown(kind)}, expected cpu, cpu+gpu, or a kind of device", where=where
+        )
+
+
+def _template(argv: Sequence[str], is_array: bool) -> tuple[str, ...]:
+    """The words of a plain command: only ``{device}``, and ``{index}`` in an array, stand for something."""
+    if not is_array:
+        return tuple(map(template_of, argv))
+    return tuple(template_of(word.replace(_INDEX, _MARK)).replace(_MARK, _INDEX) for word in argv)
+
+
+def _bound(command: Command, files: Mapping[str, str]) -> Command:
+    """The command with the names of files in the place of their placeholders."""
+    if not files:
+        return command
+    return replace(command, argv=tuple(bind(word, files) for word in command.argv))
+
+
+def _communication(spec: JobSpec) -> Communication | None:
+    return None if spec.communication is None else Communication(**dict(spec.communication))
+
+
+def _signal(spec: JobSpec, where: str) -> tuple[int | None, Seconds]:
+    """``USR1@60``, ``SIGTERM``, ``10@2m``."""
+    if spec.signal is None:
+        return None, 0.0
+    name, _, before = spec.signal.removeprefix("B:").partition("@")
+    try:
+        number = (
+            int(name) if name.isdecimal() else signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"].value
+        )
+        signal.Signals(number)
+        notice = seconds_of(before) if before else NOTICE
+    except (KeyError, ValueError):
+        raise InputError(
+            f"signal: found {spec.signal!r}, expected SIGNAL@SECONDS, e.g. USR1@60", where=where
+        ) from None
+    if spec.walltime is None:
+        raise InputError("signal: found no walltime, expected one before which it is sent", where=where)
+    return number, notice
