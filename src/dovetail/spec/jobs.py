@@ -30,6 +30,8 @@ HIGHEST_PRIORITY = 1e15
 """Of a job in a file; traces have such numbers."""
 _JOBS = "run, submit"
 _LISTS = "run, submit, explain, simulate, compare"
+MOST_NICE = 2_147_483_645
+"""As in Slurm, whose users may only make their jobs wait."""
 JOB_OPTIONS = "Job.options"
 """What the fields become that are kept by name."""
 
@@ -219,6 +221,11 @@ class JobSpec:
         kinds.within(MOST_PRIORITY), "Higher first; above 0 for the owner.", "N", at=_JOBS,
         lines="--priority", default=0, file_kind=kinds.real("a number", most=HIGHEST_PRIORITY),
         about="higher first", becomes="Job.priority",
+    )
+    nice: int = _field(
+        kinds.whole(0, MOST_NICE), "Behind one's own jobs of lower N, at equal priority.", "N", at=_JOBS,
+        lines="--nice", default=0, about="behind jobs of the same user that have a lower one",
+        becomes=JOB_OPTIONS,
     )
     depends: Sequence[str] = _field(
         kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB or singleton.", "WHEN", "--depends -d",

@@ -1,12 +1,14 @@
 """Whose turn it is: priorities and fair shares, before any policy sees the queue.
 
 What admission has let through is let into the engine's queue by rank: a job is held back while one of higher
-rank waits that could run on the same kind of device. So every policy, whatever it looks at, starts the
-higher one first. Each move is an event of the engine and stands in the journal. A replay needs no ranks.
+rank waits that could run on the same kind of device, or one of its user's that is less nice. So every policy,
+whatever it looks at, starts the higher one first. Each move is an event of the engine and stands in the
+journal. A replay needs no ranks.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby, islice
@@ -35,7 +37,9 @@ WINDOW = 256
 """Of those that were held back so many of a kind are let in ahead: moving them costs events."""
 LOOK: Seconds = 1.0
 """Between two looks at what users have used."""
-RANKING: tuple[str, ...] = ()
+NICE = "nice"
+"""The option that puts a job behind those of its user that have a lower one."""
+RANKING = (NICE,)
 """Options of jobs that decide here who goes first."""
 _PASSES: tuple[tuple[type, ...], ...] = ((Submitted, Requeued), (Held,), (Released,), (Cancelled,))
 """The order in which the engine takes such events in."""
@@ -56,6 +60,7 @@ class _Group:
 
     priority: float
     user: str
+    nice: int
     ways: Ways
     through: dict[JobId, None] = field(default_factory=dict)
     behind: dict[JobId, None] = field(default_factory=dict)
@@ -91,8 +96,12 @@ class Priorities:
     def __init__(self, *, priorities: bool, shares: FairShares | None = None) -> None:
         self._priorities = priorities
         self.shares = shares
-        self._groups: dict[tuple[float, str, Ways], _Group] = {}
+        self._groups: dict[tuple[float, str, int, Ways], _Group] = {}
         self._group_of: dict[JobId, _Group] = {}
+        self._user_of: dict[JobId, str] = {}
+        self._waiting: dict[
+            str, Counter[tuple[float, int, Ways]]
+        ] = {}  # by user: jobs of a priority and nice
         self._ways: dict[tuple[object, ...], Ways] = {}
         self._standing: dict[str, float] = {}
         self._next_look: Seconds = 0.0
@@ -121,18 +130,41 @@ class Priorities:
         group.behind.pop(job, None)
         empty = not (group.through or group.behind)
         if empty:
-            del self._groups[group.priority, group.user, group.ways]
-        if empty or len(group.through) < WINDOW // 2:
+            del self._groups[group.priority, group.user, group.nice, group.ways]
+        last_of_user = self._waits_no_more(job, group)
+        if empty or last_of_user or len(group.through) < WINDOW // 2:
             self.due = self.due or any(other.behind for other in self._groups.values())
 
     def _entered(self, job: Job) -> None:
-        user = (job.user or "") if self.shares is not None else ""
-        key = job.priority, user, self._ways_of(job)
+        owner, nice, ways = job.user or "", job.options.get(NICE, 0), self._ways_of(job)
+        key = job.priority, owner if nice or self.shares is not None else "", nice, ways
+        if job.id not in self._user_of:
+            self._user_of[job.id] = owner
+            self._waiting.setdefault(owner, Counter())[job.priority, nice, ways] += 1
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(*key)
         group.behind[job.id] = None
         self._group_of[job.id] = group
+
+    def _waits_no_more(self, job: JobId, group: _Group) -> bool:
+        """Whether it was the last of its kind that could hold back others of its user."""
+        owner = self._user_of.pop(job)
+        own, kind = self._waiting[owner], (group.priority, group.nice, group.ways)
+        own[kind] -= 1
+        if not own[kind]:
+            del own[kind]
+        held = any(nice > group.nice for _, nice, _ in own)
+        if not own:
+            del self._waiting[owner]
+        return held and kind not in own
+
+    def _is_nice(self, group: _Group) -> bool:
+        """Whether it waits for jobs of its user that have a lower nice value, and run in the same places."""
+        return group.nice > 0 and any(
+            priority == group.priority and nice < group.nice and not _apart(group.ways, ways)
+            for priority, nice, ways in self._waiting[group.user]
+        )
 
     def _ways_of(self, job: Job) -> Ways:
         key = tuple((choice.implementation.kind, choice.request.partition) for choice in job.choices)
@@ -202,7 +234,7 @@ class Priorities:
             for _, level in groupby(apart, _rank_of):
                 groups = [group for _, group in level]
                 for group in groups:
-                    let_in = _apart(group.ways, higher)
+                    let_in = _apart(group.ways, higher) and not self._is_nice(group)
                     for job in group.let_through() if let_in else group.held_back():
                         yield job, let_in
                 for group in groups:
