@@ -10,6 +10,7 @@ written, and who asks it starts nothing meanwhile.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -67,6 +68,7 @@ from dovetail.running.ledger_schema import TABLES, VERSION
 
 __all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
 
+_log = logging.getLogger(__name__)
 _CLEAR = (
     "state = 'PENDING', implementation = NULL, allocation = NULL, nodes = NULL, devices = NULL,"
     " started = NULL, ended = NULL, exit_code = NULL, detail = NULL, asked = NULL"
@@ -203,12 +205,30 @@ class Ledger:
                 self._write_owed()
         except sqlite3.DatabaseError as error:
             if isinstance(error, _OURS):
-                raise
+                self._drop_refused()
+                return self.settle()
             self.why_blocked = f"{self.path}: cannot be written: {_reason(error)}"
             return False
         self._owed.clear()
         self.why_blocked = ""
         return True
+
+    def _drop_refused(self) -> None:
+        """Of what is owed, leave out what SQLite refuses whenever it is tried: a mistake of ours, logged."""
+        left: list[_Statement] = []
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for sql, values in self._owed:
+                try:
+                    self._db.execute(sql, values)
+                except _OURS:
+                    _log.exception("the ledger refuses a statement, which is left out")
+                else:
+                    left.append((sql, values))
+        finally:
+            if self._db.in_transaction:
+                self._db.rollback()
+        self._owed[:] = left
 
     def _write_owed(self) -> None:
         for sql, alike in groupby(self._owed, itemgetter(0)):
@@ -316,7 +336,10 @@ class Ledger:
         """
         when, statements = self.epoch + now, self._owed
         for event in events:
-            self._note(event, when, engine, statements)
+            try:
+                self._note(event, when, engine, statements)
+            except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
+                _log.exception("%s at one instant could not be put on record", type(event).__name__)
         for order in orders:
             if isinstance(order, Placed) and not order.job.foreign:
                 statements.append(self._started(order, engine))
@@ -408,6 +431,10 @@ class Ledger:
     def cancel(self, entry: Entry, when: Seconds) -> None:
         """A job that waits, though somebody had it cancelled: the Dovetail that was to do it was killed."""
         self._db.execute(_END, (State.CANCELLED.value, when, None, "cancelled", None, entry.seq))
+
+    def correct_wish(self, job: JobId, wanted: Literal["cancel", "requeue"] | None) -> None:
+        """Of a job of which a wish was refused, keep only what is still to be done. With the next instant."""
+        self._owed.append((f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (wanted, self._place(job))))
 
     def _place(self, job: JobId) -> int | None:
         seq = self._seq.get(job)
