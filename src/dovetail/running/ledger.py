@@ -385,7 +385,19 @@ class Ledger:
     def _again(self, job: JobId) -> list[_Statement]:
         """The attempt that has ended becomes a row of its own, and the job waits."""
         seq = self._place(job)
-        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,))]
+        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,)), *self._waived(seq)]
+
+    def _waived(self, seq: int | None) -> list[_Statement]:
+        """What a job depended on counts no more once it is requeued: the next Dovetail does not ask again."""
+        row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (seq,)).fetchone()
+        if row is None or b'"depends"' not in row[0]:
+            return []
+        try:
+            form = decoded(row[0])
+            del form["depends"]
+        except DAMAGED:  # whoever reads it names the damage
+            return []
+        return [(_SIZE, (encoded(form), seq))]
 
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
@@ -426,7 +438,7 @@ class Ledger:
         asked = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
         ended = f" AND NOT ({_OPEN})"
         again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (seq,))]
-        return [asked, *(again if action == "requeue" else ())]
+        return [asked, *again, *self._waived(seq)] if action == "requeue" else [asked]
 
     def cancel(self, entry: Entry, when: Seconds) -> None:
         """A job that waits, though somebody had it cancelled: the Dovetail that was to do it was killed."""

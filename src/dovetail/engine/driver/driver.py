@@ -183,6 +183,7 @@ class Driver:
         self._wishes = Wishes()
         self._plans = False  # jobs have come in that the planner has not seen
         self._failed: list[Ended] = []  # jobs that ended at this instant by an error of ours
+        self._adopting: set[JobId] = set()  # come in at the next instant, and run already
         self._carried: list[Order] = []  # stops that nobody has carried out yet
         if options.survives:
             self.engine.unforeseen = self._unforeseen
@@ -230,6 +231,7 @@ class Driver:
     def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
         """A job comes in that runs already: its place counts as used, its deadline holds."""
         self._moments.add([job.id])
+        self._adopting.add(job.id)
         self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
 
     def cancel(self, job: JobId, detail: str = "") -> Wish:
@@ -553,7 +555,12 @@ class Driver:
             self._wishes.answer(event)
             job = self.sizes.of_new(event.job, engine.cluster)
             submitted[job.id] = job
-            batch.extend(self.admission.submitted(event if job is event.job else replace(event, job=job)))
+            event = event if job is event.job else replace(event, job=job)
+            if job.id in self._adopting:  # nothing that it once waited for holds it back
+                self._adopting.discard(job.id)
+                batch.append(event)
+            else:
+                batch.extend(self.admission.submitted(event))
         elif isinstance(event, Lingering):
             if self.prefill is not None:
                 self.prefill.goes_on(event.job)
@@ -618,7 +625,7 @@ class Driver:
             self._failed.append(Ended(job, State.NODE_FAIL, None, why))
 
     def _settle_failed(self, batch: list[Event], now: Seconds) -> None:
-        """Put the ends of jobs that were lost to an error of ours on record, and let go who waits for them."""
+        """Put the ends of jobs that were lost to an error of ours on record; who waits for them may go."""
         while self._failed:
             failed, self._failed = self._failed, []
             for end in failed:
