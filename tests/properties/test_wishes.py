@@ -123,9 +123,9 @@ class World:
         return driver, ledger
 
     def killed(self) -> None:
-        """The service dies with all that was not acknowledged; jobs run on, some end, then it starts again."""
+        """The service dies with all that was not acknowledged; jobs run on, some end; it starts again."""
         self.counts["kill"] += 1
-        self.epoch_moves()
+        self.moves.clear()
         for client in self.clients:  # they were never answered: either may be so
             self.forget(client.job)
         self.clients.clear()
@@ -138,9 +138,6 @@ class World:
         self.now += self.driver.epoch
         self.driver, self.ledger = self.begun(())
         assert not [one for one in self.ledger.open_entries() if one.job.id not in self.expected]
-
-    def epoch_moves(self) -> None:
-        self.moves.clear()
 
     def forget(self, job: str) -> None:
         expected = self.expected[job]
