@@ -478,22 +478,26 @@ class Service:
             future = loop.create_future()
             self._watchers.setdefault(job, []).append(future)
             futures.append(future)
-        if futures and not (first and len(left) < len(meant)):
-            how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
-            await asyncio.wait(futures, timeout=timeout, return_when=how)
-        if futures:
-            pending = {future for future in futures if not future.done()}
-            for job, future in zip(left, futures, strict=True):
-                if future in pending:
-                    future.cancel()
-                    watchers = self._watchers.get(job, [])
-                    if future in watchers:
-                        watchers.remove(future)
-                    if not watchers:
-                        self._watchers.pop(job, None)
+        try:
+            if futures and not (first and len(left) < len(meant)):
+                how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
+                await asyncio.wait(futures, timeout=timeout, return_when=how)
+        finally:
+            self._watch_no_more(left, futures)
         found = [await self._now(one) for one in meant]
         waiting = sum(not one.ended for one in found)
         return [one for one in found if one.ended] if first else found, waiting
+
+    def _watch_no_more(self, jobs: Sequence[JobId], futures: Sequence[asyncio.Future[None]]) -> None:
+        pending = {future for future in futures if not future.done()}
+        for job, future in zip(jobs, futures, strict=True):
+            if future in pending:
+                future.cancel()
+                watchers = self._watchers.get(job, [])
+                if future in watchers:
+                    watchers.remove(future)
+                if not watchers:
+                    self._watchers.pop(job, None)
 
     def _has_ended(self, one: SelectedJob) -> bool:
         phase = self.engine.phase(one.id)

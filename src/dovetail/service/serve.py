@@ -385,7 +385,8 @@ async def _served(
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
-    tokens, sessions = Tokens(folder.tokens), Sessions()
+    tokens = Tokens(folder.tokens)
+    sessions = Sessions(tokens)
     hosts: list[str] = []
     gate = Authentication(
         application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job
