@@ -26,6 +26,7 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
+from dovetail.executors.background import keep_going
 from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
@@ -392,7 +393,7 @@ async def _served(
         application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job
     )
     listeners = Listeners(gate)
-    watching = asyncio.create_task(signs.watch())
+    watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
