@@ -295,8 +295,8 @@ class SlurmQueueExecutor(Reporting):
         """End them; should Slurm's controller be away, later."""
         try:
             await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
-        except SlurmError as error:
-            if error.passing:
+        except (SlurmError, OSError) as error:  # also where no process can be begun now
+            if not isinstance(error, SlurmError) or error.passing:
                 self._begin_task(self._cancel_later, handed)
         self._looks.set()
 
@@ -363,7 +363,7 @@ class SlurmQueueExecutor(Reporting):
                 key, waiting = found
                 try:
                     await self._send(key, waiting)
-                except ExecutorError as error:  # also where the disk is full: nothing was handed over yet
+                except (ExecutorError, OSError) as error:  # a full disk, too: nothing was handed over yet
                     self.files.note_later(t="refused", batch=waiting[0].handed.batch)
                     for one in waiting:
                         one.handed.batch = ""
@@ -371,6 +371,12 @@ class SlurmQueueExecutor(Reporting):
                     self._keep_back(kept, str(error))
                     for handed in [one.handed for one in waiting if one.handed.stop]:
                         self._take_back(handed)
+                except Exception as error:  # noqa: BLE001 - whatever it is ends these jobs only
+                    _log.exception("%d jobs could not be handed over", len(waiting))
+                    why, now = str(error) or type(error).__name__, time.time()
+                    for handed in [one.handed for one in waiting]:
+                        end = Ended(handed.job, State.FAILED, None, why, Usage(), now, now)
+                        self._tell_end(handed, end)
                 else:
                     self._backlog.accepted(key)
                     for one in waiting:
@@ -449,7 +455,7 @@ class SlurmQueueExecutor(Reporting):
             await asyncio.sleep(2.0)
             try:
                 seen = await asyncio.to_thread(look)
-            except SlurmError:
+            except (SlurmError, OSError):
                 continue
             return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
 

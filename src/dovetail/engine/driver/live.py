@@ -205,6 +205,11 @@ class LiveRun:
         self._expect_the_end(LEAVES_WITHIN)
 
     @property
+    def over_within(self) -> Seconds:
+        """Seconds after an interrupt, or `leave`, within which `run` has returned if its loop goes round."""
+        return max(self._ends_within, LEAVES_WITHIN) + self._ends_within + CLOSES_WITHIN
+
+    @property
     def _ends_within(self) -> Seconds:
         executor = self.executor
         return executor.ends_within if isinstance(executor, FailsByItself) else ENDS_WITHIN
