@@ -61,9 +61,7 @@ def test_whatever_is_wanted_at_once_all_is_answered_and_comes_to_its_end(tmp_pat
         with connection(here.folder.path) as service:
             jobs += submit(service, *[{"command": ["sleep", "0.05"], "cpus": 1, "retries": 1}] * 4)
             jobs += submit(service, {"command": ["false"], "cpus": 1, "retries": 2})
-            jobs += submit(
-                service, {"command": ["true"], "cpus": 1, "depends": [f"afterany:{jobs[0]}"]}
-            )
+            jobs += submit(service, {"command": ["true"], "cpus": 1, "depends": [f"afterany:{jobs[0]}"]})
         for seed in range(2):
             at_once(here, jobs, seed)
             assert here.process is not None

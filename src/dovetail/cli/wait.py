@@ -49,9 +49,10 @@ requeue = _action(
 
 
 @opt.takes("wait")
-def wait(jobs: list[str], timeout: float | None, at: str | None, as_json: bool) -> int:
+def wait(jobs: list[str], timeout: float | None, patience: float, at: str | None, as_json: bool) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
+        service.be_patient(patience if timeout is None else min(patience, timeout), note)
         return wait_for(service, ",".join(jobs), timeout, as_json=as_json)
 
 
