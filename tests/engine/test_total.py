@@ -234,3 +234,25 @@ def test_a_statement_that_is_refused_takes_no_other_along(
         (entry,) = ledger.entries()
         assert entry.held == "held"
         assert "refuses a statement" in caplog.text
+
+
+@pytest.mark.parametrize("names", ["bcd", "dcb", "cdb"])
+def test_who_waits_for_a_job_that_can_never_start_is_not_forgotten(names: str) -> None:
+    """All of them come in at one instant, as after a restart, or from one file."""
+    driver = driver_of()
+    driver.submit(A)
+    driver.instant(0.0)
+    driver.happened(Ended("a", State.FAILED, 1))
+    driver.instant(1.0)
+    jobs = {
+        "b": replace(B, depends=(Dependency("afterok", "a"),)),
+        "c": replace(C, depends=(Dependency("afternotok", "b"),)),
+        "d": replace(D, depends=(Dependency("afterok", "b"),)),
+    }
+    for name in names:
+        driver.submit(jobs[name])
+    driver.instant(2.0)
+    assert driver.engine.records["b"].state is State.CANCELLED
+    assert driver.engine.records["d"].state is State.CANCELLED
+    assert driver.engine.records["c"].state is State.RUNNING
+    assert {record.job.id for record in driver.ended()} == {"a", "b", "d"}

@@ -185,8 +185,10 @@ class Ledger:
         """Whether the file that is open is still the one of its name: SQLite writes to deleted ones, too."""
         try:
             return os.path.samestat(os.stat(self.path), self._file)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # its folder cannot be looked into: that it is gone is not known
+            return True
 
     @property
     def blocked(self) -> bool:

@@ -494,6 +494,7 @@ class Driver:
     def _batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
         """What the engine is to take in: late news left out, consequences added; and wishes for later."""
         engine = self.engine
+        self.admission.begin()
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
         ends: list[Ended] = []
