@@ -390,9 +390,11 @@ class Service:
             except HistoryError as error:
                 raise Full(str(error)) from error
             refused |= await self._fulfilled(action, wanted, person)
-            for job in wanted:
-                if job in refused:
-                    self.ledger.correct_wish(job, self.driver.wanted(job))
+            late = [job for job in wanted if job in refused]
+            for job in late:
+                self.ledger.correct_wish(job, self.driver.wanted(job))
+            if late:
+                self.ledger.settle()
             await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
