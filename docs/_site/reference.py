@@ -133,7 +133,7 @@ def http() -> str:
 
     with tempfile.TemporaryDirectory() as folder:
         tokens = Tokens(Path(folder) / "tokens.json")
-        described = application(cast("Service", None), Sessions(), tokens).openapi()
+        described = application(cast("Service", None), Sessions(tokens), tokens).openapi()
     parts = [
         "# Every route of the HTTP API\n\nWhat the service's own description says (`GET /openapi.json`). "
         "[The HTTP API](../reference/service-api.md) says what it means. To fetch the description:\n\n"

@@ -34,6 +34,15 @@ def test_list_logs_and_prune(dovetail: Call, tmp_path: Path) -> None:
     assert dovetail("runs").stdout == "Nothing has run yet.\n"
 
 
+def test_runs_that_cannot_be_read_are_not_none(dovetail: Call, tmp_path: Path) -> None:
+    assert dovetail("run", "-q", "--", "true").returncode == 0
+    (run,) = json.loads(dovetail("runs", "--json").stdout)
+    (Path(run["folder"]) / "run.json").write_text("nothing that could be read")
+    done = dovetail("runs")
+    assert (done.returncode, done.stdout) == (1, "No run can be read.\n")
+    assert "run.json" in done.stderr
+
+
 def test_the_newest_run_stays_the_newest_whoever_looks_at_others(dovetail: Call, tmp_path: Path) -> None:
     """To read a run's ledger changes its folder; a refused run is none."""
     for word in ("first", "second", "third"):

@@ -10,15 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.fair_shares import FairShares
 from dovetail.engine.driver.priority import NICE, WINDOW, Priorities
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.core import no_bound
+from dovetail.engine.state.phases import Phase
 from dovetail.interfaces import traits_of
 from dovetail.model import (
     EMPTY,
     Allocation,
     Cluster,
+    Ended,
     Event,
     Held,
     Job,
@@ -28,6 +32,7 @@ from dovetail.model import (
     Released,
     Result,
     Submitted,
+    Throttle,
     Workload,
 )
 from dovetail.plugins import load_policy, needs_priorities, policies
@@ -247,3 +252,28 @@ def test_who_used_much_waits_behind_who_used_little(policy: str) -> None:
         assert record.start is not None
         starts[record.job.user].append(record.start)
     assert max(starts["little"]) <= min(starts["much"])
+
+
+def test_who_is_requeued_and_let_through_his_throttle_at_one_instant_is_not_left_behind() -> None:
+    made = workload([("a", {"cpu": 5.0}), ("b", {"cpu": 5.0})])
+    a, b = (replace(job, throttles=(Throttle("few", 1),)) for job in made.jobs)
+    driver = Driver(
+        Cluster.uniform(1, 1),
+        load_policy("fcfs").policy,
+        TrueTimesModel(made.truth),
+        bound=no_bound,
+        options=DriverOptions(),
+    )
+    driver.order_by_priority(Priorities(priorities=False), 0.0)
+    driver.submit(a)
+    driver.instant(0.0)
+    driver.happened(Ended("a"))
+    driver.instant(1.0)
+    driver.draining = True
+    driver.submit(b)
+    driver.instant(2.0)
+    driver.draining = False
+    driver.requeue("a")
+    driver.hold("b")
+    driver.instant(3.0)
+    assert driver.engine.phase("a") is Phase.RUNNING

@@ -23,7 +23,8 @@ def references(data: Any) -> Iterator[str]:
 
 
 def test_every_reference_leads_somewhere(tmp_path: Any) -> None:
-    app = application(cast("Service", None), Sessions(), Tokens(tmp_path / "tokens.json"))
+    tokens = Tokens(tmp_path / "tokens.json")
+    app = application(cast("Service", None), Sessions(tokens), tokens)
     described = app.openapi()
     found = set(references(described))
     assert "#/components/schemas/JobForm" in found

@@ -123,6 +123,20 @@ def test_wait_tells_of_failures_and_gives_up(service: Serving) -> None:
     assert row(service, held)["state"] == "CANCELLED"
 
 
+def test_of_chosen_jobs_those_that_have_ended(service: Serving) -> None:
+    first, second = (submitted(service, "-J", "past", "--", "true") for _ in range(2))
+    held = submitted(service, "--hold", "--", "true")
+    service.dovetail("wait", first, second)
+    shown = service.dovetail("queue", "--ended", "--json", f"{first},{second},{held}")
+    assert [one["id"] for one in json.loads(shown.stdout)] == [second, first]
+    shown = service.dovetail("queue", "--ended", "--json", "--state", "failed", first)
+    assert json.loads(shown.stdout) == []
+    assert service.dovetail("queue", "--ended", held).stdout == "No such job has ended.\n"
+    done = service.dovetail("requeue", held)
+    assert (done.returncode, done.stderr) == (1, f"job {held} was not requeued: it waits already\n")
+    service.dovetail("cancel", held)
+
+
 def test_dependencies_hold_jobs_back_and_cancel_what_cannot_come_true(service: Serving) -> None:
     first = submitted(service, "--hold", "--", "false")
     after_ok = submitted(service, "-d", f"afterok:{first}", "--", "true")

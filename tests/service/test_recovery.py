@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from dovetail.errors import DovetailError
 from dovetail.executors.processes import started_at
 from dovetail.executors.spawnlog import read_log
 from dovetail.service.client import Connection, connection
+from dovetail.service.futures import Client
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -290,3 +292,36 @@ def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -
         assert not read_log(log).damage()
     finally:
         service.stop()
+
+
+def test_who_waits_is_not_dropped_by_a_restart(tmp_path: Path) -> None:
+    """`wait`, `logs -f`, `submit --wait` and futures go on where they were, with one line on stderr."""
+    script = "for n in 1 2 3 4 5 6; do echo $n; sleep 1; done"
+    with serving(tmp_path, "--cluster", "1x2cpu") as here:
+        with connection(here.folder.path) as service:
+            (job,) = submit(service, {"command": ["sh", "-c", script], "cpus": 1})
+            until(lambda: service.get(f"/api/v1/jobs/{job}")["state"] == "RUNNING", "it does not start")
+        waits = [
+            ["wait", job],
+            ["logs", "-f", job],
+            ["submit", "--wait", "--cpus", "1", "--", "sleep", "5"],
+            ["wait", "--patience", "0", job],
+        ]
+        with ThreadPoolExecutor(len(waits)) as pool, Client(here.folder.path) as client:
+            future = client.submit(["sleep", "4"], cpus=1)
+            answers = [pool.submit(here.dovetail, *words) for words in waits]
+            with connection(here.folder.path) as service:
+                until(lambda: service.get("/api/v1/info")["jobs"]["waiting"] == 1, "all have begun")
+            time.sleep(1.0)
+            here.kill()
+            time.sleep(1.0)
+            here.start().close()
+            *done, impatient = [answer.result(120) for answer in answers]
+            assert future.result(120).state == "COMPLETED"
+        assert [one.returncode for one in done] == [0, 0, 0], done
+        assert done[1].stdout == "".join(f"{n}\n" for n in range(1, 7))
+        for one in done:
+            (line,) = [line for line in one.stderr.splitlines() if "does not answer" in line]
+            assert line.endswith("waiting for it, 300 s at most")
+        assert impatient.returncode == 2
+        assert "no service answers" in impatient.stderr

@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from services import Serving, serving, submit, wait
 
+from dovetail.files.writing import replace_file
 from dovetail.service.client import Connection, connection
 from dovetail.testing.builders import full
 
@@ -124,6 +127,76 @@ def test_a_page_of_another_origin_is_refused(place: str, token: str) -> None:
     assert ask(place, "POST", "/api/v1/cancel", "{}", **good, Origin="null")[0] == 403
     assert ask(place, "GET", "/api/v1/info", **good, Sec_Fetch_Site="cross-site")[0] == 403
     assert ask(place, "GET", "/api/v1/info", **good, Origin=f"http://{place}")[0] == 200
+
+
+def logged_in(place: str, secret: str) -> tuple[str, dict[str, str]]:
+    """Where a browser with this token is at home, and its cookie."""
+    client = http.client.HTTPConnection(place, timeout=280)
+    client.request("POST", "/login", f"token={secret}")
+    answer = client.getresponse()
+    answer.read()
+    client.close()
+    assert answer.status == 200
+    cookie = answer.getheader("set-cookie") or ""
+    home = cookie.partition("Path=")[2].partition(";")[0]
+    return home, {"Cookie": cookie.partition(";")[0]}
+
+
+@contextmanager
+def stream(place: str, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+    """A stream of events that has begun."""
+    with closing(http.client.HTTPConnection(place, timeout=60)) as client:
+        client.request("GET", path, None, headers)
+        answer = client.getresponse()
+        assert answer.status == 200
+        assert answer.readline().startswith(b"event: ")
+        yield answer
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "downgraded"])
+def test_rights_end_with_the_token_that_gave_them(service: Serving, place: str, change: str) -> None:
+    """Sessions, streams, one-time addresses, and what waits for an answer."""
+    name = f"guest-{change}"
+    secret = service.dovetail("token", "add", name, "--admin").stdout.strip()
+    home, cookie = logged_in(place, secret)
+    assert ask(place, "POST", f"{home}api/v1/service/none", "{}", **cookie)[0] == 400, "an admin"
+    status, body = ask(place, "POST", "/api/v1/dashboard", "{}", **bearer(secret))
+    assert status == 200
+    code = urlsplit(json.loads(body)["url"]).path
+    with connection(service.folder.path) as local:
+        (job,) = submit(local, {"command": ["sleep", "600"]})
+    form = json.dumps({"jobs": job, "timeout": 30})
+    with (
+        ThreadPoolExecutor(1) as pool,
+        stream(place, f"{home}api/v1/events", **cookie) as first,
+        stream(place, "/api/v1/events", **bearer(secret)) as second,
+    ):
+        waits = pool.submit(ask, place, "POST", "/api/v1/wait", form, **bearer(secret))
+        if change == "removed":
+            service.dovetail("token", "remove", name)
+        elif change == "replaced":
+            service.dovetail("token", "add", name, "--admin")
+        else:
+            tokens = json.loads(service.folder.tokens.read_text())
+            found = [{**one, "admin": one["admin"] and one["name"] != name} for one in tokens]
+            replace_file(service.folder.tokens, json.dumps(found).encode())
+        for one in (first, second):
+            while one.readline():  # to its end, which comes within a second
+                pass
+        assert waits.result(20)[0] == 401
+    with connection(service.folder.path) as local:
+        local.post("/api/v1/cancel", {"jobs": job})
+    submission = json.dumps({"jobs": [{"command": ["true"], "priority": 1}]})
+    if change == "downgraded":
+        assert ask(place, "GET", f"{home}api/v1/info", **cookie)[0] == 200
+        assert ask(place, "POST", f"{home}api/v1/jobs", submission, **cookie)[0] == 403
+        assert ask(place, "POST", f"{home}api/v1/service/none", "{}", **cookie)[0] in (400, 403)
+        assert ask(place, "POST", f"{home}api/v1/dashboard", "{}", **cookie)[0] == 403
+    else:
+        assert ask(place, "GET", f"{home}api/v1/info", **cookie)[0] == 401
+        assert ask(place, "POST", f"{home}api/v1/jobs", submission, **cookie)[0] == 401
+        assert ask(place, "GET", "/api/v1/info", **bearer(secret))[0] == 401
+        assert ask(place, "GET", code)[0] in (401, 403), "nor does a code let anybody in"
 
 
 def test_the_one_time_address_becomes_a_strict_cookie(service: Serving, place: str) -> None:

@@ -25,7 +25,14 @@ MOST_RUNS = 100
 
 @opt.takes("logs")
 def logs(
-    job: str, follow: bool, err: bool, attempt: int | None, tail: int | None, run: str | None, at: str | None
+    job: str,
+    follow: bool,
+    err: bool,
+    attempt: int | None,
+    tail: int | None,
+    run: str | None,
+    patience: float,
+    at: str | None,
 ) -> int:
     """Show what a job of the service, or of a run, wrote to standard output (or error).
 
@@ -42,6 +49,8 @@ def logs(
         _show_file(_newest_with(job), "", job, err)
         return 0
     with connected as service:
+        if follow:
+            service.be_patient(patience, note)
         found = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]
         if attempt is None and found["attempts"] > 1:
             note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
@@ -30,10 +30,10 @@ def queue(
     """Show the queue: what runs, then what waits, with predicted starts and ends (~) and the reason."""
     states = [text.upper() for text in state] if state else None
     with opened(at) as service:
-        if ended:
+        chosen = ",".join(jobs) if jobs else None
+        if ended and chosen is None:
             found = service.get("/api/v1/ended", state=states, user=user, name=name, limit=limit)
         else:
-            chosen = ",".join(jobs) if jobs else None
             asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
             found = service.get("/api/v1/jobs", jobs=chosen, **asked)
         about = service.get("/api/v1/info")
@@ -41,14 +41,16 @@ def queue(
     if about["blocked"] and not (ended or as_json or parsable):
         note(about["blocked"])
     rows = found["jobs"]
+    if ended and chosen is not None:
+        rows = _ended(rows, states, user, name)
     if as_json:
         print_json(rows)
         return 0
     if not rows and not parsable:
-        print(_nothing(about, ended=ended, chosen=bool(states or user or name)))
+        print(_nothing(about, ended=ended, chosen=bool(chosen or states or user or name)))
         return 0
     show_rows(COLUMNS, [queue_row(row, now) for row in rows], parsable=parsable)
-    left = found.get("total", len(rows)) - len(rows)
+    left = 0 if ended and chosen is not None else found.get("total", len(rows)) - len(rows)
     if left > 0 and not parsable:
         note(f"and {left} more (--limit)")
     age = found.get("forecast_age")
@@ -58,6 +60,21 @@ def queue(
     if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
         note(of_unknown_length(unknown))
     return 0
+
+
+def _ended(
+    rows: Sequence[Mapping[str, Any]], states: Sequence[str] | None, user: str | None, name: str | None
+) -> list[Mapping[str, Any]]:
+    """Of the jobs that were chosen those that have ended, the last one first."""
+    over = [
+        row
+        for row in rows
+        if row["state"] not in ("PENDING", "RUNNING")
+        and (states is None or row["state"] in states)
+        and (user is None or row["user"] == user)
+        and (name is None or row["name"] == name)
+    ]
+    return sorted(over, key=lambda row: row["end"] or 0.0, reverse=True)
 
 
 def of_unknown_length(count: int) -> str:

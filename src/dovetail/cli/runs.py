@@ -26,13 +26,14 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
         else:
             print(f"{wording.many(len(removed), 'run')} removed")
         return 0
-    found = [row for folder in run_folders()[:limit] if (row := _row(folder)) is not None]
+    folders = run_folders()[:limit]
+    found = [row for folder in folders if (row := _row(folder)) is not None]
     if as_json:
         print_json(found)
         return 0
     if not found:
-        print("Nothing has run yet.")
-        return 0
+        print("No run can be read." if folders else "Nothing has run yet.")
+        return int(bool(folders))
     now = time.time()
     rows = [
         {

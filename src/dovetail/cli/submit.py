@@ -22,6 +22,7 @@ def submit(
     context: typer.Context,
     what: list[str] | None,
     wait: bool,
+    patience: float,
     at: str | None,
     as_json: bool,
     parsable: bool,
@@ -71,6 +72,7 @@ def submit(
         if wait:
             from dovetail.cli.wait import wait_for
 
+            service.be_patient(patience, note)
             return wait_for(service, ",".join(map(str, found["numbers"])), None, quiet=True)
     return 0
 

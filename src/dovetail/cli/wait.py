@@ -10,6 +10,8 @@ from dovetail.cli.service import opened, print_json
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
 
+MOST_REFUSED = 10
+"""Jobs of which is shown why something could not be done."""
 PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
@@ -19,12 +21,17 @@ def _action(action: str, past: str, about: str) -> Callable[..., int]:
 
     def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
         with opened(at) as service:
-            done = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})["jobs"]
+            found = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})
+        done, refused = found["jobs"], found.get("refused", {})  # which an older service does not name
         if as_json:
-            print_json({"jobs": done})
+            print_json({"jobs": done, "refused": refused})
         else:
             shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
             print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
+        for job, why in list(refused.items())[:MOST_REFUSED]:
+            note(f"job {job} was not {past.lower()}: {why}")
+        if len(refused) > MOST_REFUSED:
+            note(f"and {len(refused) - MOST_REFUSED} more")
         return 0 if done else 1
 
     wanted.__name__, wanted.__doc__ = action, about
@@ -42,9 +49,10 @@ requeue = _action(
 
 
 @opt.takes("wait")
-def wait(jobs: list[str], timeout: float | None, at: str | None, as_json: bool) -> int:
+def wait(jobs: list[str], timeout: float | None, patience: float, at: str | None, as_json: bool) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
+        service.be_patient(patience if timeout is None else min(patience, timeout), note)
         return wait_for(service, ",".join(jobs), timeout, as_json=as_json)
 
 

@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.background import keep_going
 from dovetail.executors.outputs import Outputs
 from dovetail.interfaces import RunFolder
-from dovetail.model import Cluster, Event, Job, JobId
+from dovetail.model import Cluster, Event, Job, JobId, Seconds
 
 
 class Reporting(ABC):
@@ -33,6 +34,24 @@ class Reporting(ABC):
         self._heard: Callable[[Event], None] | None = None
         self._closing = False
         self._closed = False
+        self._fail: Callable[[Exception], None] | None = None
+        self._error: Exception | None = None
+
+    @property
+    def ends_within(self) -> Seconds:
+        """Seconds after which jobs that were stopped have ended, or will not be heard of."""
+        return self._grace + 10.0
+
+    def when_failed(self, fail: Callable[[Exception], None]) -> None:
+        """Call this where what goes on beside cannot go on: the run is to end with that error."""
+        self._fail = fail
+
+    def _failed(self, error: Exception) -> None:
+        if self._fail is not None:
+            self._fail(error)
+            return
+        self._error = error  # `events` raises it
+        self._news.set()
 
     @abstractmethod
     def _attach(self) -> None:
@@ -44,6 +63,8 @@ class Reporting(ABC):
         while True:
             while self._events:
                 yield self._events.popleft()
+            if self._error is not None:
+                raise self._error
             if self._closed:
                 return
             self._news.clear()
@@ -79,8 +100,11 @@ class Reporting(ABC):
         self._closed = True
         self._news.set()
 
-    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _begin_task(self, work: Callable[..., Coroutine[Any, Any, None]], *about: Any) -> None:
+        """Have it done beside, whatever comes in between (`keep_going`)."""
+        what = f"a task of the executor ({work.__name__.strip('_').replace('_', ' ')})"
+        going = keep_going(lambda: work(*about), what, self._failed)
+        task = asyncio.get_running_loop().create_task(going)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -26,6 +26,7 @@ __all__ = [
     "ChecksJobs",
     "Executor",
     "ExplainsSilence",
+    "FailsByItself",
     "HearsEvents",
     "KeepsOutput",
     "LastAttempts",
@@ -236,6 +237,20 @@ class ChecksJobs(Protocol):
 
     def check(self, jobs: Iterable[Job]) -> None:
         """Raises `InputError` with what is wrong with the first such job."""
+        ...
+
+
+@runtime_checkable
+class FailsByItself(Protocol):
+    """An executor beside whose orders something goes on, which may come to be unable to."""
+
+    @property
+    def ends_within(self) -> Seconds:
+        """Seconds after which jobs that were stopped have ended, or will not be heard of."""
+        ...
+
+    def when_failed(self, fail: Callable[[Exception], None]) -> None:
+        """Call this, with the error that is to end the run, where that is so."""
         ...
 
 

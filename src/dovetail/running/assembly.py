@@ -133,6 +133,7 @@ def driver_of(
             hold_moves=True,
             keep_considered=True,
             run_uid=about.uid,
+            survives=True,
             timer=time.perf_counter,
         ),
     )

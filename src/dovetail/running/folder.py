@@ -157,6 +157,8 @@ def run_folders() -> list[Path]:
         entries = [entry for entry in os.scandir(default_runs_folder()) if entry.is_dir()]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=str(default_runs_folder())) from error
     entries.sort(key=_driven, reverse=True)
     return [Path(os.path.realpath(entry.path)) for entry in entries]
 

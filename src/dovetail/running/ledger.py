@@ -10,6 +10,7 @@ written, and who asks it starts nothing meanwhile.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -67,6 +68,7 @@ from dovetail.running.ledger_schema import TABLES, VERSION
 
 __all__ = ["Action", "Entry", "Ledger", "LedgerDamageError", "Number"]
 
+_log = logging.getLogger(__name__)
 _CLEAR = (
     "state = 'PENDING', implementation = NULL, allocation = NULL, nodes = NULL, devices = NULL,"
     " started = NULL, ended = NULL, exit_code = NULL, detail = NULL, asked = NULL"
@@ -183,8 +185,10 @@ class Ledger:
         """Whether the file that is open is still the one of its name: SQLite writes to deleted ones, too."""
         try:
             return os.path.samestat(os.stat(self.path), self._file)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # its folder cannot be looked into: that it is gone is not known
+            return True
 
     @property
     def blocked(self) -> bool:
@@ -203,12 +207,30 @@ class Ledger:
                 self._write_owed()
         except sqlite3.DatabaseError as error:
             if isinstance(error, _OURS):
-                raise
+                self._drop_refused()
+                return self.settle()
             self.why_blocked = f"{self.path}: cannot be written: {_reason(error)}"
             return False
         self._owed.clear()
         self.why_blocked = ""
         return True
+
+    def _drop_refused(self) -> None:
+        """Of what is owed, leave out what SQLite refuses whenever it is tried: a mistake of ours, logged."""
+        left: list[_Statement] = []
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            for sql, values in self._owed:
+                try:
+                    self._db.execute(sql, values)
+                except _OURS:
+                    _log.exception("the ledger refuses a statement, which is left out")
+                else:
+                    left.append((sql, values))
+        finally:
+            if self._db.in_transaction:
+                self._db.rollback()
+        self._owed[:] = left
 
     def _write_owed(self) -> None:
         for sql, alike in groupby(self._owed, itemgetter(0)):
@@ -316,7 +338,10 @@ class Ledger:
         """
         when, statements = self.epoch + now, self._owed
         for event in events:
-            self._note(event, when, engine, statements)
+            try:
+                self._note(event, when, engine, statements)
+            except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
+                _log.exception("%s at one instant could not be put on record", type(event).__name__)
         for order in orders:
             if isinstance(order, Placed) and not order.job.foreign:
                 statements.append(self._started(order, engine))
@@ -362,7 +387,19 @@ class Ledger:
     def _again(self, job: JobId) -> list[_Statement]:
         """The attempt that has ended becomes a row of its own, and the job waits."""
         seq = self._place(job)
-        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,))]
+        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,)), *self._waived(seq)]
+
+    def _waived(self, seq: int | None) -> list[_Statement]:
+        """What a job depended on counts no more once it is requeued: the next Dovetail does not ask again."""
+        row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (seq,)).fetchone()
+        if row is None or b'"depends"' not in row[0]:
+            return []
+        try:
+            form = decoded(row[0])
+            del form["depends"]
+        except DAMAGED:  # whoever reads it names the damage
+            return []
+        return [(_SIZE, (encoded(form), seq))]
 
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
@@ -403,11 +440,15 @@ class Ledger:
         asked = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
         ended = f" AND NOT ({_OPEN})"
         again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (seq,))]
-        return [asked, *(again if action == "requeue" else ())]
+        return [asked, *again, *self._waived(seq)] if action == "requeue" else [asked]
 
     def cancel(self, entry: Entry, when: Seconds) -> None:
         """A job that waits, though somebody had it cancelled: the Dovetail that was to do it was killed."""
         self._db.execute(_END, (State.CANCELLED.value, when, None, "cancelled", None, entry.seq))
+
+    def correct_wish(self, job: JobId, wanted: Literal["cancel", "requeue"] | None) -> None:
+        """Of a job of which a wish was refused, keep only what is still to be done. With the next instant."""
+        self._owed.append((f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (wanted, self._place(job))))
 
     def _place(self, job: JobId) -> int | None:
         seq = self._seq.get(job)

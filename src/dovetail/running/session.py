@@ -57,6 +57,7 @@ from dovetail.running.folder import (
     write_about,
 )
 from dovetail.running.halting import Halt, HaltWatch
+from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
 
@@ -96,6 +97,7 @@ class Session:
     before: list[Record] = field(default_factory=list)  # ended under an earlier Dovetail
     arrivals: Sequence[Job | Submitted] = ()
     live: LiveRun | None = None
+    resort: LastResort | None = None
 
     async def drive(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
@@ -112,7 +114,8 @@ class Session:
             halts=halts,
             elapsed=lambda: time.time() - epoch,
         )
-        _handle_signals(self.live)
+        self.resort = LastResort(self.live.over_within)
+        _handle_signals(self.live, self.resort)
         await self.live.run()
 
     def result(self) -> Result:
@@ -221,7 +224,11 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
 def _drive(session: Session, options: RunOptions) -> FinishedRun:
     if options.started is not None:
         options.started(session)
-    _run_async(lambda: session.drive(options))
+    try:
+        _run_async(lambda: session.drive(options))
+    finally:  # now its threads have ended, too
+        if session.resort is not None:
+            session.resort.over()
     troubles = () if session.live is None else tuple(session.live.troubles)
     return FinishedRun(session.result(), session.folder, session.about.uid, troubles)
 
@@ -248,14 +255,13 @@ def _run_async(main: Callable[[], Any]) -> None:
         pool.submit(lambda: asyncio.run(main())).result()
 
 
-def _handle_signals(live: LiveRun) -> None:
+def _handle_signals(live: LiveRun, resort: LastResort) -> None:
     """SIGINT, SIGTERM and SIGHUP stop the run; one that we were started to ignore (nohup) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         return
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, live.press if number == signal.SIGINT else live.terminate)
+            resort.handle(number, live.press if number == signal.SIGINT else live.terminate)
 
 
 def unfinished(folder: Path) -> list[JobId]:

@@ -101,7 +101,7 @@ def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[
         _enter(driver, found)
         _want(driver, found)
         driver.happened(end)
-        driver.instant(0.0)
+        driver.carry_over(driver.instant(0.0))
         driver.note()
     _enter(driver, *still.values())
     driver.draining = False
@@ -114,7 +114,7 @@ def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[
 def _enter(driver: Driver, *adopted: AdoptedJob) -> None:
     for found in adopted:
         driver.adopt(found.job, found.adopted, failures=found.failures)
-    driver.instant(0.0)
+    driver.carry_over(driver.instant(0.0))
     driver.note()
 
 

@@ -25,6 +25,11 @@ STARTS_WITHIN = 60.0
 AGAIN = 0.1
 """Seconds between two requests to a service that is starting."""
 TIMEOUT = 120.0
+WAIT = "/api/v1/wait"
+PATIENCE = 300.0
+"""Seconds for which whoever waits for jobs waits for a service that does not answer."""
+PAUSE = 0.5
+"""Seconds between two attempts to reach it."""
 VARIABLE = "DOVETAIL_SERVICE"
 TOKEN = "DOVETAIL_TOKEN"
 
@@ -107,6 +112,9 @@ class Connection:
         self._token = token
         self._timeout = timeout
         self._open: http.client.HTTPConnection | None = None
+        self._patience = 0.0
+        self._tell: Callable[[str], None] = lambda sentence: None
+        self._address: Callable[[], str | None] = lambda: None  # where the service is now
         self.peers: set[int | None] = set()
         """The accounts of those who have answered here; ``None`` for one over the network."""
 
@@ -126,6 +134,23 @@ class Connection:
                 else:
                     self._open = http.client.HTTPConnection(parts.netloc, timeout=self._timeout)
         return self._open
+
+    def be_patient(self, seconds: float, tell: Callable[[str], None]) -> None:
+        """From now on wait so long for a service that does not answer, and ask it again.
+
+        That holds for what only looks, and for `wait`: what changes something may have been done. ``tell``
+        gets one sentence each time.
+        """
+        self._patience, self._tell = seconds, tell
+
+    def follow(self, folder: ServiceFolder) -> None:
+        """The service of this folder may be elsewhere after a restart."""
+
+        def address() -> str | None:
+            known = folder.address() if folder.is_locked() else None
+            return None if known is None else known.socket
+
+        self._address = address
 
     def close(self) -> None:
         """Close the connection; the next request opens one."""
@@ -148,8 +173,26 @@ class Connection:
     ) -> Reply:
         """One request; a service that is just starting is waited for. Raises `NoService`."""
         deadline = time.monotonic() + STARTS_WITHIN
+        waits = self._patience > 0 and (method == "GET" or path == WAIT)
+        gives_up = 0.0
         while True:
-            reply = self._asked(method, path, form, query)
+            try:
+                reply = self._asked(method, path, form, query)
+            except NoService:
+                now = time.monotonic()
+                if not waits or (gives_up and now > gives_up):
+                    raise
+                if not gives_up:
+                    gives_up = now + self._patience
+                    self._tell(
+                        f"the service at {self.where} does not answer; waiting for it, "
+                        f"{self._patience:.0f} s at most"
+                    )
+                time.sleep(PAUSE)
+                self.where = self._address() or self.where
+                continue
+            if gives_up:  # the time that it takes to start counts anew
+                deadline, gives_up = time.monotonic() + STARTS_WITHIN, 0.0
             if reply.status != 503 or "retry-after" not in reply.headers or time.monotonic() > deadline:
                 return reply
             time.sleep(AGAIN)
@@ -239,10 +282,13 @@ def connection(
         return Connection(os.path.abspath(place))
     folder = ServiceFolder(place or None)
     if folder.is_locked():
-        return _when_ready(folder)
-    if start is None:
+        found = _when_ready(folder)
+    elif start is None:
         raise NoService("no service runs here; 'dovetail serve' or 'dovetail submit' starts one")
-    return start_service(folder, start)
+    else:
+        found = start_service(folder, start)
+    found.follow(folder)
+    return found
 
 
 def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None = None) -> Connection:

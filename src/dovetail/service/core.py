@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -19,8 +19,9 @@ from typing import Literal, TypeVar
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.phases import AT_WORK, Phase
+from dovetail.engine.state.phases import Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
@@ -89,6 +90,14 @@ class SelectedJob:
     def ended(self) -> bool:
         """Whether it has ended, as of when it was looked for."""
         return self.state not in (State.PENDING, State.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class WishAnswer:
+    """Of which jobs is done what somebody wants of them, and why not of the others."""
+
+    done: Sequence[JobId]
+    refused: Mapping[JobId, str]
 
 
 class Service:
@@ -173,7 +182,10 @@ class Service:
         self.changes += 1
         now = engine.view.now
         for record in self.driver.ended():
-            self._ended(record, now)
+            try:
+                self._ended(record, now)
+            except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
+                _log.exception("an error in Dovetail after the end of job %s", record.job.id)
         keep = self.options.keep
         while self._kept and (self._kept[0][0] + keep < now or len(self._kept) > MOST_KEPT):
             self._retire(self._kept.popleft()[1])
@@ -356,8 +368,8 @@ class Service:
 
     # ------------------------------------------------------------------ wishes
 
-    async def act(self, action: Action, text: str, person: Principal) -> list[JobId]:
-        """Cancel, hold, release or requeue; returns the jobs of which that could be asked.
+    async def act(self, action: Action, text: str, person: Principal) -> WishAnswer:
+        """Cancel, hold, release or requeue; of which jobs that is done, and why not of the others.
 
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
         """
@@ -369,43 +381,67 @@ class Service:
             while self._incoming:
                 self.driver.happened(self._incoming.popleft())
             await self.instant()  # a wish needs the engine to know its job
-        done = [one.id for one in meant if self._allows(action, one)]
-        if done:
+        refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
+        wanted = [one.id for one in meant if one.id not in refused]
+        if wanted:
             try:
-                self.ledger.wish(action, done)
+                self.ledger.wish(action, wanted)
             except HistoryError as error:
                 raise Full(str(error)) from error
-            for job in done:
-                self._do(action, job, person)
-            await self.instant()
+            refused |= await self._fulfilled(action, wanted, person)
+            late = [job for job in wanted if job in refused]
+            for job in late:
+                self.ledger.correct_wish(job, self.driver.wanted(job))
+            if late:
+                self.ledger.settle()
             await self.on_record()
-        return done
+        return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
-    def _allows(self, action: Action, one: SelectedJob) -> bool:
-        """Whether the job is one of which that can be asked."""
+    def _refusal(self, action: Action, one: SelectedJob) -> str:
+        """Why that cannot be wanted of the job as it stands; empty where it can."""
         phase = self.engine.phase(one.id)
-        if action == "requeue":
-            return phase in AT_WORK or phase is Phase.ENDED or (phase is Phase.UNKNOWN and one.ended)
-        if phase in (Phase.ENDED, Phase.UNKNOWN):
-            return False
-        return action == "cancel" or phase not in AT_WORK
+        if phase is Phase.UNKNOWN and one.ended:  # it has left memory
+            phase = Phase.ENDED
+        return refusal_of(WISH_EVENTS[action](one.id), phase, new=False)
 
-    def _do(self, action: Action, job: JobId, person: Principal) -> None:
-        """Tell the driver; a job that has left memory comes in again."""
+    async def _fulfilled(self, action: Action, jobs: Sequence[JobId], person: Principal) -> dict[JobId, str]:
+        """Have the driver fulfil these wishes; which were refused when it came to that, and why."""
+        refused: dict[JobId, str] = {}
+        left = list(jobs)
+        for _ in range(2):  # a job may leave memory before its wish is applied: then it comes in again
+            wishes: dict[JobId, Wish] = {}
+            for job in left:
+                try:
+                    wishes[job] = self._do(action, job, person)
+                except DovetailError as error:  # what is on record of it is damaged
+                    refused[job] = str(error)
+            while not all(wish.settled for wish in wishes.values()):
+                await self.instant()
+            refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
+            unknown = self.engine.phase
+            left = [job for job, wish in wishes.items() if wish.refused and unknown(job) is Phase.UNKNOWN]
+            if action != "requeue" or not left:
+                break
+            for job in left:
+                del refused[job]
+        return refused
+
+    def _do(self, action: Action, job: JobId, person: Principal) -> Wish:
+        """Hand a wish to the driver; a job that has left memory comes in again."""
         driver = self.driver
         if action == "cancel":
-            driver.cancel(job, f"cancelled by {person.name}")
-        elif action == "hold":
-            driver.hold(job)
-        elif action == "release":
-            driver.release(job)
-        elif self.engine.phase(job) is not Phase.UNKNOWN:
-            driver.requeue(job)
-        else:
-            entry = self.ledger.entry(job)
-            assert entry is not None
-            again = replace(entry.job, submit_time=entry.submitted - self.epoch)
-            driver.submit(again, attempts=entry.attempt, failures=entry.failures)
+            return driver.cancel(job, f"cancelled by {person.name}")
+        if action == "hold":
+            return driver.hold(job)
+        if action == "release":
+            return driver.release(job)
+        if self.engine.phase(job) is not Phase.UNKNOWN:
+            return driver.requeue(job)
+        entry = self.ledger.entry(job)
+        if entry is None:
+            raise NotFound(f"found no job {shown(job)}")
+        again = replace(entry.job, submit_time=entry.submitted - self.epoch)
+        return driver.submit(again, attempts=entry.attempt, failures=entry.failures)
 
     async def set_node(self, name: str, action: Literal["drain", "resume"]) -> None:
         """Have a node start nothing more, or take jobs again. Raises `NotFound`."""
@@ -420,8 +456,10 @@ class Service:
             self.folder.note_drained(name, action == "drain")  # for the next start
         except OSError as error:
             raise Full(f"{self.folder.drained}: cannot be written: {error.strerror}") from error
-        self.driver.happened(NodeDrained(index) if action == "drain" else NodeJoined(index))
-        await self.instant()
+        change = NodeDrained(index) if action == "drain" else NodeJoined(index)
+        self.driver.happened(change)
+        while any(event is change for event in self.driver.pending):
+            await self.instant()
         await self.on_record()
 
     # ------------------------------------------------------------------ waiting
@@ -441,22 +479,26 @@ class Service:
             future = loop.create_future()
             self._watchers.setdefault(job, []).append(future)
             futures.append(future)
-        if futures and not (first and len(left) < len(meant)):
-            how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
-            await asyncio.wait(futures, timeout=timeout, return_when=how)
-        if futures:
-            pending = {future for future in futures if not future.done()}
-            for job, future in zip(left, futures, strict=True):
-                if future in pending:
-                    future.cancel()
-                    watchers = self._watchers.get(job, [])
-                    if future in watchers:
-                        watchers.remove(future)
-                    if not watchers:
-                        self._watchers.pop(job, None)
+        try:
+            if futures and not (first and len(left) < len(meant)):
+                how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
+                await asyncio.wait(futures, timeout=timeout, return_when=how)
+        finally:
+            self._watch_no_more(left, futures)
         found = [await self._now(one) for one in meant]
         waiting = sum(not one.ended for one in found)
         return [one for one in found if one.ended] if first else found, waiting
+
+    def _watch_no_more(self, jobs: Sequence[JobId], futures: Sequence[asyncio.Future[None]]) -> None:
+        pending = {future for future in futures if not future.done()}
+        for job, future in zip(jobs, futures, strict=True):
+            if future in pending:
+                future.cancel()
+                watchers = self._watchers.get(job, [])
+                if future in watchers:
+                    watchers.remove(future)
+                if not watchers:
+                    self._watchers.pop(job, None)
 
     def _has_ended(self, one: SelectedJob) -> bool:
         phase = self.engine.phase(one.id)

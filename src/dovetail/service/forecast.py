@@ -68,7 +68,10 @@ class Forecast:
         began, seen = loop.time(), self._changes()
         try:
             found = await self.ask({})
-        except DovetailError:  # there is none now; whoever asks for it by name (`whatif`) hears why
+        except (
+            DovetailError,
+            OSError,
+        ):  # there is none now; whoever asks for it by name (`whatif`) hears why
             found = {"jobs": {}, "unknown": 0}
         finally:
             self._task = None

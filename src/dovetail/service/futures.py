@@ -11,6 +11,7 @@ result = await client.submit(train, 1e6)
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import weakref
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias, overload
 from dovetail.errors import DovetailError, InputError
 from dovetail.records import dataclass
 from dovetail.service.call import Untrusted, outcome_of, script_of
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import PATIENCE, Connection, connection
 from dovetail.service.requests import here
 from dovetail.spec.jobs import OF_PYTHON
 
@@ -29,7 +30,8 @@ __all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Untrusted"]
 
 Work: TypeAlias = Callable[..., Any] | Sequence[str]
 """A function to be called, or a command."""
-PATIENCE = 20.0
+_log = logging.getLogger(__name__)
+QUESTION = 20.0
 """Seconds of one question; the service is asked again after that."""
 
 
@@ -86,6 +88,8 @@ class Client:
     Results travel as data where data can say them. Pickles are read where nobody else can have written them:
     from a service of this account, at its own socket, that has never admitted others; else a future has
     `Untrusted` for its exception. ``trust`` says otherwise: ``True`` reads all, ``False`` none.
+
+    A service that is started anew is waited for, ``patience`` seconds at most; then futures have `NoService`.
     """
 
     def __init__(
@@ -94,8 +98,9 @@ class Client:
         token: str | None = None,
         *,
         trust: bool | None = None,
+        patience: float = PATIENCE,
     ) -> None:
-        self._trust = trust
+        self._trust, self._patience = trust, patience
         self._open: Callable[[], Connection] = lambda: connection(service, token, start=lambda sentence: None)
         self._asks = self._open()
         self._lock = threading.Lock()  # a connection has one request at a time
@@ -195,6 +200,7 @@ class Client:
     def _watch(self) -> None:
         """Wait for whatever ends next, again and again."""
         with self._open() as service:
+            service.be_patient(self._patience, _log.warning)
             while True:
                 with self._some:
                     while not self._waiting and not self._closed:
@@ -203,7 +209,7 @@ class Client:
                         return
                     jobs = _selector(list(self._waiting))
                 try:
-                    asked = {"jobs": jobs, "timeout": PATIENCE, "any": True}
+                    asked = {"jobs": jobs, "timeout": QUESTION, "any": True}
                     ended = service.post("/api/v1/wait", asked)["jobs"]
                     for one in ended:
                         self._ended(service, one["id"])
@@ -214,17 +220,19 @@ class Client:
     def _ended(self, service: Connection, job: str) -> None:
         """Fetch what became of a job, and tell its future."""
         with self._some:
-            future = self._waiting.pop(job, None)
+            future = self._waiting.get(job)
         if future is None:
             return
         row = service.get(f"/api/v1/jobs/{job}")
         state = row["state"]
+        data, ours = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else (b"", False)
+        with self._some:  # what could not be fetched has the error of that for its end
+            self._waiting.pop(job, None)
         if state == "CANCELLED":
             Future.cancel(future)
             future.set_running_or_notify_cancel()
             return
         future.set_running_or_notify_cancel()
-        data, ours = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else (b"", False)
         if not future.is_call:
             if state == "COMPLETED":
                 future.set_result(Outcome(job, state, row["exit_code"], data))

@@ -3,14 +3,18 @@
 At the socket the kernel says who it is. Over the network there is a token (``Authorization: Bearer``), or a
 browser's cookie, which stands for one; the host and the origin that a browser names must be ours. A stranger
 gets 400, 401, 403 or 413, whatever is asked for.
+
+Whatever came from a token has the rights of that token as they are now: sessions, one-time addresses and what
+is still being answered are looked up again at each use, and end with it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
@@ -38,6 +42,8 @@ LOGIN_TIMEOUT = 10.0
 CODE_LIVES = 300.0
 SESSION_LIVES = 7 * 86400.0
 MOST_SESSIONS = 1000
+LOOK = 0.5
+"""Seconds between two looks at whether the token stands by which something long is being answered."""
 COOKIE = "dovetail"
 HEADERS: list[tuple[bytes, bytes]] = [
     (b"x-content-type-options", b"nosniff"),
@@ -51,6 +57,7 @@ HEADERS: list[tuple[bytes, bytes]] = [
         b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     ),
 ]
+GONE = "the token of this request was removed or replaced"
 _LOGIN = Path(__file__).with_name("web") / "login.html"
 
 
@@ -70,8 +77,9 @@ class Sessions:
     neither get the cookie sent there nor take it away.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         self.place = f"/d-{secrets.token_urlsafe(12)}"
+        self._tokens = tokens
         self._sessions: dict[str, BrowserSession] = {}
         self._codes: dict[str, BrowserSession] = {}
 
@@ -89,9 +97,8 @@ class Sessions:
             if secrets.compare_digest(known.encode(), code.encode("utf-8", "replace")):
                 found = known
         session = None if found is None else self._codes.pop(found)
-        if session is None or session.until < time.monotonic():
-            return None
-        return self.begin(session.person)
+        person = None if session is None else self._person(session)
+        return None if person is None else self.begin(person)
 
     def begin(self, person: Principal) -> str:
         """A new session."""
@@ -101,9 +108,26 @@ class Sessions:
         return key
 
     def person(self, key: str) -> Principal | None:
-        """Whose session that is."""
+        """Whose session that is, with the rights that its token gives now."""
         session = self._sessions.get(key)
-        return None if session is None or session.until < time.monotonic() else session.person
+        person = None if session is None else self._person(session)
+        if session is not None and person is None:
+            del self._sessions[key]
+        return person
+
+    def _person(self, session: BrowserSession) -> Principal | None:
+        return None if session.until < time.monotonic() else as_of_now(session.person, self._tokens)
+
+
+def as_of_now(person: Principal, tokens: Tokens) -> Principal | None:
+    """The person with the rights that the token gives now; ``None`` where it was removed or replaced."""
+    if not person.token:
+        return person
+    try:
+        token = tokens.with_digest(person.token)
+    except InputError:  # the file is damaged: nobody has a token
+        return None
+    return None if token is None else Principal(token.name, token.admin, token.digest)
 
 
 def _drop_old(kept: dict[str, BrowserSession]) -> None:
@@ -157,6 +181,8 @@ class Authentication:
             scope["person"] = person  # from here on the connection is not one of a stranger
             limited = _Limited(receive)
             whole = await limited.whole()
+            if not self._stands(person):  # a body may take its time
+                raise Rejection(401, GONE, (b"www-authenticate", b"Bearer"), page=True)
         except Rejection as refused:
             if refused.status != 200:
                 self._note(scope, refused.status, refused.text)
@@ -167,17 +193,43 @@ class Authentication:
         async def body() -> MutableMapping[str, Any]:
             return messages.pop() if messages else await receive()
 
+        begun = False
+
         async def with_headers(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 if message["status"] in (401, 403):
                     self._note(scope, message["status"], f"{person.name} may not")
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
-        try:
+        if not person.token or not _only_looks(scope):  # what changes something is done, or not begun
             await self.app(scope, body, with_headers)
-        except Rejection as refused:
-            await _answer(refused, headers, scope, send)
+        elif not await self._while_it_stands(person, self.app(scope, body, with_headers)):
+            self._note(scope, 401, f"{person.name}: {GONE}")
+            if begun:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                await _answer(Rejection(401, GONE), headers, scope, send)
+
+    def _stands(self, person: Principal) -> bool:
+        """Whether the person has the very rights with which the request came in."""
+        return as_of_now(person, self.tokens) == person
+
+    async def _while_it_stands(self, person: Principal, answering: Coroutine[Any, Any, None]) -> bool:
+        """Answer for as long as the token stands; whether it did to the end."""
+        task = asyncio.create_task(answering)
+        try:
+            while not (await asyncio.wait({task}, timeout=LOOK))[0]:
+                if not self._stands(person):
+                    return False
+            await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        return True
 
     def _note(self, scope: Scope, status: int, why: str) -> None:
         """Log a refusal; strangers fill no disk with them."""
@@ -235,7 +287,7 @@ class Authentication:
             token = None
         if token is None:
             raise Rejection(401, "this is no token of this service", (b"www-authenticate", b"Bearer"))
-        return Principal(token.name, token.admin)
+        return Principal(token.name, token.admin, token.digest)
 
     def _with_cookie(self, headers: dict[bytes, bytes]) -> Principal | None:
         try:
@@ -256,7 +308,7 @@ class Authentication:
                 token = self.tokens.find(form.get("token", [""])[0].strip())
             if token is None:
                 raise Rejection(403, "this is no token of this service", page=True)
-            key: str | None = self.sessions.begin(Principal(token.name, token.admin))
+            key: str | None = self.sessions.begin(Principal(token.name, token.admin, token.digest))
         else:
             key = self.sessions.enter(scope["path"].removeprefix("/login").strip("/"))
         if key is None:
@@ -268,6 +320,11 @@ class Authentication:
         )
         # A browser sends no strict cookie with a redirection from elsewhere: the page goes on by itself.
         raise Rejection(200, "", (b"set-cookie", cookie.encode()), (b"refresh", f"0; url={home}".encode()))
+
+
+def _only_looks(scope: Scope) -> bool:
+    """Whether a request changes nothing, and may be left at any moment."""
+    return scope["method"] in ("GET", "HEAD") or scope["path"] == "/api/v1/wait"
 
 
 def _is_number(host: str) -> bool:
@@ -301,8 +358,6 @@ class _Limited:
 
     async def __call__(self) -> MutableMapping[str, Any]:
         """The next piece."""
-        import asyncio
-
         try:
             left = min(PIECE_TIMEOUT, self._deadline - time.monotonic())
             message = await asyncio.wait_for(self._receive(), max(0.1, left))

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import field
 
 from dovetail.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody at the socket, or with a token. An ``admin`` may do everything with everybody's jobs."""
+    """Somebody at the socket, or with a token. An ``admin`` may do everything with everybody's jobs.
+
+    ``token`` is the digest of the token that all rights come from; empty at the socket.
+    """
 
     name: str
     admin: bool = False
+    token: str = field(default="", repr=False)
 
     def may_change(self, user: str | None) -> bool:
         """Whether this person may change jobs of that user, or read what they wrote."""

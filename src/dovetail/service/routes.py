@@ -356,14 +356,16 @@ def _change(app: FastAPI, service: Service) -> None:
     def wish(action: Action, line: str) -> None:
         async def route(request: Request) -> Answer:
             form = await _form(request, ActionForm)
-            return Answer({"jobs": await service.act(action, form.jobs, _principal(request))})
+            found = await service.act(action, form.jobs, _principal(request))
+            return Answer({"jobs": found.done, "refused": found.refused})
 
         route.__doc__, route.__name__ = line, action
         app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_takes(ActionForm))(route)
 
     wish(
         "cancel",
-        "Cancel jobs that wait, stop those that run; answers with those of which that could be asked.",
+        "Cancel jobs that wait, stop those that run. Answers with those of which that is done (`jobs`), and "
+        "with why not of the others (`refused`), as all of these do.",
     )
     wish("hold", "Keep waiting jobs back.")
     wish("release", "Let jobs go that were held back.")

@@ -26,6 +26,7 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
+from dovetail.executors.background import keep_going
 from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
@@ -37,6 +38,7 @@ from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_pri
 from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
+from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
@@ -377,21 +379,29 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         names = ", ".join(islice((one.job.id for one in adopted), MOST_NAMED))
         which = f" ({names}{' …' if len(adopted) > MOST_NAMED else ''})" if adopted else ""
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
-    await _served(options, where, found, signs, starting)
+    resort = LastResort(live.over_within)
+    stack.callback(resort.over)
+    await _served(options, where, found, signs, starting, resort)
 
 
 async def _served(
-    options: ServeOptions, where: Network | None, service: Service, signs: SystemdNotifier, starting: Starting
+    options: ServeOptions,
+    where: Network | None,
+    service: Service,
+    signs: SystemdNotifier,
+    starting: Starting,
+    resort: LastResort,
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
-    tokens, sessions = Tokens(folder.tokens), Sessions()
+    tokens = Tokens(folder.tokens)
+    sessions = Sessions(tokens)
     hosts: list[str] = []
     gate = Authentication(
         application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job
     )
     listeners = Listeners(gate)
-    watching = asyncio.create_task(signs.watch())
+    watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
@@ -405,7 +415,7 @@ async def _served(
         address = Address(str(path), os.getpid(), tuple(listeners.urls), __version__)
         _write(folder.path / "address.json", json.dumps(asdict(address)).encode() + b"\n")
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, live.leave)
+            resort.handle(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
         service.listeners = listeners
         service.hosts = hosts

@@ -86,6 +86,10 @@ class Tokens:
                 found = token
         return found
 
+    def with_digest(self, digest: str) -> Token | None:
+        """The token with this digest, as it stands now; ``None`` where it was removed or replaced."""
+        return next((token for token in self.all().values() if token.digest == digest), None)
+
     def _write(self) -> None:
         try:
             replace_file(self._path, json.dumps([asdict(one) for one in self._tokens.values()]).encode())

@@ -123,6 +123,9 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
     ),
     "wait": (Option("timeout", "Give up after this; exit status 124.", DURATION),),
+    "submit, logs, wait": (
+        Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),
+    ),
     "explain": (
         Option(
             "target",

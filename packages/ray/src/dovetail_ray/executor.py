@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import field
@@ -46,6 +47,7 @@ from dovetail_ray import task as ray_task
 from dovetail_ray.backend import draining, import_ray, nodes_of
 from dovetail_ray.outputs import LOG
 
+_log = logging.getLogger(__name__)
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0
@@ -145,7 +147,18 @@ class RayExecutor(Reporting):
         task = _Task(placed, files, intent)
         self._running[placed.job.id] = task
         self._note(t="intent", **intent)
-        self._begin_task(self._start(task, words, uid))
+        self._begin_task(self._begin, task, words, uid)
+
+    async def _begin(self, task: _Task, words: list[str], uid: str) -> None:
+        """`_start`, once: what goes wrong with it is this job's end."""
+        try:
+            await self._start(task, words, uid)
+        except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
+            _log.exception("job %s could not be started", task.placed.job.id)
+            if task.refs:
+                await self.stop(task.placed.job.id, State.FAILED.value)
+            else:
+                self._over(task, {"error": str(error) or type(error).__name__})
 
     async def _start(self, task: _Task, words: list[str], uid: str) -> None:
         """Have Ray hold what the job needs, and run it there."""
@@ -277,7 +290,7 @@ class RayExecutor(Reporting):
             return
         error = future.exception()
         if error is not None and isinstance(error, self._lost_errors) and not task.stop:
-            self._begin_task(self._doubt(task, error))
+            self._begin_task(self._doubt, task, error)
             return
         self._one_ended(task, future.result() if error is None else self._broken(task, error))
 
@@ -356,7 +369,7 @@ class RayExecutor(Reporting):
                 self._happened(event)
             self._first.clear()
             self._drain(draining())
-            self._begin_task(self._watch())
+            self._begin_task(self._watch)
 
     async def _watch(self) -> None:
         """Ask the beacons; those that do not answer are lost with their nodes, those that are new join."""
@@ -390,7 +403,7 @@ class RayExecutor(Reporting):
             # The engine knows nodes by the order in which they join: told now, lost again if it is silent.
             self._happened(joins)
         self._heard_at[n] = time.monotonic() + 30.0  # the first worker of a node takes its time to start
-        self._begin_task(self._listen_to(n))
+        self._begin_task(self._listen_to, n)
 
     async def _listen_to(self, n: int) -> None:
         """Ask a node's beacon again and again."""

@@ -335,7 +335,7 @@ class SlurmExecutor(SupervisedExecutor):
             self._first.clear()
             self._restore_soon()
             self._tell_end()
-            self._begin_task(self._watch())
+            self._begin_task(self._watch)
 
     def _tell_end(self) -> None:
         end = self._allotment.end
@@ -436,7 +436,7 @@ class SlurmExecutor(SupervisedExecutor):
             return
         self._doubted.add(node)
         if len(self._doubted) == 1:
-            self._begin_task(self._ask_slurm())
+            self._begin_task(self._ask_slurm)
 
     def _happened(self, event: Event) -> None:
         if self._doubted:
@@ -460,7 +460,7 @@ class SlurmExecutor(SupervisedExecutor):
         if over and not self._over:
             self._over = True
             events.insert(0, ClusterEnds(0.0))
-            self._begin_task(self._clear_up())
+            self._begin_task(self._clear_up)
         for event in events:
             self._happened(event)
         for node in gone:
@@ -490,7 +490,7 @@ class SlurmExecutor(SupervisedExecutor):
         self._lost_more.set()
         if not (self._restores or self._over or self._lost.keys() <= self._departed):
             self._restores = True
-            self._begin_task(self._restore())
+            self._begin_task(self._restore)
 
     async def _restore(self) -> None:
         """Start agents on lost nodes, those that are due together, as soon as Slurm lets us.
@@ -569,7 +569,7 @@ class SlurmExecutor(SupervisedExecutor):
         super()._ended(request, end)
         if "step" in request and end.get("forced"):  # its srun was killed: the tasks may run on
             self._steps.append(request["step"])
-            self._begin_task(self._end_killed_step())
+            self._begin_task(self._end_killed_step)
 
     async def _end_killed_step(self) -> None:
         with contextlib.suppress(SlurmError):

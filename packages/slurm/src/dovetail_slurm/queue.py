@@ -35,6 +35,7 @@ from dovetail.model import (
     Job,
     JobId,
     Placed,
+    Seconds,
     Shape,
     State,
     Submit,
@@ -263,7 +264,7 @@ class SlurmQueueExecutor(Reporting):
         self._let_go(handed)
         self._leaving.append(handed)
         if len(self._leaving) == 1:
-            self._begin_task(self._withdraw_gathered())
+            self._begin_task(self._withdraw_gathered)
 
     async def _withdraw_gathered(self) -> None:
         """One scancel for all of them, tasks of arrays among them."""
@@ -277,7 +278,7 @@ class SlurmQueueExecutor(Reporting):
     def _let_go(self, handed: HandedOverStart) -> None:
         """A job goes another way."""
         if handed.batch:
-            self.files.note(t="withdrawn", batch=handed.batch, job=handed.job)
+            self.files.note_later(t="withdrawn", batch=handed.batch, job=handed.job)
         self._handed.pop(handed.job, None)
         self._commands.pop(handed.job, None)
         self._told_why.discard(handed.job)
@@ -294,9 +295,9 @@ class SlurmQueueExecutor(Reporting):
         """End them; should Slurm's controller be away, later."""
         try:
             await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
-        except SlurmError as error:
-            if error.passing:
-                self._begin_task(self._cancel_later(handed))
+        except (SlurmError, OSError) as error:  # also where no process can be begun now
+            if not isinstance(error, SlurmError) or error.passing:
+                self._begin_task(self._cancel_later, handed)
         self._looks.set()
 
     async def _cancel_later(self, handed: Sequence[HandedOverStart]) -> None:
@@ -333,8 +334,13 @@ class SlurmQueueExecutor(Reporting):
 
     def _attach(self) -> None:
         if not self._tasks and not self._closing:
-            for work in (self._send_all(), self._questions.ask_all(), self._watch()):
+            for work in (self._send_all, self._questions.ask_all, self._watch):
                 self._begin_task(work)
+
+    @property
+    def ends_within(self) -> Seconds:
+        """Slurm takes its time: its own grace, and a look at the queue."""
+        return self._grace + 60.0
 
     def trouble(self) -> str:
         """Whether Slurm answers."""
@@ -357,14 +363,20 @@ class SlurmQueueExecutor(Reporting):
                 key, waiting = found
                 try:
                     await self._send(key, waiting)
-                except SlurmError as error:
-                    self.files.note(t="refused", batch=waiting[0].handed.batch)
+                except (ExecutorError, OSError) as error:  # a full disk, too: nothing was handed over yet
+                    self.files.note_later(t="refused", batch=waiting[0].handed.batch)
                     for one in waiting:
                         one.handed.batch = ""
                     kept = self._backlog.refused(key, waiting, time.monotonic(), str(error))
                     self._keep_back(kept, str(error))
                     for handed in [one.handed for one in waiting if one.handed.stop]:
                         self._take_back(handed)
+                except Exception as error:  # noqa: BLE001 - whatever it is ends these jobs only
+                    _log.exception("%d jobs could not be handed over", len(waiting))
+                    why, now = str(error) or type(error).__name__, time.time()
+                    for handed in [one.handed for one in waiting]:
+                        end = Ended(handed.job, State.FAILED, None, why, Usage(), now, now)
+                        self._tell_end(handed, end)
                 else:
                     self._backlog.accepted(key)
                     for one in waiting:
@@ -400,7 +412,7 @@ class SlurmQueueExecutor(Reporting):
         if not id:
             return
         self._questions.nodes.forget()  # what is free there has changed
-        self.files.note(t="sent", batch=batch, id=id)
+        self.files.note_later(t="sent", batch=batch, id=id)
         for one in handed:
             one.batch_id = id
         unwanted = [one for one in handed if one.stop]
@@ -431,7 +443,7 @@ class SlurmQueueExecutor(Reporting):
                     if known:
                         return known
                     continue
-                self.files.note(t="refused", batch=batch)
+                self.files.note_later(t="refused", batch=batch)
                 now = time.time()
                 for one in handed:
                     self._tell_end(one, Ended(one.job, State.FAILED, None, str(error), Usage(), now, now))
@@ -443,7 +455,7 @@ class SlurmQueueExecutor(Reporting):
             await asyncio.sleep(2.0)
             try:
                 seen = await asyncio.to_thread(look)
-            except SlurmError:
+            except (SlurmError, OSError):
                 continue
             return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
 
@@ -495,7 +507,7 @@ class SlurmQueueExecutor(Reporting):
             handed.said = seen.reason
             self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
         if handed.started and seen is not None and seen.state in AGAIN and not handed.stop:
-            self._begin_task(self._cancel([handed]))
+            self._begin_task(self._cancel, [handed])
             why = "Slurm has put it back into its queue while it ran"
             self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
             return True
@@ -541,7 +553,7 @@ class SlurmQueueExecutor(Reporting):
         self._commands.pop(handed.job, None)
         self._told_why.discard(handed.job)
         if handed.batch:
-            self.files.note(t="told", uid=handed.uid)
+            self.files.note_later(t="told", uid=handed.uid)
             self._backlog.freed()
             self._sends.set()
         self._happened(end)

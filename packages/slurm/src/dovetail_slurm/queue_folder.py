@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.notes import line_of, note, notes, refusing, write_private
+from dovetail.errors import ExecutorError
+from dovetail.executors.notes import line_of, notes, refusing, write_private
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
 from dovetail.records import dataclass
@@ -68,6 +69,7 @@ class QueueFolder:
 
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / "queue"
+        self._owed: list[bytes] = []
 
     def create(self) -> None:
         """A new run."""
@@ -76,7 +78,18 @@ class QueueFolder:
 
     def note(self, **record: Any) -> None:
         """Append a line to what was handed over."""
-        note(self.path / "handed.jsonl", record)
+        self._append([*self._owed, line_of(record)])
+
+    def note_later(self, **record: Any) -> None:
+        """The same of what has been done already: where it cannot be written now, with the next one."""
+        self._owed.append(line_of(record))
+        with contextlib.suppress(ExecutorError):  # the next Dovetail finds it out without, by asking Slurm
+            self._append(self._owed)
+
+    def _append(self, lines: Sequence[bytes]) -> None:
+        # After what a full disk has torn, the next line begins anew.
+        write_private(self.path / "handed.jsonl", b"\n" * bool(self._owed) + b"".join(lines), os.O_APPEND)
+        self._owed.clear()
 
     def write_batch(self, batch: str, spec: Mapping[str, Any]) -> Path:
         """The commands of a batch, for the nodes."""

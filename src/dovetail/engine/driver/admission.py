@@ -43,10 +43,15 @@ class Admission:
 
     def __init__(self, state_of: Callable[[JobId], State | None]) -> None:
         self._state_of = state_of
+        self._never: set[JobId] = set()  # came in at this instant, and can never start
         self._waiting: dict[JobId, _Waiting] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
         self._through: dict[str, set[JobId]] = {}  # by key of a throttle
         self._throttled: dict[str, dict[JobId, None]] = {}  # in order of submission
+
+    def begin(self) -> None:
+        """A new instant: what became of the jobs of the last one is known to ``state_of``."""
+        self._never.clear()
 
     def submitted(self, event: Submitted) -> Iterator[Event]:
         """The submission as the engine is to see it; and a cancellation where it can never start."""
@@ -56,13 +61,15 @@ class Admission:
             return
         waiting = _Waiting(job, by_user=bool(event.held))
         for depends in job.depends:
-            state = self._state_of(depends.job)
+            state = State.CANCELLED if depends.job in self._never else self._state_of(depends.job)
             if state is None:
                 waiting.depends.append(depends)
                 self._dependents.setdefault(depends.job, []).append(job.id)
             elif _broken(depends, state):
                 yield replace(event, held=str(depends))
                 yield Cancelled(job.id, _why(depends, state))
+                self._never.add(job.id)
+                yield from self.ended(job, State.CANCELLED)  # who waits for it may have come before it
                 return
         self._throttle(waiting)
         if waiting.reason:

@@ -17,11 +17,12 @@ its orders, in virtual time (`dovetail.engine.simulation.simulate`) or on real m
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
-from typing import Protocol
+from typing import Literal, Protocol
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
@@ -41,9 +42,10 @@ from dovetail.engine.driver.prefill import Prefill
 from dovetail.engine.driver.prepare import StrandedJobs
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.driver.runs import RunRecorder
+from dovetail.engine.driver.wishes import WISHES, Wish, Wishes, WishEvent, refusal_of, subject_of
 from dovetail.engine.state.books import Bound
 from dovetail.engine.state.checkpoint import checkpoint
-from dovetail.engine.state.core import Engine
+from dovetail.engine.state.core import EVENTS, Engine
 from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
@@ -84,6 +86,7 @@ from dovetail.model import (
 from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 
+_log = logging.getLogger(__name__)
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
 INTERRUPTED = "the run was interrupted"
@@ -97,7 +100,8 @@ class DriverOptions:
     ``overrun``: jobs that reach their walltime are killed, or run on; ``default_walltime`` is that of jobs
     without one, in seconds. ``enforce``: the driver orders the kill (a simulation's world does it by itself).
     ``hold_moves``: a migrating job holds both places until it has moved. ``requeues`` bounds how often a job
-    starts. ``run_uid`` makes the runs of this session unique in the history.
+    starts. ``run_uid`` makes the runs of this session unique in the history. With ``survives`` an error of
+    ours in the handling of one job ends that job, and is logged; without, it is raised.
     """
 
     overrun: Overrun = "kill"
@@ -111,6 +115,7 @@ class DriverOptions:
     requeues: int = 64
     keep_considered: bool = False
     run_uid: str = ""
+    survives: bool = False
     timer: Callable[[], float] | None = None
 
 
@@ -174,6 +179,14 @@ class Driver:
         self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
         self._to_requeue: set[JobId] = set()
+        self._unwanted: set[JobId] = set()  # cancelled while they run: they are not to run again
+        self._wishes = Wishes()
+        self._plans = False  # jobs have come in that the planner has not seen
+        self._failed: list[Ended] = []  # jobs that ended at this instant by an error of ours
+        self._adopting: set[JobId] = set()  # come in at the next instant, and run already
+        self._carried: list[Order] = []  # stops that nobody has carried out yet
+        if options.survives:
+            self.engine.unforeseen = self._unforeseen
         self._ended: dict[JobId, Record] = {}
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
@@ -211,30 +224,45 @@ class Driver:
         """Keep events for the next instant."""
         self.pending.extend(events)
 
-    def submit(self, job: Job, *, held: str = "", attempts: int = 0, failures: int = 0) -> None:
+    def submit(self, job: Job, *, held: str = "", attempts: int = 0, failures: int = 0) -> Wish:
         """A job comes in (held back by its user, if ``held``; started ``attempts`` times before)."""
-        self.pending.append(Submitted(job, held, attempts, failures))
+        return self._wish(Submitted(job, held, attempts, failures))
 
     def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
         """A job comes in that runs already: its place counts as used, its deadline holds."""
         self._moments.add([job.id])
+        self._adopting.add(job.id)
         self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
 
-    def cancel(self, job: JobId, detail: str = "") -> None:
+    def cancel(self, job: JobId, detail: str = "") -> Wish:
         """Cancel a waiting job, stop a running one."""
-        self.pending.append(Cancelled(job, detail))
+        return self._wish(Cancelled(job, detail))
 
-    def hold(self, job: JobId) -> None:
+    def hold(self, job: JobId) -> Wish:
         """Keep a waiting job back until it is released."""
-        self.pending.append(Held(job))
+        return self._wish(Held(job))
 
-    def release(self, job: JobId) -> None:
+    def release(self, job: JobId) -> Wish:
         """Let a held job go."""
-        self.pending.append(Released(job))
+        return self._wish(Released(job))
 
-    def requeue(self, job: JobId) -> None:
+    def requeue(self, job: JobId) -> Wish:
         """Another attempt: of an ended job now, of a running one after it has been stopped."""
-        self.pending.append(Requeued(job))
+        return self._wish(Requeued(job))
+
+    def _wish(self, event: WishEvent | Submitted) -> Wish:
+        self.pending.append(event)
+        return self._wishes.add(event)
+
+    def wanted(self, job: JobId) -> Literal["cancel", "requeue"] | None:
+        """What somebody wants of a job that runs, and has not had yet."""
+        if job in self._to_requeue:
+            return "requeue"
+        return "cancel" if job in self._unwanted else None
+
+    def carry_over(self, orders: Iterable[Order]) -> None:
+        """Stops of an instant whose orders nobody carries out: the next one gives them again."""
+        self._carried += [order for order in orders if isinstance(order, Stop)]
 
     def cancel_everything(self, *, running: bool = True) -> None:
         """Cancel what waits and (``running``) stop what runs; jobs that come in later are not touched."""
@@ -254,7 +282,9 @@ class Driver:
     @property
     def idle(self) -> bool:
         """Whether nothing has come in that the next instant would take in, and nobody's turn has come."""
-        return not self.pending and (self.priorities is None or not self.priorities.due)
+        if self.pending or self._carried:
+            return False
+        return self.priorities is None or not self.priorities.due
 
     @property
     def busy(self) -> bool:
@@ -309,11 +339,11 @@ class Driver:
                 return self.engine.changes.started
         happened = [*self.pending, *events]
         self.pending.clear()
-        self._orders = []
+        self._orders, self._carried = self._carried, []
         if self._withheld.retry <= now:
             self._try_again(now)
         self._begun(happened, now)
-        batch = self._batch(happened, now)
+        batch = self._one_after_the_other(happened, now)
         # Nobody gets the place of a job that may go on, until that is settled.
         ask = (
             not self.draining
@@ -322,8 +352,8 @@ class Driver:
         )
         if batch:
             decisions = self._handle(now, batch, ask)
-            for decision in decisions:
-                self._order(decision, now)
+            self._order_all(decisions, now)
+            self._settle_failed(batch, now)
             self._noted.append((now, batch, decisions, ask))
             if ask and self.prefill is not None and not self.yields:
                 self._give_places_away(self.prefill, now)
@@ -334,6 +364,29 @@ class Driver:
                 self._orders = self._withheld.keep_back(self._orders, now)
         return self._orders
 
+    def _one_after_the_other(self, happened: list[Event], now: Seconds) -> list[Event]:
+        """The events after which the policy is to be asked.
+
+        What is wanted of a job to which something else happens at this instant is looked at once that has
+        been applied: so each wish meets its job as it stands.
+        """
+        batch, left = self._batch(happened, now)
+        applied = plans = False
+        while left:
+            if batch:
+                applied = True
+                plans = plans or any(isinstance(event, Submitted | Released) for event in batch)
+                self._handle(now, batch, False)
+                self._settle_failed(batch, now)
+                self._noted.append((now, batch, (), False))
+                if self.ledger is not None:
+                    self.ledger.keep(now, batch, (), self.engine)
+            batch, left = self._batch(left, now)
+        self._plans = self._plans or plans
+        if applied and not any(isinstance(event, Woken) for event in batch):
+            batch.append(Woken())  # the policy has seen none of it yet
+        return batch
+
     def _give_places_away(self, prefill: Prefill, now: Seconds) -> None:
         """Have the policy say who follows jobs that will have ended in a moment, and who follows those."""
         engine = self.engine
@@ -343,8 +396,8 @@ class Driver:
             if not ending:
                 return
             decisions = engine.handle(now, ending)
-            for decision in decisions:
-                self._order(decision, now)
+            self._order_all(decisions, now)
+            self._settle_failed(ending, now)
             self._noted.append((now, ending, decisions, True))
             if not decisions:
                 return
@@ -373,7 +426,7 @@ class Driver:
         if not self.ledger.settle():
             self._withheld.postpone(now)
             return
-        self._orders = self._withheld.let_go()
+        self._orders += self._withheld.let_go()
         self.engine.wake_times.insert(0, now)
 
     def note(self) -> None:
@@ -413,8 +466,9 @@ class Driver:
         if (
             self.planner is not None
             and ask
-            and any(isinstance(event, Submitted | Released) for event in batch)
+            and (self._plans or any(isinstance(event, Submitted | Released) for event in batch))
         ):
+            self._plans = False
             engine.handle(now, batch, ask=False)
             engine.predictions.refresh()
             planned = Planned(self.planner.plan(engine.view))
@@ -425,54 +479,45 @@ class Driver:
         self._moments.ended(batch, now, self.epoch)
         for event in batch:
             if isinstance(event, Adopted):
-                self.admission.adopted(engine.records[event.job].job)
-                placed = engine.running[event.job]
+                placed = engine.running.get(event.job)
+                if placed is None:  # it could not be, and has ended
+                    continue
+                self.admission.adopted(placed.job)
                 # Nobody carries out the orders of this instant: what is due of it already is due in the next.
                 self._watch(placed, placed.start_time, now)
             elif isinstance(event, Cancelled):  # one that waited: what runs is stopped, and ends later
-                self._ended[event.job] = engine.records[event.job]
+                record = engine.records.get(event.job)
+                if record is not None and record.end is not None:
+                    self._ended[event.job] = record
         return decisions
 
-    def _batch(self, happened: list[Event], now: Seconds) -> list[Event]:
-        """What the engine is to be told: late news left out, consequences added."""
+    def _batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
+        """What the engine is to take in: late news left out, consequences added; and wishes for later."""
         engine = self.engine
+        self.admission.begin()
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
         ends: list[Ended] = []
+        wishes: list[WishEvent] = []
         # Ends come first: a job that ended with its node has ended.
         for event in sorted(happened, key=_not_an_end) if len(happened) > 1 else happened:
-            if isinstance(event, Ended):
-                if self._current(event):
-                    ends.append(self._explained(event))
-            elif isinstance(event, NodeLost):
-                ends.extend(self._lost_with(event.node))
-                batch.append(event)
-            elif isinstance(event, Started):
-                batch.append(self._moments.started(event, now, self.epoch))
-            elif isinstance(event, Submitted):
-                job = self.sizes.of_new(event.job, engine.cluster)
-                submitted[job.id] = job
-                batch.extend(self.admission.submitted(event if job is event.job else replace(event, job=job)))
-            elif isinstance(event, Lingering):
-                if self.prefill is not None:
-                    self.prefill.goes_on(event.job)
-                batch.append(event)
-            elif isinstance(event, Withdrawn):
-                batch.extend(self._not_begun(event, now))
-            elif isinstance(event, Cancelled | Requeued | Held | Released):
-                batch.extend(self._said(event, submitted))
-            else:
-                batch.append(event)
+            if isinstance(event, WISHES):
+                wishes.append(event)
+                continue
+            try:
+                self._take_in(event, now, batch, submitted, ends)
+            except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
+                self._unforeseen(event, error, now)
         if ends:
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
             if self._runs is not None:  # before the policy is asked again
                 self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
             for event in ends:
-                if event.state is State.OUT_OF_MEMORY:
-                    batch.extend(self._out_of_memory(event, now))
-                    continue
-                batch.append(event)
-                batch.extend(self._after(event, now))
+                try:
+                    batch.extend(self._at_the_end(event, now))
+                except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
+                    self._unforeseen(event, error, now)
+        left = self._apply(wishes, submitted, batch, now) if wishes else []
         if self.priorities is not None:
             for event in ends:
                 self.priorities.ended(event.job, now)
@@ -484,7 +529,141 @@ class Driver:
             del wakes[: bisect_right(wakes, now)]
             batch.append(Woken())
         self._stranded.heard(batch)
-        return batch
+        return batch, left
+
+    def _take_in(
+        self,
+        event: Event,
+        now: Seconds,
+        batch: list[Event],
+        submitted: dict[JobId, Job],
+        ends: list[Ended],
+    ) -> None:
+        """One event of the world, into the ends or into the batch."""
+        engine = self.engine
+        if isinstance(event, Ended):
+            if self._current(event):
+                ends.append(self._explained(event))
+        elif isinstance(event, NodeLost):
+            ends.extend(self._lost_with(event.node))
+            batch.append(event)
+        elif isinstance(event, Started):
+            batch.append(self._moments.started(event, now, self.epoch))
+        elif isinstance(event, Submitted):
+            if event.job.id in engine.records or event.job.id in submitted:
+                self._refuse(event, event.job.id, "it is known already")
+                return
+            self._wishes.answer(event)
+            job = self.sizes.of_new(event.job, engine.cluster)
+            submitted[job.id] = job
+            event = event if job is event.job else replace(event, job=job)
+            if job.id in self._adopting:  # nothing that it once waited for holds it back
+                self._adopting.discard(job.id)
+                batch.append(event)
+            else:
+                batch.extend(self.admission.submitted(event))
+        elif isinstance(event, Lingering):
+            if self.prefill is not None:
+                self.prefill.goes_on(event.job)
+            batch.append(event)
+        elif isinstance(event, Withdrawn):
+            batch.extend(self._not_begun(event, now))
+        elif type(event) in EVENTS:
+            batch.append(event)
+        else:
+            raise TypeError(f"an executor reported {type(event).__name__}, which is no event")
+
+    def _apply(
+        self, wishes: Sequence[WishEvent], new: Mapping[JobId, Job], batch: list[Event], now: Seconds
+    ) -> list[Event]:
+        """Apply wishes, or refuse them; returns those of whose jobs the batch decides something already."""
+        touched = {subject_of(event) for event in batch if not isinstance(event, Submitted)}
+        left: list[Event] = []
+        for wish in wishes:
+            if wish.job in touched:
+                left.append(wish)
+                continue
+            refused = refusal_of(wish, self.engine.phase(wish.job), new=wish.job in new)
+            if refused:
+                self._refuse(wish, wish.job, refused)
+                continue
+            touched.add(wish.job)
+            try:
+                for event in self._said(wish, new):
+                    batch.append(event)
+                    touched.add(subject_of(event))
+            except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
+                self._unforeseen(wish, error, now)
+            else:
+                self._wishes.answer(wish)
+        return left
+
+    def _refuse(self, event: WishEvent | Submitted, job: JobId, why: str) -> None:
+        """A wish cannot be fulfilled: note it, and answer whoever waits for that."""
+        _log.info("job %s is not %s: %s", job, _PAST[type(event)], why, extra={"job": job})
+        self._wishes.answer(event, why)
+
+    # ------------------------------------------------------------- errors of ours
+
+    def _unforeseen(self, event: Event | Decision, error: Exception, now: Seconds) -> None:
+        """An error of ours at an event: its job ends by it, whatever it did; the run goes on."""
+        if not self.options.survives:
+            raise error
+        job = subject_of(event)
+        about = (type(event).__name__, "" if job is None else f" of job {job}")
+        more = None if job is None else {"job": job}
+        _log.error("an error in Dovetail at %s%s", *about, exc_info=error, extra=more)
+        why = f"an error in Dovetail ended it: {type(error).__name__}: {error}"
+        self._wishes.answer(event, why)
+        if job is None:
+            return
+        placed, outside = self._placed(job), job in self.engine.handed_over
+        ended = self.engine.expel(job, now, why)
+        if placed is not None or outside or isinstance(event, Adopted):
+            attempt = 1 if placed is None else placed.attempt
+            self._orders.append(Stop(job, attempt, State.NODE_FAIL, why))
+        if ended:
+            self._failed.append(Ended(job, State.NODE_FAIL, None, why))
+
+    def _settle_failed(self, batch: list[Event], now: Seconds) -> None:
+        """Put the ends of jobs that were lost to an error of ours on record; who waits for them may go."""
+        while self._failed:
+            failed, self._failed = self._failed, []
+            for end in failed:
+                record = self.engine.records[end.job]
+                for book in (self._stopping, self._to_requeue, self._unwanted):
+                    book.discard(end.job)
+                self._reasons.pop(end.job, None)
+                self._moments.discard(end.job)
+                self._ended[end.job] = record
+                batch[:] = [event for event in batch if subject_of(event) != end.job]
+                if self.ledger is not None:
+                    known = [] if record.attempts else [Submitted(record.job)]
+                    self.ledger.keep(now, [*known, end], (), self.engine)
+                self._orders = [
+                    order for order in self._orders if isinstance(order, Stop) or _job_of(order) != end.job
+                ]
+                try:
+                    self._after_failure(record, now)
+                except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
+                    _log.exception("an error in Dovetail after the end of job %s", end.job)
+
+    def _after_failure(self, record: Record, now: Seconds) -> None:
+        """Who waits for a job that was lost to an error of ours may go, or never will."""
+        job = record.job.id
+        self._gone(job, now)
+        if self.priorities is not None:
+            self.priorities.left(job)
+            self.priorities.ended(job, now)
+        brings: list[Event] = list(self.admission.ended(record.job, State.NODE_FAIL))
+        if self.priorities is not None:
+            brings = self.priorities.in_turn(brings, now, self.engine.records)
+        if brings:
+            self._handle(now, brings, False)
+            self._noted.append((now, brings, (), False))
+            if self.ledger is not None:
+                self.ledger.keep(now, brings, (), self.engine)
+        self.engine.wake_times.insert(0, now)  # the policy has seen none of it
 
     def _explained(self, event: Ended) -> Ended:
         """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
@@ -504,11 +683,11 @@ class Driver:
         if self.priorities is not None:
             self.priorities.ended(job, now)
         self._moments.discard(job)
-        stopped, again = job in self._stopping, job in self._to_requeue
-        self._stopping.discard(job)
-        self._to_requeue.discard(job)
+        stopped, again, unwanted = job in self._stopping, job in self._to_requeue, job in self._unwanted
+        for book in (self._stopping, self._to_requeue, self._unwanted):
+            book.discard(job)
         why = self._reasons.pop(job, "")
-        if not stopped or again or job in self.engine.preempted:
+        if not stopped or again or (job in self.engine.preempted and not unwanted):
             return [event]
         ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED)
         return [event, Cancelled(job, why), *ended]
@@ -540,27 +719,27 @@ class Driver:
             self._orders.append(Stop(placed.job.id, placed.attempt, State.NODE_FAIL, f"node {name} was lost"))
         return ends
 
-    def _said(
-        self, event: Cancelled | Requeued | Held | Released, new: Mapping[JobId, Job]
-    ) -> Iterable[Event]:
-        """What somebody wants of a job, as it stands (``new``: jobs that come in at this instant)."""
+    def _said(self, event: WishEvent, new: Mapping[JobId, Job]) -> Iterable[Event]:
+        """What a wish that can be fulfilled brings (``new``: jobs that come in at this instant)."""
         phase, admission = self.engine.phase(event.job), self.admission
         runs = phase in AT_WORK
-        waits = phase in (Phase.HELD, Phase.QUEUED, Phase.BOUND) or event.job in new
-        job = new[event.job] if event.job in new else self.engine.records[event.job].job if waits else None
+        job = new[event.job] if event.job in new else self.engine.records[event.job].job
         if isinstance(event, Cancelled):
-            if runs:
-                self._stop(event.job, State.CANCELLED, event.detail)
-            return [event, *admission.ended(job, State.CANCELLED)] if job is not None else []
+            if not runs:
+                return [event, *admission.ended(job, State.CANCELLED)]
+            self._to_requeue.discard(event.job)  # what is wanted last counts
+            self._unwanted.add(event.job)
+            self._stop(event.job, State.CANCELLED, event.detail)
+            return []
         if isinstance(event, Requeued):
-            if runs:
-                self._to_requeue.add(event.job)
-                self._stop(event.job, State.CANCELLED, "requeued")
-            if phase is not Phase.ENDED:
-                return []
-            return [event, *admission.again(self.engine.records[event.job].job)]
+            if not runs:
+                return [event, *admission.again(job)]
+            self._unwanted.discard(event.job)
+            self._to_requeue.add(event.job)
+            self._stop(event.job, State.CANCELLED, "requeued")
+            return []
         if isinstance(event, Held):
-            return admission.hold(job) if job is not None else []
+            return admission.hold(job)
         return admission.release(event.job)
 
     def _after(self, event: Ended, now: Seconds) -> list[Event]:
@@ -570,17 +749,25 @@ class Driver:
         engine = self.engine
         record = engine.records[event.job]
         asked = event.job in engine.preempted or event.job in self._to_requeue
+        unwanted = event.job in self._unwanted
         self._to_requeue.discard(event.job)
+        self._unwanted.discard(event.job)
         before = record.failures + sum(span.state in RETRIED for span in record.earlier)
         # One that was refused before it ran would be refused again.
         refused = event.state is State.FAILED and record.start is None
         failed = event.state in RETRIED and before < record.job.retries and not refused
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
-        if (asked or failed or cut) and record.attempts <= self.options.requeues:
+        if (asked or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
             self.sizes.waits(record.job)
             return [Requeued(event.job)]
         self._ended[event.job] = record
         return list(self.admission.ended(record.job, event.state))
+
+    def _at_the_end(self, event: Ended, now: Seconds) -> list[Event]:
+        """An end, and what it brings with it."""
+        if event.state is State.OUT_OF_MEMORY:
+            return self._out_of_memory(event, now)
+        return [event, *self._after(event, now)]
 
     def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
         """A job was killed for memory: it waits again with more, or its end says why it does not."""
@@ -588,7 +775,8 @@ class Driver:
         peak = 0 if event.usage is None else event.usage.peak_memory or 0
         asked = event.job in self._to_requeue or event.job in self.engine.preempted
         sized = self.sizes.after_kill(record, peak, self.engine.cluster)
-        if isinstance(sized, Sized) and record.attempts <= self.options.requeues:
+        unwanted = event.job in self._unwanted
+        if isinstance(sized, Sized) and not unwanted and record.attempts <= self.options.requeues:
             self._stopping.discard(event.job)
             self._to_requeue.discard(event.job)
             self._gone(event.job, now)
@@ -607,6 +795,13 @@ class Driver:
         return record.state if self.engine.phase(job) is Phase.ENDED else None
 
     # -------------------------------------------------------------------- orders
+
+    def _order_all(self, decisions: Sequence[Decision], now: Seconds) -> None:
+        for decision in decisions:
+            try:
+                self._order(decision, now)
+            except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
+                self._unforeseen(decision, error, now)
 
     def _order(self, decision: Decision, now: Seconds) -> None:
         engine = self.engine
@@ -707,6 +902,22 @@ def _not_an_end(event: Event) -> bool:
 
 
 _file_order = attrgetter("index")
+_PAST = {
+    Cancelled: "cancelled",
+    Requeued: "requeued",
+    Held: "held",
+    Released: "released",
+    Submitted: "submitted",
+}
+
+
+def _job_of(order: Order) -> JobId | None:
+    """The job that an order is about; ``None`` where it is about none."""
+    if isinstance(order, Placed | HandOver):
+        return order.job.id
+    if isinstance(order, Move):
+        return order.placed.job.id
+    return order.job if isinstance(order, Signal | Withdraw | Stop) else None
 
 
 class JournalSink(Protocol):

@@ -6,6 +6,7 @@ Only the event loop's clock is used, so that the very same code runs in virtual 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import inf
@@ -19,6 +20,7 @@ from dovetail.errors import ExecutorError, UnsupportedWorkload
 from dovetail.interfaces import (
     Executor,
     ExplainsSilence,
+    FailsByItself,
     HearsEvents,
     LeavesJobs,
     MigratesJobs,
@@ -31,8 +33,15 @@ from dovetail.interfaces import (
 )
 from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
 
+_log = logging.getLogger(__name__)
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
+ENDS_WITHIN: Seconds = 30.0
+"""So long jobs that were stopped may take to end, where their executor does not say how long that is."""
+CLOSES_WITHIN: Seconds = 60.0
+"""So much longer an executor may take to close."""
+LEAVES_WITHIN: Seconds = 20.0
+"""So long whatever is under way may take when a service is to end."""
 
 
 def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
@@ -117,6 +126,11 @@ class LiveRun:
         self._asks_whether: asyncio.Task[None] | None = None  # our place is taken away
         self._blocked = False
         self._wake = asyncio.Event()
+        self._task: asyncio.Task[object] | None = None
+        self._last: asyncio.TimerHandle | None = None  # when it is not waited for any longer
+        self._gave_up = False
+        if isinstance(executor, FailsByItself):
+            executor.when_failed(self.fail)
         self._failure: BaseException | None = None
         self._start = 0.0
         self._arrived = 0
@@ -137,6 +151,7 @@ class LiveRun:
         """Cancel what waits and stop what runs; safe to call from a signal handler of the loop."""
         self.stopped, self._spares_running = True, False
         self._wake.set()
+        self._expect_the_end(self._ends_within)
 
     def terminate(self) -> None:
         """Somebody ends us: `interrupt`, but where that is because our place is taken away with all jobs.
@@ -149,7 +164,12 @@ class LiveRun:
             self.interrupt()
 
     async def _ask_whether(self, executor: TakenAway) -> None:
-        if not await executor.is_taken_away():
+        try:
+            taken = await executor.is_taken_away()
+        except Exception:  # noqa: BLE001 - then it is an interrupt, as anywhere else
+            _log.exception("whether the place of this run is taken away could not be found out")
+            taken = False
+        if not taken:
             self.interrupt()
 
     def press(self) -> None:
@@ -182,6 +202,51 @@ class LiveRun:
         """Return from `run` now and let what runs go on without us, where the executor can do that."""
         self._leaving = True
         self._wake.set()
+        self._expect_the_end(LEAVES_WITHIN)
+
+    @property
+    def over_within(self) -> Seconds:
+        """Seconds after an interrupt, or `leave`, within which `run` has returned if its loop goes round."""
+        return max(self._ends_within, LEAVES_WITHIN) + self._ends_within + CLOSES_WITHIN
+
+    @property
+    def _ends_within(self) -> Seconds:
+        executor = self.executor
+        return executor.ends_within if isinstance(executor, FailsByItself) else ENDS_WITHIN
+
+    def _expect_the_end(self, within: Seconds) -> None:
+        """End `run` then, whatever is stuck."""
+        if self._last is None and self._task is not None:
+            self._last = asyncio.get_running_loop().call_later(within, self._give_up, within)
+
+    def _give_up(self, waited: Seconds) -> None:
+        engine = self.driver.engine
+        left = [placed.job.id for placed in engine.at_work if not placed.job.foreign]
+        left += engine.handed_over
+        names = ", ".join(left[:MOST_NAMED]) + (" …" if len(left) > MOST_NAMED else "")
+        if self._leaving:
+            why = (
+                f"what was under way has not come to its end within {waited:.0f} s: the service ends without"
+            )
+        else:
+            which = f"{len(left)} jobs ({names})" if left else "the executor"
+            why = f"{which} did not end within {waited:.0f} s of the interrupt: the run ends without"
+        self._failure = self._failure or ExecutorError(why)
+        self._gave_up = True
+        assert self._task is not None
+        self._task.cancel()
+
+    async def _close(self) -> None:
+        """Close the executor, or leave it; what does not come to its end is left to the next start."""
+        executor = self.executor
+        ending = executor.close
+        if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
+            ending = executor.leave
+        within = self._ends_within + CLOSES_WITHIN
+        try:
+            await asyncio.wait_for(ending(), within)
+        except TimeoutError:
+            self._tell(f"the executor could not be closed within {within:.0f} s: what is left of it stays")
 
     async def run(self) -> None:
         """Go from instant to instant. Raises what the policy or the events raise, after closing.
@@ -191,6 +256,9 @@ class LiveRun:
         loop = asyncio.get_running_loop()
         self._start = loop.time() - self._elapsed()
         executor = self.executor
+        self._task = asyncio.current_task()
+        if self.stopped or self._leaving:
+            self._expect_the_end(LEAVES_WITHIN if self._leaving else self._ends_within)
         listener: asyncio.Future[None] = loop.create_future()
         hears = isinstance(executor, HearsEvents)
         if isinstance(executor, HearsEvents):
@@ -211,14 +279,20 @@ class LiveRun:
                 if self._failure is not None:
                     raise self._failure
                 await self._instant()
+        except asyncio.CancelledError:
+            if not self._gave_up or self._failure is None:
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+            raise self._failure from None
         finally:
+            self._task = None
+            if self._last is not None:
+                self._last.cancel()
             self._quiet.end()
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
-            if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
-                await executor.leave()
-            else:
-                await executor.close()
+            await self._close()
 
     def _finished(self) -> bool:
         driver = self.driver
@@ -406,6 +480,8 @@ def best_predicted(engine: Engine, jobs: Sequence[Job]) -> dict[JobId, Seconds]:
 QUIET: Seconds = 60.0
 """Seconds without anything until that is told, and then twice as many each time."""
 MOST = 3600.0
+MOST_NAMED = 10
+"""So many jobs are named in one sentence."""
 REASONS = 3
 """So many reasons of waiting jobs are told, the most frequent first."""
 

@@ -183,6 +183,7 @@ class Priorities:
             return list(batch)
         self.due = False
         moved = dict(self._moved(now))
+        released = {event.job for event in batch if isinstance(event, Released)}
         events: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
@@ -194,7 +195,7 @@ class Priorities:
                 events.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
             elif isinstance(event, Requeued) and event.job in arrived:
                 events.append(event)
-                if not moved.pop(event.job, False):
+                if event.job not in released and not moved.pop(event.job, False):
                     events.append(Held(event.job, BEHIND))
             else:
                 events.append(event)

@@ -7,6 +7,7 @@ schedule cannot.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,7 +56,7 @@ from dovetail.model import (
 )
 from dovetail.model.allocation import NARROW
 
-__all__ = ["Bound", "Engine", "no_bound"]
+__all__ = ["EVENTS", "Bound", "Engine", "no_bound"]
 
 
 class Engine(Books):
@@ -67,7 +68,7 @@ class Engine(Books):
     source and target until `Migrated`; without, only where the policy asks for that.
     """
 
-    __slots__ = ("_decisions", "_saw_changes", "_settles", "_timer", "packs")
+    __slots__ = ("_decisions", "_saw_changes", "_settles", "_timer", "packs", "unforeseen")
 
     def __init__(
         self,
@@ -93,6 +94,8 @@ class Engine(Books):
         self.packs = len(cluster) > NARROW
         """What ended jobs held is kept as runs of nodes: a mask of a wide machine takes kilobytes."""
         self._timer = timer
+        self.unforeseen: Callable[[Event, Exception, Seconds], None] | None = None
+        """What is done about an error in the handling of one event; without, it is raised."""
 
     @property
     def policy_name(self) -> str:
@@ -119,7 +122,13 @@ class Engine(Books):
             _, apply, incident = _STEPS[type(event)]
             if incident:
                 view.changes.incident = True
-            quiet = apply(self, event, now) is True and quiet
+            try:
+                quiet = apply(self, event, now) is True and quiet
+            except Exception as error:
+                if self.unforeseen is None:
+                    raise
+                quiet = False
+                self.unforeseen(event, error, now)
         if quiet or not ask:
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
@@ -344,6 +353,42 @@ class Engine(Books):
             self.arrive(before, placed, target, now)
         return False
 
+    def expel(self, job: JobId, now: Seconds, detail: str) -> bool:
+        """End a job whose handling went wrong, wherever it stands: as NODE_FAIL. Whether it had not ended.
+
+        The books may hold half of what was to be done: each is cleared of the job by itself.
+        """
+        record = self.records.get(job)
+        if record is None or record.end is not None:
+            return False
+        placed = self.running.get(job)
+        clear: list[Callable[[], object]] = []
+        if placed is not None:
+            clear += [self.profiles.let_go, lambda: self.occupancy.leave(placed)]
+        if job in self.held:
+            clear.append(lambda: self.held.let_go(job))
+        elif placed is None:
+            clear.append(lambda: self.withdraw(record.job))
+        clear += [
+            lambda: self.running.pop(job, None),
+            lambda: self.ending.pop(job, None),
+            lambda: self.moving.pop(job, None),
+            lambda: self.outside.left(job, now, started=False),
+            lambda: self.outside.cut.pop(job, None),
+            lambda: self.promises.drop(job),
+            lambda: self.intended.pop(job, None),
+            lambda: self.preempted.discard(job),
+            lambda: self.predictions.drop(job),
+        ]
+        for book in clear:
+            try:
+                book()
+            except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
+                _log.exception("a book could not be cleared of job %s", job)
+        record.state, record.end, record.exit_code, record.detail = State.NODE_FAIL, now, None, detail
+        self.view.changes.incident = True
+        return True
+
     def retire(self, job: JobId) -> Record:
         """Forget a job that has ended, for memory's sake. Raises `ValueError` before its end."""
         record = self.records.get(job)
@@ -461,6 +506,7 @@ class Engine(Books):
         self.last_enqueued = enqueued
 
 
+_log = logging.getLogger(__name__)
 _Apply = Callable[[Engine, Any, Seconds], bool | None]
 
 # At one instant ends come first, then what became of nodes, then submissions and what people say of jobs;
@@ -491,6 +537,9 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     Recalled: (19, Engine._recall, True),
     Woken: (20, Engine._nothing, False),
 }
+
+EVENTS = frozenset(_STEPS)
+"""Kinds of events that there are."""
 
 
 def _rank(event: Event) -> int:

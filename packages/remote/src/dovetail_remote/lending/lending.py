@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ from dovetail.model import (
 from dovetail.records import dataclass
 from dovetail_remote.switchboard import Switchboard
 
+_log = logging.getLogger(__name__)
 NOTES = "devices.jsonl"
 LOST = "the device server that it had borrowed from ended with the Dovetail that had started it"
 
@@ -219,9 +221,17 @@ class Lending:
             raise ExecutorError(f"job {placed.job.id} has no devices that could move")
         uid, devices = found
         work = self._move(placed.job.id, uid, devices, steps_home(devices, target), cluster)
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._moved(placed.job.id, work))
         self._moves.add(task)
         task.add_done_callback(self._moves.discard)
+
+    async def _moved(self, job: JobId, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever goes wrong with a move, it is over."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - the job stays where it is
+            _log.exception("the devices of job %s could not be moved", job)
+            self._happened(Migrated(job, str(error) or type(error).__name__))
 
     async def _move(
         self, job: JobId, uid: str, devices: list[Held], there: Mapping[int, Held], cluster: Cluster

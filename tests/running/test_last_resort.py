@@ -1,0 +1,54 @@
+"""A process whose loop is stuck ends all the same; one that has ended in time is left alone."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys, threading, time
+from dovetail.running import last_resort
+last_resort.SPARE = 0.0
+
+async def main():
+    resort.handle({number}, lambda: print("the loop goes round", flush=True))
+    print("ready", flush=True)
+    if {stuck!r} == "loop":
+        time.sleep(600)
+    elif {stuck!r} == "thread":
+        await asyncio.to_thread(time.sleep, 600)
+    else:
+        await asyncio.sleep(600)
+
+resort = last_resort.LastResort(0.3)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("stuck", ["loop", "thread", "task"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signalled_process_ends_whatever_is_stuck(stuck: str, number: signal.Signals) -> None:
+    program = PROGRAM.format(number=int(number), stuck=stuck)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"after {number.name}, so it ends without" in err
+    assert ("the loop goes round" in out) is (stuck != "loop")
+
+
+def test_what_has_come_to_its_end_is_left_alone() -> None:
+    over = PROGRAM.format(number=15, stuck="task").replace(
+        "await asyncio.sleep(600)",
+        "import os; os.kill(os.getpid(), 15); await asyncio.sleep(0.05)",
+    )
+    over += "resort.over()\ntime.sleep(1.0)\n"
+    done = subprocess.run([sys.executable, "-c", over], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
