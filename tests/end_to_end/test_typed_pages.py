@@ -1,7 +1,7 @@
 """README, tutorial and how-tos, typed word by word where nothing but the plain package is installed.
 
-`make test` types some of them where modules of extras and dovetail-lab are hidden; `make test-all` types all of
-them in an environment of its own with the plain wheel, without a network where that can be had.
+`make test` types some of them where modules of extras and dovetail-lab are hidden; `make test-all` types all
+of them in an environment of its own with the plain wheel, without a network where that can be had.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
-SAMPLE = ("README.md", "first-queue.md", "many-scripts.md", "what-if.md")
+SAMPLE = ("README.md", "first-queue.md", "many-scripts.md", "coming-from-slurm.md")
 HIDDEN = f"import sys\nsys.modules.update(dict.fromkeys({[*EXTRAS, 'dovetail_lab']!r}))\n"
 STATUS = re.compile(r"# exit status (\d+)")
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -1,8 +1,8 @@
-"""What pages have people type, typed: every ``$ `` line of a page's blocks, and what came beside what is shown.
+"""What pages have people type: every ``$ `` line of a page's blocks, and what came beside what is shown.
 
 A line that begins with ``$ `` is typed here; one with a word before it (``login$ ``) belongs to another
 machine. A here-document goes on to its end. What follows is the output that the page shows: ``…`` alone
-stands for any lines, within a line for any text. Numbers, times, ids and bars are compared by their shape.
+stands for any lines, within a line for any text, or none. Numbers, times, ids and bars are compared by their shape.
 A comment ``# pip install 'dovetail-scheduler[EXTRA]'`` says what a command needs beyond the plain package.
 """
 
@@ -81,7 +81,7 @@ def difference(shown: Sequence[str], came: str) -> str:
     for line in shown:
         if line.strip() in ("…", "...") or _drawn(line):
             continue
-        form = ".*".join(re.escape(part) for part in re.split(r"\s*…\s*", _shape(line)))
+        form = ".*".join(re.escape(part) for part in re.split(r",?\s*…\s*", _shape(line)))
         found = next((i for i in range(at, len(have)) if re.fullmatch(form, have[i])), None)
         if found is None:
             return line
