@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -38,16 +39,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in plain}
 
 
-def test_the_readme_works_on_an_index() -> None:
-    """Every link is absolute, and those to our own files lead somewhere; it is one screen."""
+def test_the_readme_works_in_a_clone_and_on_an_index(tmp_path: Path) -> None:
+    """Its links lead to our files; in what is built they are absolute; it is one screen."""
     page = (ROOT / "README.md").read_text()
     source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
-    assert not LINK.findall(page)
-    raw = source.replace("github.com", "raw.githubusercontent.com")
-    ours = re.findall(rf"(?:{source}/blob/main|{raw}/main)/([^)\s]+)", page)
+    ours = [path for path, _ in LINK.findall(page)]
     assert len(ours) > 5
-    assert all((ROOT / path).is_file() for path in ours)
     assert len(page.splitlines()) <= 60
+    build = [sys.executable, "-m", "hatchling", "metadata"]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    built = json.loads(done.stdout)["readme"]["text"]
+    assert not LINK.findall(built)
+    assert set(ours) == set(re.findall(rf"\]\({source}/(?:blob|raw)/main/([^)\s]+)\)", built))
 
 
 def of(pages: list[Path]) -> pytest.MarkDecorator:

@@ -2,8 +2,9 @@
 
 A line that begins with ``$ `` is typed here; one with a word before it (``login$ ``) belongs to another
 machine. A here-document goes on to its end. What follows is the output that the page shows: ``…`` alone
-stands for any lines, within a line for any text, or none. Numbers, times, ids and bars are compared by their shape.
-A comment ``# pip install 'dovetail-scheduler[EXTRA]'`` says what a command needs beyond the plain package.
+stands for any lines, within a line for any text, or none. Numbers, times, ids and bars are compared by their
+shape. A comment ``# pip install 'dovetail-scheduler[EXTRA]'`` says what a command needs beyond the plain
+package.
 """
 
 from __future__ import annotations
