@@ -19,6 +19,8 @@ import pytest
 from dovetail_command import run_command
 from shown_commands import blocks, shown
 
+from dovetail.cli import examples
+from dovetail.cli.main import _Dovetail, status_of
 from dovetail.testing.builders import full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,6 +122,20 @@ def test_commands_are_found_and_wrong_ones_refused(reference: Any, tmp_path: Pat
     for wrong in (["quue"], ["queue", "--jsn"], ["history", "lst"]):
         with pytest.raises(Exception, match=r"no command|No such option|--json"):
             parsed(reference, wrong)
+
+
+@pytest.mark.parametrize("name", sorted(_Dovetail.own))
+def test_the_examples_of_a_commands_help_can_be_typed(
+    name: str, reference: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert status_of([name, "--help"]) == 0
+    shown_there = capsys.readouterr().out.splitlines()
+    for line in examples.EXAMPLES[name]:
+        assert {f"    {part}" for part in line.split("\n")} <= set(shown_there)
+        assert line.startswith(f"dovetail {name}")
+        words = shlex.split(line.replace("\\\n", " "))[1:]
+        parsed(reference, words[: words.index("--")] if "--" in words else words)
 
 
 def test_the_references_have_everything(reference: Any) -> None:

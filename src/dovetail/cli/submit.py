@@ -12,6 +12,7 @@ from dovetail.cli import options as opt
 from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
+from dovetail.service.client import NoService
 
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How files end that nobody takes for a list of commands."""
@@ -63,6 +64,8 @@ def submit(
         form |= _file(what[0], asked, each)
     if "folder" in asked:
         form["folder"] = os.path.abspath(str(asked["folder"]))
+    if command:
+        _check_program(command, at)
     with opened(at, start=True) as service:
         found = service.post("/api/v1/jobs", form)
         tell_submitted(found, as_json, parsable)
@@ -71,6 +74,24 @@ def submit(
 
             return wait_for(service, ",".join(map(str, found["numbers"])), None, quiet=True)
     return 0
+
+
+def _check_program(command: list[str], at: str | None) -> None:
+    """Refuse a program that is not here, where the jobs run here. Raises `InputError`."""
+    from dovetail.cli.meant import missing_program
+
+    sentence = missing_program(command)
+    if sentence and _runs_jobs_here(at):
+        raise InputError(sentence)
+
+
+def _runs_jobs_here(at: str | None) -> bool:
+    """Whether the service's jobs find the programs of this machine; so they do where one is yet to start."""
+    try:
+        with opened(at) as service:
+            return os.path.isabs(service.where) and service.get("/api/v1/info")["executor"] == "local"
+    except NoService:
+        return True
 
 
 def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:
