@@ -352,6 +352,7 @@ class Service:
             rows = await ask(archive.pool, archive.last_batch, person.name)
         else:
             rows = await ask(archive.pool, archive.open_jobs)
+        if selector.kind in ("name", "all"):
             rows = [row for row in rows if person.may_change(row[2])]
         return [SelectedJob(id, State(state), user) for id, state, user in rows]
 
@@ -563,7 +564,7 @@ def _with_forms(found: Submission, form: SubmitForm) -> Iterator[tuple[Job, Any]
 
 def _shown(selector: Selector) -> str:
     if selector.kind == "name":
-        return f"named {selector.name!r}"
+        return f"of yours named {selector.name!r}"
     if selector.kind == "last":
         return "of yours"
     first, last = selector.numbers
