@@ -189,7 +189,9 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("drain", "Have the service that runs start nothing more and end."),
         Option("stop", "End the service that runs; its jobs run on for the next one."),
     ),
-    "info": (Option("job", "A job, or several as in queue; default: the service.", "[JOB]", positional=True),),
+    "info": (
+        Option("job", "A job, or several as in queue; default: the service.", "[JOB]", positional=True),
+    ),
     "whatif": (
         Option("policy", "See 'dovetail policies'. Default: as it is.", "NAME[?OPTION=VALUE]", default=""),
     ),
