@@ -374,18 +374,18 @@ def test_what_cannot_be_drawn(
     assert said in capsys.readouterr().err
 
 
-GANGS = "synthetic:rigid?jobs=60&nodes=4"
+GANGS = "synthetic:rigid?jobs=60&nodes=8"
 
 
 def test_a_policy_that_cannot_place_the_jobs_is_left_out_and_why_is_said() -> None:
     with pytest.warns(DovetailWarning, match=r"^policy history places each job on one node; .*: left out of"):
-        found = comparison.compare(GANGS, "fcfs,history,easy", cluster="4x1cpu", replicates=2)
+        found = comparison.compare(GANGS, "fcfs,history,easy", cluster="8x1cpu", replicates=2)
     assert found.policies == ["fcfs", "easy"]
     assert len(found) == 4
     with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
-        comparison.compare(GANGS, "history,best-device", cluster="4x1cpu", replicates=1)
+        comparison.compare(GANGS, "history,best-device", cluster="8x1cpu", replicates=1)
     with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
-        comparison.compare(GANGS, "fcfs", cluster="4x1cpu", replicates=1, reference="history")
+        comparison.compare(GANGS, "fcfs", cluster="8x1cpu", replicates=1, reference="history")
 
 
 @pytest.mark.live
