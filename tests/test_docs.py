@@ -124,7 +124,7 @@ def test_commands_are_found_and_wrong_ones_refused(reference: Any, tmp_path: Pat
             parsed(reference, wrong)
 
 
-@pytest.mark.parametrize("name", sorted(_Dovetail.own))
+@pytest.mark.parametrize("name", sorted({*_Dovetail.own, *examples.EXAMPLES}))
 def test_the_examples_of_a_commands_help_can_be_typed(
     name: str, reference: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

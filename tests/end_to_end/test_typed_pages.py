@@ -17,7 +17,7 @@ import pytest
 from shown_commands import blocks
 from typed_pages import Typed, difference, typed
 
-from dovetail.extras import EXTRAS
+from dovetail.extras import DISTRIBUTIONS, EXTRAS
 from dovetail.testing.builders import full
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,8 @@ PAGES = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 SAMPLE = ("README.md", "first-queue.md", "many-scripts.md", "coming-from-slurm.md")
-HIDDEN = f"import sys\nsys.modules.update(dict.fromkeys({[*EXTRAS, 'dovetail_lab']!r}))\n"
+ABSENT = [*EXTRAS, *(f"dovetail_{name}" for name in DISTRIBUTIONS)]
+HIDDEN = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
 STATUS = re.compile(r"# exit status (\d+)")
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 

@@ -123,8 +123,8 @@ class _Dovetail(LazyGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, with examples at the end of its help."""
         found = super().get_command(ctx, cmd_name)
-        if found is not None and cmd_name in self.own:
-            found.epilog = epilog_of(cmd_name)
+        if found is not None:
+            found.epilog = epilog_of(cmd_name) or found.epilog
         return found
 
     @classmethod

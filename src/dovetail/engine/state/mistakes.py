@@ -10,9 +10,10 @@ from types import FrameType
 from typing import Any, get_type_hints
 
 from dovetail.errors import DovetailError, PolicyMistake
+from dovetail.extras import DISTRIBUTIONS
 from dovetail.model import Job
 
-OURS = ("dovetail", "dovetail_lab")
+OURS = ("dovetail", *(f"dovetail_{name}" for name in DISTRIBUTIONS))
 """Packages whose policies have no author to blame but us: what fails there is an internal error."""
 
 
