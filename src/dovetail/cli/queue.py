@@ -146,6 +146,12 @@ def _print_service(found: Mapping[str, Any]) -> None:
         "ended": ", ".join(f"{count} {state}" for state, count in sorted(found["ended"].items()))
         or "none yet",
     }
+    for one in found["elsewhere"]:
+        since, until = (clock(one[name], found["now"]) for name in ("since", "until"))
+        when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
+        lines["elsewhere"] = (
+            lines.get("elsewhere", "") and lines["elsewhere"] + "; "
+        ) + f"{printable(one['who'])} holds {', '.join(one['units'])}{when}"
     if found["draining"]:
         lines["draining"] = "starts nothing more, and ends when what runs has ended"
     if found["blocked"]:

@@ -30,6 +30,7 @@ from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive
+from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
@@ -111,6 +112,7 @@ class Service:
         self.began = time.time()
         self.changes: int = 0  # grows with everything that happens
         self.forecast = Forecast(folder.path, lambda: self.changes)
+        self.elsewhere = Elsewhere(about.uid, about.cluster, local=about.executor == "local")
         self.figures = Figures()
         self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
@@ -507,7 +509,7 @@ class Service:
 
     def row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
-        return row_of_record(record, self.engine, self.epoch, self.forecast)
+        return row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
 
     async def ask(self, question: Callable[[Archive], T]) -> T:
         """Ask the archive, in its thread."""
