@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: dist help slurm setup demo test test-all lint bench schemas figures docs requirements clean
+.PHONY: dist help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -18,11 +18,15 @@ help:            ## show this list
 setup: $(STAMP)  ## create .venv with everything pinned
 
 $(STAMP): requirements/dev.txt pyproject.toml $(PACKAGES:=/pyproject.toml) $(wildcard src/dovetail/native/*.[ch]) hatch_build.py
+	@$(PYTHON) tools/needs.py compiler
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . $(addprefix --editable ,$(PACKAGES))
-	@$(BIN)/python tools/opencl_here.py
+	@$(BIN)/python tools/needs.py
 	@touch $@
+
+fresh:           ## both on a Debian made from nothing (as root, with debootstrap; 15 minutes on 2 cores)
+	tools/fresh.sh
 
 slurm:           ## what the tests on a real Slurm cluster need (Debian, as root); without it they are skipped
 	apt-get update --quiet

@@ -1,4 +1,4 @@
-"""What a build adds to the package: compiled kernels, man pages, completions, the unit of systemd.
+"""What a build adds to the package: compiled kernels, man pages, completions, a unit of systemd, the README.
 
 `src/dovetail/native/*.c` is compiled where a C compiler is; the package is complete without it. Man pages
 and completions are there when ``tools/share.py build/share`` has made them (``make dist``).
@@ -7,15 +7,29 @@ and completions are there when ``tools/share.py build/share`` has made them (``m
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-shared", "-fPIC"]
 """No contraction: every sum is rounded as Python rounds it."""
+
+
+class Readme(MetadataHookInterface):
+    """README.md for an index, which has none of the files that it links to."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called before metadata are written."""
+        source = metadata["urls"]["Source"]
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"(!\[[^]]*\]\()(?!https?:)", rf"\1{source}/raw/main/", text)
+        text = re.sub(r"(?<!!)(\[[^]]*\]\()(?!https?:)", rf"\1{source}/blob/main/", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class Built(BuildHookInterface[Any]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ import pytest
 from dovetail_command import run_command
 from shown_commands import blocks, shown
 
+from dovetail.cli import examples
+from dovetail.cli.main import _Dovetail, status_of
 from dovetail.testing.builders import full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,16 +41,18 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in plain}
 
 
-def test_the_readme_works_on_an_index() -> None:
-    """Every link is absolute, and those to our own files lead somewhere; it is one screen."""
+def test_the_readme_works_in_a_clone_and_on_an_index(tmp_path: Path) -> None:
+    """Its links lead to our files; in what is built they are absolute; it is one screen."""
     page = (ROOT / "README.md").read_text()
     source = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
-    assert not LINK.findall(page)
-    raw = source.replace("github.com", "raw.githubusercontent.com")
-    ours = re.findall(rf"(?:{source}/blob/main|{raw}/main)/([^)\s]+)", page)
+    ours = [path for path, _ in LINK.findall(page)]
     assert len(ours) > 5
-    assert all((ROOT / path).is_file() for path in ours)
     assert len(page.splitlines()) <= 60
+    build = [sys.executable, "-m", "hatchling", "metadata"]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    built = json.loads(done.stdout)["readme"]["text"]
+    assert not LINK.findall(built)
+    assert set(ours) == set(re.findall(rf"\]\({source}/(?:blob|raw)/main/([^)\s]+)\)", built))
 
 
 def of(pages: list[Path]) -> pytest.MarkDecorator:
@@ -117,6 +122,20 @@ def test_commands_are_found_and_wrong_ones_refused(reference: Any, tmp_path: Pat
     for wrong in (["quue"], ["queue", "--jsn"], ["history", "lst"]):
         with pytest.raises(Exception, match=r"no command|No such option|--json"):
             parsed(reference, wrong)
+
+
+@pytest.mark.parametrize("name", sorted({*_Dovetail.own, *examples.EXAMPLES}))
+def test_the_examples_of_a_commands_help_can_be_typed(
+    name: str, reference: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert status_of([name, "--help"]) == 0
+    shown_there = capsys.readouterr().out.splitlines()
+    for line in examples.EXAMPLES[name]:
+        assert {f"    {part}" for part in line.split("\n")} <= set(shown_there)
+        assert line.startswith(f"dovetail {name}")
+        words = shlex.split(line.replace("\\\n", " "))[1:]
+        parsed(reference, words[: words.index("--")] if "--" in words else words)
 
 
 def test_the_references_have_everything(reference: Any) -> None:

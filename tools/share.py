@@ -17,6 +17,7 @@ from typer import completion
 
 from dovetail import __version__
 from dovetail.cli.completing import VARIABLE
+from dovetail.cli.examples import EXAMPLES
 from dovetail.cli.main import _whole
 
 EXIT_STATUS = (
@@ -56,6 +57,9 @@ def page(command: Any, words: list[str]) -> str:
         parts.append(".SH OPTIONS")
         for names, about in records:
             parts += [".TP", f".B {escaped(names)}", escaped(" ".join(about.split()))]
+    examples = EXAMPLES.get(words[-1], ()) if len(words) == 2 else ()
+    if examples:
+        parts += [".SH EXAMPLES", ".nf", *map(escaped, examples), ".fi"]
     commands = getattr(command, "commands", {})
     if commands:
         parts.append(".SH COMMANDS")

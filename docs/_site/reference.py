@@ -60,6 +60,8 @@ def whole() -> tuple[Any, Any]:
 
 def commands() -> str:
     """The reference of the command line."""
+    from dovetail.cli.examples import EXAMPLES
+
     parts = [
         "# Every command\n\nWhat every command takes, as its `--help` says it. In the terminal:\n\n"
         "    $ dovetail run --help\n"
@@ -74,6 +76,10 @@ def commands() -> str:
         rows = [row for row in (_row(one, context) for one in command.params) if row]
         if rows:
             parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
+        examples = EXAMPLES.get(command.name, ()) if depth == 2 else ()
+        if examples:
+            lines = "\n".join(f"$ {one}" for one in examples).split("\n")
+            parts.append("\n".join(f"    {line}" for line in lines) + "\n")
     return "\n".join(parts)
 
 

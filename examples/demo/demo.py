@@ -3,7 +3,8 @@
     python examples/demo/demo.py [--full] [--out FOLDER]
 
 The machine's first two cores become two devices: ``cpu`` (NumPy and SciPy on one core) and ``opencl``
-(PoCL on the other). Every run is real: processes, pinned to their core, measured.
+(PoCL on the other; where PoCL runs no kernel ``numpy``, the programs' array-API source). Every run is real:
+processes, pinned to their core, measured. Ends with 1 if a job failed.
 """
 
 from __future__ import annotations
@@ -12,21 +13,36 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 import dovetail
 from dovetail.cli.live_progress import LiveProgress
+from dovetail.executors.discovery import inventory
 from dovetail.report import tables
 from dovetail.report.report import Comparison
+from dovetail.report.run_summary import failures
 
+T = TypeVar("T")
 HERE = Path(__file__).parent
 JOBS = HERE / "jobs.toml"
 STATIC = ("best-device", "cpu-only", "gpu-only")
+OPENCL, ARRAYS = "opencl", "numpy"
 
 
-def two_devices() -> dovetail.Cluster:
+def second_device() -> tuple[str, str]:
+    """What the second device is, and, where it is not OpenCL, why."""
+    found = inventory(120.0, (OPENCL,))
+    if any(device.model == "pocl" and not device.broken for device in found.devices):
+        return OPENCL, ""
+    why = [device.note for device in found.devices if device.note] + [one.reason for one in found.missing]
+    return ARRAYS, "; ".join(why) or "there is no PoCL"
+
+
+def two_devices(second: str) -> dovetail.Cluster:
     """The cluster file's two devices, on the first two cores that this process may use."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -35,10 +51,25 @@ def two_devices() -> dovetail.Cluster:
     text = text.replace("cores = [0]", f"cores = [{cores[0]}]").replace(
         "cores = [1]", f"cores = [{cores[1]}]"
     )
+    if second != OPENCL:
+        text = text.replace('kind = "opencl", model = "pocl"', f'kind = "{second}"')
+    return replace(
+        parsed("cluster.toml", text, lambda path: dovetail.Cluster.parse(str(path))), label="two cores"
+    )
+
+
+def jobs_for(second: str) -> dovetail.Workload:
+    """The job file's jobs, for this second device."""
+    text = JOBS.read_text().replace('on = ["cpu", "opencl"]', f'on = ["cpu", "{second}"]')
+    return parsed(JOBS.name, text, dovetail.load_workload)
+
+
+def parsed(name: str, text: str, read: Callable[[Path], T]) -> T:
+    """What a file of this name with this text is read as."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cluster.toml"
+        path = Path(folder) / name
         path.write_text(text)
-        return replace(dovetail.Cluster.parse(str(path)), label="two cores")
+        return read(path)
 
 
 def main() -> int:
@@ -62,20 +93,29 @@ def main() -> int:
 
 def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> int:
     """The demo proper."""
-    cluster, jobs = two_devices(), dovetail.load_workload(JOBS)
+    second, why = second_device()
+    cluster, jobs = two_devices(second), jobs_for(second)
     static = STATIC if full else STATIC[:1]
     if not full:  # the two smaller sizes of each program
         of_app = {job.app.name: [one for one in jobs.jobs if one.app is job.app] for job in jobs.jobs}
         jobs = replace(jobs, jobs=[one for sizes in of_app.values() for one in sizes[:2]])
     print(f"{len(jobs.jobs)} jobs: six programs, {3 if full else 2} sizes each.")
-    print("Two devices: NumPy on one core, OpenCL (PoCL) on another.")
+    if why:
+        print(f"OpenCL does not work here: {why}")
+        print("Two devices without it: NumPy and SciPy on one core, the array API on another.")
+    else:
+        print("Two devices: NumPy on one core, OpenCL (PoCL) on another.")
     print("Dovetail knows nothing about them yet.\n")
+
+    failed: list[str] = []
 
     def run(policy: str, seed: int | None) -> dovetail.Report:
         with LiveProgress() as progress:  # a table while it lasts, or a line for each job
-            return dovetail.run(
+            report = dovetail.run(
                 jobs, cluster=cluster, history=history, policy=policy, seed=seed, changed=progress.changed
             )
+        failed.extend(line if line[0] == " " else f"{policy}: {line}" for line in failures(report.result))
+        return report
 
     print("1. Learning: the queue as it comes" + (", then in other orders" if rounds > 1 else ""), flush=True)
     for turn in range(1, rounds + 1):
@@ -103,7 +143,11 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
     best.html(out / "index.html")
     best[0].gantt(out / "history.svg")
     mean = {p: fmean(r.makespan for r in results if r.policy == p) for p in ("history", *static)}
-    _conclude(mean["history"], min(mean[policy] for policy in static), orders)
+    if failed:
+        print("\nSome jobs failed, so that the times above compare nothing:", flush=True)
+        print("\n".join(failed), file=sys.stderr)
+    else:
+        _conclude(mean["history"], min(mean[policy] for policy in static), orders)
     print(f"Report: {out / 'index.html'}\n")
     print("Now your own: write commands into a file, one a line, {device} where a device is named, and")
     print("    dovetail run commands.txt --on cpu,gpu     # 'dovetail devices' says what is here")
@@ -111,7 +155,7 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
     print("    dovetail compare last --policy history,best-device,cpu-only")
     if not full:
         print("More orders and policies, in two and a half minutes: make demo FULL=1")
-    return 0
+    return 1 if failed else 0
 
 
 def _conclude(learned: float, static: float, orders: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, MutableSequence, Sequence
+import warnings
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from multiprocessing import get_context
 from typing import Any, TypeAlias
 
 from dovetail import api
-from dovetail.errors import InputError, NothingKnown
+from dovetail.errors import DovetailWarning, InputError, NothingKnown, UnsupportedWorkload
 from dovetail.files.units import LONGEST
 from dovetail.interfaces import Planner, Policy
 from dovetail.model import Cluster, Replicate, Result, Seconds, Workload
@@ -30,6 +31,9 @@ from dovetail.workloads.synthetic import seed_of
 AnyPolicy: TypeAlias = str | Policy | Planner
 Task: TypeAlias = tuple[Workload | api.PathLike, dict[str, Any]]
 """A workload, and the options of `api.simulate_result`."""
+
+Outcome: TypeAlias = Result | UnsupportedWorkload
+"""What a simulation gives: a result, or why the policy cannot place these jobs there."""
 
 Draw: TypeAlias = tuple[int | None, Replicate]
 """The seed, and which replicate of the workload."""
@@ -92,7 +96,8 @@ def compare(
     ``policies`` (or ``policy``, as in `simulate`) is a list of names or policies, or one text with commas
     between names; ``recorded`` is the schedule that the log itself tells. ``cluster`` may be a list too.
     Takes the options of `simulate`. Results are in order of load, cluster, policy, draw. ``reference`` is a
-    policy against which jobs that end later are counted.
+    policy against which jobs that end later are counted. A policy that cannot place the jobs on one of the
+    clusters is left out where others can, and a `DovetailWarning` says why.
 
     A trace is one draw of what its users do: ``replicates`` of it are simulated (default: 10 up to 100,000
     jobs, else 1, the trace as it is), with submissions moved by up to ``jitter`` seconds (600) and, with
@@ -143,10 +148,42 @@ def compare(
             progress(sum(parts), len(parts))
 
     tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
-    results = simulate_all(tasks, workers, tell)
-    found = {case.key: result for case, result in zip(every, results, strict=True)}
-    asked = ReportOptions().against(found[case.key] for case in others)
-    return Comparison((found[case.key] for case in shown), asked)
+    outcomes = _outcomes(tasks, workers, tell)
+    refused: dict[str, UnsupportedWorkload] = {}
+    for case, outcome in zip(every, outcomes, strict=True):
+        if isinstance(outcome, UnsupportedWorkload):
+            refused.setdefault(api.policy_label(case.policy), outcome)
+    left = left_out([api.policy_label(policy) for policy in compared], refused)
+    found = {
+        case.key: outcome
+        for case, outcome in zip(every, outcomes, strict=True)
+        if not isinstance(outcome, UnsupportedWorkload)
+    }
+    asked = ReportOptions().against(_of(found, case, refused) for case in others)
+    kept = (case for case in shown if api.policy_label(case.policy) not in left)
+    return Comparison((found[case.key] for case in kept), asked)
+
+
+def left_out(compared: Sequence[str], refused: Mapping[str, UnsupportedWorkload]) -> set[str]:
+    """Which of the compared policies cannot place the jobs here; a warning says of each why.
+
+    Raises the first one's `UnsupportedWorkload` where none is left.
+    """
+    left = [name for name in compared if name in refused]
+    if left and len(left) == len(compared):
+        raise refused[left[0]]
+    for name in left:
+        warnings.warn(f"{refused[name]}: left out of the comparison", DovetailWarning, stacklevel=3)
+    return set(left)
+
+
+def _of(
+    found: Mapping[tuple[object, ...], Result], case: Case, refused: Mapping[str, UnsupportedWorkload]
+) -> Result:
+    """The reference policy's result; raises `UnsupportedWorkload` where it cannot place the jobs."""
+    if case.key not in found:
+        raise refused[api.policy_label(case.policy)]
+    return found[case.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +265,18 @@ def simulate_all(
     done. Raises what a simulation raised (`InputError` and others), and `DovetailError` for a worker that
     was killed.
     """
-    tell = tell or (lambda place, part: None)
+    results: list[Result] = []
+    for outcome in _outcomes(tasks, workers, tell or (lambda place, part: None)):
+        if isinstance(outcome, UnsupportedWorkload):
+            raise outcome
+        results.append(outcome)
+    return results
+
+
+def _outcomes(
+    tasks: Sequence[Task], workers: int | None, tell: Callable[[int, float], None]
+) -> list[Outcome]:
+    """As `simulate_all`, with the refusals of policies that cannot place the jobs in their place."""
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
         return [_simulate(task, partial(tell, i)) for i, task in enumerate(tasks)]
@@ -259,14 +307,17 @@ def _read(task: Task) -> Task:
     return workload, {**options, "cluster": machine}
 
 
-def _simulate(task: Task, tell: Callable[[float], None]) -> Result:
-    """One task; ``tell`` hears which part of its jobs has ended."""
+def _simulate(task: Task, tell: Callable[[float], None]) -> Outcome:
+    """One task; ``tell`` is given which part of its jobs has ended."""
     workload, options = _read(task)
     try:
         result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
     except NothingKnown as unknown:  # one row among others, which may know more
         about = {name: options.get(name) for name in ("seed", "load")}
         result = replace(unknown.result, replicate=options.get("replicate") or Replicate(), **about)
+    except UnsupportedWorkload as refusal:  # one row among others
+        tell(1.0)
+        return refusal
     tell(1.0)
     return result
 
@@ -275,7 +326,7 @@ class _TooLong(Exception):  # noqa: N818 - no error: it ends an attempt
     """The work is worth worker processes."""
 
 
-def _at_once(tasks: Sequence[Task]) -> list[Result]:
+def _at_once(tasks: Sequence[Task]) -> list[Outcome]:
     """Results of the first tasks, for as long as workers would not be sooner done with those that are left.
 
     Of the first only the simulation itself counts: reading the jobs, and loading what simulates them, are
@@ -287,12 +338,15 @@ def _at_once(tasks: Sequence[Task]) -> list[Result]:
         if part < 1.0 and time.monotonic() - since > PATIENCE:
             raise _TooLong
 
-    results: list[Result] = []
+    results: list[Outcome] = []
     try:
         for task in tasks:
             begun = time.monotonic()
             result = _simulate(task, tell)
-            seconds = time.monotonic() - begun if results else result.simulation_seconds or 0.0
+            if isinstance(result, UnsupportedWorkload):
+                seconds = 0.0
+            else:
+                seconds = time.monotonic() - begun if results else result.simulation_seconds or 0.0
             results.append(result)
             if seconds * (len(tasks) - len(results)) > WORTH:
                 break
@@ -314,19 +368,19 @@ def _begin(parts: MutableSequence[float]) -> None:
     begin_worker()
 
 
-def _work(place: int, task: Task) -> Result:
+def _work(place: int, task: Task) -> Outcome:
     def tell(part: float) -> None:
         _parts[place] = part
 
     return _simulate(task, tell)
 
 
-def _in_workers(tasks: Sequence[Task], count: int, tell: Callable[[int, float], None]) -> list[Result]:
+def _in_workers(tasks: Sequence[Task], count: int, tell: Callable[[int, float], None]) -> list[Outcome]:
     parts = get_context("forkserver").RawArray("d", len(tasks))
     with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
         with interrupts_later():
             futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
-        waiting: set[Future[Result]] = set(futures)
+        waiting: set[Future[Outcome]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)
             for future in done:

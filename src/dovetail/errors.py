@@ -3,7 +3,8 @@
     DovetailError
     ├── InputError               bad input or use: exit status 2
     │   ├── NothingKnown         no time of any job is known: a simulation would be a guess
-    │   └── UnsupportedWorkload  the policy cannot place these jobs on this cluster
+    │   ├── UnsupportedWorkload  the policy cannot place these jobs on this cluster
+    │   └── PolicyMistake        the code of a policy of your own fails, or decides what is no decision
     ├── PolicyError              a policy made a decision that cannot be carried out: status 3
     ├── InvariantError           a schedule breaks a rule (raised by the checker)
     ├── JournalError             a journal cannot be read, or a replay differs from it
@@ -41,6 +42,7 @@ __all__ = [
     "MapError",
     "NothingKnown",
     "PolicyError",
+    "PolicyMistake",
     "UnsupportedWorkload",
 ]
 
@@ -92,6 +94,22 @@ class PolicyError(DovetailError):
     def __reduce__(self) -> tuple[type[PolicyError], tuple[str, str, str]]:
         """From its parts, not from the whole sentence: workers send errors to their parent."""
         return type(self), (self.policy, self.job, self.message)
+
+
+class PolicyMistake(InputError):  # noqa: N818 - reads as what it is
+    """The code of a policy of somebody's own fails, or decides what is no decision.
+
+    The sentence names the policy, the job where it is known, and ``place``: the file and line.
+    """
+
+    def __init__(self, policy: str, job: str, message: str, place: str = "") -> None:
+        about = f"policy {policy}, job {job}" if job else f"policy {policy}"
+        super().__init__(f"{about}: {message}", where=place or None)
+        self.policy, self.job, self.message, self.place = policy, job, message, place
+
+    def __reduce__(self) -> tuple[type[PolicyMistake], tuple[str, str, str, str]]:
+        """From its parts, not from the whole sentence: workers send errors to their parent."""
+        return type(self), (self.policy, self.job, self.message, self.place)
 
 
 class InvariantError(DovetailError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from opencl_kernels import need_opencl
 
 from dovetail.errors import InputError
 from dovetail_lab.apps.arrays import ArrayDevice
@@ -21,6 +22,7 @@ def cpu() -> Device:
 
 @pytest.fixture(scope="session")
 def opencl() -> Device:
+    need_opencl()
     try:
         return open_device("opencl")
     except InputError as error:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from opencl_kernels import need_opencl
 
 import dovetail
 from dovetail.cli.main import status_of
@@ -43,7 +44,7 @@ def pool() -> list[MeasuredRun]:
 def test_runs_fill_the_history_and_make_a_workload(
     tmp_path: Path, two: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pyopencl")
+    need_opencl()
     if len(two_devices().classes) < 2:
         pytest.skip("needs a second device: a GPU, or PoCL and two cores")
     csv, jobs, history = (tmp_path / name for name in ("runs.csv", "jobs.toml", "h.sqlite"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from opencl_kernels import need_opencl
 
 from dovetail.errors import InputError
 from dovetail.executors.discovery import Cores, FoundDevice, Inventory
@@ -110,7 +111,7 @@ def test_every_repetition_has_its_own_random_order() -> None:
 
 def test_runs_are_measured_one_at_a_time(tmp_path: Path) -> None:
     """A run beside another one, on the other device, would measure both."""
-    pytest.importorskip("pyopencl")
+    need_opencl()
     if len(two_devices().classes) < 2:
         pytest.skip("needs a second device: a GPU, or PoCL and two cores")
     found = [Point("reduction", "small", 1000), Point("scan", "small", 1000)]

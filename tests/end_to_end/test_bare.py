@@ -66,6 +66,8 @@ COMMANDS = [
     "simulate synthetic:lublin --cluster 8x1cpu",
     "simulate jobs.toml --cluster 1x2cpu+1gpu --policy optimal",
     "simulate jobs.toml --cluster 1x2cpu+1gpu --policy history",
+    "compare jobs.toml --cluster 1x2cpu+1gpu --policy history,optimal",
+    "compare commands.txt --policy history,optimal --live",
     "run commands.txt --executor ray",
     "map --cpu 'cp {in} {out}' commands.txt --out mapped",
     "map --cpu 'cp {in} {out}' commands.txt --out mapped2 --executor ray",
@@ -118,8 +120,10 @@ def test_every_command_works_or_names_its_extra(here: Path) -> None:
             assert status == 2, (words, said)
             assert f"pip install 'dovetail-scheduler[{needs[0]}]'" in said, (words, said)
             assert "ended after" not in said  # at once: nothing has run yet
+            assert "comparing" not in said
+            assert "running under" not in said
         else:
-            assert status == 0 or (status == 2 and "dovetail-scheduler[" in said), (words, said)
+            assert status == 0, (words, said)
 
 
 def firsts() -> list[list[str]]:

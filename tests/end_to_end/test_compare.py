@@ -17,7 +17,7 @@ from waiting import until
 
 from dovetail import comparison, simulate
 from dovetail.cli.main import status_of
-from dovetail.errors import DovetailError, InputError, PolicyError
+from dovetail.errors import DovetailError, DovetailWarning, InputError, PolicyError, UnsupportedWorkload
 from dovetail.workers import interrupts_later
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -372,3 +372,33 @@ def test_what_cannot_be_drawn(
 ) -> None:
     assert status_of(["compare", str(log), "--cluster", "8x1cpu", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+GANGS = "synthetic:rigid?jobs=60&nodes=8"
+
+
+def test_a_policy_that_cannot_place_the_jobs_is_left_out_and_why_is_said() -> None:
+    with pytest.warns(DovetailWarning, match=r"^policy history places each job on one node; .*: left out of"):
+        found = comparison.compare(GANGS, "fcfs,history,easy", cluster="8x1cpu", replicates=2)
+    assert found.policies == ["fcfs", "easy"]
+    assert len(found) == 4
+    with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
+        comparison.compare(GANGS, "history,best-device", cluster="8x1cpu", replicates=1)
+    with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
+        comparison.compare(GANGS, "fcfs", cluster="8x1cpu", replicates=1, reference="history")
+
+
+@pytest.mark.live
+@pytest.mark.xdist_group("live")
+def test_live_comparisons_leave_it_out_too(dovetail: Call, tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text(
+        '[[app]]\nname = "x"\n[[app.implementation]]\nname = "cpu"\ncommand = ["true"]\n'
+        '[[job]]\napp = "x"\nnodes = 2\n'
+    )
+    cluster = '[[node]]\nname = "a"\ncores = [0]\n[[node]]\nname = "b"\ncores = [1]\n'
+    (tmp_path / "cluster.toml").write_text(cluster)
+    where = ("jobs.toml", "--cluster", "cluster.toml", "--live")
+    done = dovetail("compare", *where, "--policy", "history,best-device")
+    assert done.returncode == 2
+    assert done.stderr.count("places each job on one node") == 1
+    assert "starts on" not in done.stderr

@@ -27,6 +27,7 @@ from borrowing import (
     wake,
 )
 from dovetail_command import load
+from process_list import command_lines
 from queues import folder_of, processes_of
 from services import serving
 from waiting import until
@@ -79,8 +80,7 @@ def ran(dovetail: Call, folder: Path, policy: str) -> tuple[dict[str, Any], dict
 
 def servers() -> list[str]:
     """Device servers that run on this machine, started by an executor."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    return [line for line in listed.splitlines() if "device-server" in line and "PDEATHSIG" in line]
+    return [line for line in command_lines() if "device-server" in line and "PDEATHSIG" in line]
 
 
 def test_a_job_borrows_and_moves_home_while_it_computes(dovetail: Call, folder: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from dovetail_command import DOVETAIL, load
+from process_list import command_lines
 from waiting import until
 
 from dovetail.history.sqlite import SqliteHistory
@@ -256,7 +257,7 @@ def test_a_program_that_hangs_is_ended(dovetail: Call, data: list[str], tmp_path
 
 def there(words: str) -> bool:
     """Whether a process has this command line."""
-    return subprocess.run(["pgrep", "-xf", words], capture_output=True, check=False).returncode == 0
+    return words in command_lines()
 
 
 @pytest.mark.parametrize(

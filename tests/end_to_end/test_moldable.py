@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
 from mpich import EXECUTOR, mpi_environment
+from opencl_kernels import need_opencl
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
@@ -61,7 +62,7 @@ def test_two_mpi_programs_on_one_two_and_four_nodes_give_one_result(
     tmp_path: Path, inside: dict[str, str], mpi: dict[str, str]
 ) -> None:
     """On either device: what they print does not depend on where they ran."""
-    pytest.importorskip("pyopencl")
+    need_opencl()
     folder = tmp_path / "moldable"
     shutil.copytree(EXAMPLE, folder)
     text = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -267,3 +268,43 @@ def test_a_killed_map_holds_nothing_as_soon_as_its_workers_are_gone(claims: Path
     after = Claims("after", claims)
     assert after.take(claim.units) == {}
     after.close()
+
+
+def test_who_waits_for_another_run_is_shown_who_it_is_since_when_and_until_when(
+    service: Serving, tmp_path: Path
+) -> None:
+    """And the start that is predicted does not slide."""
+    other = Claims("b" * 32, tmp_path / "claims")
+    nap = {"command": ["sleep", "0.1"], "app": "nap"}
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, nap))
+        other.until = end = time.time() + 300
+        assert other.take(f"core:{core}" for core in os.sched_getaffinity(0)) == {}
+        try:
+            (job,) = submit(client, nap)
+            rows = [client.get("/api/v1/jobs", patience=20)["jobs"][0] for _ in range(2)]
+            (held,) = client.get("/api/v1/info")["elsewhere"]
+        finally:
+            other.close()
+        wait(client, [job])
+        until(lambda: client.get("/api/v1/info")["elsewhere"] == [], "nobody else holds anything")
+    who = rf"run bbbbbbbb \(process {os.getpid()}\)"
+    sentence = rf"{who} holds {CORES} cores? since \S+, until about \S+"
+    assert re.fullmatch(sentence, rows[0]["reason"]), rows[0]["reason"]
+    assert [row["predicted_start"] for row in rows] == [pytest.approx(end, abs=2)] * 2
+    assert re.fullmatch(who, held["who"])
+    assert held["units"] == sorted(f"core:{core}" for core in os.sched_getaffinity(0))
+    assert (held["since"], held["until"]) == (pytest.approx(end - 300, abs=5), pytest.approx(end))
+
+
+def test_a_run_writes_down_since_and_until_when_it_holds_cores(tmp_path: Path, service: Serving) -> None:
+    """The end as far as it is predicted, here from an earlier run."""
+    claims = tmp_path / "claims"
+    first = started(service, "sleep 0.3\n", "nap.txt")
+    first.communicate(timeout=100)
+    run = started(service, "sleep 2\n", "nap.txt")
+    try:
+        until(lambda: any(h.began and h.until for h in holders(claims)), "it has written down both")
+    finally:
+        run.communicate(timeout=100)
+    assert (first.returncode, run.returncode) == (0, 0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from dovetail_command import run_command
 from mpich import EXECUTOR, mpi_environment
+from opencl_kernels import need_opencl
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
@@ -49,7 +50,7 @@ def test_gangs_on_cpus_on_devices_and_on_both_make_one_result(
     tmp_path: Path, slurm: SlurmCluster, environment: dict[str, str], state: Path
 ) -> None:
     """What four ranks print is what one process computes, whatever they compute on."""
-    pytest.importorskip("pyopencl")
+    need_opencl()
     (tmp_path / "jobs.toml").write_text(job_file())
     with slurm.allocation("-N4", "--exclusive", "--gres=gpu:1", "-t", "10") as allocated:
         inside = {**environment, **allocated, **mpi_environment(tmp_path / "mpi")}

@@ -266,3 +266,75 @@ def test_a_broken_gpu_moves_no_other_ones_number(monkeypatch: pytest.MonkeyPatch
     found = Inventory(Cores((0,), 1, "", 0), discovery._gpus("nvidia", [broken, *others])).cluster()
     assert [device.address for device in found.nodes[0].devices] == ["nvidia:1", "nvidia:GPU-bb"]
     assert [device.local for device in found.nodes[0].devices] == [0, 1]
+
+
+FAKE_OPENCL = """
+import os, sys
+from types import SimpleNamespace as Made
+
+
+class Error(Exception):
+    pass
+
+
+device_type = Made(CPU=2)
+names = ["good", "aborts", "wrong", "good too"]
+made = [
+    Made(name=name, vendor="v", global_mem_size=1, driver_version="1", max_compute_units=1, type=2)
+    for name in names
+]
+
+
+def get_platforms():
+    return [Made(name="Portable Computing Language", get_devices=lambda: made)]
+
+
+class Context:
+    def __init__(self, devices):
+        (self.device,) = devices
+
+
+CommandQueue = id
+mem_flags = Made(READ_WRITE=1)
+
+
+class Buffer:
+    def __init__(self, context, flags, size):
+        self.name = context.device.name
+
+
+class Program:
+    def __init__(self, context, source):
+        self.name = context.device.name
+
+    def build(self):
+        return self
+
+    def count(self, queue, shape, group, held):
+        if self.name == "aborts":
+            print("Final linking of kernel count failed.", file=sys.stderr, flush=True)
+            os.abort()
+
+
+def enqueue_copy(queue, array, held):
+    array[:] = 0 if held.name == "wrong" else range(len(array))
+"""
+
+
+def test_a_device_counts_once_a_kernel_has_run_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that ends the process that it is in costs its device alone."""
+    (tmp_path / "pyopencl.py").write_text(FAKE_OPENCL)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    script = Path(discovery.__file__).with_name("probes") / "opencl.py"
+    found = run_probes({"opencl": [str(script)]}, 60.0)["opencl"]
+    assert isinstance(found, dict)
+    assert {one["model"]: one["unusable"] for one in found["devices"]} == {
+        "good": "",
+        "aborts": "its driver ends the process: Final linking of kernel count failed.",
+        "wrong": "its results are wrong",
+        "good too": "",
+    }
+    monkeypatch.setattr(discovery, "run_probes", lambda scripts, timeout: {"opencl": found})
+    broken = [(one.broken, one.note) for one in inventory(1.0, ("opencl",)).devices][1]
+    assert broken[0]
+    assert broken[1].endswith("it needs a C compiler (on Debian: apt-get install -y gcc libc6-dev)")

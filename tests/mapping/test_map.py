@@ -19,6 +19,7 @@ import map_functions as mf
 import numpy as np
 import pytest
 from descendants import descendants
+from opencl_kernels import need_opencl
 from waiting import until
 
 import dovetail
@@ -277,7 +278,7 @@ def test_an_error_that_leaves_the_loop_leaves_no_worker() -> None:
 
 
 def test_opencl_devices_are_asked_for_by_name(tmp_path: Path) -> None:
-    pytest.importorskip("pyopencl")
+    need_opencl()
     found = who_meets(tmp_path, "cpu:1,opencl:1", 2)
     assert {device for device, *_ in found} == {"cpu:0", "opencl:0"}
 

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import InputError
 from dovetail.model import Record, Result
-from dovetail.report.intervals import interval, label, paired, variants
+from dovetail.report.intervals import chance_beyond, interval, label, paired, student, variants
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -65,3 +65,16 @@ def test_labels(make_result: Build) -> None:
     assert label(make_result([], policy="fms", options={"score": "area", "k": 2})) == "fms?score=area&k=2"
     groups = variants([make_result([], policy=p) for p in ("b", "a", "b")])
     assert {name: len(group) for name, group in groups.items()} == {"b": 2, "a": 1}
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 10, 19, 99, 1000, 9999])
+def test_students_t_is_that_of_scipy(freedom: int) -> None:
+    """Without scipy `compare` says the same of two policies."""
+    special = pytest.importorskip("scipy.special")
+    for confidence in (0.5, 0.8, 0.9, 0.95, 0.99, 0.999):
+        found = student(freedom, confidence)
+        assert found == pytest.approx(special.stdtrit(freedom, 0.5 + confidence / 2), rel=1e-10)
+        assert chance_beyond(found, freedom) == pytest.approx(1 - confidence, rel=1e-9)
+    for t in (0.0, 1e-3, 0.1, 0.9, 1.0, 1.1, 2.5, 5.0, 12.0, 100.0, 1e8):
+        for beyond in (chance_beyond(t, freedom), chance_beyond(-t, freedom)):
+            assert beyond == pytest.approx(2 * special.stdtr(freedom, -t), rel=1e-10, abs=1e-300)

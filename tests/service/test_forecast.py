@@ -113,3 +113,19 @@ def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving)
         until(lambda: not client.get("/api/v1/jobs", limit=1, patience=1)["total"], seconds=300)
         assert set(wait(client, ids).values()) == {"COMPLETED"}
     assert "not free" not in service.folder.log.read_text()
+
+
+def test_the_first_look_after_a_submission_is_fresh(service: Serving) -> None:
+    """However short a while ago somebody looked before, and though no process for it may run yet."""
+    sleep = {"command": ["sleep", "0.1"], "app": "nap", "cpus": "all"}
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, sleep))
+        blocker = submit(client, {**sleep, "command": ["sleep", "300"], "walltime": 600})
+        known: list[str] = []
+        for _ in range(3):
+            client.get("/api/v1/jobs", patience=30)
+            known += submit(client, sleep)
+            rows = {row["id"]: row for row in client.get("/api/v1/jobs", patience=20)["jobs"]}
+            assert all(rows[id]["predicted_start"] is not None for id in known)
+        client.post("/api/v1/cancel", {"jobs": "all"})
+        wait(client, [*blocker, *known])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
-from dovetail.errors import InputError
+from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.files.streams import note
 from dovetail.spec.values import Bootstrap, Breakdown, Compilation, Knowledge, Overrun
 
@@ -177,18 +177,27 @@ def _live(
 ) -> list[Result]:
     """Run the workload under each policy, seed by seed; results by policy, then seed."""
     from dovetail import api
+    from dovetail.comparison import left_out
     from dovetail.model import State
 
     found: dict[tuple[str, int | None], Result] = {}
+    refused: dict[str, UnsupportedWorkload] = {}
     for seed in seeds:
         for policy in policies:
+            if policy in refused:
+                continue
             if not hidden:
                 note(f"running under {policy}" + ("" if seed is None else f", seed {seed}"))
-            result = api.run(file, policy=policy, seed=seed, **common).result
+            try:
+                result = api.run(file, policy=policy, seed=seed, **common).result
+            except UnsupportedWorkload as refusal:  # it says so before anything runs
+                refused[policy] = refusal
+                continue
             if any(r.state is State.CANCELLED for r in result.records):
                 raise KeyboardInterrupt
             found[policy, seed] = result
-    return [found[policy, seed] for policy in policies for seed in seeds]
+    left = left_out(policies, refused)
+    return [found[policy, seed] for policy in policies if policy not in left for seed in seeds]
 
 
 def _those_of(reference: str, results: Sequence[Result]) -> list[Result]:

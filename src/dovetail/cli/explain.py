@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import memory_words, opened
+from dovetail.cli.service import jobs_meant, memory_words, opened
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
 from dovetail.files.sentences import printable
@@ -238,7 +238,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
     """What a service tells of its jobs, with the reason in the words of a journal's."""
     rows = []
     with opened(at) as service:
-        for job in service.get("/api/v1/jobs", jobs=target, limit=100)["jobs"]:
+        for job in jobs_meant(service, target):
             answer = service.get(f"/api/v1/jobs/{job['id']}/explain")
             story = JobStory(Job(answer["id"], App(answer["app"], ()), ()), state=answer["state"])
             story.waited_for = answer["reason"]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened
+from dovetail.cli.service import jobs_meant, opened
 from dovetail.errors import InputError
 from dovetail.executors.spawnlog import LOG_NAME, read_log
+from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.plugins import entries
 from dovetail.report.wording import many
@@ -36,6 +37,7 @@ def logs(
 ) -> int:
     """Show what a job of the service, or of a run, wrote to standard output (or error).
 
+    Of several (a name, an array) one after the other, each below a line with its id.
     Where no service runs: of the newest run that has such a job.
     """
     if run is not None:
@@ -51,12 +53,15 @@ def logs(
     with connected as service:
         if follow:
             service.be_patient(patience, note)
-        found = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"][0]
-        if attempt is None and found["attempts"] > 1:
-            note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
-        _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
-        if not err and not _written(service, found["id"], "out", attempt):
-            _point_to_errors(_written(service, found["id"], "err", attempt))
+        several = jobs_meant(service, job)
+        for number, found in enumerate(several):
+            if len(several) > 1:
+                print(f"{chr(10) if number else ''}==> {printable(found['id'])} <==", flush=True)
+            if attempt is None and found["attempts"] > 1:
+                note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
+            _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
+            if not err and not _written(service, found["id"], "out", attempt):
+                _point_to_errors(_written(service, found["id"], "err", attempt))
     return 0
 
 

@@ -21,6 +21,7 @@ import typer
 from dovetail import __version__
 from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
+from dovetail.cli.examples import epilog_of
 from dovetail.cli.lazy import LazyGroup, Target, here, registered
 from dovetail.cli.usage import read_plainly, used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
@@ -119,6 +120,13 @@ class _Dovetail(LazyGroup):
         others = [name for name in cls.targets() if name not in cls.own]
         return {**{title: list(names) for title, names in _SECTIONS.items()}, "Of other packages": others}
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, with examples at the end of its help."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            found.epilog = epilog_of(cmd_name) or found.epilog
+        return found
+
     @classmethod
     def target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
@@ -189,7 +197,7 @@ def status_of(arguments: list[str]) -> int:
     except DovetailError as error:
         if debug:
             raise
-        return _say(str(error), error.exit_status)
+        return _say(_meant(own, command) or str(error), error.exit_status)
     except KeyboardInterrupt:
         return 130
     except MemoryError:
@@ -210,7 +218,7 @@ def status_of(arguments: list[str]) -> int:
             print(error, file=sys.stderr)
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
-            return _say(used_wrongly(error), 2)
+            return _say(_meant(own, command) or used_wrongly(error), 2)
         if type(error).__name__ == "Abort" or interrupts.noticed():
             return 130
         if debug:
@@ -222,6 +230,15 @@ def status_of(arguments: list[str]) -> int:
             return _say(f"{error.filename}: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _say(f"internal error: {what} (--debug shows where)", 3)
+
+
+def _meant(own: list[str], command: list[str]) -> str:
+    """What was meant by a command line that was refused, where that is known."""
+    if command or own[:1] not in (["run"], ["submit"]):
+        return ""
+    from dovetail.cli.meant import meant_by
+
+    return meant_by(own)
 
 
 _show_other = warnings.showwarning

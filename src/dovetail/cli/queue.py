@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, memory_words, opened, print_json, show_rows, span
+from dovetail.cli.service import clock, jobs_meant, memory_words, opened, print_json, show_rows, span
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
@@ -128,19 +128,22 @@ def _predicted(when: float | None, now: float) -> str:
 
 @opt.takes("info")
 def info(job: str | None, at: str | None, as_json: bool) -> int:
-    """Show how the service stands, or all of one job."""
+    """Show how the service stands, or all of a job; of several (a name, an array) one after the other."""
     with opened(at) as service:
         if job is None:
-            found = service.get("/api/v1/info")
+            found = [service.get("/api/v1/info")]
         else:
-            first = service.get("/api/v1/jobs", jobs=job, limit=1)["jobs"]
-            found = service.get(f"/api/v1/jobs/{first[0]['id']}")
+            meant = jobs_meant(service, job)
+            found = [service.get(f"/api/v1/jobs/{one['id']}") for one in meant]
     if as_json:
-        print_json(found)
+        print_json(found[0] if len(found) == 1 else found)
     elif job is None:
-        _print_service(found)
+        _print_service(found[0])
     else:
-        _print_job(found)
+        for number, one in enumerate(found):
+            if number:
+                print()
+            _print_job(one)
     return 0
 
 
@@ -160,6 +163,12 @@ def _print_service(found: Mapping[str, Any]) -> None:
         "ended": ", ".join(f"{count} {state}" for state, count in sorted(found["ended"].items()))
         or "none yet",
     }
+    for one in found["elsewhere"]:
+        since, until = (clock(one[name], found["now"]) for name in ("since", "until"))
+        when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
+        lines["elsewhere"] = (
+            lines.get("elsewhere", "") and lines["elsewhere"] + "; "
+        ) + f"{printable(one['who'])} holds {', '.join(one['units'])}{when}"
     if found["draining"]:
         lines["draining"] = "starts nothing more, and ends when what runs has ended"
     if found["blocked"]:

@@ -18,6 +18,18 @@ def opened(at: str | None, *, start: bool = False) -> Connection:
     return connection(at, start=note if start else None)
 
 
+MOST_MEANT = 1000
+"""Jobs of which one command shows all that is known."""
+
+
+def jobs_meant(service: Connection, jobs: str) -> list[dict[str, Any]]:
+    """The rows of the jobs that somebody means, `MOST_MEANT` at most; more are counted in a note."""
+    found: list[dict[str, Any]] = service.get("/api/v1/jobs", jobs=jobs, limit=MOST_MEANT)["jobs"]
+    if len(found) == MOST_MEANT:
+        note(f"the first {MOST_MEANT:,} jobs of {jobs}; numbers choose others")
+    return found
+
+
 def print_json(found: Any) -> None:
     """JSON alone on standard output."""
     print(json.dumps(found, indent=2))

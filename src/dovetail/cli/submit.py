@@ -12,6 +12,7 @@ from dovetail.cli import options as opt
 from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
+from dovetail.service.client import NoService
 
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How files end that nobody takes for a list of commands."""
@@ -66,6 +67,8 @@ def submit(
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
         asked = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
     form = {**here(), **asked}
+    if command:
+        _check_program(command, at)
     with opened(at, start=True) as service:
         found = service.post("/api/v1/jobs", form)
         tell_submitted(found, as_json, parsable)
@@ -75,6 +78,24 @@ def submit(
             service.be_patient(patience, note)
             return wait_for(service, ",".join(map(str, found["numbers"])), None, quiet=True)
     return 0
+
+
+def _check_program(command: list[str], at: str | None) -> None:
+    """Refuse a program that is not here, where the jobs run here. Raises `InputError`."""
+    from dovetail.cli.meant import missing_program
+
+    sentence = missing_program(command)
+    if sentence and _runs_jobs_here(at):
+        raise InputError(sentence)
+
+
+def _runs_jobs_here(at: str | None) -> bool:
+    """Whether the service's jobs find the programs of this machine; so they do where one is yet to start."""
+    try:
+        with opened(at) as service:
+            return os.path.isabs(service.where) and service.get("/api/v1/info")["executor"] == "local"
+    except NoService:
+        return True
 
 
 def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:

@@ -41,6 +41,10 @@ BASES = ("/run/lock", "/tmp")
 """Where each user has a folder of claims, unless ``$DOVETAIL_CLAIMS`` names one."""
 NAMED = re.compile(r"dovetail-claims-([0-9]{1,10})", re.ASCII)
 LONGEST = 1 << 20
+MOVED = 1.0
+"""Seconds by which an expected end moves before it is written down anew."""
+LATEST = 1e11
+"""Seconds since the epoch beyond which nothing is expected."""
 MOST_FILES = 4096
 """Files of one user's folder that are read."""
 PATIENCE = 2.0
@@ -55,7 +59,8 @@ class Holder:
     """A Dovetail that uses something of this machine, or waits for it.
 
     ``wants`` says how many cores (``core``) and devices of a kind it lacks for its next job, and ``since``
-    when it has begun to wait for them, by the machine's monotonic clock.
+    when it has begun to wait for them, by the machine's monotonic clock. ``began`` is when it began to use
+    something, ``until`` when what it runs is expected to end, seconds since the epoch; ``None``: not known.
     """
 
     uid: str
@@ -64,6 +69,8 @@ class Holder:
     units: frozenset[Unit]
     wants: Mapping[str, int] = field(default_factory=dict)
     since: float = math.inf
+    began: float | None = None
+    until: float | None = None
 
     @property
     def label(self) -> str:
@@ -156,12 +163,16 @@ class Claims:
         self.uid = uid
         self.patience = patience
         self.held: frozenset[Unit] = frozenset()
+        self.until: float | None = None
+        """When what runs is expected to end, seconds since the epoch; written down with the units."""
         self.waiting: list[Holder] = []
         self._folder = folder or claims_folders()[0]
         self._shared = folder is None and not os.path.isabs(os.environ.get(VARIABLE, ""))
         self._path = self._folder / f"{uid}.claims"
         self._fd = -1
         self._note: dict[str, object] = {}  # what we wait for
+        self._began: float | None = None
+        self._until: float | None = None  # as it was written down
         self._around = {_run_of(os.environ.get("DOVETAIL_UID", "")), *os.environ.get(AROUND, "").split()}
 
     @property
@@ -233,7 +244,8 @@ class Claims:
     def keep(self, units: Iterable[Unit]) -> None:
         """Let everything go but these, of those that are held. Raises `OSError`."""
         kept = self.held & frozenset(units)
-        if kept != self.held:
+        moved = abs((self.until or 0.0) - (self._until or 0.0)) > MOVED
+        if kept != self.held or (kept and moved):
             with self._locked():
                 self._write(kept)
 
@@ -259,7 +271,11 @@ class Claims:
         return _locked(self._folder, self.patience)
 
     def _write(self, units: frozenset[Unit]) -> None:
+        self._began = (self._began or time.time()) if units else None
+        self._until = self.until if units else None
         said = {"uid": self.uid, "pid": os.getpid(), "units": sorted(units), **self._note}
+        said |= {} if self._began is None else {"began": self._began}
+        said |= {} if self._until is None else {"until": self._until}
         data = json.dumps(said).encode()
         size = max(os.fstat(self._fd).st_size, len(data) + 1)
         data, done = data.ljust(size - 1) + b"\n", 0
@@ -393,12 +409,18 @@ def _parsed(data: bytes, user: int) -> Holder | None:
     if not isinstance(units, list):
         return None
     held = frozenset(unit for unit in units if isinstance(unit, str) and _UNIT.fullmatch(unit))
+    began, until = (_moment(said.get(name)) for name in ("began", "until"))
     wants, since = said.get("wants"), said.get("since")
     if not isinstance(wants, Mapping) or type(since) is not float or not 0 <= since <= time.monotonic():
-        return Holder(uid, pid, user, held)
+        return Holder(uid, pid, user, held, began=began, until=until)
     lacks = {
         kind: count
         for kind, count in islice(wants.items(), 16)
         if _KIND.fullmatch(kind) and type(count) is int and 0 < count <= 1_000_000
     }
-    return Holder(uid, pid, user, held, lacks, since)
+    return Holder(uid, pid, user, held, lacks, since, began, until)
+
+
+def _moment(value: object) -> float | None:
+    """Seconds since the epoch that people can read; ``None`` for anything else."""
+    return value if isinstance(value, float) and 0 < value < LATEST else None

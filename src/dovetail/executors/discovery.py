@@ -248,7 +248,7 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
         words = f"{device['platform']} {device['vendor']}".lower()
         note = ""
         if device.get("unusable"):
-            note = f"builds no program ({device['unusable']}); a newer driver may"
+            note = f"runs no kernel ({device['unusable']}); {_remedy(device['unusable'])}"
         elif device["type"] == "cpu":
             note = (
                 f"a CPU device ({device['units']} compute units) that shares the cores above: describe it in "
@@ -273,6 +273,13 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
             )
         )
     return found
+
+
+def _remedy(unusable: str) -> str:
+    """What helps a device on which no kernel runs."""
+    if "link" in unusable.lower():  # PoCL has the C compiler link what it has compiled
+        return "it needs a C compiler (on Debian: apt-get install -y gcc libc6-dev)"
+    return "a newer driver may"
 
 
 def usable_cores(root: Path = Path("/")) -> Cores:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from dovetail.errors import InputError
-from dovetail.extras import needing
+from dovetail.extras import need, needing
 from dovetail.files.arrays import np
 from dovetail.interfaces import Traits, View
 from dovetail.kernels import assigning
@@ -50,6 +50,7 @@ class Optimal:
                 f"found {self.workers}, expected a whole number of at least 1",
                 where="policy optimal: workers",
             )
+        need("ortools", "policy optimal")  # before others, beside which it stands, have computed
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Gangs, and jobs that need several units at once, are refused."""

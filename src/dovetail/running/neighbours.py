@@ -30,6 +30,7 @@ from dovetail.model import (
     JobId,
     NodeJoined,
     Part,
+    Placed,
     Request,
     Seconds,
     State,
@@ -52,6 +53,41 @@ SHARE = 0.05
 """in the long run this share of the time."""
 FRONT = 20
 """Jobs at the queue's front of which the one that lacks least is noted."""
+
+
+def foreign_job(
+    id: JobId, cluster: Cluster, place: Place, holder: Holder, now: Seconds
+) -> tuple[Job, Allocation]:
+    """What somebody else holds at one place, as a job that is not ours, and its allocation."""
+    n, name = place
+    node = cluster.nodes[n]
+    device = next((d for d, one in enumerate(node.devices) if one.name == name), None)
+    if device is None:
+        kind, request = "cpu", Request(1, 1)
+        part, cores = Part(1 << n, 1), {n: (int(name.partition(":")[2]),)}
+    else:
+        kind = node.devices[device].kind
+        request = Request(1, 0, ((kind, 1.0),))
+        part, cores = Part(1 << n, 0, (device,), FRACTION_UNITS), {}
+    implementation = Implementation(kind, kind, request)
+    app = App("elsewhere", (implementation,))
+    choice = Choice(implementation, request)
+    job = Job(id, app, (choice,), submit_time=now, name=holder.label, foreign=True)
+    return job, Allocation(request, (part,), cores)
+
+
+def place_of(unit: Unit, cluster: Cluster, units: Mapping[Unit, tuple[int, int | None]]) -> Place:
+    """A core of a pool, or the device that a unit is or belongs to."""
+    node, device = units[unit]
+    return node, unit if device is None else cluster.nodes[node].devices[device].name
+
+
+def _until(ours: Iterable[Placed], now: Seconds) -> float | None:
+    """When all of these are expected to have ended, seconds since the epoch; ``None``: not known."""
+    ends = [None if one.predicted is None else one.start_time + one.predicted for one in ours]
+    if not ends or any(end is None for end in ends):
+        return None
+    return time.time() + max(0.0, max(end for end in ends if end is not None) - now)
 
 
 class Neighbours:
@@ -207,9 +243,7 @@ class Neighbours:
         }
 
     def _place_of(self, unit: Unit) -> Place:
-        """A core of a pool, or the device that a unit is or belongs to."""
-        node, device = self._units[unit]
-        return node, unit if device is None else self._cluster.nodes[node].devices[device].name
+        return place_of(unit, self._cluster, self._units)
 
     def _taken(self, others: dict[Unit, Holder]) -> dict[Place, Holder]:
         """Places in the cluster that others use: cores of pools, and devices (also by one of their cores)."""
@@ -217,25 +251,10 @@ class Neighbours:
 
     def _enter(self, driver: Driver, place: Place, holder: Holder, now: Seconds) -> None:
         """A job of somebody else that holds one core, or one device."""
-        n, name = place
-        node = self._cluster.nodes[n]
-        device = next((d for d, one in enumerate(node.devices) if one.name == name), None)
-        if device is None:
-            kind, request = "cpu", Request(1, 1)
-            part, cores = Part(1 << n, 1), {n: (int(name.partition(":")[2]),)}
-        else:
-            kind = node.devices[device].kind
-            request = Request(1, 0, ((kind, 1.0),))
-            part, cores = Part(1 << n, 0, (device,), FRACTION_UNITS), {}
-        implementation = Implementation(kind, kind, request)
         self._count += 1
-        id = f"elsewhere-{self._count}"
-        app = App("elsewhere", (implementation,))
-        job = Job(
-            id, app, (Choice(implementation, request),), submit_time=now, name=holder.label, foreign=True
-        )
-        self._foreign[place] = id
-        driver.adopt(job, Adopted(id, kind, Allocation(request, (part,), cores), now))
+        job, allocation = foreign_job(f"elsewhere-{self._count}", self._cluster, place, holder, now)
+        self._foreign[place] = job.id
+        driver.adopt(job, Adopted(job.id, job.choices[0].implementation.name, allocation, now))
 
     def after(self, driver: Driver) -> None:
         """Give back what no job of ours uses; note what the next one lacks."""
@@ -246,6 +265,7 @@ class Neighbours:
         if not waits or not self._started <= started:
             self._since = time.monotonic()
         used = {unit for placed in ours for unit in units_of(placed, self._cluster)}
+        self._claims.until = None if waits else _until(ours, engine.view.now)
         lacks = self._lacks(driver) if waits and self._foreign and not self.trouble else {}
         if lacks != self._noted[0] or self._since > self._noted[1] + STARVED / 2:
             self._noted = lacks, self._since

@@ -135,10 +135,8 @@ class Archive:
         return self._rows(f"{_FOUND} number BETWEEN ? AND ? ORDER BY seq LIMIT ?", (first, last, limit))
 
     def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
-        """Jobs of this name: those that have not ended, else the last that did."""
-        sql = f"{_FOUND} name = ?"
-        found = self._rows(f"{sql} AND state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT 200000", (name,))
-        return found or self._rows(f"{sql} ORDER BY seq DESC LIMIT 1", (name,))
+        """All jobs of this name, whatever their states, in order of submission."""
+        return self._rows(f"{_FOUND} name = ? ORDER BY seq LIMIT ?", (name, MOST_FOUND))
 
     def last_batch(self, user: str) -> list[tuple[JobId, str, str | None]]:
         """What this user has submitted last."""

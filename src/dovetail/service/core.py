@@ -31,6 +31,7 @@ from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger
 from dovetail.service.archive import MOST_FOUND, Archive
+from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
@@ -120,6 +121,7 @@ class Service:
         self.began = time.time()
         self.changes: int = 0  # grows with everything that happens
         self.forecast = Forecast(folder.path, lambda: self.changes)
+        self.elsewhere = Elsewhere(about.uid, about.cluster, local=about.executor == "local")
         self.figures = Figures()
         self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
@@ -363,6 +365,7 @@ class Service:
             rows = await ask(archive.pool, archive.last_batch, person.name)
         else:
             rows = await ask(archive.pool, archive.open_jobs)
+        if selector.kind in ("name", "all"):
             rows = [row for row in rows if person.may_change(row[2])]
         return [SelectedJob(id, State(state), user) for id, state, user in rows]
 
@@ -547,7 +550,7 @@ class Service:
 
     def row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
-        return row_of_record(record, self.engine, self.epoch, self.forecast)
+        return row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
 
     async def ask(self, question: Callable[[Archive], T]) -> T:
         """Ask the archive, in its thread."""
@@ -598,7 +601,7 @@ class Service:
 
 def _shown(selector: Selector) -> str:
     if selector.kind == "name":
-        return f"named {selector.name!r}"
+        return f"of yours named {selector.name!r}"
     if selector.kind == "last":
         return "of yours"
     first, last = selector.numbers

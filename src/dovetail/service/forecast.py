@@ -18,6 +18,8 @@ GAP: Seconds = 1.0
 SHARE = 5.0
 IDLE: Seconds = 60.0
 """After which the process goes that nobody has asked."""
+BEGINS: Seconds = 10.0
+"""That the start of its process may take on a busy machine."""
 LONGEST = 64 << 20
 PATIENCE: Seconds = 300.0
 
@@ -50,18 +52,26 @@ class Forecast:
         age = None if at is None else asyncio.get_running_loop().time() - at
         return {"forecast_age": age, "forecast_unknown": self._unknown}
 
-    def asked(self) -> None:
-        """Somebody looks: make a new one, if there is news and the last one is old enough."""
+    def asked(self, patience: Seconds = 0.0) -> None:
+        """Somebody looks: make a new one, if there is news and the last one is old enough.
+
+        For one who waits so long, and for whom it can be had by then, no earlier one is new enough.
+        """
         now = asyncio.get_running_loop().time()
-        fresh = self._at is not None and now - self._at < max(GAP, SHARE * self._took)
+        enough = 0.0 if self._took < patience else max(GAP, SHARE * self._took)
+        fresh = self._at is not None and now - self._at < enough
         if self._task is None and not fresh and self._seen != self._changes():
             self._task = asyncio.create_task(self._renew())
 
     async def wait(self, patience: Seconds) -> None:
-        """Have a new one if that can be had within so many seconds."""
-        self.asked()
+        """Have a new one if that can be had within so many seconds, and those that its process may need.
+
+        The first look after a while starts that process, which is no reason to show what was.
+        """
+        self.asked(patience)
         if self._task is not None and patience > 0:
-            await asyncio.wait({self._task}, timeout=patience)
+            begins = self._process is None or self._process.returncode is not None
+            await asyncio.wait({self._task}, timeout=patience + (BEGINS if begins else 0.0))
 
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,10 +22,12 @@ from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.errors import DovetailError
+from dovetail.executors.claims import Holder, units_of_cluster
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import (
     Adopted,
+    Allocation,
     Cluster,
     Ended,
     Event,
@@ -44,8 +46,10 @@ from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
 from dovetail.running.folder import read_about
 from dovetail.running.ledger import Entry
+from dovetail.running.neighbours import foreign_job, place_of
 from dovetail.runtimes.registry import make_model
 from dovetail.service.archive import Archive
+from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.usage import Usage
 
@@ -89,7 +93,8 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
         archive.close()
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
-        standing = _standing(entries, machine, model, now)
+        elsewhere = Elsewhere(about.uid, machine, local=about.executor == "local" and cluster is None)
+        standing = _standing(entries, machine, model, now, elsewhere.holders())
         result = simulate(
             standing.waiting,
             machine,
@@ -130,7 +135,9 @@ class _Standing:
     left_out: int
 
 
-def _standing(entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds) -> _Standing:
+def _standing(
+    entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds, others: Sequence[Holder]
+) -> _Standing:
     alive = {entry.job.id for entry in entries}
     expected = _Expected(cluster, model)
     begun: list[tuple[Seconds, Event]] = []
@@ -164,11 +171,32 @@ def _standing(entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: 
         else:
             jobs.append(job)
             expected.add(job)
+    for job, place, holder in _held_by(others, cluster):
+        try:
+            held.reserve(place)
+        except ValueError:  # a job of ours has it by now
+            continue
+        spent = 0.0 if holder.began is None else max(0.0, now - holder.began)
+        left = 0.0 if holder.until is None else holder.until - now
+        adopted = Adopted(job.id, job.choices[0].implementation.name, place, -spent)
+        begun += [(0.0, Submitted(job)), (0.0, adopted)]
+        ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
+        running[holder.label] = now - spent, holder.until
     ends.sort(key=lambda end: end[0])
     # Others may wait for those that run, which are no jobs of this workload.
     known = [Rejected(event.job, "runs") for _, event in ends if isinstance(event, Ended)]
     waiting = Workload("the queue", jobs, expected.truth(), known)
     return _Standing(waiting, begun + ends, running, expected, len(left_out))
+
+
+def _held_by(others: Sequence[Holder], cluster: Cluster) -> Iterator[tuple[Job, Allocation, Holder]]:
+    """What other Dovetails hold of this machine, as jobs that run."""
+    units = units_of_cluster(cluster)
+    for holder in others:
+        places = sorted({place_of(unit, cluster, units) for unit in holder.units & units.keys()})
+        for number, place in enumerate(places):
+            job, allocation = foreign_job(f"{holder.label} {number}", cluster, place, holder, 0.0)
+            yield job, allocation, holder
 
 
 class _Expected:

@@ -37,6 +37,7 @@ def info(service: Service) -> dict[str, Any]:
             "held": len(engine.held),
         },
         "ended": dict(service.figures.ended),
+        "elsewhere": service.elsewhere.rows(),
         "draining": service.driver.draining,
         "shared": service.shared,
         "blocked": service.why_blocked,

@@ -10,6 +10,7 @@ from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.running.ledger import Entry
+from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import Forecast
 
 Row = dict[str, Any]
@@ -18,7 +19,9 @@ Row = dict[str, Any]
 WAITS = "waits for its turn"
 
 
-def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Forecast) -> Row:
+def row_of_record(
+    record: Record, engine: Engine, epoch: Seconds, forecast: Forecast, elsewhere: Elsewhere
+) -> Row:
     """A job that is in memory."""
     job = record.job
     running = engine.running.get(job.id) or engine.ending.get(job.id)
@@ -35,7 +38,7 @@ def row_of_record(record: Record, engine: Engine, epoch: Seconds, forecast: Fore
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)
     elif running is None:
-        reason = engine.held.get(job.id) or record.wait_reason or _waits_for(job, engine)
+        reason = engine.held.get(job.id) or record.wait_reason or _waits_for(job, engine, elsewhere)
     return {
         **_of_job(job),
         "state": str(record.state),
@@ -103,16 +106,16 @@ def _of_job(job: Job) -> Row:
     }
 
 
-def _waits_for(job: Job, engine: Engine) -> str:
-    """Memory, where all else that one of its ways to run asks for is free now; else it just waits."""
+def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:
+    """Memory, where all else that one of its ways to run asks for is free now; else others, or its turn."""
     asked = [choice.request for choice in job.choices]
     if not any(request.memory for request in asked):
-        return WAITS
+        return elsewhere.reason() or WAITS
     free = engine.view.free()
     if any(free.count(request) >= request.nodes for request in asked):
         return WAITS
     lacks = any(free.count(replace(request, memory=0)) >= request.nodes for request in asked)
-    return "waits for memory" if lacks else WAITS
+    return "waits for memory" if lacks else elsewhere.reason() or WAITS
 
 
 def reason_of_end(state: State, detail: str) -> str:

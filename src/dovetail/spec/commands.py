@@ -106,7 +106,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     "queue, nodes": (Option("parsable", "Fields separated by '|', no header, no alignment."),),
     "logs": (
-        Option("job", "A number, a name, 'last'.", "JOB", positional=True, required=True),
+        Option("job", "A number, a name (all jobs of it), 'last'.", "JOB", positional=True, required=True),
         Option("follow", "Go on until the job ends.", flags="--follow -f"),
         Option("err", "Standard error instead of output.", flags="--err -e"),
         Option("attempt", "Of this attempt.", "N", least=1),
@@ -189,7 +189,9 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("drain", "Have the service that runs start nothing more and end."),
         Option("stop", "End the service that runs; its jobs run on for the next one."),
     ),
-    "info": (Option("job", "A job; default: the service.", "[JOB]", positional=True),),
+    "info": (
+        Option("job", "A job, or several as in queue; default: the service.", "[JOB]", positional=True),
+    ),
     "whatif": (
         Option("policy", "See 'dovetail policies'. Default: as it is.", "NAME[?OPTION=VALUE]", default=""),
     ),

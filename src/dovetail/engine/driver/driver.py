@@ -46,6 +46,7 @@ from dovetail.engine.driver.wishes import WISHES, Wish, Wishes, WishEvent, refus
 from dovetail.engine.state.books import Bound
 from dovetail.engine.state.checkpoint import checkpoint
 from dovetail.engine.state.core import EVENTS, Engine
+from dovetail.engine.state.mistakes import blaming
 from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import History, Planner, Policy, RuntimeModel
@@ -471,7 +472,8 @@ class Driver:
             self._plans = False
             engine.handle(now, batch, ask=False)
             engine.predictions.refresh()
-            planned = Planned(self.planner.plan(engine.view))
+            with blaming(self.planner, engine.policy_name, "plan"):
+                planned = Planned(self.planner.plan(engine.view))
             batch.append(planned)
             decisions = engine.handle(now, [planned])
         else:

@@ -12,6 +12,7 @@ from operator import is_not
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.state.core import Engine
+from dovetail.engine.state.mistakes import blaming
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
 from dovetail.model import (
@@ -115,7 +116,8 @@ def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster
             "(fcfs, sjf, easy and conservative have no such limit)"
         )
     refuses = getattr(policy, "refuses", None)
-    reason = refuses(workload.jobs, cluster) if refuses is not None else None
+    with blaming(policy, name, "refuses"):
+        reason = refuses(workload.jobs, cluster) if refuses is not None else None
     if reason:
         raise UnsupportedWorkload(f"policy {name} {reason}")
     if workload.table is None and not traits_of(policy).partitions:

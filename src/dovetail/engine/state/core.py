@@ -15,7 +15,8 @@ from typing import Any
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import resized
 from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
-from dovetail.engine.state.deciding import Decisions
+from dovetail.engine.state.deciding import DECISIONS, Decisions
+from dovetail.engine.state.mistakes import mistake_in, wrong_decision
 from dovetail.engine.state.phases import STEPS, Phase
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import PolicyError
@@ -473,21 +474,33 @@ class Engine(Books):
         self._saw_changes = True
         while True:
             before = timer() if timer else 0.0
-            batch = policy.decide(view)
-            if not isinstance(batch, list):
-                batch = list(batch)  # the view is not to change while decisions are collected
+            try:
+                batch = policy.decide(view)
+                if not isinstance(batch, list):
+                    batch = list(batch)  # the view is not to change while decisions are collected
+            except Exception as error:
+                mistake = mistake_in(policy, self.policy_name, error)
+                if mistake is None:
+                    raise
+                raise mistake from error
             if timer:
                 self.decision_seconds.add(timer() - before)
             if not batch:
                 return decided
             fresh = again = False
             for decision in batch:
-                if type(decision) is Start:
-                    if not start(decision, now):
-                        again = True
+                try:
+                    if type(decision) is Start:
+                        if not start(decision, now):
+                            again = True
+                            continue
+                    elif not self._decisions.apply(decision, now):
                         continue
-                elif not self._decisions.apply(decision, now):
-                    continue
+                except (AttributeError, KeyError, TypeError) as error:
+                    wrong = wrong_decision(policy, self.policy_name, decision, DECISIONS)
+                    if wrong is None:
+                        raise
+                    raise wrong from error
                 fresh = True
                 decided.append(decision)
             if self.suspensions.changed:  # a trial began: it is the only one

@@ -259,3 +259,4 @@ _APPLY: dict[type, Callable[[Decisions, Any, Seconds], bool | None]] = {
     Inquire: Decisions._inquire,
 }
 """What each decision does; ``False`` where that changed nothing that a policy sees."""
+DECISIONS = tuple(_APPLY)

@@ -1,0 +1,95 @@
+"""What was meant by a command line that names a program where a file of jobs goes, or none that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from dovetail.spec.commands import options_of
+
+TAKING = ("run", "submit")
+"""Commands after whose two dashes a command goes."""
+SHELLS = {".sh": "bash", ".bash": "bash", ".py": "python"}
+
+
+def meant_by(words: Sequence[str]) -> str:
+    """A sentence with the command that was meant; empty where the words name no program.
+
+    To be asked once ``dovetail WORDS`` was refused: what is a file of jobs may be called as a program is.
+    """
+    if not words or words[0] not in TAKING:
+        return ""
+    at = _first_positional(words)
+    if at is None:
+        return ""
+    first, *rest = words[at].split() if not os.path.exists(words[at]) else [words[at]]
+    program = _as_typed(first)
+    if not program:
+        return ""
+    what = "the program" if program == [first] else "the file"
+    command = ["dovetail", *words[:at], "--", *program, *rest, *words[at + 1 :]]
+    return (
+        f"found {what} {first}, expected a file of jobs; one command goes after two dashes: "
+        f"{' '.join(map(_quoted, command))}"
+    )
+
+
+def _quoted(word: str) -> str:
+    """As a shell wants it; ``{device}`` needs no quotes."""
+    return word if word and not shlex.quote(re.sub(r"[{}]", "", word)).startswith("'") else shlex.quote(word)
+
+
+def _first_positional(words: Sequence[str]) -> int | None:
+    """Where the first word is that is neither an option nor the value of one."""
+    valued = {
+        name for one in options_of(words[0]) if one.value or one.least is not None for name in one.spellings
+    }
+    skip = False
+    for at, word in enumerate(words[1:], 1):
+        if skip:
+            skip = False
+        elif word.startswith("-") and word != "-":
+            skip = word in valued
+        else:
+            return at
+    return None
+
+
+def _as_typed(word: str) -> list[str]:
+    """How a program or a script is begun on a command line; empty where it is neither."""
+    if os.path.isfile(word):
+        interpreter = SHELLS.get(os.path.splitext(word)[1])
+        if os.access(word, os.X_OK):
+            return [word if "/" in word else f"./{word}"]
+        return [interpreter, word] if interpreter else []
+    return [word] if "/" not in word and shutil.which(word) else []
+
+
+def missing_program(command: Sequence[str]) -> str:
+    """A sentence where the first word of a command is no program here; empty where it may be one.
+
+    What becomes one only when the job starts, as ``{device}`` does, may be one.
+    """
+    word = command[0]
+    if "{" in word or "=" in word or shutil.which(word):
+        return ""
+    likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _programs(), 1, 0.75))
+    if likely:
+        meant = " ".join(map(_quoted, [*likely, *command[1:]]))
+        return f"found no program {word!r}, did you mean: dovetail submit -- {meant}"
+    return (
+        f"found no program {word!r}, expected one that is in PATH, or a path to one: "
+        "dovetail submit -- PROGRAM ARGUMENTS"
+    )
+
+
+def _programs() -> set[str]:
+    found: set[str] = set()
+    for folder in os.get_exec_path():
+        if os.path.isdir(folder):
+            found.update(os.listdir(folder))
+    return found

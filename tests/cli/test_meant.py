@@ -1,0 +1,59 @@
+"""A first command line that names a program where a file of jobs goes: the answer is what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli.main import status_of
+from dovetail.cli.meant import meant_by, missing_program
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "fit.py").write_text("print(1)\n")
+    (tmp_path / "bin").mkdir()
+    for name in ("python", "solve"):
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("DOVETAIL_SERVICE", str(tmp_path / "service"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("run python fit.py", "dovetail run -- python fit.py"),
+        ("run fit.py", "dovetail run -- python fit.py"),
+        ("run|python fit.py --lr 3", "dovetail run -- python fit.py --lr 3"),
+        ("submit fit.py", "dovetail submit -- python fit.py"),
+        ("submit fit.py --lr 3", "dovetail submit -- python fit.py --lr 3"),
+        ("submit python fit.py", "dovetail submit -- python fit.py"),
+        ("run -c 2 --on cpu,gpu solve {device}", "dovetail run -c 2 --on cpu,gpu -- solve {device}"),
+        ("submit -- nosuchprog", "dovetail submit -- PROGRAM ARGUMENTS"),
+        ("submit -- sovle a b", "dovetail submit -- solve a b"),
+        ("submit -- fit.py", "dovetail submit -- python fit.py"),
+    ],
+)
+def test_the_answer_is_the_command_that_was_meant(
+    here: Path, capsys: pytest.CaptureFixture[str], typed: str, meant: str
+) -> None:
+    command, bar, text = typed.partition("|")
+    assert status_of([command, text] if bar else typed.split()) == 2
+    said = capsys.readouterr().err
+    assert said.endswith(f": {meant}\n")
+    assert said.count("\n") == 1
+    assert not (here / "service").exists()  # none was started for it
+
+
+@pytest.mark.parametrize("typed", ["run nothere.txt", "run jobs.toml", "queue python", "run --on cpu", "run"])
+def test_what_names_no_program_is_answered_as_it_is(here: Path, typed: str) -> None:
+    assert meant_by(typed.split()) == ""
+
+
+@pytest.mark.parametrize("word", ["solve", "{device}-solve", "./bin/solve", "A=1"])
+def test_what_may_be_a_program_is_not_refused(here: Path, word: str) -> None:
+    assert missing_program([word, "x"]) == ""

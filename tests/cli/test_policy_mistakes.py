@@ -1,0 +1,55 @@
+"""A mistake in a policy of one's own is a sentence with policy, job, file and line, and exit status 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.cli.main import status_of
+
+POLICY = """\
+from dataclasses import dataclass
+from dovetail.model import Start
+
+@dataclass(frozen=True)
+class Mine:
+    def decide(self, view):
+{body}
+"""
+EACH = "        for job in view.queue:\n            "
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (EACH + "job.nothing", "bad.py, line 8: policy Mine, job {job}: AttributeError: 'Job' object has no"),
+        (EACH + "yield Start(job.id, 'cpu', job.nothing)", "bad.py, line 8: policy Mine, job {job}: Attrib"),
+        (EACH + "yield 1 / 0", "bad.py, line 8: policy Mine, job {job}: ZeroDivisionError: division by zero"),
+        ("        return [1]", "bad.py, line 6: policy Mine: decides 1, expected one of Dequeue, Enqueue,"),
+        ("        return None", "bad.py, line 6: policy Mine: decide gives what cannot be used: TypeError"),
+        (
+            EACH + "yield Start(job.id, 'cpu', None)",
+            "bad.py, line 6: policy Mine, job {job}: Start has allocation None, expected Allocation",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verb", ["simulate", "compare", "run"])
+def test_a_policys_mistake_is_a_sentence(
+    verb: str,
+    body: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text(POLICY.format(body=body))
+    (tmp_path / "commands.txt").write_text("true\ntrue\n")
+    what = ["commands.txt", "-q"] if verb == "run" else ["synthetic:rigid?jobs=3&nodes=2"]
+    policies = "fcfs,bad.py:Mine" if verb == "compare" else "bad.py:Mine"
+    assert status_of([verb, *what, "--policy", policies]) == 2
+    err = capsys.readouterr().err
+    job = "true-1" if verb == "run" else "1"
+    assert f"dovetail: {said.format(job=job)}" in err
+    assert "Traceback" not in err
