@@ -31,7 +31,7 @@ def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, A
             yield path + name, command
 
 
-OURS = [name for section in _SECTIONS.values() for name in section]
+OURS = [*(name for section in _SECTIONS.values() for name in section), "device-server"]
 COMMANDS = dict(shown(_whole(), OURS))
 
 

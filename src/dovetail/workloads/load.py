@@ -102,7 +102,19 @@ def read_parts(
         return jobfile_parts(path, part)
     if path != STDIN and (is_trace(path) or path.startswith(("published:", "synthetic:"))):
         raise InputError("found a trace, expected a job file or a list of commands", where=file_name(path))
+    _check_list_name(path, bool(options.get("on")))
     return [], list_parts(path, part, **options)
+
+
+def _check_list_name(path: str, on: bool) -> None:
+    """Refuse what is no list of commands by its name; ``on``: kinds of devices make it one. `InputError`."""
+    suffix = "" if path == STDIN else _suffix(path)
+    if suffix not in _LISTS and not (on and os.path.exists(path)):
+        raise InputError(
+            f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
+            f"published:NAME, or FORMAT:PATH with one of {', '.join(formats())}",
+            where=file_name(path),
+        )
 
 
 def is_trace(spec: object) -> bool:
@@ -154,12 +166,7 @@ def _from_file(
         raise InputError(
             f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
         )
-    if suffix not in _LISTS and not (commands["on"] and os.path.exists(spec)):
-        raise InputError(
-            f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
-            f"published:NAME, or FORMAT:PATH with one of {', '.join(known)}",
-            where=file_name(spec),
-        )
+    _check_list_name(spec, bool(commands["on"]))
     # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
     if not commands["on"] and _is_accounting(spec):
         _no_options("a trace", of_jobs, spec)
