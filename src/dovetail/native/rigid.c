@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { FCFS, EASY, CONSERVATIVE };
-enum { PACK, SPREAD, FIRST };
+enum { PACK, SPREAD, FIRST, PACK_CPUS }; /* PACK_CPUS: PACK where no node has devices */
 enum { NOBODY = -1 };
 
 typedef int64_t number;
@@ -313,6 +313,7 @@ typedef struct {
 static void consider(Choice *c, const Demand *d, number placement, const Free *free, number node) {
     number rank = 0;
     if (placement == PACK) rank = count_bits(free->devices);
+    if (placement == PACK_CPUS) rank = free->cpus;
     if (placement == SPREAD) rank = -(count_bits(free->devices) * ((number)1 << 40) + free->cpus);
     if (c->found == d->nodes) {
         if (rank >= c->ranks[c->found - 1]) return;
@@ -337,8 +338,8 @@ static int place(const Free *free, number nodes, const Demand *d, number placeme
         if ((barred && barred[i]) || !fits(free[i].cpus, free[i].devices, free[i].memory, d)) continue;
         consider(&choice, d, placement, &free[i], i);
         int full = choice.found == d->nodes;
-        if (full && (placement == FIRST || (placement == PACK && ranks[d->nodes - 1] == d->devices)))
-            break; /* no node has a lower rank */
+        number least = placement == PACK ? d->devices : d->cpus; /* no node that fits has a lower rank */
+        if (full && (placement == FIRST || (placement != SPREAD && ranks[d->nodes - 1] == least))) break;
     }
     return choice.found == d->nodes;
 }

@@ -93,6 +93,12 @@ class _Simulation(ctypes.Structure):
     )
 
 
+def _placement(machine: Machine) -> int:
+    """The placement's number in `rigid.c`: without devices, nodes are packed by their free CPUs."""
+    packs_cpus = machine.placement == "pack" and not machine.devices
+    return len(PLACEMENTS) if packs_cpus else PLACEMENTS.index(machine.placement)
+
+
 def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Schedule:
     """Simulate jobs, each of which fits, under one of `POLICIES`; ``skip`` is an option of FCFS.
 
@@ -119,7 +125,7 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
         machine_cpus=machine.cpus,
         machine_devices=machine.devices,
         machine_memory=machine.memory,
-        placement=PLACEMENTS.index(machine.placement),
+        placement=_placement(machine),
         counted=machine.counted,
         policy=POLICIES.index(policy),
         skip=skip,

@@ -160,7 +160,8 @@ class Layout:
             self.states.append(state)
             free_units = sum(state.devices)
             most_free = free_units * MOST_CPUS + state.cpus  # free devices first, then free CPUs
-            self.rank.append({"pack": free_units, "spread": -most_free, "first": 0}[self.placement])
+            least_free = most_free if not state.devices else free_units * MOST_CPUS
+            self.rank.append({"pack": least_free, "spread": -most_free, "first": 0}[self.placement])
         return found
 
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
