@@ -262,7 +262,7 @@ def simulate(
             knowledge="perfect" if perfect else "learned",
             policy_name=loaded.name,
             policy_options=dict(loaded.options),
-            keep_considered=len(jobs.jobs) <= SMALL,
+            keep_considered=small and _has_alternatives(jobs, machine),
             compiled=compiled,
             timer=time.perf_counter,
             progress=progress,
@@ -302,6 +302,18 @@ def simulate(
             replicate=which,
         )
     )
+
+
+def _has_alternatives(jobs: Workload, machine: Cluster) -> bool:
+    """Whether any job can run in several ways: else there is nothing to keep of what was considered."""
+    table = jobs.table
+    ways = (
+        [choices for _, choices in table.forms] if table is not None else [job.choices for job in jobs.jobs]
+    )
+    if any(len(choices) > 1 for choices in ways):
+        return True
+    kinds = {choices[0].implementation.kind for choices in ways if choices}
+    return any(len(machine.device_classes(kind)) > 1 for kind in kinds)
 
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
