@@ -6,15 +6,19 @@ from functools import partial
 from pathlib import Path
 
 from dovetail.cli import options as opt
+from dovetail.errors import UnsupportedWorkload
 from dovetail.files.streams import note
 from dovetail.spec.values import Breakdown, Compilation, Knowledge, Overrun
+
+DEFAULT, FOR_GANGS = "history", "easy"
+"""The policy where none is given, and where that one cannot place the jobs."""
 
 
 @opt.takes("simulate")
 def simulate(
     file: str,
     cluster: str | None,
-    policy: str,
+    policy: str | None,
     seed: int | None,
     knowledge: Knowledge | None,
     model: str,
@@ -90,7 +94,14 @@ def simulate(
             other = simulated(policy=reference, progress=progress.wanted).result
         asked = asked.against([other])
     with Bar("simulating", hidden=quiet or as_json) as progress:
-        found = simulated(policy=policy, learn=learn, journal=journal, progress=progress.wanted)
+        run = partial(simulated, learn=learn, journal=journal, progress=progress.wanted)
+        try:
+            found = run(policy=policy or DEFAULT)
+        except UnsupportedWorkload as error:
+            if policy is not None or DEFAULT not in str(error):
+                raise
+            note(f"{error}: simulated under {FOR_GANGS}; --policy chooses another")
+            found = run(policy=FOR_GANGS)
     if perfetto is not None:
         from dovetail.files.writing import write_text
         from dovetail.report.perfetto import to_perfetto

@@ -57,7 +57,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "run, explain, serve, whatif, simulate": (
         Option("cluster", "Cluster file, or e.g. 16x8cpu+1gpu. Default: this machine.", "FILE|SHORT"),
     ),
-    "run, explain, serve, simulate": (
+    "run, explain, serve": (
         Option(
             "policy",
             "See 'dovetail policies'.",
@@ -224,6 +224,12 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("reference", "Tell which jobs end later than under this policy.", "POLICY"),
     ),
     "simulate": (
+        Option(
+            "policy",
+            "See 'dovetail policies'. Default: history; easy where jobs take several nodes.",
+            "NAME[?OPTION=VALUE]",
+            complete="policies",
+        ),
         Option("learn", "Write what ends into the history."),
         Option("strict", "Exit with 2 if a job was rejected."),
         Option("perfetto", "Write a Perfetto (Chrome) trace.", "FILE"),
