@@ -119,5 +119,6 @@ def test_shapes() -> None:
     shown = ["4 of 4 jobs done in 1.202 s, …", "…", "cpu  0.3  1.00x *", "here/cpu █a██ 65%"]
     came = "4 of 4 jobs done in 481.9 ms, 3 % faster\nRun 5e06f86e\ncpu   12.5 * 3.10x\nhere/cpu █b█ 99%\n"
     assert difference(shown, came) == ""
+    assert difference(["policy  s  best  %  ms"], "policy   ms  best   %   s\n") == ""
     assert difference(["2 of 4 jobs done"], "none of 4 jobs done\n") == "2 of 4 jobs done"
     assert difference(["b", "a"], "a\nb\n") == "a"

@@ -67,6 +67,7 @@ def _shape(line: str) -> str:
     line = _CLOCK.sub("0", line)
     line = re.sub(r" \*", "", line)
     line = _NUMBER.sub("0", line)
+    line = re.sub(r"(?<!\S)(?:µs|ms|s|min|h)(?!\S)", "s", line)  # of a column: longer on a busy machine
     return " ".join(re.sub(r"(^|\s)[-?](?=\s|$)", r"\g<1>0", line).split())
 
 
