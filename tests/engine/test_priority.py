@@ -136,19 +136,19 @@ def test_a_nice_job_goes_behind_those_of_its_user_alone() -> None:
     rows = [(0, 0, 0, "u"), (0, 0, 5, "u"), (0, 0, 5, "v"), (0, 0, 1, "u"), (0, 0, 0, "u"), (0, 0, 0, "w")]
     for policy in ("fcfs", "easy", "history"):
         found = simulated(nice_jobs(*rows), policy, cluster=Cluster.parse("1x1cpu"))
-        started = [r.job.id for r in sorted(found.records, key=lambda r: r.start_time or 0.0)]
+        started = [r.job.id for r in sorted(found.records, key=lambda r: r.start or 0.0)]
         assert [id for id in started if id in ("j0", "j1", "j3", "j4")] == ["j0", "j4", "j3", "j1"]
         plain = simulated(
             nice_jobs(*((*row[:2], 0, row[3]) for row in rows)), policy, cluster=Cluster.parse("1x1cpu")
         )
-        order = [r.job.id for r in sorted(plain.records, key=lambda r: r.start_time or 0.0)]
+        order = [r.job.id for r in sorted(plain.records, key=lambda r: r.start or 0.0)]
         assert started.index("j2") <= order.index("j2")  # of another user: no later than before
 
 
 def test_a_nice_job_of_higher_priority_still_goes_first() -> None:
     rows = [(0, 0, 0, "u"), (1, 0, 0, "u"), (1, 3, 9, "u")]
     found = simulated(nice_jobs(*rows), "history", cluster=Cluster.parse("1x1cpu"))
-    started = [r.job.id for r in sorted(found.records, key=lambda r: r.start_time or 0.0)]
+    started = [r.job.id for r in sorted(found.records, key=lambda r: r.start or 0.0)]
     assert started == ["j0", "j2", "j1"]
 
 
@@ -166,13 +166,13 @@ def test_of_equal_jobs_of_a_user_the_less_nice_one_never_starts_later(
     rows: list[tuple[float, float, int, str]],
 ) -> None:
     found = simulated(nice_jobs(*rows), "history", cluster=Cluster.parse("1x1cpu"))
-    assert all(record.start_time is not None for record in found.records)
+    assert all(record.start is not None for record in found.records)
     for one in found.records:
         for other in found.records:
             same = (one.job.user, one.job.priority) == (other.job.user, other.job.priority)
             less = one.job.options.get(NICE, 0) < other.job.options.get(NICE, 0)
             if same and less and one.job.submit_time <= other.job.submit_time:
-                assert (one.start_time or 0) <= (other.start_time or 0)
+                assert (one.start or 0) <= (other.start or 0)
 
 
 def test_the_moves_are_in_the_journal_and_a_replay_makes_the_same_decisions(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def declared(option: Option, kind: Any) -> Any:
         more["parser"] = partial(seconds_given, where=option.spellings[0], above_zero=option.above)
     elif kind in numbers and option.value == units.SIZE:
         more["parser"] = partial(_size, where=option.spellings[0], least=int(option.least or 0))
-    else:
+    elif not option.unit:  # in seconds or bytes limits are no help, and a text is measured later
         more |= {"min": option.least, "max": option.most}
     return typer.Option(*option.spellings, **more)
 

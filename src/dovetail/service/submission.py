@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 
 from dovetail.engine.driver.prepare import Validator
@@ -124,17 +124,17 @@ class _Maker:
             raise InputError(
                 f"found more than {MOST_ELEMENTS} jobs, expected at most so many at once", where=where
             )
-        throttles = built.job.throttles
+        fields = built.fields
+        fields["name"], fields["depends"] = built.name, self._depends(spec, where)
         if self.who.limit is not None:
-            throttles = (*throttles, Throttle(f"user:{self.who.user}", self.who.limit))
-        template = replace(
-            built.job, name=built.name, depends=self._depends(spec, where), throttles=throttles
-        )
+            limit = Throttle(f"user:{self.who.user}", self.who.limit)
+            fields["throttles"] = (*fields["throttles"], limit)
+        template = Job("", **fields)
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
             raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
         self._count(template, elements, where)
-        built.job = admitted
+        fields["choices"] = admitted.choices
         jobs = list(built.named(f"{self.number}", len(self.found.jobs), numbered=True))
         self.found.jobs += jobs
         self.found.numbers += [(self.number, index) for index in built.indices or (None,)]

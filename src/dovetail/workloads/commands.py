@@ -155,7 +155,7 @@ def _parts_of_command(
 def spec_workload(name: str, part: Mapping[str, Any]) -> Workload:
     """The job that a part of a spec is alone, as of ``run --cpu CMD --gpu CMD``. Raises `InputError`."""
     built = JobBuilder().build(JobSpec(**part), "")
-    jobs = list(built.named(f"{built.job.app.name}-1", 0))
+    jobs = list(built.named(f"{built.fields['app'].name}-1", 0))
     return Workload(name, resolved([EntryJobs("", None, jobs, depends_of(JobSpec(**part)))]), TableTruth())
 
 
@@ -306,7 +306,7 @@ class _Reading:
             part |= {"command": identity.argv, "inputs": identity.inputs}
         number = self._counts[identity.app] = self._counts.get(identity.app, 0) + 1
         part["id"] = f"{identity.app}-{number}"
-        self._parts.append((line.where, laid_over(part, self._part)))
+        self._parts.append((line.where, laid_over(part, self._part) if self._part else part))
 
     def _expanded(self, word: Word, expand: bool) -> list[str]:
         return word.expanded(self._options.cwd, os.environ) if expand else [word.text]

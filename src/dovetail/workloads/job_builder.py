@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from operator import attrgetter
 from typing import Any
 
 from dovetail.errors import InputError
@@ -51,6 +52,7 @@ INDEX = "index"
 NOTICE: Seconds = 60.0
 """Seconds before the walltime at which a signal comes, where none are given."""
 _INDEX = "{" + INDEX + "}"
+_braces = re.compile("[{}]").search
 _MARK = f"\0{INDEX}\0"
 _NO_DEVICE = {DEVICE: "{" + DEVICE + "}"}
 _PLAIN = tuple(
@@ -63,20 +65,21 @@ _PLAIN = tuple(
     )
 )
 """Fields that a job has as they are, with their names there."""
+_plain_of = attrgetter(*(name for name, _ in _PLAIN))
 _KEPT = tuple((one.name, one.default) for one in SPEC if one.becomes == JOB_OPTIONS)
 """Fields that a job keeps by name, with their defaults."""
 
 
 @dataclass(slots=True)
 class BuiltJob:
-    """A job that still needs an id.
+    """A job that still needs an id: the ``fields`` of its `Job`.
 
     ``name`` is for people, ``indices`` those of an array, of which at most ``limit`` run at once; ``timed``
     are true seconds by implementation and node count.
     """
 
-    job: Job
-    name: str
+    fields: dict[str, Any]
+    name: str = ""
     indices: Sequence[int] | None = None
     limit: int | None = None
     uses_index: bool = False
@@ -88,9 +91,9 @@ class BuiltJob:
         ``numbered`` are ids of a service: what follows the underscore of one is the index in its array.
         """
         if self.indices is None:
-            yield replace(self.job, id=id, index=index)
+            yield Job(id, index=index, **self.fields)
             return
-        job = self.job
+        job = Job(id, **self.fields)
         if self.limit is not None:
             job = replace(job, throttles=(Throttle(f"array:{id}", self.limit), *job.throttles))
         for at, number in enumerate(self.indices):
@@ -138,35 +141,36 @@ class JobBuilder:
         self._bound: dict[Any, App] = {}
         self._without_app: dict[Any, KnownApp] = {}
         self._launches: dict[Any, Launch] = {}
+        self._requests: dict[Any, Request] = {}
         self._holes: dict[App, frozenset[str]] = {}
 
     def build(self, spec: JobSpec, where: str) -> BuiltJob:
         """The job of a spec. Raises `InputError`, which begins with ``where``."""
         known = self._known(spec, where)
         built = self._of_command(spec, where) if known is None else self._of_app(spec, known, where)
-        job, name = built.job, spec.name or built.job.app.name
-        fields = {there: value for here, there in _PLAIN if (value := getattr(spec, here)) is not None}
+        fields = built.fields
+        app: App = fields["app"]
+        built.name = name = spec.name or app.name
+        for (_, there), value in zip(_PLAIN, _plain_of(spec), strict=True):
+            if value is not None:
+                fields[there] = value
         fields["speedup"] = spec.speedup or EMPTY
-        fields["batch_options"] = tuple(spec.batch_options)
-        if known is not None and known.batch_options:
-            fields["batch_options"] = (*known.batch_options, *spec.batch_options)
+        fields["batch_options"] = (*(() if known is None else known.batch_options), *spec.batch_options)
         if self.user is not None:
             fields["user"] = self.user
         if spec.partition is not None:
             fields["queue"] = spec.partition
+        if not fields["inputs"]:
+            del fields["inputs"]
+        if spec.communication is not None:
+            fields["communication"] = Communication(**dict(spec.communication))
+        fields["name"] = spec.name
+        fields["throttles"] = self._throttles(spec, name)
+        fields["sizing"] = self._sizing(spec, known, app)
+        fields["launch"] = self._launch(spec, name, where)
         kept = {name: value for name, default in _KEPT if (value := getattr(spec, name)) != default}
-        built.job = replace(
-            job,
-            **fields,
-            name=spec.name,
-            inputs=job.inputs or EMPTY,
-            communication=_communication(spec),
-            throttles=self._throttles(spec, name),
-            sizing=self._sizing(spec, known, job.app),
-            launch=self._launch(spec, name, where),
-            options=kept or EMPTY,
-        )
-        built.name = name
+        if kept:
+            fields["options"] = kept
         if spec.array is not None:
             built.indices, built.limit = parse_array(spec.array)
         return built
@@ -219,8 +223,8 @@ class JobBuilder:
             for c in choices
             if c.request.nodes in seconds.get(c.implementation.name, ())
         ]
-        job = Job("", app, choices, inputs=inputs, nodes=nodes)
-        return BuiltJob(job, "", timed=timed, uses_index=uses_index)
+        fields = {"app": app, "choices": choices, "inputs": inputs, "nodes": nodes}
+        return BuiltJob(fields, timed=timed, uses_index=uses_index)
 
     def _with_command(
         self, spec: JobSpec, known: KnownApp, where: str
@@ -312,21 +316,23 @@ class JobBuilder:
                     inputs = {k: v for k, v in inputs.items() if _INDEX not in str(v)}
         app, choices = self._shape(spec, name, templates, where)
         uses_index = self._check_placeholders(app, inputs, is_array, where)
-        return BuiltJob(
-            Job("", app, choices, inputs=inputs, nodes=spec.nodes or 1), "", uses_index=uses_index
-        )
+        fields = {"app": app, "choices": choices, "inputs": inputs, "nodes": spec.nodes or 1}
+        return BuiltJob(fields, uses_index=uses_index)
 
     def _check_placeholders(self, app: App, inputs: Mapping[str, object], is_array: bool, where: str) -> bool:
         """Whether a command uses the index; refuses placeholders that nothing fills."""
-        if app not in self._holes:
-            argvs = [one.command.argv for one in app.implementations if one.command is not None]
+        found = self._holes.get(app)
+        if found is None:
+            commands = [one.command.argv for one in app.implementations if one.command is not None]
+            argvs = [argv for argv in commands if any(map(_braces, argv))]
             try:
-                self._holes[app] = frozenset(name for argv in argvs for name in placeholders(argv))
+                found = self._holes[app] = frozenset(name for argv in argvs for name in placeholders(argv))
             except ValueError as error:
                 raise InputError(
                     f"command: found {error}, expected {{n}} or {{device}}", where=where
                 ) from None
-        found = self._holes[app]
+        if not found:
+            return False
         unknown = found - inputs.keys() - {DEVICE} - ({INDEX} if is_array else set())
         if unknown:
             raise InputError(
@@ -352,9 +358,12 @@ class JobBuilder:
         if key not in self._apps:
             ways, beside = [], _only_devices(templates)
             for kind, argv in templates.items():
-                _check_kind(kind, where)
-                request = request_for(kind, cpus=1 if kind.startswith("cpu") else None)
-                request = self._request(spec, request, kind, beside, where)
+                way = (kind, beside, asked)
+                request = self._requests.get(way)
+                if request is None:
+                    _check_kind(kind, where)
+                    plain = request_for(kind, cpus=1 if kind.startswith("cpu") else None)
+                    request = self._requests[way] = self._request(spec, plain, kind, beside, where)
                 ways.append(Implementation(kind, kind, request, Command(argv, env)))
             app = App(name, tuple(ways), spec.restartable)
             self._apps[key] = app, tuple(Choice(one, one.request.on(nodes)) for one in ways)
@@ -391,8 +400,9 @@ class JobBuilder:
             auto = ()
         if spec.memory is None and not auto and self.learn_memory:
             auto = tuple(one.name for one in app.implementations if not one.request.memory)
-        found = Sizing(auto, spec.retry_memory, spec.kill_risk)
-        return USUAL_SIZING if found == USUAL_SIZING else found
+        if not auto and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:
+            return USUAL_SIZING
+        return Sizing(auto, spec.retry_memory, spec.kill_risk)
 
     def _throttles(self, spec: JobSpec, name: str) -> tuple[Throttle, ...]:
         if not spec.singleton:
@@ -479,10 +489,6 @@ def _bound(command: Command, files: Mapping[str, str]) -> Command:
     if not files:
         return command
     return replace(command, argv=tuple(bind(word, files) for word in command.argv))
-
-
-def _communication(spec: JobSpec) -> Communication | None:
-    return None if spec.communication is None else Communication(**dict(spec.communication))
 
 
 def _signal(spec: JobSpec, where: str) -> tuple[int | None, Seconds]:

@@ -155,7 +155,7 @@ class _Reading:
             built = self._builder.build(spec, where)
             if names is None:
                 made.depends = depends_of(spec)
-                names = self._names(name, built.job.app.name, total)
+                names = self._names(name, built.fields["app"].name, total)
             self._add_copies(built, made, number, part, islice(names, count))
 
     def _check(self, entry: PartialSpec, where: str) -> None:
@@ -174,7 +174,7 @@ class _Reading:
         for id in ids:
             if self.keep:
                 self.sent[-1][1].append(id)
-                self.parts[-1].append({**part, "nodes": built.job.nodes})
+                self.parts[-1].append({**part, "nodes": built.fields["nodes"]})
             for job in built.named(id, self._index):
                 earlier = self._ids.setdefault(job.id, number)
                 if earlier != number:

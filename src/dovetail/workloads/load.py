@@ -154,10 +154,10 @@ def _from_file(
         _no_options("a trace", of_jobs, spec)
         return _trace(prefix, rest, cluster, lenient, options)
     if suffix == ".toml":
-        _no_options("a job file", {**options, **{k: v for k, v in of_lists.items() if k != "cpus"}}, spec)
+        _no_options("a job file", {**options, **of_lists}, spec)
         from dovetail.workloads.jobfile import load_jobfile  # and pydantic
 
-        return load_jobfile(spec, {**part, **({"cpus": commands["cpus"]} if commands["cpus"] else {})})
+        return load_jobfile(spec, part)
     if suffix[1:] in known:
         _no_options("a trace", of_jobs, spec)
         return _trace(suffix[1:], spec, cluster, lenient, options)
