@@ -31,8 +31,8 @@ from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
 from dovetail.executors.link import Link
 from dovetail.executors.notes import private_file
-from dovetail.executors.processes import boot_id, parent_of, started_at
-from dovetail.executors.recovery import end_lost, recover, why_lost
+from dovetail.executors.processes import parent_of, sees_itself, started_at, whereabouts
+from dovetail.executors.recovery import Recovery, end_lost, recover, why_lost
 from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
@@ -82,6 +82,12 @@ class MachineExecutor(SupervisedExecutor):
     """
 
     def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
+        if not sees_itself():
+            raise InputError(
+                "is the one of another PID namespace, so processes cannot be told apart; expected our own: "
+                "'unshare --mount-proc', or 'mount -t proc proc /proc' in the new namespace",
+                where="/proc",
+            )
         check_cores(cluster)
         super().__init__(folder, cluster)
         for node in cluster.nodes:
@@ -227,7 +233,7 @@ class MachineExecutor(SupervisedExecutor):
     @staticmethod
     def _ourselves() -> dict[str, Any]:
         pid = os.getpid()
-        return {"boot_id": boot_id(), "pid": pid, "boot": started_at(pid), "time": time.time()}
+        return {**whereabouts(), "pid": pid, "boot": started_at(pid), "time": time.time()}
 
     def _take_over(self) -> int:
         """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
@@ -239,6 +245,9 @@ class MachineExecutor(SupervisedExecutor):
             raise InputError(
                 f"cannot be read: {error.strerror}, {_unknown(self.run_dir)}", where=str(path)
             ) from error
+        if before.elsewhere:
+            os.close(fd)
+            raise _is_elsewhere(before)
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
@@ -299,7 +308,7 @@ class MachineExecutor(SupervisedExecutor):
             since = start["at"] if start is not None else time.time()
             running.append(RunningAttempt(intent["job"], intent.get("attempt", 1), since))
         why = "Dovetail and its supervisor were killed while it ran"
-        over_before = why_lost(was_started=True, same_boot=log.header.get("boot_id", boot_id()) == boot_id())
+        over_before = why_lost(was_started=True, standing="here")
         found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
         unknown = [ended(log.intents[uid], end) for uid, end in found]
         over = [
@@ -438,6 +447,20 @@ class LocalExecutor(MachineExecutor):
             request = self._link.requests.get(said["of"])
             if request is not None:
                 self._happened(Lingering(request["job"]))
+
+
+def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
+    """Why a run of another host, or container, is not taken up here, and the way out."""
+    if found.in_use:
+        text = f"run {found.run_dir.name} goes on on {found.elsewhere}: it is taken up there, not here"
+        # A container that is just ending leaves in a moment; another host does not.
+        return InputError(text) if found.elsewhere.startswith("host ") else ExecutorError(text)
+    aside = f"dovetail recover --give-up {shlex.quote(str(found.run_dir))}"
+    return InputError(
+        f"was written on {found.elsewhere}, whose jobs cannot be seen from here: take it up there; where that "
+        f"host is gone for good, '{aside}' puts the log aside, and the next start takes its jobs for lost",
+        where=str(found.run_dir / LOG_NAME),
+    )
 
 
 def _unknown(run_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of the kernel about processes: who lives, kin, sessions, groups, a socket.
+"""What is asked of the kernel about processes: who lives, where that is, kin, sessions, groups, a socket.
 
 Standard library only: supervisors are run by path.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -20,6 +21,41 @@ def boot_id() -> str:
     """Changes when the machine starts anew."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+def whereabouts() -> dict[str, str]:
+    """Where a pid of ours means something: the host, its boot, and the PID namespace.
+
+    The host is ``$DOVETAIL_HOST`` where that is set (containers whose names are made up anew), else the
+    machine's name. The number of a namespace is given again at once: when its process 1 began makes it unique.
+    """
+    try:
+        first = stat_of(1)[19].decode()
+    except OSError:  # hidden from this account
+        first = ""
+    return {
+        "host": os.environ.get("DOVETAIL_HOST") or os.uname().nodename,
+        "boot_id": boot_id(),
+        "ns": f"{os.stat('/proc/self/ns/pid').st_ino}.{first}",
+    }
+
+
+def standing_of(record: Mapping[str, Any], *, locked: bool = False) -> str:
+    """Where the processes of a record (with what `whereabouts` gave) are, seen from here.
+
+    ``here``: a pid of it may be looked at; ``boot``: they ended when this host was started anew;
+    ``namespace``: they are in another PID namespace of this machine, or ended with it; ``host``: on another
+    host, which only that host knows more about. ``locked``: a lock of theirs is held, so that they live.
+    """
+    now = whereabouts()
+    if record.get("boot_id", now["boot_id"]) != now["boot_id"]:
+        return "host" if locked or record.get("host", now["host"]) != now["host"] else "boot"
+    return "here" if record.get("ns", now["ns"]) == now["ns"] else "namespace"
+
+
+def sees_itself() -> bool:
+    """Whether ``/proc`` is the one of our PID namespace."""
+    return os.readlink("/proc/self") == str(os.getpid())
 
 
 def stat_of(pid: int) -> list[bytes]:

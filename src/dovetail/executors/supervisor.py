@@ -32,7 +32,14 @@ if not __package__:  # run by path: Dovetail is found behind the standard librar
 from dovetail.channel import become_subreaper
 from dovetail.executors.cgroups import Groups
 from dovetail.executors.children import Child, Setup, ended, started, variables
-from dovetail.executors.processes import belongs, memory_by_session, open_children, open_door, signal_group
+from dovetail.executors.processes import (
+    belongs,
+    memory_by_session,
+    open_children,
+    open_door,
+    signal_group,
+    whereabouts,
+)
 from dovetail.executors.spawnwriter import Log
 from dovetail.executors.starting import SpawnError, Starter
 from dovetail.executors.successors import Successor, Successors
@@ -102,7 +109,8 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self.on_term)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.note({"t": "supervisor", "pid": os.getpid(), "boot": time.clock_gettime(time.CLOCK_BOOTTIME)})
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.note({"t": "supervisor", "pid": os.getpid(), "boot": boot, **whereabouts()})
         poll = self.poll = select.poll()
         poll.register(woken, select.POLLIN)
         if self.client:

@@ -281,6 +281,11 @@ def connection(
     if place and not os.path.isdir(place) and os.path.exists(place):
         return Connection(os.path.abspath(place))
     folder = ServiceFolder(place or None)
+    other = folder.elsewhere()
+    if other is not None:
+        raise NoService(
+            f"{other}; use it there, or over the network: 'dovetail serve --listen' there and --at URL here"
+        )
     if folder.is_locked():
         found = _when_ready(folder)
     elif start is None:

@@ -3,7 +3,7 @@
     service/             in the XDG state folder, mode 0700
       run.json           what it keeps to (`dovetail.running.folder.RunSettings`), with its unique id
       address.json       where it listens now, and its process
-      lock               held as long as it lives
+      lock               held as long as it lives; says on which host that is, until it ends in good order
       ledger.db          every job
       spawn.log …        the executor's
       journal/           what was decided, in segments
@@ -32,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.executors.processes import standing_of, whereabouts
+from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.records import dataclass
 
@@ -52,6 +54,24 @@ class Address:
     pid: int
     urls: tuple[str, ...] = ()
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A service on another host: its process there, and whether it is seen to live (by its lock)."""
+
+    host: str
+    pid: int
+    lives: bool
+
+    def __str__(self) -> str:
+        host = printable(self.host)
+        if self.lives:
+            return f"the service of this folder runs on {host} (process {self.pid})"
+        return (
+            f"the service of this folder was started on {host} (process {self.pid}) and has not ended in good "
+            "order there; whether it runs cannot be seen from here"
+        )
 
 
 class ServiceFolder:
@@ -168,6 +188,34 @@ class ServiceFolder:
             os.close(fd)
             return None
         return fd
+
+    def note_holder(self, lock: int) -> None:
+        """Write on the lock, which we hold, where we are. Raises `OSError`."""
+        text = json.dumps({**whereabouts(), "pid": os.getpid()}).encode()
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, text, 0)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Who has this folder on another host, as far as that is known here; ``None`` where nobody has.
+
+        Where the folder's file system carries locks from host to host, it is known whether that one lives.
+        """
+        try:
+            holder = read_form(self.path / "lock")
+        except (OSError, ValueError):
+            return None
+        if not isinstance(holder, Mapping) or not isinstance(holder.get("boot_id"), str):
+            return None
+        lives = self.is_locked()
+        if standing_of(holder, locked=lives) != "host":
+            return None
+        pid = holder.get("pid")
+        return Elsewhere(str(holder.get("host", "")), pid if isinstance(pid, int) else 0, lives)
+
+    def release(self) -> None:
+        """Note that nobody has this folder any more, on whatever host that was. Raises `OSError`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path / "lock", 0)
 
     def is_locked(self) -> bool:
         """Whether a service lives."""

@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import shlex
 import signal
 import ssl
 import time
@@ -113,7 +114,10 @@ def serve(options: ServeOptions) -> None:
         )
     try:
         options.folder.make()
+        _not_elsewhere(options.folder)
         lock = _locked(options.folder)
+        if lock is not None:
+            options.folder.note_holder(lock)
     except OSError as error:
         where_not = os.fsdecode(error.filename or options.folder.path)
         raise InputError(f"cannot be used: {error.strerror}", where=where_not) from error
@@ -132,6 +136,8 @@ def serve(options: ServeOptions) -> None:
                             options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged"
                         )
                 _serve(options, where)
+        with suppress(OSError):  # a full disk: then this host is named until the next start here
+            os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 
@@ -139,6 +145,20 @@ def serve(options: ServeOptions) -> None:
 def _serve(options: ServeOptions, where: Network | None) -> None:
     with ExitStack() as stack:
         asyncio.run(_opened(options, where, stack))
+
+
+def _not_elsewhere(folder: ServiceFolder) -> None:
+    """Raises `InputError` where another host has the folder: its jobs cannot be seen from here."""
+    other = folder.elsewhere()
+    if other is None:
+        return
+    if other.lives:
+        raise InputError(f"{other}: one folder has one service", where=str(folder.path))
+    aside = f"dovetail recover --give-up {shlex.quote(str(folder.path))}"
+    raise InputError(
+        f"{other}; start it there, or where that host is gone for good, '{aside}' gives up what ran there",
+        where=str(folder.path),
+    )
 
 
 def _word() -> str:
