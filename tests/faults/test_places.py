@@ -6,11 +6,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
-from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts, new_boot
+from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts, needs, new_boot
 from services import Serving, submit, wait
 from waiting import until
 
@@ -128,7 +131,8 @@ class Home:
 
     def on(self, host: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            dovetail_at(as_host(host, self.boots[host]), *arguments), cwd=self.folder, env=self.environment(host),
+            dovetail_at(as_host(host, self.boots[host]), *arguments),
+            cwd=self.folder, env=self.environment(host),
             text=True, capture_output=True, timeout=120, check=False,
         )  # fmt: skip
 
@@ -251,3 +255,74 @@ def test_the_same_host_started_anew_takes_up_its_own(home: Home) -> None:
     found = json.loads(home.on("hosta", "info", "1", "--json").stdout)
     assert found["state"] == "NODE_FAIL"
     assert "started anew" in found["reason"]
+
+
+# ---------------------------------------------------------------------- no home, no account, nothing to write
+
+STRANGER = ("unshare", "--user", "--map-user=54321", "--map-group=54321")
+"""An account without an entry in the list of accounts; what its folders are to others, they are to it."""
+BARE = (
+    "mount -o remount,bind,ro / && for one in /tmp /dev/shm /run/lock /var/tmp; do "
+    "mount -t tmpfs none $one -o size=64m || exit; "
+    '[ -z "$1" ] || mount -o remount,ro $one || exit; done; cd / && shift && exec "$@"'
+)
+"""A root and a temporary folder that cannot be written, in a mount namespace of its own."""
+
+
+def as_stranger(tmp_path: Path, around: Sequence[str], script: str, **more: str) -> tuple[int, str, str]:
+    """Run a script (``$D`` is dovetail) as an account that nobody knows, without HOME: status, output, errors.
+
+    Its output goes to files: a service that it starts would keep pipes open.
+    """
+    drop = ("HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "DOVETAIL_CLAIMS")
+    environment = {name: value for name, value in os.environ.items() if name not in drop}
+    environment |= {"D": f"timeout 100 {sys.executable} -m dovetail", "PYTHONDONTWRITEBYTECODE": "1", **more}
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        done = subprocess.run(
+            [*around, *STRANGER, "sh", "-c", script], env=environment, cwd=tmp_path, stdout=out, stderr=err,
+            stdin=subprocess.DEVNULL, timeout=250, check=False,
+        )  # fmt: skip
+        return done.returncode, _read(out), _read(err)
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+EVERY_DAY = """
+for command in queue info nodes runs recover 'token list' memory explain 'history list' 'submit -- true' \\
+    'wait last' queue 'run -- true' 'serve --stop'; do
+    echo "== $command" >&2
+    $D $command >/dev/null || [ $? -le 2 ] || echo "$command: $?"
+done
+"""
+
+
+@needs(*STRANGER[1:])
+@hosts()
+@pytest.mark.parametrize("bare", ["", "ro"], ids=["a-tmp-of-64-MB", "nothing-to-write"])
+def test_an_account_without_home_has_sentences_for_answers(tmp_path: Path, bare: str) -> None:
+    around = ("unshare", "--mount", "sh", "-c", BARE, "sh", bare)
+    status, printed, told = as_stranger(tmp_path, around, EVERY_DAY)
+    assert (status, printed) == (0, ""), told  # every command ends with 0, 1 or 2
+    assert "internal error" not in told
+    if bare:
+        assert told.count("expected XDG_STATE_HOME to name a folder that can") > 5
+    else:
+        assert told.count("this account has no home") == 1, "once, when the folder is made"
+        assert "kept in /tmp/dovetail-54321" in told
+
+
+@needs(*STRANGER[1:])
+@hosts()
+def test_only_its_state_can_be_written(tmp_path: Path) -> None:
+    """A read-only container with one volume; claims go there, too, whatever an image has at their place."""
+    volume = 'mkdir -p "$0" && mount -t tmpfs none "$0" && mount -t tmpfs none /run/lock -o mode=1777'
+    image = "mkdir /run/lock/dovetail-claims-54321 && mount -o remount,ro /run/lock"
+    bare = 'mount -t tmpfs none /dev/shm -o ro && mount -o remount,bind,ro / && cd / && exec "$@"'
+    around = ("unshare", "--mount", "sh", "-c", f"{volume} && {image} && {bare}", str(tmp_path))
+    script = "$D submit --wait -- true && $D run -q -- true; status=$?; $D serve --stop; exit $status"
+    status, printed, told = as_stranger(tmp_path, around, script, XDG_STATE_HOME=str(tmp_path))
+    assert status == 0, told
+    assert "Submitted job 1" in printed

@@ -457,8 +457,8 @@ def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
         return InputError(text) if found.elsewhere.startswith("host ") else ExecutorError(text)
     aside = f"dovetail recover --give-up {shlex.quote(str(found.run_dir))}"
     return InputError(
-        f"was written on {found.elsewhere}, whose jobs cannot be seen from here: take it up there; where that "
-        f"host is gone for good, '{aside}' puts the log aside, and the next start takes its jobs for lost",
+        f"was written on {found.elsewhere}, whose jobs cannot be seen from here: take it up there; where it "
+        f"is gone for good, '{aside}' puts the log aside, and the next start takes its jobs for lost",
         where=str(found.run_dir / LOG_NAME),
     )
 

@@ -27,7 +27,8 @@ def whereabouts() -> dict[str, str]:
     """Where a pid of ours means something: the host, its boot, and the PID namespace.
 
     The host is ``$DOVETAIL_HOST`` where that is set (containers whose names are made up anew), else the
-    machine's name. The number of a namespace is given again at once: when its process 1 began makes it unique.
+    machine's name. The number of a namespace is given again at once: the start of its process 1 makes it
+    unique.
     """
     try:
         first = stat_of(1)[19].decode()

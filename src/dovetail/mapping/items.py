@@ -15,7 +15,7 @@ FILE = "map.json"
 def read_items(folder: Path) -> dict[str, Any] | None:
     """The note; ``None`` where the folder is no map's, or holds none that can be read.
 
-    ``alive``: the map's Dovetail has not ended, or is on another host, from where nobody can see whether it has.
+    ``alive``: the map's Dovetail has not ended, or is on another host, which alone can see whether it has.
     """
     try:
         found = json.loads((folder / FILE).read_bytes())

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.files.folders import home_folder
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
@@ -325,7 +326,7 @@ def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=os.path.expanduser("~") if os.path.isdir(os.path.expanduser("~")) else "/",
+            cwd=home_folder(),
             start_new_session=True,
         )
     found = _when_ready(folder, process)

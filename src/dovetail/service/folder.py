@@ -33,17 +33,15 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.executors.processes import standing_of, whereabouts
+from dovetail.files.folders import state_folder
 from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.records import dataclass
 
 
 def default_service_folder() -> Path:
-    """``$XDG_STATE_HOME/dovetail/service``, by default under ``~/.local/state``."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification: a relative path is invalid and is to be ignored.
-    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state"
-    return base / "dovetail" / "service"
+    """``dovetail/service`` in the `state_folder`. Raises `InputError` where there is none."""
+    return state_folder() / "dovetail" / "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ class Elsewhere:
         if self.lives:
             return f"the service of this folder runs on {host} (process {self.pid})"
         return (
-            f"the service of this folder was started on {host} (process {self.pid}) and has not ended in good "
-            "order there; whether it runs cannot be seen from here"
+            f"the service of this folder was started on {host} (process {self.pid}) and has not ended in "
+            "good order there; whether it runs cannot be seen from here"
         )
 
 

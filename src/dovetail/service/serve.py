@@ -31,6 +31,7 @@ from dovetail.executors.background import keep_going
 from dovetail.executors.processes import started_at
 from dovetail.executors.recovery import end_unlogged, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
+from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
@@ -221,7 +222,7 @@ def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) 
     """What this service keeps to; its id stays from start to start."""
     uid, created = (uuid.uuid4().hex, time.time()) if before is None else (before.uid, before.created)
     policy = load_policy(options.policy).label
-    return options.settings(uid, created, "service", policy, os.path.expanduser("~"), cluster)
+    return options.settings(uid, created, "service", policy, home_folder(), cluster)
 
 
 def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
