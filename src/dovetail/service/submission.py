@@ -95,6 +95,8 @@ class _Maker:
             {entry.name: build_app(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)},
             folder=_folder(form.folder),
             environ=None if form.environment is None else env_of(form.environment, "", "environment"),
+            umask=form.umask,
+            limits=None if form.limits is None else tuple(sorted(form.limits.items())),
             user=self.who.user,
             partitions={name for node in self.cluster.nodes for name in node.partitions},
             learn_memory=self.who.memory_auto,
