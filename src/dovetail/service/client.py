@@ -19,10 +19,12 @@ from dovetail.errors import DovetailError, InputError
 from dovetail.files.folders import home_folder
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.folder import ServiceFolder
+from dovetail.service.folder import Address, ServiceFolder
 
 STARTS_WITHIN = 60.0
 """Seconds that a service may take to answer: drivers of devices are asked first."""
+MOVES_WITHIN = 10.0
+"""Seconds in which one whose socket has been removed makes another: it looks every 2 s."""
 AGAIN = 0.1
 """Seconds between two requests to a service that is starting."""
 TIMEOUT = 120.0
@@ -299,9 +301,16 @@ def connection(
 
 def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None = None) -> Connection:
     """The connection, as soon as the service answers. Raises `NoService`."""
-    deadline = time.monotonic() + STARTS_WITHIN
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    seen: Address | None = None
+    while time.monotonic() < began + STARTS_WITHIN:
         address = folder.address()
+        gone = address is not None and not os.path.exists(address.socket)
+        if address is not None and gone and address == seen and time.monotonic() > began + MOVES_WITHIN:
+            if address.pid == folder.holder():  # it has written where it listens, and nothing is there
+                break
+        if address != seen:
+            seen, began = address, time.monotonic()
         if address is not None:
             found = Connection(address.socket)
             try:
@@ -314,7 +323,15 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
         if (process is None or ended) and not folder.is_locked():
             raise NoService(f"the service has ended; its last words are in {folder.log}")
         time.sleep(0.02)
-    raise NoService(f"the service did not answer within {STARTS_WITHIN:g} s; see {folder.log}")
+    waited = f"within {time.monotonic() - began:.0f} s"
+    holder = folder.holder()
+    if seen is None or not holder:
+        raise NoService(f"the service did not answer {waited}; see {folder.log}")
+    raise NoService(
+        f"the service of {folder.path} (process {holder}) did not answer at {seen.socket} {waited}; "
+        f"'kill {holder}' ends it, what runs goes on, and the next 'dovetail serve' takes it up; "
+        f"see {folder.log}"
+    )
 
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:

@@ -135,6 +135,7 @@ class Service:
         self._settling: list[asyncio.Future[None]] = []
         self._watchers: dict[JobId, list[asyncio.Future[None]]] = {}
         self._listeners: set[asyncio.Event] = set()
+        self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
 
     def close(self) -> None:
@@ -267,7 +268,11 @@ class Service:
         self.see_the_folder()
 
     def see_the_folder(self) -> None:
-        """Raises `Full` where the folder was deleted, and then ends the service: nothing is kept any more."""
+        """Raises `Full` where the folder was deleted, and then ends the service: nothing is kept any more.
+
+        Where only what lies beside the ledger was, the ledger is written anew: what was acknowledged last is
+        on no disk else. Raises `Full` where that cannot be done now.
+        """
         if not self.ledger.is_there:
             gone = (
                 f"{self.ledger.path}: is gone since this service has begun, so nothing is on disk any more: "
@@ -275,6 +280,26 @@ class Service:
             )
             self.live.fail(DovetailError(gone))
             raise Full(gone)
+        if not self.ledger.is_whole:
+            self._write_ledger_anew()
+
+    def _write_ledger_anew(self) -> None:
+        self.archive.reopen()
+        self.forecast.reopen()
+        try:
+            self.ledger.write_anew()
+        except HistoryError as error:
+            why = f"{error}; what belongs beside it was removed, so what was written last is on no disk"
+            if why != self._torn:
+                self._torn = why
+                _log.error("%s", why)
+            raise Full(why) from error
+        self._torn = ""
+        _log.warning(
+            "%s: the files beside it (-wal, -shm) were removed under this service: all that is known is "
+            "written into a new one, nothing is lost",
+            self.ledger.path,
+        )
 
     # ------------------------------------------------------------------ submitting
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.executors.processes import standing_of, whereabouts
+from dovetail.executors.processes import standing_of, started_at, whereabouts
 from dovetail.files.folders import state_folder
 from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder, replace_file
@@ -209,6 +209,17 @@ class ServiceFolder:
             return None
         pid = holder.get("pid")
         return Elsewhere(str(holder.get("host", "")), pid if isinstance(pid, int) else 0, lives)
+
+    def holder(self) -> int:
+        """The process that has this folder, where it is one that can be seen from here; else 0."""
+        try:
+            holder = read_form(self.path / "lock")
+        except (OSError, ValueError):
+            return 0
+        if not isinstance(holder, Mapping) or standing_of(holder) != "here" or not self.is_locked():
+            return 0
+        pid = holder.get("pid")
+        return pid if isinstance(pid, int) and pid > 0 and started_at(pid) is not None else 0
 
     def release(self) -> None:
         """Note that nobody has this folder any more, on whatever host that was. Raises `OSError`."""

@@ -47,6 +47,7 @@ from dovetail.service.core import Options, Service
 from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import Authentication, Sessions
+from dovetail.service.ground import Ground, why_ended_at_logout
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
@@ -127,7 +128,7 @@ def serve(options: ServeOptions) -> None:
     try:
         with rare_collections():  # a long queue is many objects, all of which stay
             try:
-                _serve(options, where)
+                _serve(options, where, lock)
             except LedgerDamageError as error:
                 if not options.new:
                     raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
@@ -136,16 +137,16 @@ def serve(options: ServeOptions) -> None:
                         os.rename(
                             options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged"
                         )
-                _serve(options, where)
+                _serve(options, where, lock)
         with suppress(OSError):  # a full disk: then this host is named until the next start here
             os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 
 
-def _serve(options: ServeOptions, where: Network | None) -> None:
+def _serve(options: ServeOptions, where: Network | None, lock: int) -> None:
     with ExitStack() as stack:
-        asyncio.run(_opened(options, where, stack))
+        asyncio.run(_opened(options, where, stack, lock))
 
 
 def _not_elsewhere(folder: ServiceFolder) -> None:
@@ -322,7 +323,7 @@ def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
 # ------------------------------------------------------------------------------------------------ the loop
 
 
-async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack) -> None:
+async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack, lock: int) -> None:
     """Open everything, take up what was left, serve."""
     signs = SystemdNotifier()  # before anything is started that would inherit the request
     folder, backend = options.folder, named_backend(options.executor)
@@ -402,7 +403,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
     resort = LastResort(live.over_within)
     stack.callback(resort.over)
-    await _served(options, where, found, signs, starting, resort)
+    await _served(options, where, found, signs, starting, resort, lock)
 
 
 async def _served(
@@ -412,6 +413,7 @@ async def _served(
     signs: SystemdNotifier,
     starting: Starting,
     resort: LastResort,
+    lock: int,
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
@@ -423,6 +425,7 @@ async def _served(
     )
     listeners = Listeners(gate)
     watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
+    looking: asyncio.Task[None] | None = None
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
@@ -433,8 +436,18 @@ async def _served(
             _first_token(folder, tokens, options.tell)
             url = await listeners.at_address(where.host, where.port, where.tls)
             hosts += names_of(url)
-        address = Address(str(path), os.getpid(), tuple(listeners.urls), __version__)
-        _write(folder.path / "address.json", json.dumps(asdict(address)).encode() + b"\n")
+
+        def note_address(place: Path) -> Address:
+            """Say where clients find us from now on."""
+            found = Address(str(place), os.getpid(), tuple(listeners.urls), __version__)
+            _write(folder.path / "address.json", json.dumps(asdict(found)).encode() + b"\n")
+            return found
+
+        address = note_address(path)
+        ground = Ground(service, listeners, path, options.group, lock, note_address)
+        looking = asyncio.create_task(ground.watch())
+        if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
+            options.tell(why)
         for number in (signal.SIGINT, signal.SIGTERM):
             resort.handle(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
@@ -448,6 +461,8 @@ async def _served(
     finally:
         signs.send("STOPPING=1")
         watching.cancel()
+        if looking is not None:
+            looking.cancel()
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()
