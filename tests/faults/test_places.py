@@ -270,7 +270,7 @@ BARE = (
 
 
 def as_stranger(tmp_path: Path, around: Sequence[str], script: str, **more: str) -> tuple[int, str, str]:
-    """Run a script (``$D`` is dovetail) as an account that nobody knows, without HOME: status, output, errors.
+    """Run a script (``$D`` is dovetail) as an unknown account, without HOME: status, output, errors.
 
     Its output goes to files: a service that it starts would keep pipes open.
     """

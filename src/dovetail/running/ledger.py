@@ -10,10 +10,11 @@ written, and who asks it starts nothing meanwhile.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -242,7 +243,7 @@ class Ledger:
             raise HistoryError(f"{self.path}: cannot be written anew: {error.strerror}") from error
 
     def _know_files(self) -> None:
-        """What is at our names now is ours; the descriptor keeps its number, since another thread syncs it."""
+        """What is at our names now is ours; the descriptor keeps its number, which another thread syncs."""
         self._file = os.stat(self.path)
         wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
         if self._wal < 0:
@@ -556,6 +557,17 @@ class Ledger:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
         attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
         self._db.execute(_NOT_BEGUN, (attempt, entry.seq))
+
+    def attempts(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
+        """How often each of these has been started; without those that are not known."""
+        sql = "SELECT id, attempt FROM job WHERE id IN (SELECT value FROM json_each(?))"
+        names = {_text(job): job for job in jobs}
+        return {names[id]: attempt for id, attempt in self._read(sql, (json.dumps(list(names)),))}
+
+    def note_attempts(self, attempts: Mapping[JobId, int]) -> None:
+        """These have been started so often, by another record than this one; their states stay."""
+        rows = [(attempt, _text(job)) for job, attempt in attempts.items()]
+        self._db.executemany("UPDATE job SET attempt = ? WHERE id = ?", rows)
 
     def entries(self) -> Iterator[Entry]:
         """All jobs, in order of submission."""

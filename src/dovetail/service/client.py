@@ -306,9 +306,9 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
     while time.monotonic() < began + STARTS_WITHIN:
         address = folder.address()
         gone = address is not None and not os.path.exists(address.socket)
-        if address is not None and gone and address == seen and time.monotonic() > began + MOVES_WITHIN:
-            if address.pid == folder.holder():  # it has written where it listens, and nothing is there
-                break
+        long = time.monotonic() > began + MOVES_WITHIN
+        if address is not None and gone and long and address.pid == folder.holder():
+            break  # it has written where it listens, and nothing is there
         if address != seen:
             seen, began = address, time.monotonic()
         if address is not None:

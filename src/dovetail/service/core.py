@@ -129,7 +129,7 @@ class Service:
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
-        self._next = (ledger.last_number() or folder.last_number()) + 1
+        self._next = max(ledger.last_number() or folder.last_number(), folder.last_output()) + 1
         self._incoming: deque[Submitted] = deque()
         self._kept: deque[tuple[Seconds, JobId]] = deque()
         self._settling: list[asyncio.Future[None]] = []

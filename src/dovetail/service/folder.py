@@ -27,7 +27,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -165,17 +165,20 @@ class ServiceFolder:
 
         from dovetail.executors.spawnlog import read_log
 
+        jobs = []
+        for log in self.path.glob("spawn.log*"):
+            with contextlib.suppress(OSError):
+                jobs += [intent["job"] for intent in read_log(log).intents.values()]
+        return max(self.last_output(), _highest(jobs))
+
+    def last_output(self) -> int:
+        """The highest number of a job of which there is output, 0 without any. O(1,000)."""
         output = self.path / "output"
         buckets = (
             [int(one.name) for one in output.iterdir() if one.name.isdecimal()] if output.is_dir() else []
         )
         names = (output / str(max(buckets))).iterdir() if buckets else ()
-        jobs = [one.name for one in names]
-        for log in self.path.glob("spawn.log*"):
-            with contextlib.suppress(OSError):
-                jobs += [intent["job"] for intent in read_log(log).intents.values()]
-        numbers = [int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()]
-        return max(numbers, default=0)
+        return _highest(one.name for one in names)
 
     def lock(self) -> int | None:
         """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""
@@ -255,6 +258,11 @@ class ServiceFolder:
             tuple(map(str, urls)) if isinstance(urls, list) else (),
             str(form.get("version", "")),
         )
+
+
+def _highest(jobs: Iterable[str]) -> int:
+    """The highest number of these jobs, or files of theirs; 0 without any."""
+    return max((int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()), default=0)
 
 
 def read_form(path: Path) -> Any:

@@ -28,8 +28,8 @@ from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.executors.background import keep_going
-from dovetail.executors.processes import started_at
-from dovetail.executors.recovery import end_unlogged, recover
+from dovetail.executors.processes import is_alive, started_at
+from dovetail.executors.recovery import end_unlogged, kill_group, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
@@ -42,7 +42,7 @@ from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighb
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger, LedgerDamageError
-from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
+from dovetail.running.taking_up import beyond_ledger, by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
 from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
@@ -302,6 +302,19 @@ def _executor(
     return backend.open(run, about.cluster), LastAttempts(unknown=lost)
 
 
+def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
+    """End jobs of which the ledger knows nothing, or not that they run: nobody would ever ask for them."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        left = [job for job in recover(folder.path).running if job.uid in uids]
+        if not left:
+            return
+        for job in left:
+            if is_alive(job.pid, job.boot):
+                kill_group(job.pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def _journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """The next segment; the oldest go."""
     numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
@@ -338,6 +351,14 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     _write(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
     executor, left = _executor(backend, folder, about, ledger)
+    beyond = beyond_ledger(ledger, left)
+    if beyond:
+        _log.warning("%s %s", folder.path / LOG_NAME, beyond)
+        if beyond.running and isinstance(executor, LeavesJobs):
+            await executor.leave()
+            _end_lost(folder, {uid_of(about.uid, one.job, one.attempt) for one in beyond.running})
+            executor, left = _executor(backend, folder, about, ledger)
+        ledger.note_attempts(beyond.behind)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
     try:
