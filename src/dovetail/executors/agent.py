@@ -301,6 +301,10 @@ class Agent(supervisor.Supervisor):
         self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
         self.poll.register(out, select.POLLIN)
 
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """Its client starts nothing again by itself: the job ends, and is started again if it has retries."""
+        self.never(uid, self.now(), why, noted=noted)
+
     def end_companions(self, *, at_once: bool = False) -> None:
         """Have them end."""
         for child in [child for child in self.children.values() if child.uid in self.companions]:

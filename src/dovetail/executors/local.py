@@ -93,6 +93,7 @@ class MachineExecutor(SupervisedExecutor):
         for node in cluster.nodes:
             driver_names(node, self._environ)
         self.left_behind = LastAttempts()
+        self.lack = ""
         self._link = Link(self._ended, self._supervisor_left, self._on_message)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
@@ -159,6 +160,16 @@ class MachineExecutor(SupervisedExecutor):
         if said.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
+        elif said.get("t") == "lack":
+            self.lack = said["why"]
+            self._take_back(said["uids"])
+
+    def _take_back(self, uids: Sequence[str]) -> None:
+        """These have not begun, and will not before they are asked for again."""
+        for uid in uids:
+            job = self._runs_no_more(self._link.done(uid))
+            self._outputs.give_back(job)
+            self._happened(Withdrawn(job))
 
     def _reopen(self) -> None:
         os.close(self._log)
@@ -440,10 +451,7 @@ class LocalExecutor(MachineExecutor):
         """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
         super()._on_message(said)
         if said.get("t") == "withdrawn":
-            for uid in said["uids"]:
-                job = self._runs_no_more(self._link.done(uid))
-                self._outputs.give_back(job)
-                self._happened(Withdrawn(job))
+            self._take_back(said["uids"])
             request = self._link.requests.get(said["of"])
             if request is not None:
                 self._happened(Lingering(request["job"]))

@@ -11,6 +11,7 @@
 ``fault``       an error of the supervisor that nobody foresaw
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
+``unstarted``   it was not, for want of something that may be there again soon: as if nothing was asked
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
 ``client``      another Dovetail has taken its place: its place, pid and start
@@ -126,6 +127,9 @@ def parse_log(text: bytes) -> SpawnLog:
             by_uid[kind].setdefault(record["uid"], record)
             if kind == "intent":
                 log.owner.setdefault(record["uid"], len(log.supervisors))
+        elif kind == "unstarted":
+            log.intents.pop(record["uid"], None)
+            log.owner.pop(record["uid"], None)
         elif kind == "setup":
             log.setups[record["setup"]] = record
             log.next_number = max(log.next_number, record["setup"] + 1)
@@ -329,6 +333,7 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
     "groups": {"place": _text},
     "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
     "environ": {"environ": _count},
+    "unstarted": {"uid": _text},
     "intent": {
         "uid": _text,
         "job": _text,

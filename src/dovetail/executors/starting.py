@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.executors.cgroups import Group, Groups
 from dovetail.executors.children import Setup, variables
+from dovetail.files.shortage import lack_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,10 @@ RESET = (
 
 class SpawnError(Exception):
     """The job could not be started; the text is the sentence for its user."""
+
+
+class NoResourcesError(SpawnError):
+    """The job could not be started for want of what may be there again soon; the text says of what."""
 
 
 class Starter:
@@ -57,11 +62,13 @@ class Starter:
         environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
         environ.update(variables(job.get("vars", EMPTY)))
         files: list[int] = []
+        made: list[str] = []
         before = None if setup.umask is None else os.umask(setup.umask)
         try:
             enter(setup.folder)
             for path in job["files"]:
                 files.append(open_output(path, files, job["files"], job.get("chosen", False)))
+                made.append(path)
             program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
             actions += [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in self.inherited.items()]
@@ -83,6 +90,13 @@ class Starter:
                     setsigdef=RESET,
                 )
             except (OSError, ValueError) as error:
+                lack = lack_of(error)
+                if (
+                    lack
+                    and not {resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_DATA}
+                    & dict(own).keys()
+                ):
+                    raise NoResourcesError(lack) from error
                 raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
             finally:
                 for number, limit in own:
@@ -92,6 +106,12 @@ class Starter:
                     if not self.born:
                         groups.give_back(group)
             return self.born, group
+        except NoResourcesError:
+            if not job.get("chosen", False):  # it is to be started again, with new ones
+                for path in made:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+            raise
         finally:
             if before is not None:
                 os.umask(before)
@@ -143,6 +163,10 @@ def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) ->
         make_again(os.path.dirname(path))
         return os.open(path, flags, 0o600)
     except OSError as error:
+        lack = lack_of(error, path)
+        # A disk, or a quota, that its user has chosen is in nobody else's way.
+        if lack and not (chosen and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            raise NoResourcesError(f"{path}: {lack}") from error
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
 
 

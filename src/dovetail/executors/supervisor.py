@@ -41,8 +41,9 @@ from dovetail.executors.processes import (
     whereabouts,
 )
 from dovetail.executors.spawnwriter import Log
-from dovetail.executors.starting import SpawnError, Starter
+from dovetail.executors.starting import NoResourcesError, SpawnError, Starter
 from dovetail.executors.successors import Successor, Successors
+from dovetail.files.shortage import lack_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -432,10 +433,16 @@ class Supervisor:
                 self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
             why = self.log.write(line, must=False)
             if why is not None:
+                lack = lack_of(self.log.error)
+                if lack:
+                    raise NoResourcesError(f"the spawn log cannot be written: {lack}")
                 raise SpawnError(f"the spawn log cannot be written: {why}")
             noted = True
             began = self.now()
             pid, group = self.starter.spawn(job, setup, self.groups)
+        except NoResourcesError as error:
+            self.lack(uid, str(error), noted=noted)
+            return True  # it is not over
         except Exception as error:  # noqa: BLE001 - it ends this job
             if self.starter.born:
                 signal_group(self.starter.born, signal.SIGKILL)
@@ -455,6 +462,15 @@ class Supervisor:
         self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
         self.log.write(started(uid, pid, began, boot, group))
         return True
+
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """A job and those behind it wait: the client starts them again when there may be what they lack."""
+        if noted:
+            self.note({"t": "unstarted", "uid": uid})
+        behind = self.next.behind(uid)
+        self.next.drop(behind)
+        self.tell(ENCODE({"t": "lack", "why": why, "uids": [uid, *behind]}).encode())
+        self.flush()
 
     def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
         """Tell that a job was not started; on the log, too, if its intent is ``noted`` there."""

@@ -173,7 +173,7 @@ class Service:
     @property
     def why_blocked(self) -> str | None:
         """Why nothing starts now though there may be room; ``None`` where nothing is in the way."""
-        return self.ledger.why_blocked if self.driver.blocked else self.trouble() or None
+        return self.ledger.why_blocked if self.driver.blocked else self.live.lack or self.trouble() or None
 
     @property
     def epoch(self) -> Seconds:
@@ -307,8 +307,8 @@ class Service:
         """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
             raise Forbidden("priority: only the service's own account may ask for more than 0")
-        if self.driver.blocked:
-            raise Full(self.ledger.why_blocked)
+        if self.driver.blocked or self.live.lack:
+            raise Full(self.ledger.why_blocked or self.live.lack)
         first, self._next = self._next, self._next + len(form.jobs)
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:

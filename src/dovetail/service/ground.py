@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.files.shortage import lack_at
 from dovetail.service.core import Service
 from dovetail.service.errors import Full
 from dovetail.service.http import Listeners, unix_socket
@@ -64,7 +65,17 @@ class Ground:
         with suppress(Full):  # it ends then, or tries again, and the log says why
             self._service.see_the_folder()
         self._see_lock()
+        self._see_room()
         await self._see_socket()
+
+    def _see_room(self) -> None:
+        """Have nothing start, and nothing be submitted, while there is no room for what it would write."""
+        try:
+            lack = lack_at(str(self._service.folder.path))
+        except OSError:  # it is gone: the ledger is looked for, too
+            return
+        if lack:
+            self._service.live.lacks(f"{self._service.folder.path}: {lack}")
 
     def _see_lock(self) -> None:
         """Hold the folder still: without the file another service would begin beside us."""

@@ -13,6 +13,7 @@ from dovetail.engine.journal.checked import checked
 from dovetail.engine.journal.codec import encode_job, encoded
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
+from dovetail.files.shortage import lack_of
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Dependency, Job, JobId, Rejected, Throttle
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
@@ -215,7 +216,7 @@ def write_scripts(scripts: dict[str, str]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise Full(f"{path}: cannot be written: {error.strerror}") from error
+            raise Full(f"{path}: cannot be written: {lack_of(error, path) or error.strerror}") from error
 
 
 def return_memory() -> None:
