@@ -77,6 +77,8 @@ STEP_NAMES = frozenset(
 class Agent(supervisor.Supervisor):
     """A supervisor without a client of its own: it waits for one at a TCP port."""
 
+    beside = False
+
     def __init__(self, config: dict[str, Any], node: str, cpus: int, log: int, door: socket.socket) -> None:
         super().__init__(-1, log, time.time() - time.monotonic(), door)
         self.client = False

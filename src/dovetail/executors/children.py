@@ -68,6 +68,7 @@ class Child:
     why: str = ""
     alone: bool = False  # nothing of it was left in its cgroup when it ended
     status: int = 0
+    asked_at: float = 0.0  # when somebody wanted it stopped
     end: bytes = b""
 
     def __init__(

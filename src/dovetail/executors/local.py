@@ -262,7 +262,7 @@ class MachineExecutor(SupervisedExecutor):
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
-        client = {"t": "client", **self._ourselves()}
+        client = {"t": "client", **self._ourselves(), "epoch": self.epoch}
         deadline = time.monotonic() + LEAVING
         while not _lock(fd):
             if self._knock():
@@ -316,7 +316,10 @@ class MachineExecutor(SupervisedExecutor):
             intent, start = log.intents[uid], log.starts.get(uid)
             self._link.requests[uid] = intent
             self._running[intent["job"]] = self._link, uid
-            since = start["at"] if start is not None else time.time()
+            # By the kernel's clock, which nobody sets: the one of the wall may have been set back since.
+            since = time.time()
+            if start is not None:
+                since -= max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start["boot"])
             running.append(RunningAttempt(intent["job"], intent.get("attempt", 1), since))
         why = "Dovetail and its supervisor were killed while it ran"
         over_before = why_lost(was_started=True, standing="here")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import time
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
@@ -84,6 +85,36 @@ def is_alive(pid: int, boot: float) -> bool:
     """Whether the process that was started at ``boot`` seconds since boot still runs under this pid."""
     start = started_at(pid)
     return start is not None and -0.05 <= start - boot <= SLACK
+
+
+def ran_last(pid: int) -> float | None:
+    """When a process (mostly a zombie) was last on a core, in seconds of the monotonic clock.
+
+    By the scheduler's own account, which goes by a clock of each core: that is read off ourselves, there.
+    ``None`` where the kernel does not show it (without CONFIG_SCHED_DEBUG). Moves us to another core for
+    a moment.
+    """
+    allowed = os.sched_getaffinity(0)
+    try:
+        core = int(stat_of(pid)[36])
+        then = _on_core_since(pid)
+        os.sched_setaffinity(0, {core})
+        os.sched_yield()
+        now, ours = time.monotonic(), _on_core_since(os.getpid())
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return now - max(0.0, ours - then)
+
+
+def _on_core_since(pid: int) -> float:
+    """The scheduler's last look at a process, by its core's clock. Raises `OSError`, `ValueError`."""
+    with open(f"/proc/{pid}/sched", "rb", buffering=0) as file:
+        _, found, rest = file.read(4096).partition(b"se.exec_start")
+    if not found:
+        raise ValueError("the kernel does not show it")
+    return float(rest.partition(b":")[2].split(maxsplit=1)[0]) / 1e3
 
 
 def parent_of(pid: int) -> int:
