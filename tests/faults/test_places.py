@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,11 +15,13 @@ from typing import IO
 
 import pytest
 from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts, needs, new_boot
-from services import Serving, submit, wait
+from services import Serving, serving, submit, wait
 from waiting import until
 
+from dovetail.executors.processes import is_zombie, started_at, whereabouts
 from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import read_log
+from dovetail.service.client import connection
 from dovetail.service.folder import ServiceFolder
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -80,13 +83,41 @@ def test_a_killed_run_as_process_1_is_resumed(tmp_path: Path) -> None:
     assert "PID namespace (container) in which it ran has ended" in done.stderr
 
 
+@containers()
+def test_process_1_ends_on_term_whatever_it_does_and_takes_in_orphans(tmp_path: Path) -> None:
+    """A command that waits for an answer that never comes; a job whose supervisor was killed."""
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        silent.settimeout(60)
+        command = dovetail_at(AS_PROCESS_1, "queue", "--service", str(tmp_path / "silent"))
+        process = Around(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        asked, _ = silent.accept()
+        with asked:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+    with serving(tmp_path, "--cluster", "1x1cpu", around=AS_PROCESS_1) as service:
+        assert isinstance(service.process, Around)
+        first = service.process.inner()
+        with connection(service.folder.path) as client:
+            (id,) = submit(client, {"command": ["sh", "-c", "sleep 600 & sleep 600"]})
+            until(lambda: bool(read_log(service.folder.path / "spawn.log").starts))
+            os.kill(
+                service.here(read_log(service.folder.path / "spawn.log").supervisors[-1]["pid"]),
+                signal.SIGKILL,
+            )
+            assert wait(client, [id]) == {id: "NODE_FAIL"}
+            (id,) = submit(client, {"command": ["true"]})
+            assert wait(client, [id]) == {id: "COMPLETED"}
+        kin = Path(f"/proc/{first}/task/{first}/children")
+        until(lambda: not any(is_zombie(int(pid)) for pid in kin.read_text().split()), seconds=30)
+
+
 def test_nothing_with_the_number_of_a_job_of_another_namespace_is_taken_for_it(tmp_path: Path) -> None:
     """A record whose pid and start are those of a process that lives, but of another PID namespace."""
     with subprocess.Popen(["sleep", "600"]) as bystander:
         run = tmp_path / "run"
         run.mkdir()
-        from dovetail.executors.processes import started_at, whereabouts
-
         place = {**whereabouts(), "ns": "1.1"}
         boot = started_at(bystander.pid)
         shared = {

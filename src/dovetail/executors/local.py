@@ -175,6 +175,11 @@ class MachineExecutor(SupervisedExecutor):
         os.close(self._log)
         self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
+    @property
+    def supervisor(self) -> int:
+        """The pid of the supervisor, 0 before the first."""
+        return self._supervisor
+
     def asked_by_job(self, pid: int) -> tuple[bool, JobId]:
         """Whether a process is one of a job's, and of which one (empty where that is not known).
 

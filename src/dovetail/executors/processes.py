@@ -125,6 +125,23 @@ def parent_of(pid: int) -> int:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
 
 
+def children() -> list[int]:
+    """Processes that our main thread has started or inherited; none where the kernel keeps no list."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
+            return [int(pid) for pid in file.read(1 << 20).split()]
+    except OSError:
+        return []
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and nobody has taken note of it yet."""
+    try:
+        return stat_of(pid)[0] == b"Z"
+    except OSError:
+        return False
+
+
 def all_pids() -> Iterator[int]:
     """Every process that there is, for a moment."""
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())

@@ -287,7 +287,8 @@ def connection(
     other = folder.elsewhere()
     if other is not None:
         raise NoService(
-            f"{other}; use it there, or over the network: 'dovetail serve --listen' there and --at URL here"
+            f"{other}; use it there, or over the network: 'dovetail serve --listen' there and "
+            "--service URL here"
         )
     if folder.is_locked():
         found = _when_ready(folder)

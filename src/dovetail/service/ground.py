@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.executors.local import MachineExecutor
+from dovetail.executors.processes import children, is_zombie
 from dovetail.files.shortage import lack_at
 from dovetail.service.core import Service
 from dovetail.service.errors import Full
@@ -50,6 +52,7 @@ class Ground:
         self._moved = moved
         self._made = _identity(path)
         self._said = ""
+        self._zombies: set[int] = set()
 
     async def watch(self) -> None:
         """Look again and again; an error of a look is logged, and the next one follows all the same."""
@@ -67,6 +70,21 @@ class Ground:
         self._see_lock()
         self._see_room()
         await self._see_socket()
+        if os.getpid() == 1:
+            self._see_orphans()
+
+    def _see_orphans(self) -> None:
+        """As process 1 of a container, take the ends of processes that nobody else waits for any more.
+
+        Who waits for a child of ours does so at once: what is a zombie at two looks is nobody's.
+        """
+        executor = self._service.live.executor
+        known = executor.supervisor if isinstance(executor, MachineExecutor) else 0
+        zombies = {pid for pid in children() if pid != known and is_zombie(pid)}
+        for pid in zombies & self._zombies:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._zombies = zombies
 
     def _see_room(self) -> None:
         """Have nothing start, and nothing be submitted, while there is no room for what it would write."""

@@ -478,7 +478,8 @@ async def _served(
         signs.send("READY=1", f"STATUS=listening at {path}")
         _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
         await driving
-        _log.info("service ends; what runs goes on")
+        first = os.getpid() == 1
+        _log.info("service ends; %s", "what runs ends with this container" if first else "what runs goes on")
     finally:
         signs.send("STOPPING=1")
         watching.cancel()
