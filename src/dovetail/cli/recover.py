@@ -91,7 +91,7 @@ def _of_another_host(left: Leftover) -> str:
     where = printable(left.recovery.elsewhere)
     if left.recovery.in_use:
         return f"goes on on {where}"
-    return f"is of {where}, where 'dovetail recover' tells of it; nothing of it can be seen from here"
+    return f"is of {where}, where 'dovetail recover' shows it; nothing of it can be seen from here"
 
 
 def _show_running(left: Leftover) -> None:

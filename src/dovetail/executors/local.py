@@ -84,7 +84,7 @@ class MachineExecutor(SupervisedExecutor):
     def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
         if not sees_itself():
             raise InputError(
-                "is the one of another PID namespace, so processes cannot be told apart; expected our own: "
+                "is the one of another PID namespace, so its pids are others; expected our own: "
                 "'unshare --mount-proc', or 'mount -t proc proc /proc' in the new namespace",
                 where="/proc",
             )
@@ -165,7 +165,7 @@ class MachineExecutor(SupervisedExecutor):
             self._take_back(said["uids"])
 
     def _take_back(self, uids: Sequence[str]) -> None:
-        """These have not begun, and will not before they are asked for again."""
+        """These have not begun, and will not before they are requested again."""
         for uid in uids:
             job = self._runs_no_more(self._link.done(uid))
             self._outputs.give_back(job)
@@ -321,7 +321,7 @@ class MachineExecutor(SupervisedExecutor):
             intent, start = log.intents[uid], log.starts.get(uid)
             self._link.requests[uid] = intent
             self._running[intent["job"]] = self._link, uid
-            # By the kernel's clock, which nobody sets: the one of the wall may have been set back since.
+            # By the kernel's clock, which is never set: the one of the wall may have been set back since.
             since = time.time()
             if start is not None:
                 since -= max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start["boot"])

@@ -135,7 +135,7 @@ def children() -> list[int]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether a process has ended, and nobody has taken note of it yet."""
+    """Whether a process has ended, and its end has not been taken yet."""
     try:
         return stat_of(pid)[0] == b"Z"
     except OSError:

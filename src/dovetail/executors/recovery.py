@@ -67,7 +67,7 @@ class Recovery:
     """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone.
 
     ``damage`` says what is wrong with the log, if anything is: then there may be more than is told here.
-    ``elsewhere`` names another host, or container, whose run it is: then nothing is told of its jobs, which
+    ``elsewhere`` names another host, or container, whose run it is: then its jobs are left out, which
     are neither alive nor dead as seen from here, and ``in_use`` says whether it was seen to live.
     """
 
@@ -308,7 +308,7 @@ def end_lost(
     """End jobs whose supervisor was killed, and write that down; yields (uid, end record).
 
     ``why`` is said of those that ran, ``had_ended`` (default: the same) of those of which nothing was left;
-    of those that a new start of the machine, or the end of their PID namespace, has ended, that is said.
+    of those that a new start of the machine, or the end of their PID namespace, has ended, that is why.
     """
     log = read_log(path)
     strays = _processes_of(set(uids), log)

@@ -11,7 +11,7 @@
 ``fault``       an error of the supervisor that nobody foresaw
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
-``unstarted``   it was not, for want of something that may be there again soon: as if nothing was asked
+``unstarted``   it was not, for want of something that may be there again soon: as if never requested
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
 ``client``      another Dovetail has taken its place: its place, pid and start

@@ -17,7 +17,7 @@ def state_folder() -> Path:
     """``$XDG_STATE_HOME``, by default ``~/.local/state``; without a home ``/tmp/dovetail-UID``, mode 0700.
 
     A home is there where it is a folder that can be written, or holds Dovetail's state already. The folder
-    under ``/tmp`` is said once, when it is made. Raises `InputError` where there is none of them.
+    under ``/tmp`` is named once, when it is made. Raises `InputError` where there is none of them.
     """
     named = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(named):  # the XDG specification: a relative path is invalid and is to be ignored

@@ -1,6 +1,6 @@
 """What a machine lacks for a moment: one class of reasons, one set of words. The standard library only.
 
-For want of these nothing fails: what was to be started waits until it can be, and says why.
+For want of these nothing fails: what was to be started waits until it can be, with the reason.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class ExplainsSilence(Protocol):
 class LacksResources(Protocol):
     """An executor that takes back a start (`Withdrawn`) for want of what may be there again soon.
 
-    ``lack`` is what that was, in a clause; whoever has read it, and pauses for a while, empties it.
+    ``lack`` is what that was, in a clause; its reader, which pauses for a while, empties it.
     """
 
     lack: str

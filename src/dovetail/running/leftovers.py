@@ -70,7 +70,7 @@ def recover_left_behind(
 
     Looks under ``folder`` (default: the state folder, where run folders elsewhere are linked). Runs are
     recorded in the history that they belonged to; their unique ids make that idempotent. Raises nothing
-    because of one of them. Runs of other hosts are left alone, and in the answer where ``elsewhere`` asks so.
+    because of one of them. Runs of other hosts are left alone, and in the answer only with ``elsewhere``.
     """
     root = default_runs_folder() if folder is None else folder
     found: list[Leftover] = []

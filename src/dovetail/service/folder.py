@@ -3,7 +3,7 @@
     service/             in the XDG state folder, mode 0700
       run.json           what it keeps to (`dovetail.running.folder.RunSettings`), with its unique id
       address.json       where it listens now, and its process
-      lock               held as long as it lives; says on which host that is, until it ends in good order
+      lock               held as long as it lives; holds the name of its host until it ends in good order
       ledger.db          every job
       spawn.log …        the executor's
       journal/           what was decided, in segments
@@ -197,7 +197,7 @@ class ServiceFolder:
         os.pwrite(lock, text, 0)
 
     def elsewhere(self) -> Elsewhere | None:
-        """Who has this folder on another host, as far as that is known here; ``None`` where nobody has.
+        """Who has this folder on another host, as far as that is known here; ``None`` where none has.
 
         Where the folder's file system carries locks from host to host, it is known whether that one lives.
         """
@@ -225,7 +225,7 @@ class ServiceFolder:
         return pid if isinstance(pid, int) and pid > 0 and started_at(pid) is not None else 0
 
     def release(self) -> None:
-        """Note that nobody has this folder any more, on whatever host that was. Raises `OSError`."""
+        """Note that no service has this folder any more, on whatever host. Raises `OSError`."""
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path / "lock", 0)
 

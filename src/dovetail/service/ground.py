@@ -2,7 +2,7 @@
 
 Others remove them under a living service: a logout takes the runtime folder with the socket in it, a clean-up
 of temporary files a folder in there, a person's hand the file beside the ledger that looked superfluous. What
-can be mended is mended, and said in the log; where nothing can be kept on record any more the service ends.
+can be mended is mended, and the log has it; where nothing can be kept on record any more the service ends.
 """
 
 from __future__ import annotations
@@ -55,17 +55,14 @@ class Ground:
         self._zombies: set[int] = set()
 
     async def watch(self) -> None:
-        """Look again and again; an error of a look is logged, and the next one follows all the same."""
+        """Look again and again (to be kept going by `dovetail.executors.background`)."""
         while True:
             await asyncio.sleep(LOOK)
-            try:
-                await self.look()
-            except Exception:  # noqa: BLE001 - the next look may find it mended
-                _log.exception("the service could not look at what it stands on")
+            await self.look()
 
     async def look(self) -> None:
-        """One look: mend what can be mended. Raises nothing that `watch` is to end for."""
-        with suppress(Full):  # it ends then, or tries again, and the log says why
+        """One look: mend what can be mended."""
+        with suppress(Full):  # it ends then, or tries again, and the log has why
             self._service.see_the_folder()
         self._see_lock()
         self._see_room()
@@ -74,9 +71,9 @@ class Ground:
             self._see_orphans()
 
     def _see_orphans(self) -> None:
-        """As process 1 of a container, take the ends of processes that nobody else waits for any more.
+        """As process 1 of a container, take the ends of processes for which no other part of us waits.
 
-        Who waits for a child of ours does so at once: what is a zombie at two looks is nobody's.
+        What waits for a child of ours takes its end at once: a zombie at two looks is an orphan.
         """
         executor = self._service.live.executor
         known = executor.supervisor if isinstance(executor, MachineExecutor) else 0

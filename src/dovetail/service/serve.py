@@ -303,7 +303,7 @@ def _executor(
 
 
 def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
-    """End jobs of which the ledger knows nothing, or not that they run: nobody would ever ask for them."""
+    """End jobs of which the ledger knows nothing, or not that they run: they would never be taken up."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         left = [job for job in recover(folder.path).running if job.uid in uids]
@@ -459,14 +459,18 @@ async def _served(
             hosts += names_of(url)
 
         def note_address(place: Path) -> Address:
-            """Say where clients find us from now on."""
+            """Note where clients find us from now on."""
             found = Address(str(place), os.getpid(), tuple(listeners.urls), __version__)
             _write(folder.path / "address.json", json.dumps(asdict(found)).encode() + b"\n")
             return found
 
         address = note_address(path)
         ground = Ground(service, listeners, path, options.group, lock, note_address)
-        looking = asyncio.create_task(ground.watch())
+        looking = asyncio.create_task(
+            keep_going(
+                ground.watch, "the look at socket, lock and ledger", lambda error: _log.error("%s", error)
+            )
+        )
         if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
             options.tell(why)
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -119,9 +119,10 @@ class JobBuilder:
 
     ``apps`` are described beside the specs. ``source`` is the file that they are in, ``""`` where they come
     from a command line or a request. From ``folder`` files are looked up and jobs start, with ``environ``,
-    ``umask`` and soft ``limits`` (as `Launch` has them); ``None`` are this process' own. ``user`` has all jobs; ``None``: as they are written. ``partitions`` are
-    those of the cluster, ``None`` where it is not known yet. With ``learn_memory`` it is learned where no
-    memory is given. ``keep_script`` keeps a script's text and gives its path.
+    ``umask`` and soft ``limits`` (as `Launch` has them); ``None`` are this process' own. ``user`` has all
+    jobs; ``None``: as they are written. ``partitions`` are those of the cluster, ``None`` where it is not
+    known yet. With ``learn_memory`` it is learned where no memory is given. ``keep_script`` keeps a script's
+    text and gives its path.
     """
 
     apps: Mapping[str, KnownApp] = field(default_factory=dict)
