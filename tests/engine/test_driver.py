@@ -231,7 +231,7 @@ def test_a_drained_run_ends_after_what_runs() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ExecutorError("no more processes"), RuntimeError("bug"), OSError(12, "memory")]
+    "error", [ExecutorError("no more processes"), RuntimeError("bug"), OSError(5, "the disk is broken")]
 )
 def test_an_error_at_a_launch_ends_that_job_alone(error: Exception) -> None:
     jobs = rigid([(0.0, 1, 10.0, None), (0.0, 1, 5.0, None), (0.0, 1, 5.0, None)])
@@ -245,6 +245,32 @@ def test_an_error_at_a_launch_ends_that_job_alone(error: Exception) -> None:
     records, _, _ = drive(jobs, Cluster.uniform(1, 1), Fcfs(), Fails(jobs.truth))
     assert [records[job].state for job in "012"] == [State.COMPLETED, State.FAILED, State.COMPLETED]
     assert records["1"].detail == f"the executor could not start it: {error}"
+
+
+@pytest.mark.parametrize("number", [11, 12, 28])
+def test_for_want_of_processes_memory_or_room_jobs_wait(number: int) -> None:
+    """What is lacking is said once; it is there again at the third try."""
+    jobs = rigid([(0.0, 1, 10.0, None), (0.0, 1, 5.0, None), (0.0, 1, 5.0, None)])
+    tries: list[str] = []
+
+    class Lacks(FakeExecutor):
+        async def launch(self, placed: Placed) -> None:
+            tries.append(placed.job.id)
+            if placed.job.id == "1" and tries.count("1") < 3:
+                raise ExecutorError("it cannot be started") from OSError(number, "lacking")
+            await super().launch(placed)
+
+    told: list[str] = []
+
+    def during(run: LiveRun) -> None:
+        run._tell = told.append
+
+    records, _, _ = drive(jobs, Cluster.uniform(1, 1), Fcfs(), Lacks(jobs.truth), during=during)
+    assert [records[job].state for job in "012"] == [State.COMPLETED] * 3
+    assert tries == ["0", "1", "1", "1", "2"]
+    assert [records[job].start for job in "012"] == [0.0, 14.0, 19.0]
+    assert [records[job].attempts for job in "012"] == [1, 1, 1]
+    assert [one.endswith("nothing fails for it") for one in told] == [True, False]
 
 
 def test_an_executor_whose_events_fail_ends_the_run_after_closing() -> None:

@@ -14,12 +14,15 @@ from pathlib import Path
 import crashes
 import pytest
 from crashes import JOBS, check, command, steps, strike, truth
+from places import AS_PROCESS_1, containers
 
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(7200)]
 
 ROLES = ("dovetail", "supervisor")
+PLACES = ((), pytest.param(AS_PROCESS_1, marks=containers()))
+"""On the machine, and as process 1 of a PID namespace that is new each time."""
 FAULTS = ("enospc", "eio", "eintr", "short", "delay")
 
 
@@ -45,10 +48,13 @@ def struck_at(total: int, few: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_killed_at_every_step(role: str, library: Path, count: dict[str, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("around", PLACES)
+def test_killed_at_every_step(
+    around: tuple[str, ...], role: str, library: Path, count: dict[str, int], tmp_path: Path
+) -> None:
     assert count[role] > 20
     for number in struck_at(count[role], 1):
-        check(strike(tmp_path / str(number), library, role, number, "kill"))
+        check(strike(tmp_path / str(number), library, role, number, "kill", around=around))
 
 
 @pytest.mark.parametrize("later", [0, 1, 5, 20])
@@ -59,13 +65,19 @@ def test_the_supervisor_and_then_dovetail_killed_at_every_step(
         check(strike(tmp_path / str(number), library, "supervisor", number, "both", later))
 
 
-@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize(
+    ("what", "around"),
+    [
+        *((what, ()) for what in FAULTS),
+        *(pytest.param(what, AS_PROCESS_1, marks=containers()) for what in full(FAULTS, FAULTS[:1])),
+    ],
+)
 @pytest.mark.parametrize("role", ROLES)
 def test_a_fault_at_every_call_that_writes(
-    role: str, what: str, library: Path, count: dict[str, int], tmp_path: Path
+    role: str, what: str, around: tuple[str, ...], library: Path, count: dict[str, int], tmp_path: Path
 ) -> None:
     for number in struck_at(count[role], 1):
-        struck = strike(tmp_path / str(number), library, role, number, what)
+        struck = strike(tmp_path / str(number), library, role, number, what, around=around)
         assert struck.status in (0, 1, 2), (number, struck.status, struck.said)
         assert struck.status != 2 or struck.said.splitlines()[-1].startswith("dovetail: "), (
             number,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import AS_PROCESS_1, containers
 from queues import processes_of
 from services import Serving, serving, submit, wait
 from waiting import until
@@ -96,10 +97,10 @@ def strike(service: Serving, kind: str, rng: random.Random) -> bool:
             service.kill()
             time.sleep(rng.random() * 0.01)
             continue
-        struck = any(killed(*one) for one in victims(log, what, rng))
+        struck = any(killed(service.here(pid), boot) for pid, boot in victims(log, what, rng))
         while not struck and kind != "both" and time.monotonic() < until:  # the next one comes
             time.sleep(0.002)
-            struck = any(killed(*one) for one in victims(log, what, rng))
+            struck = any(killed(service.here(pid), boot) for pid, boot in victims(log, what, rng))
     if kind in ("service", "both"):
         service.start().close()
     return struck
@@ -118,6 +119,8 @@ def victims(log: Path, what: str, rng: random.Random) -> list[tuple[int, float]]
 
 def killed(pid: int, boot: float) -> bool:
     """Kill this very process; ``False`` where it lives no more, whoever has its number now."""
+    if not pid:
+        return False
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -137,21 +140,24 @@ def killed(pid: int, boot: float) -> bool:
 @pytest.mark.timeout(full(7200, 590))
 @pytest.mark.parametrize("portion", range(PORTIONS))
 @pytest.mark.parametrize(
-    ("jobs", "kinds", "times", "clients"),
+    ("jobs", "kinds", "times", "clients", "around"),
     [
-        (MIXED_JOBS, KINDS, full(25, 4), full(5, 1)),
-        (SHORT_JOBS, ("service",), full(25, 2), full(2, 1)),
-        pytest.param(*(SHORT_JOBS, KINDS, 25, 5), marks=LONG),
+        (MIXED_JOBS, KINDS, full(25, 4), full(5, 1), ()),
+        (SHORT_JOBS, ("service",), full(25, 2), full(2, 1), ()),
+        pytest.param(*(SHORT_JOBS, KINDS, 25, 5), (), marks=LONG),
+        # As process 1, in a namespace that is new each time.
+        pytest.param(MIXED_JOBS, KINDS, full(25, 3), full(5, 1), AS_PROCESS_1, marks=containers()),
     ],
+    ids=("mixed", "short", "short-all", "process-1"),
 )
 def test_killed_at_random_moments_under_load(
-    tmp_path: Path, jobs: Any, kinds: tuple[str, ...], times: int, clients: int, portion: int
+    tmp_path: Path, jobs: Any, kinds: tuple[str, ...], times: int, clients: int, around: Any, portion: int
 ) -> None:
     rng = random.Random(14 + portion)
     struck: Counter[str] = Counter()
     notes = tmp_path / "notes"
     notes.touch()
-    with serving(tmp_path, "--cluster", "1x2cpu", "--policy", "fcfs") as service:
+    with serving(tmp_path, "--cluster", "1x2cpu", "--policy", "fcfs", around=around) as service:
         loads = [Load(service, notes, portion * clients + n, jobs) for n in range(clients)]
         for load in loads:
             load.start()

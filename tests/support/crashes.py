@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,18 +62,29 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONUNBUFFERED": "1", **more}
 
 
-def command(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+def command(
+    folder: Path, *arguments: str, around: Sequence[str] = (), **more: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*DOVETAIL, *arguments], cwd=folder, env=environment(folder, **more),
+        [*around, *DOVETAIL, *arguments], cwd=folder, env=environment(folder, **more),
         text=True, capture_output=True, check=False, timeout=280,
     )  # fmt: skip
 
 
-def strike(folder: Path, library: Path, role: str, number: int, what: str, later: int = 0) -> Struck:
-    """Run the jobs; at its ``number``-th call that writes, ``role`` is struck."""
+def strike(
+    folder: Path,
+    library: Path,
+    role: str,
+    number: int,
+    what: str,
+    later: int = 0,
+    around: Sequence[str] = (),
+) -> Struck:
+    """Run the jobs, at such a place (`places`); at its ``number``-th call that writes, ``role`` is struck."""
     prepared(folder)
     done = command(
         folder, "run", "jobs.txt", "--cluster", "cluster.toml", "--history", "h.sqlite", "--json",
+        around=around,
         LD_PRELOAD=str(library), DOVETAIL_FAULT=f"{role}:{number}:{what}", DOVETAIL_LATER=str(later),
         DOVETAIL_COUNT=str(folder / "count"),
     )  # fmt: skip
@@ -80,9 +92,9 @@ def strike(folder: Path, library: Path, role: str, number: int, what: str, later
     return Struck(folder, done.returncode, done.stdout, done.stderr, killed)
 
 
-def steps(folder: Path, library: Path, role: str) -> int:
+def steps(folder: Path, library: Path, role: str, around: Sequence[str] = ()) -> int:
     """How many calls that write a process of a run makes when nothing goes wrong."""
-    struck = strike(folder, library, role, 0, "count")
+    struck = strike(folder, library, role, 0, "count", around=around)
     assert struck.status == 0, struck.said
     return int((folder / "count").read_text())
 

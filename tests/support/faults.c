@@ -46,12 +46,22 @@ __attribute__((constructor)) static void begin(void) {
     for (long i = 0; i < size; i++) if (line[i] == 0) line[i] = ' ';
     line[size] = 0;
     int supervisor = strstr(line, "supervisor.py") != NULL;
+    if (strncmp(line, "unshare", 7) == 0) return; /* around it */
     int dovetail = !supervisor && strstr(line, "run_cli") != NULL;
     if ((strcmp(role, "supervisor") == 0 && supervisor) || (strcmp(role, "dovetail") == 0 && dovetail)) {
         wanted = number;
         owner = getpid();
         atexit(say_count);
     }
+}
+
+/* Process 1 of a PID namespace cannot be killed from inside, but by a fault of its own. */
+static void kill_self(void) {
+    if (getpid() == 1) {
+        signal(SIGILL, SIG_DFL);
+        __builtin_trap();
+    }
+    kill(getpid(), SIGKILL);
 }
 
 static void kill_both(void) {
@@ -73,7 +83,7 @@ enum { NEVER, NAMES, DATA }; /* what can fail: nothing, all but EINTR and short 
 static int fault(int can_fail) {
     if (wanted < 0 || getpid() != owner) return 0;
     if (__sync_add_and_fetch(&seen, 1) != wanted) return 0;
-    if (strcmp(what, "kill") == 0) kill(getpid(), SIGKILL);
+    if (strcmp(what, "kill") == 0) kill_self();
     if (strcmp(what, "both") == 0) kill_both();
     if (strcmp(what, "delay") == 0) {
         struct timespec pause = {0, 400000000};

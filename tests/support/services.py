@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail_command import run_command
+from places import Around, pid_outside
 from ready_command import Started, can_serve
 from waiting import until
 
@@ -31,6 +32,8 @@ class Serving:
         self.root = root
         self.folder = ServiceFolder(root / "service")
         self.options: Sequence[str] = options
+        self.around: Sequence[str] = ()
+        """What the service is started through: see `places`."""
         self.program: Sequence[str] = ()
         """What Python is to run in the place of the command; then, and where memory is measured, anew."""
         self.environment = {
@@ -39,13 +42,18 @@ class Serving:
             "DOVETAIL_SERVICE": str(self.folder.path),
             **variables,
         }
-        self.process: subprocess.Popen[bytes] | Started | None = None
+        self.process: subprocess.Popen[bytes] | Around | Started | None = None
 
     def start(self) -> Connection:
         self.folder.make()
         with open(self.folder.log, "ab") as log:
             arguments = ["serve", "--folder", str(self.folder.path), *self.options]
-            if self.program or full(1, 0) or not can_serve(self.environment):
+            if self.around:
+                self.process = Around(
+                    [*self.around, sys.executable, *ANEW, *arguments],
+                    stdout=log, stderr=log, env=self.environment, cwd=self.root,
+                )  # fmt: skip
+            elif self.program or full(1, 0) or not can_serve(self.environment):
                 command = [sys.executable, "-X", "faulthandler", *(self.program or ANEW), *arguments]
                 self.process = subprocess.Popen(
                     command, stdout=log, stderr=log, env=self.environment, cwd=self.root
@@ -67,6 +75,12 @@ class Serving:
         self.process.wait(30)
         raise AssertionError(self.folder.log.read_text())
 
+    def here(self, pid: int) -> int:
+        """A process of the service, or its jobs, by our number; 0 where there is none."""
+        if not isinstance(self.process, Around):
+            return pid
+        return pid_outside(pid, self.process.inner())
+
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
@@ -75,7 +89,7 @@ class Serving:
     def stop(self) -> None:
         """End it and what it runs."""
         if self.process is None or self.process.poll() is not None:
-            self.start()
+            self.start().close()
         assert self.process is not None
         with connection(self.folder.path) as service:
             service.post("/api/v1/cancel", {"jobs": "all"})
@@ -100,9 +114,10 @@ class Serving:
 
 
 @contextmanager
-def serving(root: Path, *options: str, **variables: str) -> Iterator[Serving]:
-    """A service until the end of the block."""
+def serving(root: Path, *options: str, around: Sequence[str] = (), **variables: str) -> Iterator[Serving]:
+    """A service until the end of the block; ``around`` it what it is started through (`places`)."""
     found = Serving(root, *options, **variables)
+    found.around = around
     found.start().close()
     try:
         yield found

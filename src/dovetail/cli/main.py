@@ -176,6 +176,8 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     sys.stdout = whole(sys.stdout)
     forgiving_stderr()
     interrupts.notice()
+    if os.getpid() == 1:  # of a container: what has no handler does not end it
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with whole_words(os.environ):
         sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 

@@ -19,9 +19,9 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     from dovetail.files.sentences import printable
     from dovetail.running import leftovers
 
-    if give_up is not None:
+    if give_up is not None and not _given_up_by_another_host(give_up):
         leftovers.give_up(give_up)
-    found = leftovers.recover_left_behind(stop=stop)
+    found = leftovers.recover_left_behind(stop=stop, elsewhere=True)
     place = folder_of(None)
     served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:
@@ -30,6 +30,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
                 "run": left.run,
                 "recorded": left.recorded,
                 "trouble": left.trouble or None,
+                "elsewhere": left.recovery.elsewhere or None,
                 "ended": [job.job for job in left.recovery.ended],
                 "running": [{"id": job.job, "pid": job.pid} for job in left.recovery.running],
                 "lost": [{"id": job.job, "reason": job.reason} for job in left.recovery.lost],
@@ -41,13 +42,18 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     if not found and served is None:
         print("Nothing was left behind.")
     for left in found:
+        if left.recovery.elsewhere:
+            print(f"run {left.run}: {_of_another_host(left)}")
+            continue
         print(f"run {left.run}: {left.recorded} ended runs recorded")
         _show_running(left)
         for name, why in left.unreported:
             print(f"  {printable(name)}: {printable(why)}")
         if left.trouble:
             print(f"  set aside: {printable(left.trouble)}")
-    if served is not None:
+    if served is not None and served.recovery.elsewhere:
+        print(f"service {place.path}: {_of_another_host(served)}")
+    elif served is not None:
         print(f"service {place.path}: does not run; the next 'dovetail serve' takes up what is here")
         _show_running(served)
         if served.trouble:
@@ -57,6 +63,35 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
         print("'dovetail recover --stop' ends what still runs.")
     if any(left.trouble for left in found):
         print("What is set aside is tried again; 'dovetail recover --give-up RUN' looks at a run no more.")
+
+
+def _given_up_by_another_host(name: str) -> bool:
+    """Have a service's folder belong to no other host any more; whether that was all there was to do.
+
+    Raises `InputError` while the service lives there.
+    """
+    from dovetail.errors import InputError
+    from dovetail.executors.spawnlog import LOG_NAME
+    from dovetail.service.folder import ServiceFolder
+
+    folder = ServiceFolder(name)
+    other = folder.elsewhere()
+    if other is None:
+        return False
+    if other.lives:
+        raise InputError(f"{other}, expected one that has ended", where=name)
+    folder.release()
+    return not (folder.path / LOG_NAME).exists()
+
+
+def _of_another_host(left: Leftover) -> str:
+    """What is known from here of a run that another host, or container, has written."""
+    from dovetail.files.sentences import printable
+
+    where = printable(left.recovery.elsewhere)
+    if left.recovery.in_use:
+        return f"goes on on {where}"
+    return f"is of {where}, where 'dovetail recover' shows it; nothing of it can be seen from here"
 
 
 def _show_running(left: Leftover) -> None:

@@ -88,7 +88,7 @@ def _pruned(age: float) -> list[str]:
                 busy = is_alive_map(folder)
             else:
                 left = recover(folder)
-                busy = left.in_use or bool(left.running)
+                busy = left.in_use or bool(left.running) or bool(left.elsewhere)
         except (DovetailError, OSError):
             continue
         if time.time() - about.created < age or busy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,7 +119,18 @@ def _end(place: ServiceFolder, drain: bool) -> int:
     """Ask the service to end, and wait until it has."""
     if not place.path.is_dir():
         raise NoService("no service runs here")
-    with connection(place.path) as service:
+    try:
+        service = connection(place.path)
+    except NoService as error:
+        holder = place.holder()
+        if drain or not holder:
+            raise
+        note(f"{error}; it is ended by a signal")
+        os.kill(holder, signal.SIGTERM)
+        while place.is_locked():
+            time.sleep(0.05)
+        return 0
+    with service:
         waiting = service.get("/api/v1/info")["jobs"]["running"]
         if drain and waiting:
             note(f"waits for {waiting} jobs that run")

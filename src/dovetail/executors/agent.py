@@ -77,6 +77,8 @@ STEP_NAMES = frozenset(
 class Agent(supervisor.Supervisor):
     """A supervisor without a client of its own: it waits for one at a TCP port."""
 
+    beside = False
+
     def __init__(self, config: dict[str, Any], node: str, cpus: int, log: int, door: socket.socket) -> None:
         super().__init__(-1, log, time.time() - time.monotonic(), door)
         self.client = False
@@ -300,6 +302,10 @@ class Agent(supervisor.Supervisor):
         self.children[pid] = Child(uid, pid, self.now(), COMPANION_GRACE)
         self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
         self.poll.register(out, select.POLLIN)
+
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """Its client starts nothing again by itself: the job ends, and is started again if it has retries."""
+        self.never(uid, self.now(), why, noted=noted)
 
     def end_companions(self, *, at_once: bool = False) -> None:
         """Have them end."""

@@ -26,6 +26,8 @@ class Setup(NamedTuple):
     cores: list[int]
     folder: str
     grace: float
+    umask: int | None = None
+    limits: Mapping[str, int] | None = None
 
     @classmethod
     def of(cls, request: dict[str, Any], environs: Mapping[int, dict[bytes, bytes]]) -> Setup:
@@ -39,7 +41,15 @@ class Setup(NamedTuple):
         for name in request["unset"]:
             environ.pop(os.fsencode(name), None)
         path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
-        return cls(environ, path, request["cores"], request["cwd"], request["grace"])
+        return cls(
+            environ,
+            path,
+            request["cores"],
+            request["cwd"],
+            request["grace"],
+            request.get("umask"),
+            request.get("limits"),
+        )
 
 
 def variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -58,6 +68,7 @@ class Child:
     why: str = ""
     alone: bool = False  # nothing of it was left in its cgroup when it ended
     status: int = 0
+    asked_at: float = 0.0  # when somebody wanted it stopped
     end: bytes = b""
 
     def __init__(

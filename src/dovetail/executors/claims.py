@@ -27,6 +27,7 @@ from dataclasses import field
 from itertools import islice
 from pathlib import Path
 
+from dovetail.files.folders import state_folder
 from dovetail.model import Cluster, Placed, bits
 from dovetail.records import dataclass
 
@@ -105,7 +106,10 @@ def claims_folders() -> list[Path]:
 
 
 def _own_folder() -> Path:
-    """Where this user's claims go: a place of that name that somebody else has made is not used."""
+    """Where this user's claims go: a place of that name that somebody else has made is not used.
+
+    Nor one that cannot be written: the whole file system may be read-only, as in many containers.
+    """
     name = f"dovetail-claims-{os.geteuid()}"
     for base in BASES:
         path = Path(base, name)
@@ -117,9 +121,10 @@ def _own_folder() -> Path:
         except OSError:
             continue
         else:
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if ours and os.access(path, os.W_OK | os.X_OK):
                 return path
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state", "dovetail", "claims")
+    return state_folder() / "dovetail" / "claims"
 
 
 def units_of_cluster(cluster: Cluster) -> dict[Unit, tuple[int, int | None]]:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import IO, Any
@@ -176,6 +177,7 @@ class Link:
     def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
         """Have a job ended; the first reason stays, and the sentence that goes with it."""
         request: dict[str, Any] = {"t": "stop", "uid": uid, "reason": reason, "grace": grace}
+        request["at"] = time.monotonic()
         if why:
             request["why"] = why
         self.send(self._stops.setdefault(uid, request))

@@ -31,8 +31,8 @@ from dovetail.executors.discovery import discover
 from dovetail.executors.environment import cores_of, driver_names
 from dovetail.executors.link import Link
 from dovetail.executors.notes import private_file
-from dovetail.executors.processes import boot_id, parent_of, started_at
-from dovetail.executors.recovery import end_lost, recover, why_lost
+from dovetail.executors.processes import parent_of, sees_itself, started_at, whereabouts
+from dovetail.executors.recovery import Recovery, end_lost, recover, why_lost
 from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
 from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.files.writing import private_folder
@@ -82,11 +82,18 @@ class MachineExecutor(SupervisedExecutor):
     """
 
     def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
+        if not sees_itself():
+            raise InputError(
+                "is the one of another PID namespace, so its pids are others; expected our own: "
+                "'unshare --mount-proc', or 'mount -t proc proc /proc' in the new namespace",
+                where="/proc",
+            )
         check_cores(cluster)
         super().__init__(folder, cluster)
         for node in cluster.nodes:
             driver_names(node, self._environ)
         self.left_behind = LastAttempts()
+        self.lack = ""
         self._link = Link(self._ended, self._supervisor_left, self._on_message)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
@@ -153,10 +160,25 @@ class MachineExecutor(SupervisedExecutor):
         if said.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
+        elif said.get("t") == "lack":
+            self.lack = said["why"]
+            self._take_back(said["uids"])
+
+    def _take_back(self, uids: Sequence[str]) -> None:
+        """These have not begun, and will not before they are requested again."""
+        for uid in uids:
+            job = self._runs_no_more(self._link.done(uid))
+            self._outputs.give_back(job)
+            self._happened(Withdrawn(job))
 
     def _reopen(self) -> None:
         os.close(self._log)
         self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @property
+    def supervisor(self) -> int:
+        """The pid of the supervisor, 0 before the first."""
+        return self._supervisor
 
     def asked_by_job(self, pid: int) -> tuple[bool, JobId]:
         """Whether a process is one of a job's, and of which one (empty where that is not known).
@@ -227,7 +249,7 @@ class MachineExecutor(SupervisedExecutor):
     @staticmethod
     def _ourselves() -> dict[str, Any]:
         pid = os.getpid()
-        return {"boot_id": boot_id(), "pid": pid, "boot": started_at(pid), "time": time.time()}
+        return {**whereabouts(), "pid": pid, "boot": started_at(pid), "time": time.time()}
 
     def _take_over(self) -> int:
         """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
@@ -239,10 +261,13 @@ class MachineExecutor(SupervisedExecutor):
             raise InputError(
                 f"cannot be read: {error.strerror}, {_unknown(self.run_dir)}", where=str(path)
             ) from error
+        if before.elsewhere:
+            os.close(fd)
+            raise _is_elsewhere(before)
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
-        client = {"t": "client", **self._ourselves()}
+        client = {"t": "client", **self._ourselves(), "epoch": self.epoch}
         deadline = time.monotonic() + LEAVING
         while not _lock(fd):
             if self._knock():
@@ -296,10 +321,13 @@ class MachineExecutor(SupervisedExecutor):
             intent, start = log.intents[uid], log.starts.get(uid)
             self._link.requests[uid] = intent
             self._running[intent["job"]] = self._link, uid
-            since = start["at"] if start is not None else time.time()
+            # By the kernel's clock, which is never set: the one of the wall may have been set back since.
+            since = time.time()
+            if start is not None:
+                since -= max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start["boot"])
             running.append(RunningAttempt(intent["job"], intent.get("attempt", 1), since))
         why = "Dovetail and its supervisor were killed while it ran"
-        over_before = why_lost(was_started=True, same_boot=log.header.get("boot_id", boot_id()) == boot_id())
+        over_before = why_lost(was_started=True, standing="here")
         found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
         unknown = [ended(log.intents[uid], end) for uid, end in found]
         over = [
@@ -431,13 +459,24 @@ class LocalExecutor(MachineExecutor):
         """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
         super()._on_message(said)
         if said.get("t") == "withdrawn":
-            for uid in said["uids"]:
-                job = self._runs_no_more(self._link.done(uid))
-                self._outputs.give_back(job)
-                self._happened(Withdrawn(job))
+            self._take_back(said["uids"])
             request = self._link.requests.get(said["of"])
             if request is not None:
                 self._happened(Lingering(request["job"]))
+
+
+def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
+    """Why a run of another host, or container, is not taken up here, and the way out."""
+    if found.in_use:
+        text = f"run {found.run_dir.name} goes on on {found.elsewhere}: it is taken up there, not here"
+        # A container that is just ending leaves in a moment; another host does not.
+        return InputError(text) if found.elsewhere.startswith("host ") else ExecutorError(text)
+    aside = f"dovetail recover --give-up {shlex.quote(str(found.run_dir))}"
+    return InputError(
+        f"was written on {found.elsewhere}, whose jobs cannot be seen from here: take it up there; where it "
+        f"is gone for good, '{aside}' puts the log aside, and the next start takes its jobs for lost",
+        where=str(found.run_dir / LOG_NAME),
+    )
 
 
 def _unknown(run_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of the kernel about processes: who lives, kin, sessions, groups, a socket.
+"""What is asked of the kernel about processes: who lives, where that is, kin, sessions, groups, a socket.
 
 Standard library only: supervisors are run by path.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Container, Iterator
+import time
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -20,6 +22,42 @@ def boot_id() -> str:
     """Changes when the machine starts anew."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+def whereabouts() -> dict[str, str]:
+    """Where a pid of ours means something: the host, its boot, and the PID namespace.
+
+    The host is ``$DOVETAIL_HOST`` where that is set (containers whose names are made up anew), else the
+    machine's name. The number of a namespace is given again at once: the start of its process 1 makes it
+    unique.
+    """
+    try:
+        first = stat_of(1)[19].decode()
+    except OSError:  # hidden from this account
+        first = ""
+    return {
+        "host": os.environ.get("DOVETAIL_HOST") or os.uname().nodename,
+        "boot_id": boot_id(),
+        "ns": f"{os.stat('/proc/self/ns/pid').st_ino}.{first}",
+    }
+
+
+def standing_of(record: Mapping[str, Any], *, locked: bool = False) -> str:
+    """Where the processes of a record (with what `whereabouts` gave) are, seen from here.
+
+    ``here``: a pid of it may be looked at; ``boot``: they ended when this host was started anew;
+    ``namespace``: they are in another PID namespace of this machine, or ended with it; ``host``: on another
+    host, which only that host knows more about. ``locked``: a lock of theirs is held, so that they live.
+    """
+    now = whereabouts()
+    if record.get("boot_id", now["boot_id"]) != now["boot_id"]:
+        return "host" if locked or record.get("host", now["host"]) != now["host"] else "boot"
+    return "here" if record.get("ns", now["ns"]) == now["ns"] else "namespace"
+
+
+def sees_itself() -> bool:
+    """Whether ``/proc`` is the one of our PID namespace."""
+    return os.readlink("/proc/self") == str(os.getpid())
 
 
 def stat_of(pid: int) -> list[bytes]:
@@ -49,12 +87,59 @@ def is_alive(pid: int, boot: float) -> bool:
     return start is not None and -0.05 <= start - boot <= SLACK
 
 
+def ran_last(pid: int) -> float | None:
+    """When a process (mostly a zombie) was last on a core, in seconds of the monotonic clock.
+
+    By the scheduler's own account, which goes by a clock of each core: that is read off ourselves, there.
+    ``None`` where the kernel does not show it (without CONFIG_SCHED_DEBUG). Moves us to another core for
+    a moment.
+    """
+    allowed = os.sched_getaffinity(0)
+    try:
+        core = int(stat_of(pid)[36])
+        then = _on_core_since(pid)
+        os.sched_setaffinity(0, {core})
+        os.sched_yield()
+        now, ours = time.monotonic(), _on_core_since(os.getpid())
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.sched_setaffinity(0, allowed)
+    return now - max(0.0, ours - then)
+
+
+def _on_core_since(pid: int) -> float:
+    """The scheduler's last look at a process, by its core's clock. Raises `OSError`, `ValueError`."""
+    with open(f"/proc/{pid}/sched", "rb", buffering=0) as file:
+        _, found, rest = file.read(4096).partition(b"se.exec_start")
+    if not found:
+        raise ValueError("the kernel does not show it")
+    return float(rest.partition(b":")[2].split(maxsplit=1)[0]) / 1e3
+
+
 def parent_of(pid: int) -> int:
     """The process above one that lives. Raises `ProcessLookupError`."""
     try:
         return int(stat_of(pid)[1])
     except OSError:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
+
+
+def children() -> list[int]:
+    """Processes that our main thread has started or inherited; none where the kernel keeps no list."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
+            return [int(pid) for pid in file.read(1 << 20).split()]
+    except OSError:
+        return []
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and its end has not been taken yet."""
+    try:
+        return stat_of(pid)[0] == b"Z"
+    except OSError:
+        return False
 
 
 def all_pids() -> Iterator[int]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from dovetail.executors import cgroups
 from dovetail.executors.environment import devices_of
-from dovetail.executors.processes import TICKS, boot_id, is_alive, marked, started_at
+from dovetail.executors.processes import TICKS, is_alive, marked, standing_of, started_at
 from dovetail.executors.spawnlog import LOG_NAME, SpawnLog, append, ended, read_log, settle
 from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
@@ -67,11 +67,14 @@ class Recovery:
     """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone.
 
     ``damage`` says what is wrong with the log, if anything is: then there may be more than is told here.
+    ``elsewhere`` names another host, or container, whose run it is: then its jobs are left out, which
+    are neither alive nor dead as seen from here, and ``in_use`` says whether it was seen to live.
     """
 
     run_dir: Path
     in_use: bool = False
     damage: str = ""
+    elsewhere: str = ""
     ended: list[EndedJob] = field(default_factory=list)
     running: list[RunningJob] = field(default_factory=list)
     lost: list[LostJob] = field(default_factory=list)
@@ -115,7 +118,7 @@ class Recovery:
 
     def settle(self) -> bool:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
-        if self.in_use or self.running:
+        if self.in_use or self.running or self.elsewhere:
             return False
         cgroups.clear(read_log(self.run_dir / LOG_NAME))
         settle(self.run_dir)
@@ -246,14 +249,20 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     """What is known now, and whether the supervisor is about to write more down."""
     locked = _is_locked(folder / LOG_NAME)  # before reading: what an unlocked log lacks never comes
     log = read_log(folder / LOG_NAME)
-    same_boot = log.header.get("boot_id", boot_id()) == boot_id()
-    watched = locked and same_boot
+    standing = standing_of(log.client, locked=locked)
+    if standing == "host" or (standing == "namespace" and locked):
+        host = log.client.get("host", "")
+        name = f"host {host}" if standing == "host" else f"another PID namespace of this machine ({host})"
+        return Recovery(folder, in_use=locked, elsewhere=name, _beside=beside), False
+    here = standing == "here"
+    watched = locked and here
     in_use = watched and not log.gone and _client_alive(log)
     recovery = Recovery(folder, in_use=in_use, damage="" if in_use else log.damage(), _beside=beside)
     settling = watched and not log.gone and not recovery.in_use
     if watched and log.supervisors:
         pid, boot = log.supervisors[-1]["pid"], started_at(log.supervisors[-1]["pid"])
-        if boot is not None and boot <= log.supervisors[-1]["boot"] + 0.05:
+        meant = standing_of(log.supervisors[-1]) == "here"
+        if meant and boot is not None and boot <= log.supervisors[-1]["boot"] + 0.05:
             recovery._supervisor = (pid, boot)
     for uid, end in log.ends.items():
         intent = log.intents.get(uid)
@@ -268,12 +277,13 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     unwatched = {uid for uid in unended if not (watched and log.watched(uid))}
     unheard = {uid: job for uid, job in beside.items() if uid not in log.intents and uid not in log.ends}
     looked_for = unwatched | unheard.keys()
-    strays = _processes_of(looked_for, log) if looked_for and same_boot else {}
+    strays = _processes_of(looked_for, log) if looked_for and standing != "boot" else {}
     for uid in unended:
         intent, start = log.intents[uid], log.starts.get(uid)
         looked_after = uid not in unwatched
         process = next(iter(strays.get(uid, ())), None)
-        if start is not None and same_boot and (looked_after or is_alive(start["pid"], start["boot"])):
+        past = standing_of(log.place_of(uid))
+        if start is not None and past == "here" and (looked_after or is_alive(start["pid"], start["boot"])):
             process = start["pid"], start["boot"]
         if looked_after and start is None:
             settling = True
@@ -282,9 +292,8 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
             cores, words = tuple(setup.get("cores", ())), tuple(intent["argv"])
             recovery.running.append(RunningJob(intent["job"], uid, *process, cores, words, looked_after))
         else:
-            recovery.lost.append(
-                LostJob(intent["job"], uid, why_lost(was_started=start is not None, same_boot=same_boot))
-            )
+            reason = why_lost(was_started=start is not None, standing=past)
+            recovery.lost.append(LostJob(intent["job"], uid, reason))
     for uid, job in unheard.items():
         if uid in strays:
             recovery.running.append(RunningJob(job, uid, *strays[uid][0], (), (), watched=False))
@@ -298,7 +307,8 @@ def end_lost(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """End jobs whose supervisor was killed, and write that down; yields (uid, end record).
 
-    ``why`` is said of those that ran, ``had_ended`` (default: the same) of those of which nothing was left.
+    ``why`` is said of those that ran, ``had_ended`` (default: the same) of those of which nothing was left;
+    of those that a new start of the machine, or the end of their PID namespace, has ended, that is why.
     """
     log = read_log(path)
     strays = _processes_of(set(uids), log)
@@ -307,7 +317,9 @@ def end_lost(
             yield uid, log.ends[uid]
             continue
         start = log.starts.get(uid)
-        lived = start is not None and is_alive(start["pid"], start["boot"])
+        standing = standing_of(log.place_of(uid))
+        lived = start is not None and standing == "here" and is_alive(start["pid"], start["boot"])
+        over = had_ended or why if standing == "here" else why_lost(was_started=True, standing=standing)
         if start is not None and lived:
             kill_group(start["pid"], signal.SIGKILL)
         for pid, boot in strays.get(uid, ()):
@@ -322,7 +334,7 @@ def end_lost(
             "uid": uid,
             "from": start["at"] if start else now,
             "at": now,
-            "error": (why if lived or start is None else had_ended or why)
+            "error": (why if lived or start is None else over)
             if ran
             else f"{why}; whether it had started is not known",
             "state": State.NODE_FAIL.value,
@@ -384,9 +396,11 @@ def _client_alive(log: SpawnLog) -> bool:
     return boot is not None and start is not None and abs(start - boot) < 0.5 / TICKS
 
 
-def why_lost(*, was_started: bool, same_boot: bool) -> str:
-    """Why nobody knows how a job ended that was started, or was to be."""
-    if not same_boot:
+def why_lost(*, was_started: bool, standing: str) -> str:
+    """Why nobody knows how a job ended that was started, or was to be, at a place (`standing_of`)."""
+    if standing == "namespace":
+        return "the PID namespace (container) in which it ran has ended, and the job with it"
+    if standing == "boot":
         return "the machine was started anew, which ended it"
     if was_started:
         return "it ended while neither Dovetail nor its supervisor lived, so its exit code is not known"

@@ -3,25 +3,27 @@
 ``spawn.log`` in the run folder holds one JSON object a line, each appended by one write:
 
 ==============  ==============================================================================
-``run``         first line, by Dovetail: unique id of the run, boot id, pid and start of Dovetail
-``supervisor``  the supervisor is up (pid)
+``run``         first line, by Dovetail: unique id of the run, its place, pid and start of Dovetail
+``supervisor``  the supervisor is up: its place, pid
 ``groups``      where the supervisor makes a cgroup for each job, if it can
 ``setup``       what jobs of one implementation on one place share: environment, cores, folder
 ``environ``     an environment that a client brought along: setups are built on it, by its number
 ``fault``       an error of the supervisor that nobody foresaw
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
+``unstarted``   it was not, for want of something that may be there again soon: as if never requested
 ``end``         it ended: wait status, CPU seconds, peak bytes; or the error that prevented its start
 ``gone``        Dovetail has closed its end, or died
-``client``      another Dovetail has taken its place: pid and start
+``client``      another Dovetail has taken its place: its place, pid and start
 ``done``        the last job has ended and the supervisor leaves
 ``settled``     Dovetail has recorded everything: nothing is left to recover
 ==============  ==============================================================================
 
 The file is locked (flock) for as long as Dovetail or the supervisor lives. A line torn by a full disk
 or a crash is skipped. Nothing is synced: a crash of the machine ends the jobs too, and a changed boot id
-says so. What is read is checked record by record: a log that was cut or changed is told apart from one
-that is whole (`SpawnLog.damage`).
+says so. A place is host, boot id and PID namespace (`dovetail.executors.processes.whereabouts`): a pid is
+looked at only where it means something. What is read is checked record by record: a log that was cut or
+changed is told apart from one that is whole (`SpawnLog.damage`).
 """
 
 from __future__ import annotations
@@ -81,6 +83,12 @@ class SpawnLog:
             found.append(f"{self.wrong} of its lines are no records")
         return "; ".join(found)
 
+    def place_of(self, uid: str) -> dict[str, Any]:
+        """The record of who started this job: where its pid means something."""
+        number = self.owner.get(uid, 0)
+        keeper = self.supervisors[number - 1] if 0 < number <= len(self.supervisors) else {}
+        return keeper if "boot_id" in keeper else self.client
+
     def unended(self) -> list[str]:
         """Uids that were to be started and have no end on record."""
         return [uid for uid in self.intents if uid not in self.ends]
@@ -119,6 +127,9 @@ def parse_log(text: bytes) -> SpawnLog:
             by_uid[kind].setdefault(record["uid"], record)
             if kind == "intent":
                 log.owner.setdefault(record["uid"], len(log.supervisors))
+        elif kind == "unstarted":
+            log.intents.pop(record["uid"], None)
+            log.owner.pop(record["uid"], None)
         elif kind == "setup":
             log.setups[record["setup"]] = record
             log.next_number = max(log.next_number, record["setup"] + 1)
@@ -261,7 +272,7 @@ def _count(value: Any) -> bool:
 
 
 def _pid(value: Any) -> bool:
-    return _count(value) and 1 < value < 1 << 31
+    return _count(value) and 0 < value < 1 << 31  # process 1: of a container
 
 
 def _list_of(right: Right, *, count: int | None = None) -> Right:
@@ -301,15 +312,28 @@ _RUN: Mapping[str, Right] = {
     "cpus": _count,
     "gpus": _time,
 }
-_CLIENT: Mapping[str, Right] = {"boot_id": _text, "pid": _pid, "boot": _maybe(_time)}
+_CLIENT: Mapping[str, Right] = {
+    "boot_id": _text,
+    "pid": _pid,
+    "boot": _maybe(_time),
+    "host": _maybe(_text),
+    "ns": _maybe(_text),
+}
 _END: Mapping[str, Right] = {"uid": _text, "from": _time, "at": _time, "why": _maybe(_text)}
 _FIELDS: Mapping[str, Mapping[str, Right]] = {
     "run": {**_CLIENT, "time": _time},
     "client": _CLIENT,
-    "supervisor": {"pid": _pid, "boot": _time},
+    "supervisor": {
+        "pid": _pid,
+        "boot": _time,
+        "boot_id": _maybe(_text),
+        "host": _maybe(_text),
+        "ns": _maybe(_text),
+    },
     "groups": {"place": _text},
     "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
     "environ": {"environ": _count},
+    "unstarted": {"uid": _text},
     "intent": {
         "uid": _text,
         "job": _text,

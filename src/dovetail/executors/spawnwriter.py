@@ -20,6 +20,7 @@ class Log:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.owed = b""
+        self.error: OSError | None = None  # of the last line that could not be written
 
     def write(self, line: bytes, *, must: bool = True) -> str | None:
         """Append one line; returns why it failed. A line that ``must`` be kept is owed."""
@@ -29,7 +30,7 @@ class Log:
             while done < len(data):
                 done += os.write(self.fd, data[done:] if done else data)
         except OSError as error:
-            why = str(error.strerror)
+            why, self.error = str(error.strerror), error
         else:
             self.owed = b""
             return None

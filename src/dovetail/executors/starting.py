@@ -5,19 +5,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.executors.cgroups import Group, Groups
 from dovetail.executors.children import Setup, variables
+from dovetail.files.shortage import lack_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 EMPTY: dict[str, str] = {}
-RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+RESET = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGXCPU,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+)
 """Signals that Python or whoever started us may ignore; jobs get the default back."""
 
 
 class SpawnError(Exception):
     """The job could not be started; the text is the sentence for its user."""
+
+
+class NoResourcesError(SpawnError):
+    """The job could not be started for want of what may be there again soon; the text says of what."""
 
 
 class Starter:
@@ -45,10 +62,13 @@ class Starter:
         environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
         environ.update(variables(job.get("vars", EMPTY)))
         files: list[int] = []
+        made: list[str] = []
+        before = None if setup.umask is None else os.umask(setup.umask)
         try:
             enter(setup.folder)
             for path in job["files"]:
                 files.append(open_output(path, files, job["files"], job.get("chosen", False)))
+                made.append(path)
             program = find_program(job["argv"][0], setup.path)
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
             actions += [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in self.inherited.items()]
@@ -58,6 +78,7 @@ class Starter:
             elif not setup.cores:
                 self.go(None)
             group = groups.enter(job.get("memory"))
+            own = () if setup.limits is None else take_on(setup.limits)
             try:
                 self.born = os.posix_spawn(
                     program,
@@ -69,17 +90,59 @@ class Starter:
                     setsigdef=RESET,
                 )
             except (OSError, ValueError) as error:
+                lack = lack_of(error)
+                if (
+                    lack
+                    and not {resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_DATA}
+                    & dict(own).keys()
+                ):
+                    raise NoResourcesError(lack) from error
                 raise SpawnError(spawn_failure(job["argv"][0], program, error)) from error
             finally:
+                for number, limit in own:
+                    resource.setrlimit(number, limit)
                 if group is not None:
                     groups.leave(group)
                     if not self.born:
                         groups.give_back(group)
             return self.born, group
+        except NoResourcesError:
+            if not job.get("chosen", False):  # it is to be started again, with new ones
+                for path in made:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+            raise
         finally:
+            if before is not None:
+                os.umask(before)
             for fd in files:
                 with contextlib.suppress(OSError):  # the job's own writes will tell of it
                     os.close(fd)
+
+
+def take_on(limits: Mapping[str, int]) -> list[tuple[int, tuple[int, int]]]:
+    """Take on these soft limits, as far as our hard ones allow, so that the child has them from the start.
+
+    Returns what was changed, as it was. Raises `SpawnError`, with nothing changed.
+    """
+    changed: list[tuple[int, tuple[int, int]]] = []
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # we may have used more than the child may
+    try:
+        for name, soft in limits.items():
+            number = getattr(resource, f"RLIMIT_{name}", None)
+            if number is None:
+                continue
+            own = resource.getrlimit(number)
+            beyond = own[1] != resource.RLIM_INFINITY and not 0 <= soft <= own[1]
+            wanted = own[1] if beyond else soft
+            if wanted != own[0]:
+                resource.setrlimit(number, (wanted, own[1]))
+                changed.append((number, own))
+    except (OSError, ValueError) as error:
+        for number, own in changed:
+            resource.setrlimit(number, own)
+        raise SpawnError(f"its limits cannot be set: {error}") from error
+    return changed
 
 
 def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) -> int:
@@ -100,6 +163,10 @@ def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) ->
         make_again(os.path.dirname(path))
         return os.open(path, flags, 0o600)
     except OSError as error:
+        lack = lack_of(error, path)
+        # A disk, or a quota, that its user has chosen is in no other's way.
+        if lack and not (chosen and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            raise NoResourcesError(f"{path}: {lack}") from error
         raise SpawnError(f"its output file {path!r} cannot be created: {error.strerror}") from error
 
 

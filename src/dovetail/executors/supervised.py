@@ -149,6 +149,8 @@ class SupervisedExecutor(Reporting):
         ``environ`` are variables beyond those that every job gets.
         """
         allocation, (folder, outer) = placed.allocation, self._surroundings(placed.job)
+        launch = placed.job.launch
+        umask, limits = (None, None) if launch is None else (launch.umask, launch.limits)
         place = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
 
         def make() -> dict[str, Any]:
@@ -161,11 +163,13 @@ class SupervisedExecutor(Reporting):
                 "unset": UNSET,
                 "cores": cores,
                 "cwd": folder,
+                **({} if umask is None else {"umask": umask}),
+                **({} if limits is None else {"limits": dict(limits)}),
                 "grace": self._grace,
                 "run": describe(placed, self.cluster),
             }
 
-        return link.setup((*place, folder, outer), make)
+        return link.setup((*place, folder, outer, umask, limits), make)
 
     def _seen_by(self, placed: Placed) -> Mapping[str, str]:
         """Variables that differ on the job's node from those here."""

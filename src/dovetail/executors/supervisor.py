@@ -32,10 +32,19 @@ if not __package__:  # run by path: Dovetail is found behind the standard librar
 from dovetail.channel import become_subreaper
 from dovetail.executors.cgroups import Groups
 from dovetail.executors.children import Child, Setup, ended, started, variables
-from dovetail.executors.processes import belongs, memory_by_session, open_children, open_door, signal_group
+from dovetail.executors.processes import (
+    belongs,
+    memory_by_session,
+    open_children,
+    open_door,
+    ran_last,
+    signal_group,
+    whereabouts,
+)
 from dovetail.executors.spawnwriter import Log
-from dovetail.executors.starting import SpawnError, Starter
+from dovetail.executors.starting import NoResourcesError, SpawnError, Starter
 from dovetail.executors.successors import Successor, Successors
+from dovetail.files.shortage import lack_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +54,8 @@ LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
 PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
+STOPPED = 1.0
+"""Seconds that a sleep may last too long, before we take it that we were stopped, or the machine was."""
 TOLD = 0.010
 """Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
 MOST_FAULTS = 1000
@@ -59,6 +70,8 @@ DECODE = json.JSONDecoder().decode
 
 class Supervisor:
     """One thread, one poll loop: requests, ends of children, deadlines."""
+
+    beside = True  # the client is on this machine: its monotonic clock is ours
 
     def __init__(self, sock: int, log: int, offset: float, door: socket.socket | None) -> None:
         self.sock = sock
@@ -87,6 +100,9 @@ class Supervisor:
         self.retry_at = 0.0  # when what is owed to the log is tried again
         self.faults = 0  # errors that nobody foresaw
         self.poll = select.poll()
+        self.continued = False  # somebody had stopped us
+        self.turned = time.monotonic()  # when we were last seen to go round
+        self.unseen_since: float | None = None  # while ends are taken that came when we were stopped
 
     def now(self) -> float:
         """Seconds since the epoch, by the monotonic clock and the client's offset: differences are exact."""
@@ -100,9 +116,11 @@ class Supervisor:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self.on_term)
+        signal.signal(signal.SIGCONT, self.on_continued)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self.note({"t": "supervisor", "pid": os.getpid(), "boot": time.clock_gettime(time.CLOCK_BOOTTIME)})
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.note({"t": "supervisor", "pid": os.getpid(), "boot": boot, **whereabouts()})
         poll = self.poll = select.poll()
         poll.register(woken, select.POLLIN)
         if self.client:
@@ -123,7 +141,14 @@ class Supervisor:
     def turn(self, woken: int) -> None:
         """Wait until something happens, and do what is to be done then."""
         self.go_where_one_ends()
-        found = self.poll.poll(self.timeout())
+        timeout = self.timeout()
+        began = time.monotonic()
+        found = self.poll.poll(timeout)
+        now = time.monotonic()
+        if self.continued or (timeout is not None and now > began + timeout / 1e3 + STOPPED):
+            self.catch_up()
+            found = self.poll.poll(0)
+        self.turned = now
         if not found:
             self.reap()
         for fd, events in found:
@@ -137,6 +162,29 @@ class Supervisor:
             else:
                 self.hear(fd)
         self.deadlines()
+
+    def catch_up(self) -> None:
+        """We were stopped for a while, and jobs ended unseen: read what was wanted of them, then take them.
+
+        What a job had, and whether it ended before somebody wanted it stopped, is by its own account.
+        """
+        self.continued = False
+        self.unseen_since = self.turned
+        try:
+            if self.client:
+                self.serve(select.POLLIN)
+            self.reap()
+        finally:
+            self.unseen_since = None
+
+    def ended_at(self, pid: int) -> float:
+        """When a process ended that is a zombie: now, but for one that ended while we were stopped."""
+        if self.unseen_since is None:
+            return self.now()
+        seen = ran_last(pid)
+        self.starter.at = None  # we have been on another core
+        now = time.monotonic()
+        return self.offset + (now if seen is None else min(now, max(seen, self.unseen_since)))
 
     def needed(self) -> bool:
         """Whether there is anything to do, or to write down, or anybody who may want something."""
@@ -181,6 +229,10 @@ class Supervisor:
     def on_term(self, *_: object) -> None:
         """SIGTERM: end all jobs; done in the loop, since a handler may interrupt anything."""
         self.terminated = True
+
+    def on_continued(self, *_: object) -> None:
+        """SIGCONT: we were stopped, by a person or a debugger."""
+        self.continued = True
 
     def deadlines(self) -> None:
         """Kill what has used up its grace; finish what lingered and is gone."""
@@ -339,6 +391,8 @@ class Supervisor:
             if pid is not None:
                 child = self.children[pid]
                 child.why = child.why or ("" if child.reason else request.get("why", ""))
+                asked = request.get("at") if self.beside else None
+                child.asked_at = child.asked_at or (self.now() if asked is None else asked + self.offset)
                 self.stop(child, request["reason"], request["grace"])
             elif request["uid"] in self.next:
                 self.withdraw([request["uid"]])
@@ -348,6 +402,7 @@ class Supervisor:
                 signal_group(pid, request["number"])
         elif kind == "client":
             self.log.write(line)
+            self.go_by(request.get("epoch", self.offset))
         elif kind == "shorten":
             try:
                 self.log.shorten(request["after"], self.setups.keys(), self.environs.keys())
@@ -360,6 +415,12 @@ class Supervisor:
             self.withdraw(list(self.next.waiting))
             for child in self.children.values():
                 self.stop(child, request.get("reason", "CANCELLED"), request["grace"])
+
+    def go_by(self, offset: float) -> None:
+        """Go by the clock of a new client: the old one's may have been set meanwhile."""
+        for child in (*self.children.values(), *self.lingering):
+            child.began += offset - self.offset
+        self.offset = offset
 
     # --- jobs that begin after others -------------------------------------------------------------
 
@@ -424,10 +485,16 @@ class Supervisor:
                 self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
             why = self.log.write(line, must=False)
             if why is not None:
+                lack = lack_of(self.log.error)
+                if lack:
+                    raise NoResourcesError(f"the spawn log cannot be written: {lack}")
                 raise SpawnError(f"the spawn log cannot be written: {why}")
             noted = True
             began = self.now()
             pid, group = self.starter.spawn(job, setup, self.groups)
+        except NoResourcesError as error:
+            self.lack(uid, str(error), noted=noted)
+            return True  # it is not over
         except Exception as error:  # noqa: BLE001 - it ends this job
             if self.starter.born:
                 signal_group(self.starter.born, signal.SIGKILL)
@@ -447,6 +514,15 @@ class Supervisor:
         self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
         self.log.write(started(uid, pid, began, boot, group))
         return True
+
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """A job and those behind it wait: the client starts them again when there may be what they lack."""
+        if noted:
+            self.note({"t": "unstarted", "uid": uid})
+        behind = self.next.behind(uid)
+        self.next.drop(behind)
+        self.tell(ENCODE({"t": "lack", "why": why, "uids": [uid, *behind]}).encode())
+        self.flush()
 
     def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
         """Tell that a job was not started; on the log, too, if its intent is ``noted`` there."""
@@ -496,6 +572,13 @@ class Supervisor:
             if self.next and child.cores:
                 self.starter.go(child.cores)  # it has nothing to do until who follows is born there
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
+            at = self.ended_at(pid)
+            if self.unseen_since is not None and child.reason is not None and at < child.asked_at:
+                child.reason, child.why, child.kill_at = (
+                    None,
+                    "",
+                    float("inf"),
+                )  # it had ended by itself before
             grace_left = child.kill_at < float("inf")
             if not grace_left:
                 # Seen now: killed, they may be gone at once.
@@ -504,7 +587,7 @@ class Supervisor:
             _, child.status, usage = os.wait4(pid, 0)
             del self.pids[child.uid]
             self.limited.discard(pid)
-            child.end = ended(child, self.now(), usage)
+            child.end = ended(child, at, usage)
             child.alone = self.seen(child, child.group_is_empty)
             if not child.alone and signal_group(pid, 0):
                 if grace_left:

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dovetail.files.folders import state_folder
 from dovetail.history.base import (
     Aggregate,
     Group,
@@ -55,11 +56,8 @@ REMEMBERED = 10_000
 
 
 def default_history_path() -> Path:
-    """``$XDG_STATE_HOME/dovetail/history.sqlite``, by default under ``~/.local/state``."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification: a relative path is invalid and is to be ignored.
-    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state"
-    return base / "dovetail" / "history.sqlite"
+    """``dovetail/history.sqlite`` in the `state_folder`. Raises `InputError` where there is none."""
+    return state_folder() / "dovetail" / "history.sqlite"
 
 
 class _Still:

@@ -29,6 +29,7 @@ __all__ = [
     "FailsByItself",
     "HearsEvents",
     "KeepsOutput",
+    "LacksResources",
     "LastAttempts",
     "LeavesJobs",
     "MigratesJobs",
@@ -261,6 +262,16 @@ class ExplainsSilence(Protocol):
     def trouble(self) -> str:
         """A sentence on what is out of order, or on what all jobs wait for; empty where nothing is known."""
         ...
+
+
+@runtime_checkable
+class LacksResources(Protocol):
+    """An executor that takes back a start (`Withdrawn`) for want of what may be there again soon.
+
+    ``lack`` is what that was, in a clause; its reader, which pauses for a while, empties it.
+    """
+
+    lack: str
 
 
 @runtime_checkable

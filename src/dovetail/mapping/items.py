@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.processes import is_alive
+from dovetail.executors.processes import is_alive, standing_of
 
 FILE = "map.json"
 
@@ -15,12 +15,15 @@ FILE = "map.json"
 def read_items(folder: Path) -> dict[str, Any] | None:
     """The note; ``None`` where the folder is no map's, or holds none that can be read.
 
-    ``alive``: the map's Dovetail has not ended.
+    ``alive``: the map's Dovetail has not ended, or is on another host, which alone can see whether it has.
     """
     try:
         found = json.loads((folder / FILE).read_bytes())
         alive = found.pop("boot"), found.pop("pid")
-        return {**found, "alive": alive[0] is not None and is_alive(alive[1], alive[0])}
+        place = {name: found.pop(name) for name in ("host", "boot_id", "ns") if name in found}
+        standing = standing_of(place)
+        lives = standing == "here" and alive[0] is not None and is_alive(alive[1], alive[0])
+        return {**found, "alive": lives or standing in ("host", "namespace")}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

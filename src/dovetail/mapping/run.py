@@ -20,7 +20,7 @@ from typing import Any
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
-from dovetail.executors.processes import started_at
+from dovetail.executors.processes import started_at, whereabouts
 from dovetail.files.writing import create
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.crew import Slot
@@ -116,7 +116,7 @@ class MapRun:
             return
         self._written = now
         pid = os.getpid()
-        claimed = {"job": self._job.id, "pid": pid, "boot": started_at(pid), **form()}
+        claimed = {"job": self._job.id, **whereabouts(), "pid": pid, "boot": started_at(pid), **form()}
         part = self.folder / f"{FILE}.part"
         with suppress(OSError):  # a full disk: the map goes on all the same
             part.unlink(missing_ok=True)

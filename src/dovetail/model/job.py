@@ -264,7 +264,9 @@ class Launch:
     ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
     paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
     ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With
-    ``batch_variables`` its environment has what the batch system would set whose script it is.
+    ``batch_variables`` its environment has what the batch system would set whose script it is. ``umask`` and
+    the soft ``limits`` (name as `setrlimit` has it without its prefix, and value, -1 for none) are those of
+    the submitter; ``None``: Dovetail's own.
 
     Jobs that are alike share one, so that an environment is kept once for all of them. So what differs stands
     for itself in paths: ``\\0j`` for the job's id, ``\\0A`` for its number, ``\\0a`` for its index.
@@ -278,6 +280,8 @@ class Launch:
     notice: Seconds = 0.0
     memory: int | None = None
     batch_variables: bool = False
+    umask: int | None = None
+    limits: tuple[tuple[str, int], ...] | None = None
 
     def files(self, job: JobId, cwd: str) -> tuple[str | None, str | None]:
         """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is."""

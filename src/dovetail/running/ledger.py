@@ -10,10 +10,11 @@ written, and who asks it starts nothing meanwhile.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -142,8 +143,10 @@ class Ledger:
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
-        self._file = os.stat(self.path)
-        self._wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC) if durable else -1
+        self._file, self._wal = os.stat(self.path), -1
+        self._beside: dict[str, os.stat_result] = {}
+        if durable:
+            self._know_files()
 
     def _prepare(self, durable: bool) -> None:
         db = self._db
@@ -189,6 +192,66 @@ class Ledger:
             return False
         except OSError:  # its folder cannot be looked into: that it is gone is not known
             return True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the files beside it are still those of their names: what was written last is only there."""
+        if self._wal < 0:
+            return True
+        try:
+            return all(
+                os.path.samestat(os.stat(f"{self.path}-{name}"), known)
+                for name, known in self._beside.items()
+            )
+        except OSError:
+            return False
+
+    def write_anew(self) -> None:
+        """Put all that is known into a new file in the place of this one, whose files beside it are gone.
+
+        What SQLite has open it still reads. Other connections see the old file: they are to be opened anew.
+        Blocks for as long as the whole ledger takes to write. Raises `HistoryError`; then all is as it was.
+        """
+        part = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.new")
+        try:
+            os.close(
+                os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            )
+            try:
+                self._db.execute("VACUUM INTO ?", (str(part),))
+                for path in (part, self.path.parent):
+                    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    try:
+                        os.fsync(fd)
+                    finally:
+                        os.close(fd)
+                for ending in (
+                    "-wal",
+                    "-shm",
+                ):  # of the old file, which would be taken for those of the new one
+                    Path(f"{self.path}{ending}").unlink(missing_ok=True)
+                os.rename(part, self.path)
+            finally:
+                part.unlink(missing_ok=True)
+            old, self._db = self._db, sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
+            old.close()  # sees that its file has moved, and leaves those beside it alone
+            self._prepare(self._wal >= 0)
+            self._know_files()
+        except sqlite3.Error as error:
+            raise HistoryError(f"{self.path}: cannot be written anew: {_reason(error)}") from error
+        except OSError as error:
+            raise HistoryError(f"{self.path}: cannot be written anew: {error.strerror}") from error
+
+    def _know_files(self) -> None:
+        """What is at our names now is ours; the descriptor keeps its number, which another thread syncs."""
+        self._file = os.stat(self.path)
+        wal = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        if self._wal < 0:
+            self._wal = wal
+        else:
+            os.dup2(wal, self._wal, inheritable=False)
+            os.close(wal)
+        self._beside = {name: os.stat(f"{self.path}-{name}") for name in ("wal", "shm")}
 
     @property
     def blocked(self) -> bool:
@@ -494,6 +557,17 @@ class Ledger:
         """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
         attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
         self._db.execute(_NOT_BEGUN, (attempt, entry.seq))
+
+    def attempts(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
+        """How often each of these has been started; without those that are not known."""
+        sql = "SELECT id, attempt FROM job WHERE id IN (SELECT value FROM json_each(?))"
+        names = {_text(job): job for job in jobs}
+        return {names[id]: attempt for id, attempt in self._read(sql, (json.dumps(list(names)),))}
+
+    def note_attempts(self, attempts: Mapping[JobId, int]) -> None:
+        """These have been started so often, by another record than this one; their states stay."""
+        rows = [(attempt, _text(job)) for job, attempt in attempts.items()]
+        self._db.executemany("UPDATE job SET attempt = ? WHERE id = ?", rows)
 
     def entries(self) -> Iterator[Entry]:
         """All jobs, in order of submission."""

@@ -64,13 +64,13 @@ class Leftover:
 
 
 def recover_left_behind(
-    folder: str | os.PathLike[str] | None = None, *, stop: bool = False
+    folder: str | os.PathLike[str] | None = None, *, stop: bool = False, elsewhere: bool = False
 ) -> list[Leftover]:
     """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
 
     Looks under ``folder`` (default: the state folder, where run folders elsewhere are linked). Runs are
     recorded in the history that they belonged to; their unique ids make that idempotent. Raises nothing
-    because of one of them.
+    because of one of them. Runs of other hosts are left alone, and in the answer only with ``elsewhere``.
     """
     root = default_runs_folder() if folder is None else folder
     found: list[Leftover] = []
@@ -87,7 +87,9 @@ def recover_left_behind(
         except OSError as error:
             where = error.filename if isinstance(error.filename, str) else run_dir / LOG_NAME
             one = Leftover(Recovery(run_dir), 0, f"{where}: cannot be read: {reason(error)}")
-        if one is not None and (one.recorded or one.recovery.running or one.unreported or one.trouble):
+        if one is None or (one.recovery.elsewhere and not elsewhere):
+            continue
+        if one.recorded or one.recovery.running or one.unreported or one.trouble or one.recovery.elsewhere:
             found.append(one)
     return found
 
@@ -133,6 +135,8 @@ def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
         return None
     try:
         recovery = recover(folder)
+        if recovery.elsewhere:
+            return Leftover(recovery, 0)
         if recovery.in_use:
             return None
         ledger = _opened_ledger(folder, troubles)
@@ -179,8 +183,10 @@ def _kept_aside(root: str | os.PathLike[str]) -> list[Path]:
 
 
 def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
-    """Record what can be recorded of a run; ``None`` while its Dovetail lives."""
+    """Record what can be recorded of a run; ``None`` while its Dovetail lives. Nothing of another host's."""
     recovery = recover(run_dir) if os.path.lexists(run_dir / LOG_NAME) else Recovery(run_dir)
+    if recovery.elsewhere:
+        return Leftover(recovery, 0)
     if recovery.in_use:
         return None
     about, troubles = _about(run_dir, recovery)

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.engine.capacity.sizing import resized
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
-from dovetail.interfaces import LastAttempts
-from dovetail.model import Adopted, Ended, Job, Record, Seconds, Started, State, Submit, Submitted, Woken
+from dovetail.interfaces import LastAttempts, RunningAttempt
+from dovetail.model import (
+    Adopted,
+    Ended,
+    Job,
+    JobId,
+    Record,
+    Seconds,
+    Started,
+    State,
+    Submit,
+    Submitted,
+    Woken,
+)
 from dovetail.records import dataclass
 from dovetail.running.ledger import Entry, Ledger
+
+MOST_NAMED = 20
+"""Jobs, or spans of them, that are named in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,60 @@ class Outside:
     submitted: Submitted
     submit: Submit
     started: Started | None
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondLedger:
+    """What an executor's record has and the ledger has not: some of that was lost.
+
+    ``unknown`` jobs are not in the ledger at all; ``behind`` (with the number of the last start) have been
+    started after what it knows; ``running`` are those of both that still run.
+    """
+
+    unknown: Sequence[JobId]
+    behind: Mapping[JobId, int]
+    running: Sequence[RunningAttempt]
+
+    def __bool__(self) -> bool:
+        return bool(self.unknown or self.behind)
+
+    def __str__(self) -> str:
+        found = []
+        if self.unknown:
+            found.append(f"{_many(self.unknown)} on record only there")
+        if self.behind:
+            found.append(
+                f"{_many(list(self.behind))} started after what the ledger knows (those that wait in it "
+                "start once more)"
+            )
+        ended = f"; of these {len(self.running)} still ran, which is ended" if self.running else ""
+        return f"knows more than the ledger: {', '.join(found)}{ended}"
+
+
+def _many(jobs: Sequence[JobId]) -> str:
+    """A number of jobs, and which they are: ``3 jobs (3-5)``."""
+    numbers = sorted(int(job) for job in jobs if job.isdecimal())
+    named = [job for job in jobs if not job.isdecimal()]
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    words = [f"{first}" if first == last else f"{first}-{last}" for first, last in spans] + named
+    some = ", ".join(words[:MOST_NAMED]) + (" …" if len(words) > MOST_NAMED else "")
+    return f"1 job ({some})" if len(jobs) == 1 else f"{len(jobs):,} jobs ({some})"
+
+
+def beyond_ledger(ledger: Ledger, left: LastAttempts) -> BeyondLedger:
+    """What was started by the executor's record, beside the ledger, which is written before each start."""
+    last = {end.job: end.attempt for end in (*left.unknown, *left.ended) if end.attempt is not None}
+    last |= {one.job: one.attempt for one in left.running}
+    known = ledger.attempts(last)
+    behind = {job: attempt for job, attempt in last.items() if known.get(job, attempt) < attempt}
+    unknown = [job for job in last if job not in known]
+    lost = {*unknown, *behind}
+    return BeyondLedger(unknown, behind, [one for one in left.running if one.job in lost])
 
 
 def sorted_out(

@@ -52,6 +52,16 @@ class Archive:
         self._pool.submit(close).result()
         self._pool.shutdown()
 
+    def reopen(self) -> None:
+        """Close the connection, in its thread: the ledger is another file. The next question opens one."""
+
+        def close() -> None:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+        self._pool.submit(close).result()
+
     def _rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         if self._db is None:
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)

@@ -16,12 +16,15 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
+from dovetail.files.folders import home_folder
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.folder import ServiceFolder
+from dovetail.service.folder import Address, ServiceFolder
 
 STARTS_WITHIN = 60.0
 """Seconds that a service may take to answer: drivers of devices are asked first."""
+MOVES_WITHIN = 10.0
+"""Seconds in which one whose socket has been removed makes another: it looks every 2 s."""
 AGAIN = 0.1
 """Seconds between two requests to a service that is starting."""
 TIMEOUT = 120.0
@@ -281,6 +284,12 @@ def connection(
     if place and not os.path.isdir(place) and os.path.exists(place):
         return Connection(os.path.abspath(place))
     folder = ServiceFolder(place or None)
+    other = folder.elsewhere()
+    if other is not None:
+        raise NoService(
+            f"{other}; use it there, or over the network: 'dovetail serve --listen' there and "
+            "--service URL here"
+        )
     if folder.is_locked():
         found = _when_ready(folder)
     elif start is None:
@@ -293,9 +302,16 @@ def connection(
 
 def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None = None) -> Connection:
     """The connection, as soon as the service answers. Raises `NoService`."""
-    deadline = time.monotonic() + STARTS_WITHIN
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    seen: Address | None = None
+    while time.monotonic() < began + STARTS_WITHIN:
         address = folder.address()
+        gone = address is not None and not os.path.exists(address.socket)
+        long = time.monotonic() > began + MOVES_WITHIN
+        if address is not None and gone and long and address.pid == folder.holder():
+            break  # it has written where it listens, and nothing is there
+        if address != seen:
+            seen, began = address, time.monotonic()
         if address is not None:
             found = Connection(address.socket)
             try:
@@ -308,7 +324,15 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
         if (process is None or ended) and not folder.is_locked():
             raise NoService(f"the service has ended; its last words are in {folder.log}")
         time.sleep(0.02)
-    raise NoService(f"the service did not answer within {STARTS_WITHIN:g} s; see {folder.log}")
+    waited = f"within {time.monotonic() - began:.0f} s"
+    holder = folder.holder()
+    if seen is None or not holder:
+        raise NoService(f"the service did not answer {waited}; see {folder.log}")
+    raise NoService(
+        f"the service of {folder.path} (process {holder}) did not answer at {seen.socket} {waited}; "
+        f"'kill {holder}' ends it, what runs goes on, and the next 'dovetail serve' takes it up; "
+        f"see {folder.log}"
+    )
 
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
@@ -320,7 +344,7 @@ def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: 
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=os.path.expanduser("~") if os.path.isdir(os.path.expanduser("~")) else "/",
+            cwd=home_folder(),
             start_new_session=True,
         )
     found = _when_ready(folder, process)

@@ -129,12 +129,13 @@ class Service:
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
-        self._next = (ledger.last_number() or folder.last_number()) + 1
+        self._next = max(ledger.last_number() or folder.last_number(), folder.last_output()) + 1
         self._incoming: deque[Submitted] = deque()
         self._kept: deque[tuple[Seconds, JobId]] = deque()
         self._settling: list[asyncio.Future[None]] = []
         self._watchers: dict[JobId, list[asyncio.Future[None]]] = {}
         self._listeners: set[asyncio.Event] = set()
+        self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ class Service:
     @property
     def why_blocked(self) -> str | None:
         """Why nothing starts now though there may be room; ``None`` where nothing is in the way."""
-        return self.ledger.why_blocked if self.driver.blocked else self.trouble() or None
+        return self.ledger.why_blocked if self.driver.blocked else self.live.lack or self.trouble() or None
 
     @property
     def epoch(self) -> Seconds:
@@ -267,7 +268,11 @@ class Service:
         self.see_the_folder()
 
     def see_the_folder(self) -> None:
-        """Raises `Full` where the folder was deleted, and then ends the service: nothing is kept any more."""
+        """Raises `Full` where the folder was deleted, and then ends the service: nothing is kept any more.
+
+        Where only what lies beside the ledger was, the ledger is written anew: what was acknowledged last is
+        on no disk else. Raises `Full` where that cannot be done now.
+        """
         if not self.ledger.is_there:
             gone = (
                 f"{self.ledger.path}: is gone since this service has begun, so nothing is on disk any more: "
@@ -275,6 +280,26 @@ class Service:
             )
             self.live.fail(DovetailError(gone))
             raise Full(gone)
+        if not self.ledger.is_whole:
+            self._write_ledger_anew()
+
+    def _write_ledger_anew(self) -> None:
+        self.archive.reopen()
+        self.forecast.reopen()
+        try:
+            self.ledger.write_anew()
+        except HistoryError as error:
+            why = f"{error}; what belongs beside it was removed, so what was written last is on no disk"
+            if why != self._torn:
+                self._torn = why
+                _log.error("%s", why)
+            raise Full(why) from error
+        self._torn = ""
+        _log.warning(
+            "%s: the files beside it (-wal, -shm) were removed under this service: all that is known is "
+            "written into a new one, nothing is lost",
+            self.ledger.path,
+        )
 
     # ------------------------------------------------------------------ submitting
 
@@ -282,8 +307,8 @@ class Service:
         """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
             raise Forbidden("priority: only the service's own account may ask for more than 0")
-        if self.driver.blocked:
-            raise Full(self.ledger.why_blocked)
+        if self.driver.blocked or self.live.lack:
+            raise Full(self.ledger.why_blocked or self.live.lack)
         first, self._next = self._next, self._next + len(form.jobs)
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:

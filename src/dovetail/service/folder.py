@@ -3,7 +3,7 @@
     service/             in the XDG state folder, mode 0700
       run.json           what it keeps to (`dovetail.running.folder.RunSettings`), with its unique id
       address.json       where it listens now, and its process
-      lock               held as long as it lives
+      lock               held as long as it lives; holds the name of its host until it ends in good order
       ledger.db          every job
       spawn.log …        the executor's
       journal/           what was decided, in segments
@@ -27,21 +27,21 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.executors.processes import standing_of, started_at, whereabouts
+from dovetail.files.folders import state_folder
+from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.records import dataclass
 
 
 def default_service_folder() -> Path:
-    """``$XDG_STATE_HOME/dovetail/service``, by default under ``~/.local/state``."""
-    folder = os.environ.get("XDG_STATE_HOME", "")
-    # The XDG specification: a relative path is invalid and is to be ignored.
-    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".local" / "state"
-    return base / "dovetail" / "service"
+    """``dovetail/service`` in the `state_folder`. Raises `InputError` where there is none."""
+    return state_folder() / "dovetail" / "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,24 @@ class Address:
     pid: int
     urls: tuple[str, ...] = ()
     version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A service on another host: its process there, and whether it is seen to live (by its lock)."""
+
+    host: str
+    pid: int
+    lives: bool
+
+    def __str__(self) -> str:
+        host = printable(self.host)
+        if self.lives:
+            return f"the service of this folder runs on {host} (process {self.pid})"
+        return (
+            f"the service of this folder was started on {host} (process {self.pid}) and has not ended in "
+            "good order there; whether it runs cannot be seen from here"
+        )
 
 
 class ServiceFolder:
@@ -147,17 +165,20 @@ class ServiceFolder:
 
         from dovetail.executors.spawnlog import read_log
 
+        jobs = []
+        for log in self.path.glob("spawn.log*"):
+            with contextlib.suppress(OSError):
+                jobs += [intent["job"] for intent in read_log(log).intents.values()]
+        return max(self.last_output(), _highest(jobs))
+
+    def last_output(self) -> int:
+        """The highest number of a job of which there is output, 0 without any. O(1,000)."""
         output = self.path / "output"
         buckets = (
             [int(one.name) for one in output.iterdir() if one.name.isdecimal()] if output.is_dir() else []
         )
         names = (output / str(max(buckets))).iterdir() if buckets else ()
-        jobs = [one.name for one in names]
-        for log in self.path.glob("spawn.log*"):
-            with contextlib.suppress(OSError):
-                jobs += [intent["job"] for intent in read_log(log).intents.values()]
-        numbers = [int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()]
-        return max(numbers, default=0)
+        return _highest(one.name for one in names)
 
     def lock(self) -> int | None:
         """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""
@@ -168,6 +189,45 @@ class ServiceFolder:
             os.close(fd)
             return None
         return fd
+
+    def note_holder(self, lock: int) -> None:
+        """Write on the lock, which we hold, where we are. Raises `OSError`."""
+        text = json.dumps({**whereabouts(), "pid": os.getpid()}).encode()
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, text, 0)
+
+    def elsewhere(self) -> Elsewhere | None:
+        """Who has this folder on another host, as far as that is known here; ``None`` where none has.
+
+        Where the folder's file system carries locks from host to host, it is known whether that one lives.
+        """
+        try:
+            holder = read_form(self.path / "lock")
+        except (OSError, ValueError):
+            return None
+        if not isinstance(holder, Mapping) or not isinstance(holder.get("boot_id"), str):
+            return None
+        lives = self.is_locked()
+        if standing_of(holder, locked=lives) != "host":
+            return None
+        pid = holder.get("pid")
+        return Elsewhere(str(holder.get("host", "")), pid if isinstance(pid, int) else 0, lives)
+
+    def holder(self) -> int:
+        """The process that has this folder, where it is one that can be seen from here; else 0."""
+        try:
+            holder = read_form(self.path / "lock")
+        except (OSError, ValueError):
+            return 0
+        if not isinstance(holder, Mapping) or standing_of(holder) != "here" or not self.is_locked():
+            return 0
+        pid = holder.get("pid")
+        return pid if isinstance(pid, int) and pid > 0 and started_at(pid) is not None else 0
+
+    def release(self) -> None:
+        """Note that no service has this folder any more, on whatever host. Raises `OSError`."""
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path / "lock", 0)
 
     def is_locked(self) -> bool:
         """Whether a service lives."""
@@ -198,6 +258,11 @@ class ServiceFolder:
             tuple(map(str, urls)) if isinstance(urls, list) else (),
             str(form.get("version", "")),
         )
+
+
+def _highest(jobs: Iterable[str]) -> int:
+    """The highest number of these jobs, or files of theirs; 0 without any."""
+    return max((int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()), default=0)
 
 
 def read_form(path: Path) -> Any:

@@ -126,6 +126,10 @@ class Forecast:
             )
         return self._process
 
+    def reopen(self) -> None:
+        """The ledger is another file now: the next question is for a new process."""
+        self._leave()
+
     def _leave(self) -> None:
         """Nobody has asked for long: its memory is better used elsewhere."""
         if self._process is not None and self._process.stdin is not None:

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from dovetail.files.fields import Entry, duration, number_or_text
 from dovetail.spec import kinds
+from dovetail.spec.values import LimitName
 from dovetail.workloads.jobfile_schema import AppEntry
 from dovetail.workloads.spec_forms import Env, annotation_of, form_of
 
@@ -34,6 +35,14 @@ class SubmitForm(Entry):
     folder: Text | None = Field(default=None, description="where they run; default: that of the service")
     environment: Env | None = Field(
         default=None, description="of their processes; default: that of the service"
+    )
+    umask: Annotated[int, Field(ge=0, le=0o777)] | None = Field(
+        default=None, description="of their processes; default: that of the service"
+    )
+    limits: dict[LimitName, Annotated[int, Field(ge=-1, lt=1 << 63)]] | None = Field(
+        default=None,
+        description="soft limits of their processes as setrlimit takes them, -1 for none, as far as the "
+        "service's hard limits allow; default: those of the service",
     )
     apps: list[AppEntry] = Field(default_factory=list, description="as in a job file")
     jobs: list[JobForm] = Field(min_length=1, max_length=MOST_JOBS)

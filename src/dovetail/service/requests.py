@@ -6,26 +6,40 @@ All of it is read into parts of a `JobSpec`; a request holds them as its form ha
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name
 from dovetail.spec.jobs import PartialSpec, as_form
 from dovetail.spec.script_lines import read_script
+from dovetail.spec.values import LimitName
 
 Form = dict[str, Any]
 
 
 def here() -> Form:
-    """The folder and the environment of this process, which its jobs get."""
+    """The folder, environment, umask and soft limits of this process, which its jobs get."""
     try:
         folder = os.getcwd()
     except OSError as error:
         raise InputError(f"the current folder cannot be used: {error.strerror}") from error
-    return {"folder": folder, "environment": dict(os.environ)}
+    own = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in get_args(LimitName)}
+    return {"folder": folder, "environment": dict(os.environ), "umask": _umask(), "limits": own}
+
+
+def _umask() -> int:
+    """Ours, which other threads that make files meanwhile do not notice."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
+        for line in status:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    found = os.umask(0o077)  # a kernel before 4.7 does not show it
+    os.umask(found)
+    return found
 
 
 def request_of_parts(*parts: PartialSpec) -> Form:

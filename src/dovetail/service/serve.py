@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import shlex
 import signal
 import ssl
 import time
@@ -27,9 +28,10 @@ from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.executors.background import keep_going
-from dovetail.executors.processes import started_at
-from dovetail.executors.recovery import end_unlogged, recover
+from dovetail.executors.processes import is_alive, started_at
+from dovetail.executors.recovery import end_unlogged, kill_group, recover
 from dovetail.executors.spawnlog import LOG_NAME, uid_of
+from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
@@ -40,11 +42,12 @@ from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighb
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger, LedgerDamageError
-from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, sorted_out
+from dovetail.running.taking_up import beyond_ledger, by_submission, enter_adopted, enter_outside, sorted_out
 from dovetail.service.core import Options, Service
 from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import Authentication, Sessions
+from dovetail.service.ground import Ground, why_ended_at_logout
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
@@ -113,7 +116,10 @@ def serve(options: ServeOptions) -> None:
         )
     try:
         options.folder.make()
+        _not_elsewhere(options.folder)
         lock = _locked(options.folder)
+        if lock is not None:
+            options.folder.note_holder(lock)
     except OSError as error:
         where_not = os.fsdecode(error.filename or options.folder.path)
         raise InputError(f"cannot be used: {error.strerror}", where=where_not) from error
@@ -122,7 +128,7 @@ def serve(options: ServeOptions) -> None:
     try:
         with rare_collections():  # a long queue is many objects, all of which stay
             try:
-                _serve(options, where)
+                _serve(options, where, lock)
             except LedgerDamageError as error:
                 if not options.new:
                     raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
@@ -131,14 +137,30 @@ def serve(options: ServeOptions) -> None:
                         os.rename(
                             options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged"
                         )
-                _serve(options, where)
+                _serve(options, where, lock)
+        with suppress(OSError):  # a full disk: then this host is named until the next start here
+            os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 
 
-def _serve(options: ServeOptions, where: Network | None) -> None:
+def _serve(options: ServeOptions, where: Network | None, lock: int) -> None:
     with ExitStack() as stack:
-        asyncio.run(_opened(options, where, stack))
+        asyncio.run(_opened(options, where, stack, lock))
+
+
+def _not_elsewhere(folder: ServiceFolder) -> None:
+    """Raises `InputError` where another host has the folder: its jobs cannot be seen from here."""
+    other = folder.elsewhere()
+    if other is None:
+        return
+    if other.lives:
+        raise InputError(f"{other}: one folder has one service", where=str(folder.path))
+    aside = f"dovetail recover --give-up {shlex.quote(str(folder.path))}"
+    raise InputError(
+        f"{other}; start it there, or where that host is gone for good, '{aside}' gives up what ran there",
+        where=str(folder.path),
+    )
 
 
 def _word() -> str:
@@ -201,7 +223,7 @@ def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) 
     """What this service keeps to; its id stays from start to start."""
     uid, created = (uuid.uuid4().hex, time.time()) if before is None else (before.uid, before.created)
     policy = load_policy(options.policy).label
-    return options.settings(uid, created, "service", policy, os.path.expanduser("~"), cluster)
+    return options.settings(uid, created, "service", policy, home_folder(), cluster)
 
 
 def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
@@ -280,6 +302,19 @@ def _executor(
     return backend.open(run, about.cluster), LastAttempts(unknown=lost)
 
 
+def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
+    """End jobs of which the ledger knows nothing, or not that they run: they would never be taken up."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        left = [job for job in recover(folder.path).running if job.uid in uids]
+        if not left:
+            return
+        for job in left:
+            if is_alive(job.pid, job.boot):
+                kill_group(job.pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def _journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """The next segment; the oldest go."""
     numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
@@ -301,7 +336,7 @@ def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
 # ------------------------------------------------------------------------------------------------ the loop
 
 
-async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack) -> None:
+async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack, lock: int) -> None:
     """Open everything, take up what was left, serve."""
     signs = SystemdNotifier()  # before anything is started that would inherit the request
     folder, backend = options.folder, named_backend(options.executor)
@@ -316,6 +351,14 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     _write(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
     executor, left = _executor(backend, folder, about, ledger)
+    beyond = beyond_ledger(ledger, left)
+    if beyond:
+        _log.warning("%s %s", folder.path / LOG_NAME, beyond)
+        if beyond.running and isinstance(executor, LeavesJobs):
+            await executor.leave()
+            _end_lost(folder, {uid_of(about.uid, one.job, one.attempt) for one in beyond.running})
+            executor, left = _executor(backend, folder, about, ledger)
+        ledger.note_attempts(beyond.behind)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     ledger.epoch = epoch = time.time()
     try:
@@ -381,7 +424,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
     resort = LastResort(live.over_within)
     stack.callback(resort.over)
-    await _served(options, where, found, signs, starting, resort)
+    await _served(options, where, found, signs, starting, resort, lock)
 
 
 async def _served(
@@ -391,6 +434,7 @@ async def _served(
     signs: SystemdNotifier,
     starting: Starting,
     resort: LastResort,
+    lock: int,
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
@@ -402,6 +446,7 @@ async def _served(
     )
     listeners = Listeners(gate)
     watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
+    looking: asyncio.Task[None] | None = None
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
@@ -412,8 +457,22 @@ async def _served(
             _first_token(folder, tokens, options.tell)
             url = await listeners.at_address(where.host, where.port, where.tls)
             hosts += names_of(url)
-        address = Address(str(path), os.getpid(), tuple(listeners.urls), __version__)
-        _write(folder.path / "address.json", json.dumps(asdict(address)).encode() + b"\n")
+
+        def note_address(place: Path) -> Address:
+            """Note where clients find us from now on."""
+            found = Address(str(place), os.getpid(), tuple(listeners.urls), __version__)
+            _write(folder.path / "address.json", json.dumps(asdict(found)).encode() + b"\n")
+            return found
+
+        address = note_address(path)
+        ground = Ground(service, listeners, path, options.group, lock, note_address)
+        looking = asyncio.create_task(
+            keep_going(
+                ground.watch, "the look at socket, lock and ledger", lambda error: _log.error("%s", error)
+            )
+        )
+        if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
+            options.tell(why)
         for number in (signal.SIGINT, signal.SIGTERM):
             resort.handle(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
@@ -423,10 +482,13 @@ async def _served(
         signs.send("READY=1", f"STATUS=listening at {path}")
         _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
         await driving
-        _log.info("service ends; what runs goes on")
+        first = os.getpid() == 1
+        _log.info("service ends; %s", "what runs ends with this container" if first else "what runs goes on")
     finally:
         signs.send("STOPPING=1")
         watching.cancel()
+        if looking is not None:
+            looking.cancel()
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()

@@ -13,6 +13,7 @@ from dovetail.engine.journal.checked import checked
 from dovetail.engine.journal.codec import encode_job, encoded
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
+from dovetail.files.shortage import lack_of
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Dependency, Job, JobId, Rejected, Throttle
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
@@ -95,6 +96,8 @@ class _Maker:
             {entry.name: build_app(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)},
             folder=_folder(form.folder),
             environ=None if form.environment is None else env_of(form.environment, "", "environment"),
+            umask=form.umask,
+            limits=None if form.limits is None else tuple(sorted(form.limits.items())),
             user=self.who.user,
             partitions={name for node in self.cluster.nodes for name in node.partitions},
             learn_memory=self.who.memory_auto,
@@ -213,7 +216,7 @@ def write_scripts(scripts: dict[str, str]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise Full(f"{path}: cannot be written: {error.strerror}") from error
+            raise Full(f"{path}: cannot be written: {lack_of(error, path) or error.strerror}") from error
 
 
 def return_memory() -> None:

@@ -36,3 +36,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 """From which level on a service's log tells."""
 LogFormat: TypeAlias = Literal["text", "json"]
 """How a service's log is written."""
+LimitName: TypeAlias = Literal[
+    "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"
+]
+"""A limit of a process, as `setrlimit` names it without its prefix."""

@@ -121,16 +121,19 @@ class JobBuilder:
     """Makes jobs; those that are alike share their app, their choices and their launch.
 
     ``apps`` are described beside the specs. ``source`` is the file that they are in, ``""`` where they come
-    from a command line or a request. From ``folder`` files are looked up and jobs start, with ``environ``;
-    ``None`` are this process' own. ``user`` has all jobs; ``None``: as they are written. ``partitions`` are
-    those of the cluster, ``None`` where it is not known yet. With ``learn_memory`` it is learned where no
-    memory is given. ``keep_script`` keeps a script's text and gives its path.
+    from a command line or a request. From ``folder`` files are looked up and jobs start, with ``environ``,
+    ``umask`` and soft ``limits`` (as `Launch` has them); ``None`` are this process' own. ``user`` has all
+    jobs; ``None``: as they are written. ``partitions`` are those of the cluster, ``None`` where it is not
+    known yet. With ``learn_memory`` it is learned where no memory is given. ``keep_script`` keeps a script's
+    text and gives its path.
     """
 
     apps: Mapping[str, KnownApp] = field(default_factory=dict)
     source: str = ""
     folder: str | None = None
     environ: tuple[tuple[str, str], ...] | None = None
+    umask: int | None = None
+    limits: tuple[tuple[str, int], ...] | None = None
     user: str | None = None
     partitions: Collection[str] | None = None
     learn_memory: bool = False
@@ -424,10 +427,12 @@ class JobBuilder:
         out, err = (None if path is None else output_path(path, name) for path in (spec.stdout, spec.stderr))
         number, notice = _signal(spec, where)
         key = (folder, out, err, number, notice, memory, spec.batch_variables)
-        if key == (None, None, None, None, 0.0, None, False) and self.environ is None:
+        around = self.environ, self.umask, self.limits
+        if key == (None, None, None, None, 0.0, None, False) and around == (None, None, None):
             return None
         if key not in self._launches:
-            self._launches[key] = Launch(folder, self.environ, *key[1:])
+            own = Launch(folder, self.environ, *key[1:])
+            self._launches[key] = replace(own, umask=self.umask, limits=self.limits)
         return self._launches[key]
 
 

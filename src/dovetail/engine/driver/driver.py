@@ -167,6 +167,7 @@ class Driver:
         )
         self.epoch: Seconds = 0.0  # wall-clock time of time 0, in seconds
         self.draining = False
+        self.pauses = False  # nothing can be started for now, for want of something
         self.admission = Admission(self._final_state)
         self.priorities: Priorities | None = None
         self._rejected = {rejection.id for rejection in rejected}
@@ -349,6 +350,7 @@ class Driver:
         ask = (
             not self.draining
             and not self.blocked
+            and not self.pauses
             and not (self.prefill is not None and self.prefill.recalled)
         )
         if batch:

@@ -17,11 +17,13 @@ from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.orders import AskStart, HandOver, Move, Order, Signal, Stop, Withdraw
 from dovetail.engine.state.core import Engine
 from dovetail.errors import ExecutorError, UnsupportedWorkload
+from dovetail.files.shortage import lack_of
 from dovetail.interfaces import (
     Executor,
     ExplainsSilence,
     FailsByItself,
     HearsEvents,
+    LacksResources,
     LeavesJobs,
     MigratesJobs,
     SignalsJobs,
@@ -31,9 +33,24 @@ from dovetail.interfaces import (
     TakesBack,
     traits_of,
 )
-from dovetail.model import Ended, Event, Foreseen, Job, JobId, Migrated, Placed, Seconds, State, Submitted
+from dovetail.model import (
+    Ended,
+    Event,
+    Foreseen,
+    Job,
+    JobId,
+    Migrated,
+    Placed,
+    Seconds,
+    State,
+    Submitted,
+    Withdrawn,
+    Woken,
+)
 
 _log = logging.getLogger(__name__)
+PAUSE: Seconds = 2.0
+"""Between two tries to start something where that failed for want of room, processes or memory."""
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
 ENDS_WITHIN: Seconds = 30.0
@@ -125,6 +142,9 @@ class LiveRun:
         self._quiet = Quiet(driver, executor, self._tell)
         self._asks_whether: asyncio.Task[None] | None = None  # our place is taken away
         self._blocked = False
+        self.lack = ""  # why nothing can be started for now
+        self._lacking = ""  # the same, as it has just come
+        self._try_again = inf
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
         self._last: asyncio.TimerHandle | None = None  # when it is not waited for any longer
@@ -196,6 +216,11 @@ class LiveRun:
     def fail(self, error: BaseException) -> None:
         """Have `run` raise this at the next instant."""
         self._failure = self._failure or error
+        self._wake.set()
+
+    def lacks(self, what: str) -> None:
+        """Nothing can be started now for want of this: pause, and try again."""
+        self._lacking = what
         self._wake.set()
 
     def leave(self) -> None:
@@ -325,6 +350,8 @@ class LiveRun:
         due = self.driver.next_time()
         if self._neighbours is not None:
             due = min(due, self._neighbours.due)
+        if self.lack:
+            due = min(due, self._try_again)
         if self._arrived < len(self.arrivals) and not self.stopped:
             due = min(due, self.arrivals[self._arrived].job.submit_time)
         return due
@@ -356,6 +383,7 @@ class LiveRun:
         """One instant: what has happened, what is due, the policy's answer, and its execution."""
         driver, now = self.driver, self.now
         arrivals = self.arrivals
+        self._see_what_lacks(now)
         halted = None if self._halts is None or self.stopped else self._halts(driver.pending)
         if halted is not None:
             self.cancel_waiting() if halted == "soon" else self.interrupt()
@@ -371,7 +399,7 @@ class LiveRun:
         elif self._neighbours is not None:
             self._neighbours.before(driver, now)
         await self._do(now)
-        if not (self.stopped or self._stays):
+        if not (self.stopped or self._stays or self.lack):
             driver.cancel_stranded()
         if self._hurried and isinstance(self.executor, SignalsJobs):
             for placed in list(driver.engine.at_work):
@@ -380,6 +408,25 @@ class LiveRun:
             self._neighbours.after(driver)
         if self._changed is not None:
             self._changed(driver.engine)
+
+    def _see_what_lacks(self, now: Seconds) -> None:
+        """Start nothing for `PAUSE` seconds after a start was taken back, and then try again."""
+        driver, executor = self.driver, self.executor
+        lack, self._lacking = self._lacking, ""
+        if isinstance(executor, LacksResources) and executor.lack:
+            lack, executor.lack = executor.lack, ""
+        if lack:
+            if not self.lack:
+                self._tell(f"{lack}: nothing starts until that has changed, and nothing fails for it")
+            self.lack, self._try_again, driver.pauses = lack, now + PAUSE, True
+        elif self.lack and now >= self._try_again:
+            if driver.pauses:
+                driver.pauses = False
+                driver.happened(Woken())
+                self._try_again = now + PAUSE
+            else:  # what has been started since was not taken back
+                self.lack, self._try_again = "", inf
+                self._tell("what was lacking is there again: jobs start")
 
     async def _do(self, now: Seconds) -> None:
         orders = self.driver.instant(now)
@@ -438,6 +485,9 @@ class LiveRun:
         why = str(error) or type(error).__name__
         if isinstance(order, Move):
             self._heard(Migrated(order.placed.job.id, why))
+        elif isinstance(order, Placed) and lack_of(error):
+            self._lacking = lack_of(error)
+            self._heard(Withdrawn(order.job.id))
         elif isinstance(order, Placed | HandOver):
             detail = f"the executor could not start it: {why}"
             attempt = order.attempt if isinstance(order, Placed) else None

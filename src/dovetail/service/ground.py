@@ -1,0 +1,165 @@
+"""What a service stands on: its socket, its lock, its ledger's files; looked at every few seconds.
+
+Others remove them under a living service: a logout takes the runtime folder with the socket in it, a clean-up
+of temporary files a folder in there, a person's hand the file beside the ledger that looked superfluous. What
+can be mended is mended, and the log has it; where nothing can be kept on record any more the service ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dovetail.errors import DovetailError, InputError
+from dovetail.executors.local import MachineExecutor
+from dovetail.executors.processes import children, is_zombie
+from dovetail.files.shortage import lack_at
+from dovetail.service.core import Service
+from dovetail.service.errors import Full
+from dovetail.service.http import Listeners, unix_socket
+
+_log = logging.getLogger(__name__)
+LOOK = 2.0
+"""Seconds between two looks."""
+LINGERING = Path("/var/lib/systemd/linger")
+LOGIN = Path("/run/systemd/seats")
+"""There where logind runs, which ends what a user has left running and removes the runtime folder."""
+
+
+class Ground:
+    """Looks after what a service stands on; in its loop.
+
+    ``path`` is its socket, of ``group`` where that may use it, and ``moved`` is called with where it is now
+    after it had to be made elsewhere; ``lock`` is the descriptor that holds the folder.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        listeners: Listeners,
+        path: Path,
+        group: str | None,
+        lock: int,
+        moved: Callable[[Path], object],
+    ) -> None:
+        self.path = path
+        self._service, self._listeners, self._group, self._lock = service, listeners, group, lock
+        self._moved = moved
+        self._made = _identity(path)
+        self._said = ""
+        self._zombies: set[int] = set()
+
+    async def watch(self) -> None:
+        """Look again and again (to be kept going by `dovetail.executors.background`)."""
+        while True:
+            await asyncio.sleep(LOOK)
+            await self.look()
+
+    async def look(self) -> None:
+        """One look: mend what can be mended."""
+        with suppress(Full):  # it ends then, or tries again, and the log has why
+            self._service.see_the_folder()
+        self._see_lock()
+        self._see_room()
+        await self._see_socket()
+        if os.getpid() == 1:
+            self._see_orphans()
+
+    def _see_orphans(self) -> None:
+        """As process 1 of a container, take the ends of processes for which no other part of us waits.
+
+        What waits for a child of ours takes its end at once: a zombie at two looks is an orphan.
+        """
+        executor = self._service.live.executor
+        known = executor.supervisor if isinstance(executor, MachineExecutor) else 0
+        zombies = {pid for pid in children() if pid != known and is_zombie(pid)}
+        for pid in zombies & self._zombies:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._zombies = zombies
+
+    def _see_room(self) -> None:
+        """Have nothing start, and nothing be submitted, while there is no room for what it would write."""
+        try:
+            lack = lack_at(str(self._service.folder.path))
+        except OSError:  # it is gone: the ledger is looked for, too
+            return
+        if lack:
+            self._service.live.lacks(f"{self._service.folder.path}: {lack}")
+
+    def _see_lock(self) -> None:
+        """Hold the folder still: without the file another service would begin beside us."""
+        folder = self._service.folder
+        try:
+            if os.path.samestat(os.stat(folder.path / "lock"), os.fstat(self._lock)):
+                return
+        except FileNotFoundError:
+            if not folder.path.is_dir():  # the ledger is gone, too: that ends us
+                return
+        except OSError as error:
+            self._say(f"{folder.path / 'lock'}: cannot be looked at: {error.strerror}")
+            return
+        try:
+            again = folder.lock()
+            if again is None:
+                ended = (
+                    f"{folder.path}: another service has taken this folder: this one ends, what runs goes on"
+                )
+                self._service.live.fail(DovetailError(ended))
+                return
+            folder.note_holder(again)
+            os.dup2(again, self._lock, inheritable=False)
+            os.close(again)
+        except OSError as error:
+            self._say(f"{folder.path / 'lock'}: was removed, and cannot be made anew: {error.strerror}")
+            return
+        _log.warning("%s: was removed, and is made anew", folder.path / "lock")
+
+    async def _see_socket(self) -> None:
+        """Clients find the socket; where its folder has gone it is in the state folder from now on."""
+        if self._made is not None and _identity(self.path) == self._made:
+            self._said = ""
+            return
+        own = self._service.folder.path / "service.sock"
+        here = self.path.parent.is_dir() and not os.path.lexists(self.path)
+        for path in [self.path, own] if here else [own]:
+            try:
+                found = unix_socket(path, self._group)
+            except InputError as error:
+                self._say(str(error))
+                continue
+            await self._listeners.at_socket(found)
+            was, self.path, self._made = self.path, path, _identity(path)
+            _log.warning("%s: the socket was removed; clients find a new one at %s", was, path)
+            self._moved(path)
+            return
+
+    def _say(self, trouble: str) -> None:
+        """Log what cannot be mended; once, not at every look."""
+        if trouble != self._said:
+            self._said = trouble
+            _log.error("%s", trouble)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Of a socket at this path; ``None`` where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+
+
+def why_ended_at_logout(user: str) -> str:
+    """A sentence where the last logout of this account ends what it has left running; empty elsewhere."""
+    if os.geteuid() == 0 or not LOGIN.exists() or (LINGERING / user).exists():
+        return ""
+    return (
+        "lingering is off for this account: at its last logout this machine may end the service, and removes "
+        "its runtime folder; 'loginctl enable-linger' has both stay"
+    )

@@ -1,0 +1,141 @@
+"""What a machine lacks for a moment fails no job: starts wait, say why, and go on when it is there again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dovetail_command import DOVETAIL
+from services import Serving, submit, wait
+from waiting import until
+
+from dovetail.executors.cgroups import Groups
+from dovetail.executors.children import Setup
+from dovetail.executors.spawnlog import parse_log
+from dovetail.executors.starting import NoResourcesError, SpawnError, Starter
+from dovetail.files.shortage import lack_at, lack_of
+from dovetail.service.client import connection
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+WAITS = "until test -e {go}; do sleep 0.05; done"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 300 inodes."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "nr_inodes=300,size=64m,mode=0700", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> list[Path]:
+    """Take every inode that is left."""
+    made: list[Path] = []
+    while not lack_at(str(folder)):
+        made.append(folder / f"filler-{len(made)}")
+        made[-1].touch()
+    return made
+
+
+def test_without_inodes_jobs_of_a_service_wait_and_nothing_comes_in(small: Path, tmp_path: Path) -> None:
+    service = Serving(small, "--cluster", "1x1cpu")
+    service.start().close()
+    words = "no inodes are left on the disk"
+    with connection(service.folder.path) as client:
+        go = tmp_path / "go"
+        ids = submit(client, {"command": ["sh", "-c", WAITS.format(go=go)]}, *[{"command": ["true"]}] * 5)
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
+        fillers = fill(small)
+        go.touch()
+        assert wait(client, ids[:1]) == {ids[0]: "COMPLETED"}
+        until(lambda: words in (client.get("/api/v1/info")["blocked"] or ""))
+        assert {client.get(f"/api/v1/jobs/{id}")["state"] for id in ids[1:]} == {"PENDING"}
+        refused = service.dovetail("submit", "--", "true")
+        assert refused.returncode != 0
+        assert words in refused.stderr
+        assert words in service.dovetail("queue").stderr
+        for path in fillers:
+            path.unlink()
+        assert set(wait(client, ids).values()) == {"COMPLETED"}
+        assert {client.get(f"/api/v1/jobs/{id}")["attempts"] for id in ids} == {1}
+        until(lambda: client.get("/api/v1/info")["blocked"] is None)
+        submit(client, {"command": ["true"]})
+    service.stop()
+
+
+def test_without_inodes_jobs_of_a_run_wait(small: Path, tmp_path: Path) -> None:
+    """Also killed meanwhile and taken up: what was taken back is in the record as if it had not begun."""
+    go = tmp_path / "go"
+    (tmp_path / "jobs").write_text("\n".join([f"sh -c '{WAITS.format(go=go)}'", *["true"] * 5]))
+    (tmp_path / "one.toml").write_text(f'[[node]]\nname = "here"\ncores = [{min(os.sched_getaffinity(0))}]\n')
+    environment = {**os.environ, "XDG_STATE_HOME": str(small / "state")}
+    options = ["--cluster", "one.toml", "--run-dir", str(small / "run"), "--json"]
+    with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:
+        run = subprocess.Popen(
+            [*DOVETAIL, "run", "jobs", *options], cwd=tmp_path, env=environment, stdout=out, stderr=err
+        )
+    told = tmp_path / "err"
+    log = small / "run" / "spawn.log"
+    until(lambda: log.exists() and bool(parse_log(log.read_bytes()).starts))
+    fillers = fill(small)
+    go.touch()
+    until(lambda: "no inodes are left on the disk: nothing starts until that has changed" in told.read_text())
+    assert len(parse_log(log.read_bytes()).intents) == 1
+    run.kill()
+    run.wait(60)
+    for path in fillers:
+        path.unlink()
+    done = subprocess.run(
+        [*DOVETAIL, "run", "--resume", str(small / "run"), "--json"],
+        cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [job["state"] for job in json.loads(done.stdout)["jobs"]] == ["COMPLETED"] * 6
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
+def test_a_fork_that_fails_for_want_leaves_nothing(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spawn(*_: Any, **__: Any) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "posix_spawn", spawn)
+    before = os.getcwd(), os.sched_getaffinity(0)
+    files = [str(tmp_path / name) for name in ("out", "err")]
+    job = {"job": "1", "uid": "r/1", "argv": ["/bin/true"], "files": files}
+    starter, groups = Starter(), Groups("")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    few = 1000 if soft in (-1, resource.RLIM_INFINITY) or soft > 1000 else soft - 1
+    try:
+        with pytest.raises(NoResourcesError):
+            starter.spawn(job, Setup({}, "/bin", [], str(tmp_path), 1.0, 0o077), groups)
+        assert not any(os.path.exists(path) for path in files), "it is started again, with new ones"
+        if number in (errno.EAGAIN, errno.ENOMEM):  # its user's own limit will be there tomorrow, too
+            with pytest.raises(SpawnError) as found:
+                starter.spawn(job, Setup({}, "/bin", [], str(tmp_path), 1.0, None, {"NPROC": few}), groups)
+            assert not isinstance(found.value, NoResourcesError)
+        assert resource.getrlimit(resource.RLIMIT_NPROC) == (soft, hard)
+    finally:
+        os.chdir(before[0])
+        os.sched_setaffinity(0, before[1])
+
+
+def test_one_class_of_reasons() -> None:
+    cause = OSError(errno.EDQUOT, "x")
+    above = RuntimeError("cannot")
+    above.__cause__ = cause
+    assert lack_of(above) == "the disk quota is used up"
+    assert lack_of(OSError(errno.EIO, "broken")) == ""
+    assert lack_of(None) == ""
