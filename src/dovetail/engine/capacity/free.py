@@ -206,7 +206,8 @@ class Layout:
         if share is not None and after is not None:
             rank = self.rank[state_id]
             if share.devices and shares_device(request):
-                rank = max(self._tightness(state, d) for d in share.devices)
+                tightest = max(self._tightness(state, d) for d in share.devices)
+                rank = tightest * MOST_BYTES + rank if self.placement == "spread" else tightest
             fit = Fit(share, after, rank)
         self.fits[request][state_id] = fit
         return fit
