@@ -157,6 +157,13 @@ def with_gpu_memory(request: Request, size: int | None) -> Request:
     return replace(request, gpu_memory=size)
 
 
+def with_device_sizes(request: Request, gpu_memory: int, gpu_least: int) -> Request:
+    """The request with these two; the same object where nothing changes."""
+    if (gpu_memory, gpu_least) == (request.gpu_memory, request.gpu_least):
+        return request
+    return replace(request, gpu_memory=gpu_memory, gpu_least=gpu_least)
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A program and its arguments, with ``{input}`` placeholders; never given to a shell.

@@ -45,6 +45,7 @@ from dovetail.model import (
     RecentSubmission,
     Request,
     Shape,
+    Sized,
     Started,
     State,
     Submit,
@@ -410,9 +411,12 @@ class Codec:
         elif isinstance(event, Adopted):
             form[7:] = [None if event.limit == float("inf") else event.limit, event.limit is not None]
         elif isinstance(event, Ended):
-            form[8:] = [] if event.ran else [None, False]
+            further = [None, event.ran] if event.on_device or not event.ran else []
+            form[8:] = [*further, True] if event.on_device else further
         elif isinstance(event, Foreseen) and event.used is None:
             del form[5:]
+        elif isinstance(event, Sized) and not event.gpu:
+            del form[4:]
         return form
 
     def event_from(self, data: Json) -> Event:

@@ -107,8 +107,10 @@ class Plausible:
             if event.allocation is not None:
                 self._place(event.allocation)
         elif isinstance(event, Sized):
-            choices = self._job(event.job).choices
-            if len(event.memory) != len(choices) or min(event.memory, default=0) < 0 or event.kills < 0:
+            choices = self._job(event.job).choices  # of which some may have been dropped since
+            wrong = not 0 < len(event.memory) <= len(choices) or min(event.memory) < 0
+            wrong = wrong or min(event.kills, event.gpu_kills) < 0
+            if wrong or (event.gpu and len(event.gpu) != len(event.memory)):
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
         elif isinstance(event, Ended):
             self._job(event.job)
