@@ -75,6 +75,11 @@ class DeviceWatch:
         self._ended = -AGAIN
         self._inbox = b""
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process that asks the driver runs."""
+        return self._process is not None
+
     def look(self, patience: float = PATIENCE) -> Snapshot | None:
         """The devices as they are now; ``None`` where the driver does not answer in time."""
         now = time.monotonic()
@@ -135,7 +140,7 @@ class DeviceWatch:
         if process.poll() is not None:
             self._over(process)
         elif self._asked is not None and now - self._asked >= SILENT:
-            self._say(f"the {self._maker} driver has not answered for {now - self._asked:.0f} s")
+            self._say(f"the {self._maker} driver does not answer")
 
     def _over(self, process: subprocess.Popen[bytes]) -> None:
         self._say(f"the {self._maker} driver ended the process that watches it (status {process.wait()})")
@@ -155,9 +160,9 @@ class DeviceWatch:
         return Snapshot(at, devices)
 
     def _say(self, trouble: str) -> None:
-        if not self.trouble:
+        if not self.trouble:  # the sentence stays as it is, however long it lasts
             _log.warning("%s", trouble)
-        self.trouble = trouble
+            self.trouble = trouble
 
     def close(self) -> None:
         """End the process; one that hangs in its driver is left behind."""

@@ -36,3 +36,5 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 """From which level on a service's log tells."""
 LogFormat: TypeAlias = Literal["text", "json"]
 """How a service's log is written."""
+Neighbourhood: TypeAlias = Literal["avoid", "memory", "ignore"]
+"""What processes of others on a device mean: it is left alone, their memory is left out, or nothing."""

@@ -70,13 +70,13 @@ class DeviceSizes:
         largest = largest_for(request, cluster)
         if largest is None:
             return sizes_of(request)
-        bound = self._bound(job, choice)
+        least = self._least(job, choice, cluster)
         found = self.reservation(job, choice, cluster)
-        if found is not None and found.peak is not None and found.amount > bound:
-            if auto:
-                return min(_whole(found.amount), largest), 0
-            return 0, min(int(found.peak.expected), largest)
-        return 0, min(bound + 1, largest) if bound else 0
+        if found is None or found.peak is None:
+            return 0, min(least, largest)
+        if auto:
+            return min(_whole(max(found.amount, least)), largest), 0
+        return 0, min(max(int(found.peak.expected), least), largest)
 
     def reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
         """What runs before make one expect on each device; ``None`` where nothing is known."""
@@ -98,12 +98,36 @@ class DeviceSizes:
                 best = found
         return best
 
-    def _bound(self, job: Job, choice: Choice) -> int:
-        """Bytes that were too little for runs of the app that were no larger; 0 where none was."""
+    def _least(self, job: Job, choice: Choice, cluster: Cluster) -> int:
+        """More than what was too little for runs of the app that were no larger; 0 where none was.
+
+        A kill counts no more when a later run that was no smaller has completed with less.
+        """
         assert self._model is not None
-        kills = self._model.history.device_kills(job.app.name, choice.implementation.name, MOST_KILLS)
+        history, name = self._model.history, choice.implementation.name
+        kills = [
+            (run, int(run.usage.gpu_memory or 0))
+            for run in history.device_kills(job.app.name, name, MOST_KILLS)
+            if run.usage is not None and _is_no_larger(run, job.inputs)
+        ]
+        if not kills:
+            return 0
+        classes = cluster.device_classes(choice.implementation.kind)
+        later = [
+            (run, peak)
+            for device in classes
+            for run in history.recent(job.app.name, name, device, MOST_KILLS)
+            if (peak := device_peak_of(run)) is not None
+        ]
         return max(
-            (int(run.usage.gpu_memory or 0) for run in kills if run.usage and _is_no_larger(run, job.inputs)),
+            (
+                size + 1
+                for kill, size in kills
+                if not any(
+                    run.when > kill.when and peak <= size and _is_no_larger(kill, run.inputs)
+                    for run, peak in later
+                )
+            ),
             default=0,
         )
 

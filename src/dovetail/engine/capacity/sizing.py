@@ -96,19 +96,27 @@ class Sizes:
         self.waiting.pop(job, None)
 
     def due(
-        self, records: Mapping[JobId, Record], waits: Callable[[JobId], bool], cluster: Cluster
+        self,
+        records: Mapping[JobId, Record],
+        waits: Callable[[JobId], bool],
+        bound: Callable[[JobId], bool],
+        cluster: Cluster,
     ) -> list[Sized]:
-        """What waiting jobs are to ask for now; ``waits`` says which still wait. O(such jobs)."""
+        """What waiting jobs are to ask for now. O(such jobs).
+
+        ``waits`` says which still wait, ``bound`` which do so for one device: they ask anew only where that
+        may have too little memory.
+        """
         found: list[Sized] = []
         # A job may come in and be cancelled, or forgotten, before anybody has asked here.
         apps = {records[id].job.app.name for id in self.waiting if id in records}
         changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
         for id in list(self.waiting) if changed else ():
-            if id not in records or not waits(id):
+            if id not in records or not (waits(id) or bound(id)):
                 continue
             job = records[id].job
             if job.app.name in changed:
-                found += self._due(job, cluster)
+                found += [one for one in self._due(job, cluster) if one.gpu or not bound(id)]
         for name in changed:
             self._seen[name] = self._stamp(name)
         return found

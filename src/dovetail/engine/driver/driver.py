@@ -528,7 +528,7 @@ class Driver:
                 self.priorities.ended(event.job, now)
             batch = self.priorities.in_turn(batch, now, engine.records)
         if batch and self.sizes.waiting:
-            batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
+            batch.extend(self.sizes.due(engine.records, self._waits, self._bound, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
             del wakes[: bisect_right(wakes, now)]
@@ -803,6 +803,9 @@ class Driver:
 
     def _waits(self, job: JobId) -> bool:
         return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
+
+    def _bound(self, job: JobId) -> bool:
+        return self.engine.phase(job) is Phase.BOUND
 
     def _final_state(self, job: JobId) -> State | None:
         record = self.engine.records.get(job)
