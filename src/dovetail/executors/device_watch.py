@@ -80,6 +80,10 @@ class DeviceWatch:
         """Whether the process that asks the driver runs."""
         return self._process is not None
 
+    def start(self) -> None:
+        """Have the driver loaded before it is asked."""
+        self._start(time.monotonic())
+
     def look(self, patience: float = PATIENCE) -> Snapshot | None:
         """The devices as they are now; ``None`` where the driver does not answer in time."""
         now = time.monotonic()

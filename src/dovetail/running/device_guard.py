@@ -354,5 +354,7 @@ def guard_of(
                 devices[place] = _Watched(place, maker, name, device.memory)
     if not devices:
         return None
-    makers = sorted({device.maker for device in devices.values()})
-    return DeviceGuard(mode, is_ours, {maker: DeviceWatch(maker) for maker in makers}, devices)
+    watches = {maker: DeviceWatch(maker) for maker in sorted({one.maker for one in devices.values()})}
+    for watch in watches.values():
+        watch.start()  # a driver takes its time to be loaded
+    return DeviceGuard(mode, is_ours, watches, devices)

@@ -14,7 +14,7 @@ from math import ceil
 from dovetail.engine.capacity.device_sizing import DeviceSizes, sizes_of, with_sizes
 from dovetail.history.base import canonical_inputs
 from dovetail.interfaces import History
-from dovetail.model import Choice, Cluster, Job, JobId, Node, Record, Run, Sized
+from dovetail.model import Choice, Cluster, Job, JobId, Node, Record, Request, Run, Sized
 from dovetail.model.fitting import cpus_on, fits_node
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, Reservation, second_try
@@ -43,6 +43,14 @@ def sized(job: Job, event: Sized) -> Job:
         return job
     sizing = replace(job.sizing, gpu_kills=event.gpu_kills)
     return replace(job, choices=with_sizes(job.choices, event.gpu), sizing=sizing)
+
+
+def with_device_sizes_of(job: Job, held: Request) -> Job:
+    """The job as it was when it started with what it holds: its choices on devices ask for as much of them."""
+    sizes = [sizes_of(held if c.request.devices and held.devices else c.request) for c in job.choices]
+    if all(size == sizes_of(c.request) for size, c in zip(sizes, job.choices, strict=True)):
+        return job
+    return replace(job, choices=with_sizes(job.choices, sizes))
 
 
 def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
