@@ -46,7 +46,7 @@ def sized(job: Job, event: Sized) -> Job:
 
 
 def with_device_sizes_of(job: Job, held: Request) -> Job:
-    """The job as it was when it started with what it holds: its choices on devices ask for as much of them."""
+    """The job as it was when it started with what it holds: as large on its devices."""
     sizes = [sizes_of(held if c.request.devices and held.devices else c.request) for c in job.choices]
     if all(size == sizes_of(c.request) for size, c in zip(sizes, job.choices, strict=True)):
         return job
