@@ -108,6 +108,7 @@ WORDS = {
     "far: 0 bytes).",
     "cuda": "CUDA error: out of memory (error code 2, cudaErrorMemoryAllocation) at main.cu:31",
     "hip": "hipErrorOutOfMemory: out of memory",
+    "own": "the arena of our solver is exhausted",
 }
 """Last words of frameworks."""
 

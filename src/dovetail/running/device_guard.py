@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from importlib.util import find_spec
 from math import inf
+from typing import Protocol
 
 from dovetail.engine.driver.driver import Driver
 from dovetail.executors.device_processes import DeviceProcess
-from dovetail.executors.device_watch import WATCHED, DeviceState, DeviceWatch, Snapshot
+from dovetail.executors.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
 from dovetail.executors.discovery import with_traces
 from dovetail.executors.environment import driver_names, vendor
 from dovetail.executors.processes import parent_of
@@ -41,6 +42,28 @@ SERVERS = "nvidia-cuda-mps"
 """How the names of processes begin that only serve others' processes."""
 
 
+class Watch(Protocol):
+    """Asks the driver of a maker's devices; see `dovetail.executors.device_watch.DeviceWatch`."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the driver; empty while it answers."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        ...
+
+    def look(self, patience: float = PATIENCE) -> Snapshot | None:
+        """The devices as they are now, with the moment by our clock; ``None`` where no answer comes."""
+        ...
+
+    def close(self) -> None:
+        """Ask no more."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
     """Why jobs may not start on a device, or not with all of its memory: that is what ``memory`` says."""
@@ -50,7 +73,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class _Watched:
+class WatchedDevice:
     """A device as its driver knows it."""
 
     place: Place
@@ -84,9 +107,10 @@ class DeviceGuard:
 
     mode: Neighbourhood
     is_ours: Callable[[int], tuple[bool, JobId]]
-    watches: Mapping[str, DeviceWatch]
-    devices: Mapping[Place, _Watched]
+    watches: Mapping[str, Watch]
+    devices: Mapping[Place, WatchedDevice]
     due: Seconds = inf
+    clock: Callable[[], float] = time.monotonic
     _seen: dict[str, Snapshot] = field(default_factory=dict)
     _measured: dict[tuple[JobId, int], _Measured] = field(default_factory=dict)
     _left: dict[Place, float] = field(default_factory=dict)  # when a job of ours last ended there
@@ -143,7 +167,7 @@ class DeviceGuard:
             event = replace(event, usage=measured.usage(event.usage))
             event = self._killed_near_limit(event, placed, places)
         for place in places:
-            self._left[place] = time.monotonic()
+            self._left[place] = self.clock()
             if event.ran:
                 ran = now - placed.start_time
                 self._failing.ended(place, placed.job.app.name, event.state, ran, now)
@@ -166,7 +190,7 @@ class DeviceGuard:
     # ------------------------------------------------------------------- what is seen
 
     def _older_than(self, age: Seconds) -> bool:
-        now = time.monotonic()
+        now = self.clock()
         return any(
             maker not in self._seen or now - self._seen[maker].at > age
             for maker in self.watches
@@ -186,7 +210,7 @@ class DeviceGuard:
             elif first and not watch.alive:
                 self._never.add(maker)  # its library cannot be used here: nothing is known of its devices
 
-    def _state(self, device: _Watched) -> DeviceState | None:
+    def _state(self, device: WatchedDevice) -> DeviceState | None:
         seen = self._seen.get(device.maker)
         return None if seen is None else seen.device(device.name)
 
@@ -255,7 +279,7 @@ class DeviceGuard:
                     found[place] = bar
         return found
 
-    def _bar(self, device: _Watched, now: Seconds) -> Bar | None:
+    def _bar(self, device: WatchedDevice, now: Seconds) -> Bar | None:
         if device.maker in self._never:
             return None
         watch, state = self.watches[device.maker], self._state(device)
@@ -285,7 +309,7 @@ class DeviceGuard:
         memory = sum(process.memory or 0 for process in others)
         return Bar(label, memory) if memory else None
 
-    def _is_stranger(self, process: DeviceProcess, device: _Watched) -> bool:
+    def _is_stranger(self, process: DeviceProcess, device: WatchedDevice) -> bool:
         if not process.known:  # perhaps one of ours that has just ended, or one of a container's
             return self._seen[device.maker].at > self._left.get(device.place, -inf)
         return not process.name.startswith(SERVERS) and not self._owners.get(process.pid, (False, ""))[0]
@@ -345,13 +369,13 @@ def guard_of(
     there = {maker for maker in with_traces() if maker in WATCHED}
     if find_spec("pynvml") is None:
         there.discard("nvidia")
-    devices: dict[Place, _Watched] = {}
+    devices: dict[Place, WatchedDevice] = {}
     for n, node in enumerate(cluster.nodes) if there else ():
         for device, name in zip(node.devices, driver_names(node, environ), strict=True):
             maker = vendor(device) or ""
             if name and maker in there:
                 place = n, device.name
-                devices[place] = _Watched(place, maker, name, device.memory)
+                devices[place] = WatchedDevice(place, maker, name, device.memory)
     if not devices:
         return None
     watches = {maker: DeviceWatch(maker) for maker in sorted({one.maker for one in devices.values()})}

@@ -35,6 +35,7 @@ from dovetail.model import (
     Seconds,
     State,
 )
+from dovetail.model.strangers import BARRED
 from dovetail.running.device_guard import Bar, DeviceGuard
 
 _log = logging.getLogger(__name__)
@@ -77,10 +78,9 @@ def foreign_job(
         units = FRACTION_UNITS if memory is None else 0
         part, cores = Part(1 << n, 0, (device,), units, 0, memory or 0), {}
     implementation = Implementation(kind, kind, request)
-    app = App("elsewhere", (implementation,))
+    app = App(BARRED if isinstance(holder, Bar) else "elsewhere", (implementation,))
     choice = Choice(implementation, request)
-    name = holder.label if isinstance(holder, Bar) else f"in use by {holder.label}"
-    job = Job(id, app, (choice,), submit_time=now, name=name, foreign=True)
+    job = Job(id, app, (choice,), submit_time=now, name=holder.label, foreign=True)
     return job, Allocation(request, (part,), cores)
 
 
