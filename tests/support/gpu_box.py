@@ -121,6 +121,9 @@ size, seconds = int(float(sys.argv[1])), float(sys.argv[2])
 words = sys.argv[3] if len(sys.argv) > 3 else "torch"
 box = Path(os.environ["NVML_BOX"])
 uuid = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0]
+if uuid.isdecimal():
+    cards = [line for line in (box / "box").read_text().splitlines() if line.startswith("device")]
+    uuid = cards[int(uuid)].split("\\t")[1]
 print("on", uuid, flush=True)
 capacity = used = 0
 for line in (box / "box").read_text().splitlines():
