@@ -1,4 +1,4 @@
-"""A box with GPUs and other people: real processes on a stand-in of NVIDIA's library under its own wrapper."""
+"""A GPU box with other people on it: real processes on a stand-in of NVIDIA's library."""
 
 from __future__ import annotations
 
