@@ -48,7 +48,7 @@ from dovetail.model import (
     classes_for,
     ways,
 )
-from dovetail.model.strangers import device_kinds, barred_devices
+from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.records import dataclass
 from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders

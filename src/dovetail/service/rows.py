@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
-from dovetail.model.strangers import device_kinds, barred_devices
+from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import Forecast
