@@ -306,7 +306,7 @@ class DeviceGuard:
         label = f"in use by {others[0].label}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         if self.mode == "avoid" or device.memory is None:
             return Bar(label)
-        memory = sum(process.memory or 0 for process in others)
+        memory = min(sum(process.memory or 0 for process in others), device.memory)
         return Bar(label, memory) if memory else None
 
     def _is_stranger(self, process: DeviceProcess, device: WatchedDevice) -> bool:
