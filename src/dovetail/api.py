@@ -45,7 +45,7 @@ from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
 from dovetail.spec.jobs import OF_RUNS, check_values, laid_over
-from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Overrun
+from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Neighbourhood, Overrun
 from dovetail.workloads.load import is_trace, load_workload
 
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
@@ -362,6 +362,13 @@ def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
     return simulate(workload, **options).result
 
 
+def _neighbourhood(mode: str) -> Neighbourhood:
+    for known in get_args(Neighbourhood):
+        if mode == known:
+            return known  # type: ignore[no-any-return]
+    raise InputError(f"found {mode!r}, expected avoid, memory or ignore", where="neighbours")
+
+
 def _memory(memory: int | str | None) -> int | Literal["auto"] | None:
     """``auto``, or bytes. Raises `InputError`."""
     if memory is None or memory == "auto":
@@ -425,6 +432,7 @@ def run(
     retries: int | None = None,
     memory: int | str | None = None,
     halt: str = "never",
+    neighbours: Neighbourhood = "avoid",
     changed: Callable[[Engine], None] | None = None,
     started: Callable[[Session], None] | None = None,
     tell: Callable[[str], None] = warn,
@@ -439,7 +447,9 @@ def run(
     ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
     ``at_once`` is the most jobs that run together, ``retries`` how often a job that gives no number of its
     own starts again after it has failed, ``memory`` (bytes, a size, or ``auto``) what one that gives none
-    may hold on a node. ``halt`` ends the run early: ``soon,fail=1`` starts no more jobs
+    may hold on a node. ``neighbours`` says what other people's processes on a device mean: it is left alone
+    (``avoid``), their memory is left out (``memory``), or nothing (``ignore``). ``halt`` ends the run early:
+    ``soon,fail=1`` starts no more jobs
     after a failure, ``now,fail=10%`` also stops what runs; ``success`` and ``done`` count in the same way.
     Ctrl-C, SIGTERM and SIGHUP stop what runs and cancel what waits; the report shows both, and `resume` takes
     up what never started. Other keywords are options of each job, such as ``walltime="1h"`` or ``nodes=2``
@@ -491,6 +501,7 @@ def run(
         changed=changed,
         started=started,
         tell=tell,
+        neighbours=_neighbourhood(neighbours),
     )
     ran = begin(jobs, machine, loaded, options)
     from dovetail.report.report import Report

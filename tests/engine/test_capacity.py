@@ -23,20 +23,24 @@ def test_lowest_takes_the_lowest_bits(mask: int, data: st.DataObject) -> None:
 nodes_of = st.lists(
     st.tuples(
         st.integers(0, 3),
-        st.sampled_from([(), ("a",), ("a", "a"), ("a", "b"), ("b", "b", "b")]),
+        st.sampled_from([(), ("a",), ("a", "a"), ("a", "b"), ("b", "b", "b"), ("c", "a"), ("c", "d", "c")]),
         st.sampled_from([None, 4, 9]),
         st.integers(0, 1),
     ).filter(lambda node: node[0] > 0 or bool(node[1])),
     min_size=1,
     max_size=6,
 )
+SIZES = {"c": 16, "d": 40}
+"""Memory of the devices of these models; that of others is not known."""
 requests = st.builds(
     Request,
     nodes=st.integers(1, 3),
     cpus=st.sampled_from([-2, -1, 0, 1, 2]),
     devices=st.sampled_from([(), (("gpu", 0.25),), (("gpu", 0.5),), (("gpu", 1),), (("gpu", 2),)]),
     memory=st.sampled_from([0, 0, 1, 3]),
-    models=st.sampled_from([(), ("a",), ("a", "b")]),
+    models=st.sampled_from([(), ("a",), ("a", "b"), ("c", "d")]),
+    gpu_memory=st.sampled_from([0, 0, 3, 10, 20]),
+    gpu_least=st.sampled_from([0, 0, 20]),
 )
 
 
@@ -46,13 +50,19 @@ def cluster_of(rows: list[tuple[int, tuple[str, ...], int | None, int]]) -> Clus
             Node(
                 f"n{i}",
                 tuple(range(cpus)),
-                tuple(Device("gpu", model, local) for local, model in enumerate(models)),
+                tuple(
+                    Device("gpu", model, local, memory=SIZES.get(model)) for local, model in enumerate(models)
+                ),
                 memory,
                 min(host, cpus),
             )
             for i, (cpus, models, memory, host) in enumerate(rows)
         )
     )
+
+
+Given = tuple[int, tuple[int, ...], int]
+"""CPUs, devices and units."""
 
 
 class Naive:
@@ -63,33 +73,63 @@ class Naive:
         self.cpus = [node.cpus for node in cluster.nodes]
         self.memory = [math.inf if node.memory is None else node.memory for node in cluster.nodes]
         self.units = [[FRACTION_UNITS] * len(node.devices) for node in cluster.nodes]
+        self.bytes = [[d.memory or 0 for d in node.devices] for node in cluster.nodes]
 
-    def give_of(self, n: int, request: Request) -> tuple[int, tuple[int, ...], int] | None:
+    def give_of(self, n: int, request: Request) -> Given | None:
         """CPUs, devices and units that this node would give."""
         node = self.cluster.nodes[n]
         cpus = {-1: node.cpus, -2: node.host_cpus}.get(request.cpus, request.cpus)
         if cpus > self.cpus[n] or (request.cpus == -1 and cpus == 0) or request.memory > self.memory[n]:
             return None
-        units, chosen = FRACTION_UNITS, []
-        for kind, count in request.devices:
-            wanted = math.ceil(count)
-            if count < 1:
-                units = round(count * FRACTION_UNITS)
-            able = [
-                d
-                for d, device in enumerate(node.devices)
-                if device.kind == kind
-                and self.units[n][d] >= units
-                and (not request.models or device.model in request.models)
-            ]
-            if len(able) < wanted:
-                return None
-            chosen += able[:wanted]
-        return cpus, tuple(chosen), units
+        if not request.devices:
+            return cpus, (), FRACTION_UNITS
+        [(_, count)] = request.devices
+        wanted = math.ceil(count)
+        shared: list[int] = []  # known memory and whole devices: nothing but memory is taken
+        other: list[int] = []
+        for d, device in enumerate(node.devices):
+            units, size = round(min(count, 1) * FRACTION_UNITS), device.memory
+            if request.models and device.model not in request.models:
+                continue
+            if size is None:
+                if self.units[n][d] >= units:
+                    other.append(d)
+                continue
+            if size < max(request.gpu_memory, request.gpu_least):
+                continue
+            if request.gpu_memory:
+                if request.gpu_memory <= self.bytes[n][d] and (count >= 1 or self.units[n][d] >= units):
+                    (shared if count >= 1 else other).append(d)
+            elif self.units[n][d] >= units and self.bytes[n][d] >= size * units // FRACTION_UNITS:
+                other.append(d)
+        if count < 1 or request.gpu_memory:
+            shared.sort(key=lambda d: self.tightness(n, d))
+            other.sort(key=lambda d: self.tightness(n, d))
+        if len(shared) >= wanted:
+            return cpus, tuple(shared[:wanted]), 0
+        units = round(min(count, 1) * FRACTION_UNITS)
+        return (cpus, tuple(other[:wanted]), units) if len(other) >= wanted else None
 
-    def fit(self, request: Request) -> dict[int, tuple[int, tuple[int, ...], int]] | None:
+    def tightness(self, n: int, d: int) -> tuple[float, int]:
+        known = self.cluster.nodes[n].devices[d].memory is not None
+        return self.bytes[n][d] if known else math.inf, self.units[n][d]
+
+    def order(self, n: int, request: Request) -> tuple[float, float]:
+        given = self.give_of(n, request)
+        assert given is not None
+        if given[1] and (request.gpu_memory or any(count < 1 for _, count in request.devices)):
+            return max(self.tightness(n, d) for d in given[1])
+        free = 0
+        for d, device in enumerate(self.cluster.nodes[n].devices):
+            units = self.units[n][d]
+            if device.memory is not None:
+                units = min(units, self.bytes[n][d] * FRACTION_UNITS // device.memory)
+            free += units
+        return free, 0
+
+    def fit(self, request: Request) -> dict[int, Given] | None:
         able = [n for n in range(len(self.cpus)) if self.give_of(n, request) is not None]
-        able.sort(key=lambda n: (sum(self.units[n]), n))
+        able.sort(key=lambda n: (self.order(n, request), n))
         chosen = {n: found for n in able[: request.nodes] if (found := self.give_of(n, request))}
         return chosen if len(chosen) == request.nodes else None
 
@@ -100,9 +140,13 @@ class Naive:
                 self.memory[n] += sign * part.memory
                 for d in part.devices:
                     self.units[n][d] += sign * part.units
+                    size = self.cluster.nodes[n].devices[d].memory
+                    if size is not None:
+                        self.bytes[n][d] += sign * (part.gpu_memory or size * part.units // FRACTION_UNITS)
+                        assert 0 <= self.bytes[n][d] <= size
 
 
-def spelt(allocation: Allocation | None) -> dict[int, tuple[int, tuple[int, ...], int]] | None:
+def spelt(allocation: Allocation | None) -> dict[int, Given] | None:
     if allocation is None:
         return None
     return {n: (part.cpus, part.devices, part.units) for part in allocation.parts for n in bits(part.nodes)}
@@ -164,6 +208,7 @@ def test_meet_keeps_what_both_have(
         a.cpus[n] = min(a.cpus[n], b.cpus[n])
         a.memory[n] = min(a.memory[n], b.memory[n])
         a.units[n] = [min(pair) for pair in zip(a.units[n], b.units[n], strict=True)]
+        a.bytes[n] = [min(pair) for pair in zip(a.bytes[n], b.bytes[n], strict=True)]
     assert spelt(met.fit(asked)) == a.fit(asked)
 
 

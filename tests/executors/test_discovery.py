@@ -159,17 +159,17 @@ def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:
 
 def test_only_drivers_that_left_a_trace_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "find_spec", lambda name: None)
-    assert discovery._with_traces(tmp_path) == []
+    assert discovery.with_traces(tmp_path) == []
     for name in ("nvidiactl", "dxg", "nvhost-gpu"):
         file = tmp_path / "dev" / name
         file.parent.mkdir(exist_ok=True)
         file.touch()
-        assert discovery._with_traces(tmp_path) == ["nvidia"]
+        assert discovery.with_traces(tmp_path) == ["nvidia"]
         file.unlink()
     (tmp_path / "sys/class/kfd").mkdir(parents=True)
-    assert discovery._with_traces(tmp_path) == ["amd"]
+    assert discovery.with_traces(tmp_path) == ["amd"]
     monkeypatch.setattr(discovery, "find_spec", lambda name: name)
-    assert discovery._with_traces(tmp_path) == ["amd", "opencl"]
+    assert discovery.with_traces(tmp_path) == ["amd", "opencl"]
 
 
 def test_nvidia_without_its_package_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,16 @@ class FakeNvml:
         return "GPU-aa"
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return type("Memory", (), {"total": 16_000})
+        return type("Memory", (), {"total": 16_000, "used": 5_000})
+
+    def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
+        return type("Rates", (), {"gpu": 25})
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        return []
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: int) -> int:
+        return 0
 
     def nvmlDeviceGetComputeMode(self, handle: int) -> int:
         return self.mode
@@ -229,9 +238,10 @@ def test_nvidia_gpus_and_what_hinders_them(monkeypatch: pytest.MonkeyPatch) -> N
         return device
 
     plain = {"index": 0, "model": "NVIDIA T4", "uuid": "GPU-aa", "memory": 16_000, "driver": "550.1"}
+    plain |= {"memory_used": 5_000, "utilisation": 0.25, "processes": []}
     assert probe(FakeNvml()) == plain
     assert probe(FakeNvml(mode=2)) == plain | {"unusable": "its compute mode is PROHIBITED"}
-    assert "MIG is on" in probe(FakeNvml(mig=1))["note"]
+    assert "MIG is on" in probe(FakeNvml(mig=1))["unusable"]
     assert probe(FakeNvml(mig=0)) == plain
     assert probe(FakeNvml(lost=True))["unusable"] == "NVML cannot read it: GPU is lost"
 

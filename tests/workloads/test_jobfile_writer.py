@@ -234,6 +234,7 @@ IMPLEMENTATION = {
     "gpus": "0.5",
     "models": '["T4"]',
     "memory": '"auto"',
+    "gpu_memory": '"6GB"',
     "slurm": '["--qos", "gpu"]',
     "time": "4.5",
     "times": "{ 1 = 9.0, 2 = 5.0 }",
@@ -267,6 +268,7 @@ JOB = {
 }
 JOB |= {job_option(name).file: json.dumps(value_of(job_option(name))) for name in KEPT}
 ELSEWHERE = {"name", "app", "implementation", "on", "command", "env", "tasks", "cpus", "gpus", "memory"}
+ELSEWHERE |= {"gpu_memory"}
 """Fields that every file has, or that another form of the same has above."""
 ELSEWHERE |= {"implementations", "restartable", "array"}  # written as apps, and as a job for each element
 LIVE = {"folder", "stdout", "stderr", "signal", "singleton", "partition"}

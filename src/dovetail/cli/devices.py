@@ -71,7 +71,10 @@ def _nodes(cluster: Cluster) -> list[dict[str, object]]:
             "cpu_model": node.cpu_model,
             "memory": node.memory,
             "partitions": list(node.partitions),
-            "devices": [{"kind": d.kind, "model": d.model, "number": d.local} for d in node.devices],
+            "devices": [
+                {"kind": d.kind, "model": d.model, "number": d.local, "memory": d.memory}
+                for d in node.devices
+            ],
         }
         for node in cluster.nodes
     ]
@@ -80,14 +83,18 @@ def _nodes(cluster: Cluster) -> list[dict[str, object]]:
 def _table(found: Inventory) -> Table:
     cores = found.cores
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("KIND", "MODEL", "COUNT OR NUMBER", "MEMORY", "SCHEDULED", "DRIVER"):
+    for name in ("KIND", "MODEL", "COUNT OR NUMBER", "MEMORY", "IN USE", "BUSY", "SCHEDULED", "DRIVER"):
         table.add_column(name, overflow="fold")
     usable = f"{len(cores.usable)} of {cores.machine} cores"
-    table.add_row("cpu", cores.model or "?", usable, _gigabytes(cores.memory), "yes", "")
+    table.add_row("cpu", cores.model or "?", usable, _gigabytes(cores.memory), "", "", "yes", "")
     for device in found.devices:
         scheduled = "yes" if device.used else "no"
-        number = str(device.number)
-        table.add_row(device.kind, device.model, number, _gigabytes(device.memory), scheduled, device.driver)
+        memory = _gigabytes(device.memory)
+        used = "" if device.memory_used is None else f"{device.memory_used / 1e9:.1f} GB"
+        busy = "" if device.utilisation is None else f"{device.utilisation:.0%}"
+        table.add_row(
+            device.kind, device.model, str(device.number), memory, used, busy, scheduled, device.driver
+        )
     return table
 
 
@@ -96,6 +103,10 @@ def _notes(found: Inventory) -> list[str]:
     if found.cores.quota is not None:
         lines.append(f"a cgroup limits CPU time to that of {found.cores.quota:g} cores")
     lines += [f"{d.kind} {d.number} ({d.model}): {d.note}" for d in found.devices if d.note]
+    for device in found.devices:
+        for process in device.processes:
+            memory = "" if process.memory is None else f", {_gigabytes(process.memory)}"
+            lines.append(f"on {device.kind} {device.number} ({device.model}): {process.label}{memory}")
     lines += [f"{m.probe}: nothing found: {m.reason}" for m in found.missing]
     return lines
 

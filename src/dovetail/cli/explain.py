@@ -23,6 +23,7 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
     CPU,
+    Adopted,
     Allocation,
     App,
     Cluster,
@@ -32,6 +33,7 @@ from dovetail.model import (
     Intend,
     Job,
     JobId,
+    Placed,
     Prediction,
     Seconds,
     Start,
@@ -46,6 +48,7 @@ from dovetail.model import (
     classes_for,
     ways,
 )
+from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.records import dataclass
 from dovetail.report import tables
 from dovetail.running.folder import SHORT, default_runs_folder, journal_of, run_folders
@@ -290,13 +293,17 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     running: dict[JobId, Allocation] = {}
     cluster = journal.cluster
     suspensions = Suspensions()
+    others: dict[JobId, Placed] = {}  # foreign jobs, which hold devices that others use
     for batch in journal.batches:
         runs |= {(asked[1], asked[2], asked[3]): asked[4] for asked in batch.asked if asked[0] == "runs"}
         for event in batch.events:
             if isinstance(event, Submitted):
                 stories[event.job.id] = JobStory(event.job, _ways(cluster, event.job))
+            elif isinstance(event, Adopted) and stories[event.job].job.foreign:
+                others[event.job] = _placed(stories[event.job].job, event)
             elif isinstance(event, Ended) and event.job in stories:
                 running.pop(event.job, None)
+                others.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
                 _weigh(suspensions, story, event, batch.now, runs)
@@ -342,7 +349,16 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     for story in stories.values() if suspensions.active else ():
         if story.start is None:
             story.suspended = _suspended(suspensions, story)
+    for story in stories.values() if others else ():
+        if story.start is None and story.state == "PENDING" and not story.job.foreign:
+            kinds = device_kinds(choice.implementation.kind for choice in story.job.choices)
+            story.suspended = story.suspended or barred_devices(others.values(), cluster, kinds)
     return {id: story for id, story in stories.items() if not story.job.foreign}
+
+
+def _placed(job: Job, event: Adopted) -> Placed:
+    implementation = job.app.implementation(event.implementation)
+    return Placed(job, implementation, event.allocation, event.start_time, None, float("inf"))
 
 
 def _weigh(

@@ -13,7 +13,7 @@ from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec
-from dovetail.spec.values import Overrun
+from dovetail.spec.values import Neighbourhood, Overrun
 
 if TYPE_CHECKING:
     from dovetail.engine.state.core import Engine
@@ -37,6 +37,7 @@ def run(
     jobs: int | None,
     keep_order: bool,
     halt: str,
+    neighbours: Neighbourhood,
     seed: int | None,
     model: str,
     history: Path | None,
@@ -129,6 +130,7 @@ def run(
                 retries=retries,
                 memory=memory,
                 halt=halt,
+                neighbours=neighbours,
                 changed=changed,
                 started=started,
                 tell=note,

@@ -15,7 +15,7 @@ from dovetail.files.streams import note
 from dovetail.model import Cluster
 from dovetail.service.client import VARIABLE, NoService, connection
 from dovetail.service.folder import Address, ServiceFolder
-from dovetail.spec.values import LogFormat, LogLevel, Overrun
+from dovetail.spec.values import LogFormat, LogLevel, Neighbourhood, Overrun
 
 if TYPE_CHECKING:
     from dovetail.service.usage import FairUse
@@ -31,6 +31,7 @@ def serve(
     overrun: Overrun,
     default_walltime: str | None,
     grace: float,
+    neighbours: Neighbourhood,
     seed: int | None,
     folder: Path | None,
     socket: Path | None,
@@ -81,6 +82,7 @@ def serve(
             default_walltime=limit,
             seed=seed,
             grace=grace,
+            neighbours=neighbours,
             socket=socket,
             group=group,
             listen=listen,

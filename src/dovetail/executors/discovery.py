@@ -18,11 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.device_processes import DeviceProcess, process_of
 from dovetail.executors.environment import VISIBLE, visible_names
 from dovetail.model import Cluster, Device, Node
 from dovetail.records import dataclass
 
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
+NVML = "libnvidia-ml.so.1"
+"""NVIDIA's management library; where it is put elsewhere, LD_LIBRARY_PATH names its folder."""
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""
 _NVIDIA_FILES = ("nvidia*", "nvgpu*", "nvhost*", "dxg")
@@ -44,8 +47,9 @@ class Cores:
 class FoundDevice:
     """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does.
 
-    ``number`` is its driver's own, whatever other devices are hidden or broken.
-    ``broken``: nothing can run on it at all.
+    ``number`` is its driver's own, whatever other devices are hidden or broken; an instance of a GPU that MIG
+    has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
+    ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known.
     """
 
     probe: str
@@ -58,6 +62,10 @@ class FoundDevice:
     used: bool = True
     note: str = ""
     broken: bool = False
+    memory_used: int | None = None
+    utilisation: float | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+    parent: str | None = None
 
     @property
     def address(self) -> str:
@@ -66,6 +74,10 @@ class FoundDevice:
             return ""
         named = self.probe == "nvidia" and self.uuid.startswith(("GPU-", "MIG-"))
         return f"{self.probe}:{self.uuid if named else self.number}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "processes": [one.as_dict() for one in self.processes]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +98,7 @@ class Inventory:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        return {**asdict(self), "devices": [device.as_dict() for device in self.devices]}
 
     def cluster(self) -> Cluster:
         """One node, ``localhost``: all usable cores in its pool, and every device that a job can be given."""
@@ -95,7 +107,8 @@ class Inventory:
         for found in self.devices:
             if found.used:
                 number = counts.get(found.kind, 0)
-                devices.append(Device(found.kind, found.model, number, address=found.address))
+                memory = found.memory or None
+                devices.append(Device(found.kind, found.model, number, address=found.address, memory=memory))
                 counts[found.kind] = counts.get(found.kind, 0) + 1
         node = Node(
             "localhost",
@@ -113,13 +126,15 @@ def discover(timeout: float = TIMEOUT) -> Cluster:
     PoCL runs on the cores that are in the pool already; it is used only where a cluster file gives it
     cores of its own. A driver of which there is no trace is not asked: each costs a start of Python.
     """
-    return inventory(timeout, _with_traces()).cluster()
+    return inventory(timeout, with_traces()).cluster()
 
 
-def _with_traces(root: Path = Path("/")) -> list[str]:
+def with_traces(root: Path = Path("/")) -> list[str]:
     """The probes that could find a device, since what it needs is there. ``root`` stands for ``/``."""
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     traces = {
-        "nvidia": any(any((root / "dev").glob(name)) for name in _NVIDIA_FILES),
+        "nvidia": any(any((root / "dev").glob(name)) for name in _NVIDIA_FILES)
+        or any(Path(folder, NVML).exists() for folder in folders),
         "amd": (root / "sys/class/kfd").is_dir(),
         "opencl": find_spec("pyopencl") is not None,
     }
@@ -218,6 +233,10 @@ def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]
             "unusable" not in device,
             device.get("unusable", device.get("note", "")),
             "unusable" in device,
+            device.get("memory_used"),
+            device.get("utilisation"),
+            tuple(process_of(**one) for one in device.get("processes", ())),
+            device.get("parent"),
         )
         for device in chosen
     ]
@@ -230,15 +249,20 @@ def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[
         return list(devices)
     chosen: list[Mapping[str, Any]] = []
     for word in names:
-        match = [
-            d
-            for d in devices
-            if word == str(d["index"]) or (word.startswith("GPU-") and d.get("uuid", "").startswith(word))
-        ]
+        match = [d for d in devices if _is_called(d, word)]
         if len(match) != 1 or match[0] in chosen:
             break
-        chosen.append(match[0])
+        chosen += match
+        # With a GPU that MIG has cut come its instances, unless one of them is named.
+        chosen += [d for d in devices if d.get("parent") and d["parent"] == match[0].get("uuid")]
     return chosen
+
+
+def _is_called(device: Mapping[str, Any], word: str) -> bool:
+    """Whether a word of a ``*_VISIBLE_DEVICES`` variable names the device: by number or start of its UUID."""
+    if word.startswith(("GPU-", "MIG-")):
+        return bool(device.get("uuid", "").startswith(word))
+    return word == str(device["index"]) and not device.get("parent")
 
 
 def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:

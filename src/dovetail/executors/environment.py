@@ -3,6 +3,8 @@
 =========================  =======================================================================
 CUDA_VISIBLE_DEVICES       its NVIDIA devices, as the driver calls them; empty (none) for a job without
                            one on a node that schedules them. CUDA_DEVICE_ORDER becomes PCI_BUS_ID with it.
+NVIDIA_VISIBLE_DEVICES     the same for containers that the job starts, ``void`` where it has none; with it
+                           DOVETAIL_CDI_DEVICES: ``nvidia.com/gpu=UUID``, apart by commas
 ROCR_VISIBLE_DEVICES       the same for AMD devices; HIP_VISIBLE_DEVICES counts among these
 POCL_DEVICES               ``pthread`` for a job on an OpenCL device of model ``pocl``
 POCL_MAX_PTHREAD_COUNT     number of cores it was given, for jobs on OpenCL devices
@@ -57,6 +59,20 @@ def devices_of(placed: Placed, cluster: Cluster) -> list[Device]:
     return [
         cluster.nodes[n].devices[d] for p in placed.allocation.parts for n in bits(p.nodes) for d in p.devices
     ]
+
+
+def described_devices(placed: Placed, cluster: Cluster) -> str:
+    """A job's devices for people: names, models, and their memory, where it is known.
+
+    What the job was given of each is there too, where that is less.
+    """
+    words = []
+    for device in devices_of(placed, cluster):
+        size = "" if device.memory is None else f"{device.memory / 1e9:.1f} GB"
+        about = ", ".join(filter(None, (device.model, size)))
+        words.append(f"{device.name} ({about})" if about else device.name)
+    given = placed.allocation.request.gpu_memory
+    return ", ".join(words) + (f", of which it was given {given / 1e9:.1f} GB" if given else "")
 
 
 def cores_of(placed: Placed, cluster: Cluster) -> list[int]:
@@ -180,6 +196,8 @@ def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[
     env = {variable: ",".join(names) for variable, names in found.items()}
     if "CUDA_VISIBLE_DEVICES" in env:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["NVIDIA_VISIBLE_DEVICES"] = env["CUDA_VISIBLE_DEVICES"] or "void"
+        env["DOVETAIL_CDI_DEVICES"] = ",".join(f"nvidia.com/gpu={n}" for n in found["CUDA_VISIBLE_DEVICES"])
     if env.get("ROCR_VISIBLE_DEVICES"):
         env["HIP_VISIBLE_DEVICES"] = ",".join(map(str, range(len(found["ROCR_VISIBLE_DEVICES"]))))
     return env

@@ -39,6 +39,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
+from dovetail.executors.device_memory import last_words, who_lacks_memory
 from dovetail.executors.transfers import reported
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
@@ -220,6 +221,12 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
         said = last_line(intent["files"][1]).strip()
         if said:
             details.append(said if len(said) <= 200 else f"{said[:197]}…")
+    lacks = who_lacks_memory(last_words(intent["files"][1]), intent.get("oom", "")) if (
+        state is State.FAILED and code and "on" in intent
+    ) else ""  # fmt: skip
+    if lacks:
+        state = State.OUT_OF_MEMORY
+        details.insert(0, f"out of memory on {intent['on']}, by {lacks}")
     if "why" in end:
         details.insert(0, end["why"])
     if end.get("survivors"):
@@ -230,7 +237,8 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
         details.append(note)
     if "step" in intent:  # what was measured is the command that started it on its nodes
         usage = replace(usage, cpu_time=None, peak_memory=None)
-    return Ended(job, state, code, "; ".join(details), usage, end["from"], end["at"], attempt)
+    moments = end["from"], end["at"]
+    return Ended(job, state, code, "; ".join(details), usage, *moments, attempt, on_device=bool(lacks))
 
 
 def _signal_name(number: int) -> str:
@@ -342,6 +350,8 @@ _FIELDS: Mapping[str, Mapping[str, Right]] = {
         "argv": _command,
         "files": _list_of(_text, count=2),
         "inputs": _inputs,
+        "on": _maybe(_text),
+        "oom": _maybe(_text),
         "walltime": _maybe(_time),
         "user": _maybe(_text),
     },

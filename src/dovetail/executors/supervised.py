@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import UNSET, child_environment
+from dovetail.executors.device_memory import PATTERN
+from dovetail.executors.environment import UNSET, child_environment, described_devices
 from dovetail.executors.link import Link
 from dovetail.executors.recovery import describe
 from dovetail.executors.reporting import Reporting
@@ -95,6 +96,7 @@ class SupervisedExecutor(Reporting):
                 "user": job.user,
                 **order,
                 **limit_of(placed),
+                **(self._on_devices(placed) if placed.allocation.parts[0].devices else {}),
                 **self._of_this_job(job),
                 **({"after": before} if before else {}),
             }
@@ -116,6 +118,14 @@ class SupervisedExecutor(Reporting):
             if underscore:
                 own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
         return {"vars": own} if own else {}
+
+    def _on_devices(self, placed: Placed) -> dict[str, Any]:
+        """What helps to see that a job's device had too little memory (`executors.device_memory`)."""
+        command = placed.implementation.command
+        own = {} if command is None else dict(command.env)
+        _, outer = self._surroundings(placed.job)
+        pattern = {**(self._environ if outer is None else dict(outer)), **own}.get(PATTERN, "")
+        return {"on": described_devices(placed, self.cluster), **({"oom": pattern} if pattern else {})}
 
     async def stop(self, job: JobId, reason: str) -> None:
         """TERM to the job's group, KILL after the grace; `Ended` follows with the state ``reason``.

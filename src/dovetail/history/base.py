@@ -204,6 +204,13 @@ class MeasuredHistory(History, Protocol):
         """The last ``limit`` completed runs, oldest first."""
         ...
 
+    def device_kills(self, app: str, implementation: str, limit: int) -> Sequence[Run]:
+        """The last ``limit`` runs, on any class, that a device had too little memory for, oldest first.
+
+        ``usage.gpu_memory`` is what was too little.
+        """
+        ...
+
     def total(self) -> int:
         """Number of completed runs of all apps. O(1)."""
         ...

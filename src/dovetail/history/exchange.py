@@ -42,8 +42,15 @@ FIELDS: Mapping[str, str] = {
     "sent_time": "seconds",
     "received": "bytes from the device",
     "received_time": "seconds",
+    "gpu_memory": "peak of a device's memory in bytes",
+    "gpu_use": "mean part of its devices' time that it used, from 0 to 1",
 }
-_USAGE = ("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time")
+_USAGE = (
+    *("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time"),
+    *("gpu_memory", "gpu_use"),
+)
+_BYTES = ("peak_memory", "gpu_memory")
+"""Of these the whole numbers."""
 _MOST = 2**53
 """Whole numbers up to here are exact as JSON has them, and fit the database."""
 _WORDS = ("app", "implementation", "uid", "job", "user")
@@ -205,9 +212,11 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
     device = _device(row["device"], f"{here}: device")
     on_cpu = device.kind == "cpu"
     usage = {name: _value(row, name, here, None) for name in _USAGE}
-    peak = usage["peak_memory"]
-    if peak is not None and peak > _MOST:
-        raise InputError(f"found {peak:g}, expected at most {_MOST}", where=f"{here}: peak_memory")
+    for name in _BYTES:
+        peak = usage[name]
+        if peak is not None and peak > _MOST:
+            raise InputError(f"found {peak:g}, expected at most {_MOST}", where=f"{here}: {name}")
+    sizes = {name: int(peak) for name in _BYTES if (peak := usage[name]) is not None}
     run = Run(
         app=row["app"],
         implementation=row.get("implementation") or device.kind,
@@ -219,7 +228,7 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         seconds=_value(row, "seconds", here, None) or 0.0,
         state=_state(row.get("state", "COMPLETED"), f"{here}: state"),
         walltime=_value(row, "walltime", here, None),
-        usage=Usage(**usage | {"peak_memory": None if peak is None else int(peak)})  # type: ignore[arg-type]
+        usage=Usage(**usage | sizes)  # type: ignore[arg-type]
         if any(value is not None for value in usage.values())
         else None,
         when=_value(row, "when", here, 0.0, signed=True) or 0.0,

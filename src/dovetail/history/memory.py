@@ -25,13 +25,19 @@ _NOTHING: AbstractContextManager[object] = nullcontext()
 class _App:
     """Runs and averages of one app by (implementation, class)."""
 
-    __slots__ = ("aggregates", "changes", "counts", "runs")
+    __slots__ = ("aggregates", "changes", "counts", "kills", "runs")
 
     def __init__(self) -> None:
+        self.kills: dict[str, list[Run]] = {}  # for the memory of a device, by implementation
         self.runs: dict[_Place, list[Run]] = {}
         self.aggregates: dict[_Place, dict[tuple[RequestKey, InputsKey], Aggregate]] = {}
         self.counts: dict[tuple[str, DeviceClass, RequestKey], tuple[int, int]] = {}
         self.changes = 0
+
+
+def is_device_kill(run: Run) -> bool:
+    """Whether a device had too little memory for a run, or may have had: then its usage says how much."""
+    return run.state is State.OUT_OF_MEMORY and run.usage is not None and run.usage.gpu_memory is not None
 
 
 class MemoryHistory:
@@ -89,6 +95,8 @@ class MemoryHistory:
         if completed:
             app.runs[place].append(run)
             self._completed.append(run)
+        elif is_device_kill(run):
+            app.kills.setdefault(run.implementation, []).append(run)
         group = (*place, key[0])
         good, bad = app.counts.get(group, (0, 0))
         app.counts[group] = (good + completed, bad + (not completed))
@@ -161,6 +169,16 @@ class MemoryHistory:
             if self._base is not None and len(found) < limit:
                 before = self._base.recent(app, implementation, device, limit)
                 found = [*before[-(limit - len(found)) :], *found]
+            return found
+
+    def device_kills(self, app: str, implementation: str, limit: int) -> Sequence[Run]:
+        """The last ``limit`` runs that a device had too little memory for, oldest first. O(limit)."""
+        with self._lock:
+            own = self._app(app)
+            found = list(own.kills.get(implementation, ())[-limit:]) if own and limit > 0 else []
+            if self._base is not None and len(found) < limit:
+                before = self._base.device_kills(app, implementation, limit - len(found))
+                found = [*before, *found]
             return found
 
     def aggregates(

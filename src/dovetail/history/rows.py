@@ -32,12 +32,14 @@ _STATES = (
     State.RUNNING,
     State.OUT_OF_MEMORY,
 )  # position = number in the database: append only
+KILLED = _STATES.index(State.OUT_OF_MEMORY)
 _STATE_NUMBER = {state: number for number, state in enumerate(_STATES)}
 
 RUN_COLUMNS = (
     "runs.id, g.app, g.implementation, g.kind, g.model, g.nodes, g.cpus, g.gpus, keys.inputs, runs.seconds, "
     "runs.state, runs.walltime, runs.cpu_time, runs.peak_memory, runs.sent, runs.sent_time, runs.received, "
-    "runs.received_time, runs.finished, runs.uid, runs.job, users.name, runs.first_on_device"
+    "runs.received_time, runs.finished, runs.uid, runs.job, users.name, runs.first_on_device, "
+    "runs.gpu_memory, runs.gpu_use"
 )
 RUN_TABLES = (
     "runs JOIN groups g ON g.id = runs.group_id JOIN keys ON keys.id = runs.key_id "
@@ -51,7 +53,10 @@ _FIGURES = (
 _figures = attrgetter(*_FIGURES)
 KEY_COLUMNS = ", ".join(f"keys.{name}" for name in ("inputs", *_FIGURES))
 _UPDATE = f"UPDATE keys SET {', '.join(f'{name} = ?' for name in _FIGURES)} WHERE id = ?"
-_USAGE = ("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time")
+_USAGE = (
+    *("cpu_time", "peak_memory", "sent", "sent_time", "received", "received_time"),
+    *("gpu_memory", "gpu_use"),
+)
 _usage = attrgetter(*_USAGE)
 _WRITTEN = (
     *("group_id", "key_id", "uid", "state", "seconds", "finished", "job", "user_id", "walltime"),
@@ -258,9 +263,10 @@ def group_of(row: Sequence[Any]) -> Group:
 
 def run_of(row: Sequence[Any]) -> Run:
     """The run of one row of `RUN_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
-    _check_numbers((row[0], *row[5:8], row[9], row[18]), row[11:18])
+    _check_numbers((row[0], *row[5:8], row[9], row[18]), (*row[11:18], *row[23:25]))
     _check_words((*row[1:5], *(word for word in row[20:22] if word is not None)))
-    usage = None if all(value is None for value in row[12:18]) else Usage(*row[12:18])
+    used = (*row[12:18], None, *row[23:25])
+    usage = None if all(value is None for value in used) else Usage(*used)
     return Run(
         app=row[1],
         implementation=row[2],

@@ -89,7 +89,13 @@ _VERSION_2 = (
     "DROP INDEX runs_of_key",
 )
 
-_STEPS = (_VERSION_1, _VERSION_2)
+# Version 3 keeps what jobs held of their devices.
+_VERSION_3 = (
+    "ALTER TABLE runs ADD COLUMN gpu_memory INTEGER",
+    "ALTER TABLE runs ADD COLUMN gpu_use REAL",
+)
+
+_STEPS = (_VERSION_1, _VERSION_2, _VERSION_3)
 SCHEMA_VERSION = len(_STEPS)
 
 

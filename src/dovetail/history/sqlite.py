@@ -29,6 +29,7 @@ from dovetail.history.file import TROUBLE, HistoryBusy, HistoryFile
 from dovetail.history.mirror import Mirror
 from dovetail.history.rows import (
     KEY_COLUMNS,
+    KILLED,
     RUN_COLUMNS,
     RUN_TABLES,
     Writer,
@@ -436,6 +437,16 @@ class SqliteHistory(HistoryFile):
             found.extend(zip((row[0] for row in rows), self._made(run_of, rows), strict=True))
         found.sort(key=lambda pair: pair[0])
         return [run for _, run in found[-limit:]]
+
+    def device_kills(self, app: str, implementation: str, limit: int) -> Sequence[Run]:
+        """The last ``limit`` runs that a device had too little memory for, oldest first. O(log n + runs)."""
+        with self._lock:
+            rows = self._rows(
+                f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE g.app = ? AND g.implementation = ? "
+                f"AND runs.state = {KILLED} AND runs.gpu_memory IS NOT NULL ORDER BY runs.id DESC LIMIT ?",
+                (app, implementation, max(0, limit)),
+            )
+            return self._made(run_of, rows)[::-1]
 
     def total(self) -> int:
         """Number of completed runs of all apps. O(1)."""

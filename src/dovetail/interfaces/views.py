@@ -88,6 +88,10 @@ class Free(Protocol):
         """The request on that unit's node, and on that very device if the unit is one; or ``None``."""
         ...
 
+    def tightness(self, unit: Unit) -> int:
+        """The place of a device among those that suffice for a share of one: of least free memory first."""
+        ...
+
     def take(self, allocation: Allocation) -> None:
         """Mark as used. Raises `ValueError` if it is not free."""
         ...

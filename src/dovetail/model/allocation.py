@@ -36,7 +36,8 @@ class Part(NamedTuple):
     """What each node of ``nodes`` (bit mask) gives.
 
     ``cpus`` is a count; ``devices`` are node-local device indices, of each of which ``units`` of
-    `FRACTION_UNITS` are taken; ``memory`` is bytes.
+    `FRACTION_UNITS` are taken; ``memory`` is bytes. ``gpu_memory`` is the bytes taken of each device; where
+    it is 0 that is the part of its memory that ``units`` are of the device.
     """
 
     nodes: int
@@ -44,6 +45,7 @@ class Part(NamedTuple):
     devices: tuple[int, ...] = ()
     units: int = FRACTION_UNITS
     memory: int = 0
+    gpu_memory: int = 0
 
 
 class Donor(NamedTuple):
@@ -128,7 +130,7 @@ class Packed(Allocation):
     """
 
     __slots__ = ("_packed",)
-    _packed: tuple[tuple[array[int], tuple[int, tuple[int, ...], int, int]], ...]
+    _packed: tuple[tuple[array[int], tuple[int, tuple[int, ...], int, int, int]], ...]
 
     def __init__(
         self,
@@ -189,11 +191,10 @@ def together(one: Allocation, other: Allocation) -> Allocation:
         if before is not None and after is not None:
             if (before.cpus, before.memory) != (after.cpus, after.memory):
                 raise ValueError("CPUs and memory of a node stay as they are while a job moves on it")
-            if before.devices and after.devices and before.units != after.units:
+            if before.devices and after.devices and before[3:] != after[3:]:
                 raise ValueError("shares of devices stay as they are while a job moves")
-            units = before.units if before.devices else after.units
             devices = tuple(sorted({*before.devices, *after.devices}))
-            part = before._replace(devices=devices, units=units)
+            part = (before if before.devices else after)._replace(devices=devices)
         key = part._replace(nodes=0)
         parts[key] = parts.get(key, 0) | 1 << n
     donors = {(d.donor, d.device): d for d in (*one.donors, *other.donors)}

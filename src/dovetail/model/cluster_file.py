@@ -45,6 +45,9 @@ class DeviceEntry(Entry):
         default_factory=list,
         description="cores that host the devices, shared out evenly; they leave the node's CPU pool",
     )
+    memory: Bytes | None = Field(
+        default=None, description="bytes of each device's own memory; default: not limited", gt=0
+    )
     count: Count = Field(default=1, description="number of devices")
 
 
@@ -149,14 +152,15 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
     devices: list[Device] = []
     counted: Counter[str] = Counter()
 
-    def add(kind: str, model: str, hosts: tuple[int, ...], count: int) -> None:
+    def add(kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int) -> None:
         share = len(hosts) // count
         for k in range(count):
-            devices.append(Device(kind, model, counted[kind], hosts[k * share : (k + 1) * share]))
+            cores = hosts[k * share : (k + 1) * share]
+            devices.append(Device(kind, model, counted[kind], cores, memory=memory))
             counted[kind] += 1
 
     if entry.gpus:
-        add("gpu", "", (), entry.gpus)
+        add("gpu", "", (), None, entry.gpus)
     for number, device in enumerate(entry.devices, 1):
         place = f"{where}, devices {number}"
         if device.kind == CPU or "+" in device.kind:
@@ -170,7 +174,7 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
                 "expected the same number for each",
                 where=place,
             )
-        add(device.kind, device.model, tuple(device.cores), device.count)
+        add(device.kind, device.model, tuple(device.cores), device.memory, device.count)
     hosts = [core for device in entry.devices for core in device.cores]
     _unique(hosts, "devices: cores", where)
     given = set(hosts)
@@ -235,7 +239,9 @@ def _hostlists(names: list[str]) -> list[str]:
 def _entry(node: Node) -> dict[str, Any]:
     hosts = [core for device in node.devices for core in device.cores]
     cores = sorted({*node.cores, *hosts})
-    alike = groupby(node.devices, key=lambda device: (device.kind, device.model, len(device.cores)))
+    alike = groupby(
+        node.devices, key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores))
+    )
     plain = cores == list(range(len(cores)))
     said: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
     said["devices"] = [_devices(list(devices)) for _, devices in alike]
@@ -246,4 +252,5 @@ def _entry(node: Node) -> dict[str, Any]:
 def _devices(devices: Sequence[Device]) -> dict[str, Any]:
     said: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
     said["cores"] = [core for device in devices for core in device.cores]
+    said["memory"] = devices[0].memory
     return {field: value for field, value in said.items() if value} | {"count": len(devices)}

@@ -63,7 +63,8 @@ class Usage:
     """What a finished process used: CPU seconds, peak resident bytes, and what it said of its transfers.
 
     ``sent``, ``received`` are bytes to and from the device, ``sent_time``, ``received_time`` seconds;
-    ``wall_time`` is the run time as the backend measured it.
+    ``wall_time`` is the run time as the backend measured it. ``gpu_memory`` is the peak in bytes on the one
+    of its devices where it held most, ``gpu_use`` the mean part of its devices' time that it used (0 to 1).
     """
 
     cpu_time: Seconds | None = None
@@ -73,6 +74,8 @@ class Usage:
     received: float | None = None
     received_time: Seconds | None = None
     wall_time: Seconds | None = None
+    gpu_memory: int | None = None
+    gpu_use: float | None = None
 
 
 @frozen(frozen=True, slots=True)
@@ -129,7 +132,8 @@ class Ended:
 
     ``started_at`` and ``ended_at`` are seconds since the epoch, where the backend has measured them
     nearer to the process than whoever hears of it later. ``attempt`` says which start of the job ended
-    (``None``: the present one). ``ran``: its command was executed, as far as is known.
+    (``None``: the present one). ``ran``: its command was executed, as far as is known. ``on_device``: it was
+    a device whose memory was too little, where the state is OUT_OF_MEMORY.
     """
 
     job: JobId
@@ -141,6 +145,7 @@ class Ended:
     ended_at: Seconds | None = None
     attempt: int | None = None
     ran: bool = True
+    on_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +167,16 @@ class Requeued:
 class Sized:
     """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
 
-    ``kills`` is how often it was killed for memory so far.
+    ``kills`` is how often it was killed for memory so far. ``gpu`` is the same of its devices: for each
+    choice the bytes on each device, and those that a device must have; below 0: the choice is dropped.
+    Empty: as it was. ``gpu_kills`` counts kills for that.
     """
 
     job: JobId
     memory: tuple[int, ...]
     kills: int = 0
+    gpu: tuple[tuple[int, int], ...] = ()
+    gpu_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ by the same functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from dovetail.model.cluster import Cluster, Unit
@@ -43,8 +43,59 @@ def share_of_device(count: float) -> int:
 
 
 def suits(device: Device, kind: str, request: Request) -> bool:
-    """Whether the device is of this kind, and of a model that the request accepts."""
-    return device.kind == kind and (not request.models or device.model in request.models)
+    """Whether the device is of this kind, of a model that the request accepts, and has memory enough."""
+    if device.kind != kind or (request.models and device.model not in request.models):
+        return False
+    return device.memory is None or max(request.gpu_memory, request.gpu_least) <= device.memory
+
+
+def units_taken(request: Request, device: Device) -> int:
+    """What the request takes of a device, in `FRACTION_UNITS`.
+
+    Nothing but memory where it asks for whole devices and says how much memory of each: it then shares them.
+    A device of which the memory is not known is not shared so.
+
+    >>> asks = Request(devices=(("gpu", 1),), gpu_memory=6)
+    >>> units_taken(asks, Device("gpu", memory=16)), units_taken(asks, Device("gpu"))
+    (0, 1000000)
+    """
+    units = min((share_of_device(count) for _, count in request.devices), default=FRACTION_UNITS)
+    if request.gpu_memory and units == FRACTION_UNITS and device.memory is not None:
+        return 0
+    return units
+
+
+def memory_taken(size: int, units: int, gpu_memory: int) -> int:
+    """Bytes taken of a device that has ``size``: what is said, else the part that ``units`` are of it."""
+    return gpu_memory or size * units // FRACTION_UNITS
+
+
+def share_taken(device: Device, units: int, gpu_memory: int) -> float:
+    """Which part of a device that is: of its units or of its memory, whichever is more.
+
+    >>> share_taken(Device("gpu", memory=16), 250_000, 8)
+    0.5
+    """
+    share = units / FRACTION_UNITS
+    return share if not device.memory else min(1.0, max(share, gpu_memory / device.memory))
+
+
+def shares_device(request: Request) -> bool:
+    """Whether it may run beside others on a device: it asks for a part of one, or says how much memory."""
+    return bool(request.devices) and (
+        request.gpu_memory > 0 or any(count < 1 for _, count in request.devices)
+    )
+
+
+def takes_alike(request: Request, devices: Sequence[Device], eligible: Iterable[int]) -> list[list[int]]:
+    """The eligible devices (by index) by what the request would take of each, those that it shares first.
+
+    Of all its devices on a node a job takes the same part.
+    """
+    groups: dict[int, list[int]] = {}
+    for d in eligible:
+        groups.setdefault(units_taken(request, devices[d]), []).append(d)
+    return [groups[units] for units in sorted(groups)]
 
 
 def devices_on(request: Request, devices: Sequence[Device]) -> Iterator[tuple[int, list[int]]]:
@@ -67,7 +118,20 @@ def fits_node(request: Request, node: Node) -> bool:
         return False  # all CPUs of a node without any are not enough
     if node.memory is not None and request.memory > node.memory:
         return False
-    return all(len(suitable) >= wanted for wanted, suitable in devices_on(request, node.devices))
+    if not request.gpu_memory:
+        return all(len(suitable) >= wanted for wanted, suitable in devices_on(request, node.devices))
+    return any(
+        all(
+            sum(d in alike for d in suitable) >= wanted
+            for wanted, suitable in devices_on(request, node.devices)
+        )
+        for alike in _alike(request, node)
+    )
+
+
+def _alike(request: Request, node: Node) -> list[list[int]]:
+    """Devices of a node of which the request takes the same part; one empty list where there are none."""
+    return takes_alike(request, node.devices, range(len(node.devices))) or [[]]
 
 
 def device_kind(request: Request) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from dovetail.model.frozen import frozen
@@ -34,6 +34,7 @@ __all__ = [
     "Sizing",
     "Throttle",
     "request_for",
+    "with_gpu_memory",
 ]
 
 Seconds = float
@@ -86,6 +87,10 @@ class Request:
     ``cpus`` is a count, `WHOLE_POOL` or `HOST_CPUS`. ``devices`` pairs a device kind with a number of
     devices; a number below 1 is a share of one device. ``models`` restricts the device models (empty:
     any), ``partition`` the nodes to those of that partition (empty: any). ``memory`` 0 is not counted.
+
+    ``gpu_memory`` is the bytes taken of each device (0: not given). With it a job that asks for whole devices
+    shares them as far as their memory goes; without it it has them to itself, and one with a share of a
+    device is counted with that share of its memory. ``gpu_least`` is the bytes that a device must have.
     """
 
     nodes: int = 1
@@ -94,11 +99,13 @@ class Request:
     memory: int = 0
     models: tuple[str, ...] = ()
     partition: str = ""
+    gpu_memory: int = 0
+    gpu_least: int = 0
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
-        object.__setattr__(self, "_hash", hash(key))
+        object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least)))
 
     def __hash__(self) -> int:  # requests key hot dictionaries: hash once
         return self._hash
@@ -107,7 +114,8 @@ class Request:
         """The same request over another number of nodes."""
         if nodes == self.nodes:
             return self
-        return Request(nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
+        own = self.cpus, self.devices, self.memory, self.models, self.partition
+        return Request(nodes, *own, self.gpu_memory, self.gpu_least)
 
     @property
     def gpus(self) -> float:
@@ -123,6 +131,7 @@ def request_for(
     memory: int = 0,
     models: Sequence[str] = (),
     nodes: int = 1,
+    gpu_memory: int = 0,
 ) -> Request:
     """What an implementation of this kind asks of each node, by the default rules where it does not say.
 
@@ -136,7 +145,23 @@ def request_for(
         return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
     default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
     devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
-    return Request(nodes, default if cpus is None else cpus, devices, memory, tuple(models))
+    return Request(
+        nodes, default if cpus is None else cpus, devices, memory, tuple(models), gpu_memory=gpu_memory
+    )
+
+
+def with_gpu_memory(request: Request, size: int | None) -> Request:
+    """The request with so many bytes on each of its devices; as it is for ``None``, and without devices."""
+    if size is None or not request.devices or size == request.gpu_memory:
+        return request
+    return replace(request, gpu_memory=size)
+
+
+def with_device_sizes(request: Request, gpu_memory: int, gpu_least: int) -> Request:
+    """The request with these two; the same object where nothing changes."""
+    if (gpu_memory, gpu_least) == (request.gpu_memory, request.gpu_least):
+        return request
+    return replace(request, gpu_memory=gpu_memory, gpu_least=gpu_least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +274,16 @@ class Sizing:
     ``auto`` names implementations for which it is learned, anew while the job waits; the probability of a
     kill is to be at most ``risk`` (``None``: the usual one). ``retry`` is what a job gets that was killed
     for memory: ``"learned"``, a factor of what it held, or ``"no"`` other try. ``kills`` counts these kills.
+    ``gpu_auto`` names implementations for which the memory of their devices is learned; ``gpu_kills`` counts
+    kills for that.
     """
 
     auto: tuple[str, ...] = ()
     retry: str | float = "learned"
     risk: float | None = None
     kills: int = 0
+    gpu_auto: tuple[str, ...] = ()
+    gpu_kills: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ class Device:
 
     ``local`` is its number among the devices of its kind on the node. ``address`` is what its driver calls
     it, where that was found out: the maker, and a number or UUID of the driver's own (``nvidia:GPU-6f1c…``,
-    ``amd:1``); other devices are known to programs by their place among those of one maker.
+    ``amd:1``); other devices are known to programs by their place among those of one maker. ``memory`` is
+    its own memory in bytes (``None``: not limited).
     """
 
     kind: str
@@ -48,6 +49,7 @@ class Device:
     local: int = 0
     cores: tuple[int, ...] = ()
     address: str = ""
+    memory: int | None = None
 
     @property
     def name(self) -> str:

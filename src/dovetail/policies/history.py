@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from dovetail.model import CPU, Job, Seconds
+from dovetail.model.fitting import shares_device
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice
 
 
@@ -36,13 +37,27 @@ class History(DynamicQueue):
         if untried and all(backlog.idle):
             for place in places:
                 if place.unit.kind != CPU and backlog.can_start(place):
-                    return place
+                    return tightest(backlog, place, places)
         if self.explore or len(untried) == len(places):
             for place in untried:
                 if backlog.can_start(place):
-                    return place
+                    return tightest(backlog, place, untried)
         ends = [(end, place) for place in places if (end := predicted_end(backlog, job, place)) is not None]
         return min(ends, key=itemgetter(0))[1] if ends else whatever_is_idle(backlog, places)
+
+
+def tightest(backlog: Backlog, first: UnitChoice, places: Sequence[UnitChoice]) -> UnitChoice:
+    """Of the places like the first one where the job can start, that with least room that suffices.
+
+    The first one itself where the job has its devices to itself.
+    """
+    if first.unit.device is None or not shares_device(first.choice.request):
+        return first
+    alike = (
+        place for place in places if place.choice is first.choice and place.device_class == first.device_class
+    )
+    able = [place for place in alike if backlog.can_start(place)]
+    return min(able, key=lambda place: (backlog.tightness(place), place.unit.index))
 
 
 def tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
@@ -50,8 +65,10 @@ def tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
     return backlog.runs(job, place) > 0 or backlog.is_assigned(job, place)
 
 
-def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Seconds, Seconds, int] | None:
+def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Seconds, Seconds, int, int] | None:
     """When the job would end there, and what decides between equals: the faster class, then device order.
+
+    Jobs that share devices go to the one with least room that suffices before that order.
 
     ``None`` where that cannot be predicted: nothing is known of the job there, or a job of unknown length
     is ahead of it.
@@ -61,10 +78,10 @@ def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Second
     seconds, ahead = backlog.seconds(job, place), backlog.ahead(place)
     if seconds is None or ahead.unknown:
         return None
-    return ahead.seconds + seconds, seconds, place.unit.index
+    return ahead.seconds + seconds, seconds, backlog.tightness(place), place.unit.index
 
 
 def whatever_is_idle(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice | None:
     """With limited information: an idle device, else an idle CPU; ``None`` where all are busy (5.2)."""
     idle = (place for place in places if backlog.can_start(place))
-    return min(idle, key=lambda place: place.unit.kind == CPU, default=None)
+    return min(idle, key=lambda place: (place.unit.kind == CPU, backlog.tightness(place)), default=None)

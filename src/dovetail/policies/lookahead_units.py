@@ -36,7 +36,7 @@ from dovetail.model import (
     fits_unit,
     one_node_choices,
 )
-from dovetail.model.fitting import cpus_on
+from dovetail.model.fitting import cpus_on, share_taken, units_taken
 from dovetail.policies.parts.backlog import NOWHERE
 from dovetail.policies.parts.trials import nothing_known
 
@@ -247,8 +247,10 @@ class UnitTimes:
                 pool = self._unit_at.get((node, None))
                 if part.cpus and pool is not None:
                     yield pool, min(1.0, part.cpus / self.view.cluster.nodes[node].cpus)
+                devices = self.view.cluster.nodes[node].devices
                 for device in part.devices:
-                    yield self._unit_at[node, device], min(1.0, placed.allocation.request.gpus or 1.0)
+                    share = share_taken(devices[device], part.units, part.gpu_memory)
+                    yield self._unit_at[node, device], max(share, 1e-3)
 
     def left(self, placed: Placed) -> Seconds:
         """Seconds that a running job is taken to need: as long again as it overran, or as it ran unknown."""
@@ -262,9 +264,10 @@ class UnitTimes:
 
 def _share(view: View, request: Request, unit: Unit) -> float:
     """The part of a unit that a request takes."""
-    if unit.device is not None:
-        return min(1.0, max(request.gpus, 1e-3))
     node = view.cluster.nodes[unit.node]
+    if unit.device is not None:
+        device = node.devices[unit.device]
+        return max(share_taken(device, units_taken(request, device), request.gpu_memory), 1e-3)
     cpus = cpus_on(request, node.cpus, node.host_cpus)
     memory = request.memory / node.memory if node.memory else 0.0
     return min(1.0, max(cpus / node.cpus, memory, 1e-3))

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Job, Record, Request, Result, Seconds, State
+from dovetail.model import Allocation, Cluster, Job, Record, Request, Result, Seconds, State
+from dovetail.model.fitting import share_taken
 from dovetail.model.tables import JobTable, RecordTable
 from dovetail.records import dataclass
 
@@ -132,7 +133,9 @@ class Columns:
         start = np.array([NAN if r.start is None else r.start for r in records], float)
         end = np.array([NAN if r.end is None else r.end for r in records], float)
         left = np.array([r.state is State.CANCELLED for r in records], bool)
-        amounts = np.array([_held(r.allocation) for r in records], float).reshape(len(records), 2)
+        amounts = np.array([_held(r.allocation, result.cluster) for r in records], float).reshape(
+            len(records), 2
+        )
         counted = np.isfinite(start) & np.isfinite(end) & ~left
         return Columns(result.cluster, records, submit, start, end, counted, amounts[:, 0], amounts[:, 1])
 
@@ -274,7 +277,9 @@ class Columns:
             if self.records[j].since is not None:
                 since[j] = self.records[j].since
         before = [(j, span) for j, record in enumerate(self.records) for span in record.earlier]
-        amounts = np.array([_held(span.allocation) for _, span in before], float).reshape(len(before), 2)
+        amounts = np.array([_held(span.allocation, self.cluster) for _, span in before], float).reshape(
+            len(before), 2
+        )
         held = [self.records[j].allocation or NOTHING for j in ran]
         return HeldIntervals(
             np.array([*ran, *(j for j, _ in before)], np.int64),
@@ -468,7 +473,7 @@ _KEYS: Mapping[str, Callable[[Job], str | None]] = {
 }
 
 
-def _held(allocation: Allocation | None) -> tuple[float, float]:
+def _held(allocation: Allocation | None, cluster: Cluster) -> tuple[float, float]:
     """CPUs and devices over all nodes."""
     if allocation is None:
         return 0.0, 0.0
@@ -478,7 +483,9 @@ def _held(allocation: Allocation | None) -> tuple[float, float]:
         count = part.nodes.bit_count()
         cpus += count * part.cpus
         if part.devices:
-            devices += count * len(part.devices) * part.units / FRACTION_UNITS
+            node = cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
+            shares = (share_taken(node.devices[d], part.units, part.gpu_memory) for d in part.devices)
+            devices += count * sum(shares)
     return float(cpus), devices
 
 

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from dovetail.engine.capacity.free import FreeCapacity, Layout, NodeState, Placement
 from dovetail.errors import InputError
 from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
-from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
+from dovetail.model.fitting import cpus_on, suits, units_taken, whole_devices
 from dovetail.records import dataclass
 from dovetail.workloads.resources import asked_request
 
@@ -160,7 +160,7 @@ def _fragment(state: NodeState, node: Node, request: Request) -> int:
         left = [
             units
             for units, device in zip(state.devices, node.devices, strict=True)
-            if units >= share_of_device(count) and suits(device, kind, request)
+            if units >= units_taken(request, device) and suits(device, kind, request)
         ]
         if len(left) < whole_devices(count):
             return everything

@@ -12,8 +12,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.model import CPU, FRACTION_UNITS, Cluster, Node
+from dovetail.model import CPU, Cluster, Node
 from dovetail.model.allocation import NARROW
+from dovetail.model.fitting import share_taken
 from dovetail.model.masks import runs
 from dovetail.records import dataclass
 from dovetail.report.columns import Columns, Floats, Ints, ranges
@@ -63,9 +64,10 @@ class Held:
                         known[part.nodes] = of_part
                 if part.cpus:
                     found += (j, -1, part.cpus, *of_part)
-                share = part.units / FRACTION_UNITS
+                first_node = (part.nodes & -part.nodes).bit_length() - 1
                 for d in part.devices:
-                    found += (j, d, share, *of_part)
+                    given = columns.cluster.nodes[first_node].devices[d]
+                    found += (j, d, share_taken(given, part.units, part.gpu_memory), *of_part)
             for donor in allocation.donors:
                 found += (j, donor.device, 1.0, len(every), 1)
                 every.append((donor.donor, donor.donor + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,12 @@ from dovetail.model import Cluster, Implementation, Job, Request, Seconds, Workl
 from dovetail.plugins import LoadedPolicy, holding
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
+from dovetail.running.device_guard import guard_of
 from dovetail.running.folder import RunSettings, mark_unrecorded
 from dovetail.running.ledger import Ledger
 from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
-from dovetail.spec.values import DEFAULT_MODEL, Overrun
+from dovetail.spec.values import DEFAULT_MODEL, Neighbourhood, Overrun
 
 Tell = Callable[[str], None]
 
@@ -46,6 +48,7 @@ class LiveOptions:
     default_walltime: Seconds | None = None
     grace: Seconds = 5.0
     tell: Tell = warn
+    neighbours: Neighbourhood = "avoid"
 
     def settings(
         self, uid: str, created: Seconds, workload: str, policy: str, cwd: str, cluster: Cluster
@@ -145,12 +148,16 @@ def driver_of(
             current.close()
 
 
-def neighbours_of(executor: object, driver: Driver, tell: Tell) -> Neighbours | None:
+def neighbours_of(
+    executor: object, driver: Driver, tell: Tell, mode: Neighbourhood = "avoid"
+) -> Neighbours | None:
     """What keeps this run apart from others on the machine, where its executor claims cores."""
     claims = getattr(executor, "claims", None)
     if not isinstance(claims, Claims):
         return None
-    found = Neighbours(claims, driver.engine.cluster, tell)
+    is_ours = getattr(executor, "asked_by_job", lambda pid: (False, ""))
+    guard = guard_of(driver.engine.cluster, os.environ, mode, is_ours)
+    found = Neighbours(claims, driver.engine.cluster, tell, guard)
     if driver.engine.running:
         found.adopted(driver)
     return found

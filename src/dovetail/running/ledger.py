@@ -432,7 +432,9 @@ class Ledger:
             add.append((_END, (*values, self._place(event.job))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
-        elif isinstance(event, Sized) and event.kills:  # others are sized anew by the next Dovetail
+        elif isinstance(event, Sized) and (
+            event.kills or event.gpu_kills
+        ):  # others are sized anew by the next Dovetail
             doc = encoded(encode_job(engine.records[event.job].job))
             add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):

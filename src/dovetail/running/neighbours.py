@@ -35,6 +35,8 @@ from dovetail.model import (
     Seconds,
     State,
 )
+from dovetail.model.strangers import BARRED
+from dovetail.running.device_guard import Bar, DeviceGuard
 
 _log = logging.getLogger(__name__)
 Place = tuple[int, str]
@@ -51,12 +53,16 @@ YIELDED: Seconds = 5.0
 """Unit-seconds for which units may lie idle for one user who waits, and"""
 SHARE = 0.05
 """in the long run this share of the time."""
+WATCH: Seconds = 0.5
+"""Between looks whether strangers have left devices, while somebody waits."""
+MOST_TOLD = 100
+"""Sentences about devices that a run tells."""
 FRONT = 20
 """Jobs at the queue's front of which the one that lacks least is noted."""
 
 
 def foreign_job(
-    id: JobId, cluster: Cluster, place: Place, holder: Holder, now: Seconds
+    id: JobId, cluster: Cluster, place: Place, holder: Holder | Bar, now: Seconds
 ) -> tuple[Job, Allocation]:
     """What somebody else holds at one place, as a job that is not ours, and its allocation."""
     n, name = place
@@ -67,10 +73,12 @@ def foreign_job(
         part, cores = Part(1 << n, 1), {n: (int(name.partition(":")[2]),)}
     else:
         kind = node.devices[device].kind
-        request = Request(1, 0, ((kind, 1.0),))
-        part, cores = Part(1 << n, 0, (device,), FRACTION_UNITS), {}
+        memory = holder.memory if isinstance(holder, Bar) else None
+        request = Request(1, 0, ((kind, 1.0),), gpu_memory=memory or 0)
+        units = FRACTION_UNITS if memory is None else 0
+        part, cores = Part(1 << n, 0, (device,), units, 0, memory or 0), {}
     implementation = Implementation(kind, kind, request)
-    app = App("elsewhere", (implementation,))
+    app = App(BARRED if isinstance(holder, Bar) else "elsewhere", (implementation,))
     choice = Choice(implementation, request)
     job = Job(id, app, (choice,), submit_time=now, name=holder.label, foreign=True)
     return job, Allocation(request, (part,), cores)
@@ -99,8 +107,17 @@ class Neighbours:
     can). ``tell`` gets a sentence when somebody waits for others, and when there is trouble.
     """
 
-    def __init__(self, claims: Claims, cluster: Cluster, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        claims: Claims,
+        cluster: Cluster,
+        tell: Callable[[str], None],
+        guard: DeviceGuard | None = None,
+    ) -> None:
         self.due: Seconds = inf
+        self.guard = guard
+        self._barred: set[Place] = set()  # of the places with a foreign job those that strangers hold
+        self._told_bars: set[str] = set()
         self.trouble = ""
         claims.patience = PATIENCE
         self._claims, self._cluster, self._tell = claims, cluster, tell
@@ -109,6 +126,7 @@ class Neighbours:
         for unit in self._units:
             self._places.setdefault(self._place_of(unit), []).append(unit)
         self._foreign: dict[Place, JobId] = {}
+        self._stands_for: dict[Place, tuple[str, int | None]] = {}  # whom, and with how much memory
         self._count = 0
         self._said = self._unadopted = False
         self._looked = -inf  # by the driver's clock
@@ -121,15 +139,21 @@ class Neighbours:
 
     def before(self, driver: Driver, now: Seconds) -> None:
         """Something is about to be decided."""
-        engine = driver.engine
+        engine, guard = driver.engine, self.guard
+        look = inf
+        if guard is not None:
+            guard.observe(driver, now)
+            look = guard.due
         if not (driver.pending or engine.queue or engine.device_queues):
-            self.due = inf
+            self.due = look
             return
         busy = self._busy(driver)
+        bars = {} if guard is None else guard.bars(driver, now)
         news = self._foreign or self.trouble or self._claims.waiting or now >= self._looked + LOOK
-        if not news and self._claims.held >= self._units.keys():
+        if not news and not bars and self._claims.held >= self._units.keys():
+            self.due = min(self.due, look) if guard is None else min(now + LOOK, look)
             return
-        self._looked, self.due = now, now + LOOK
+        self._looked, self.due = now, min(now + LOOK, look)
         try:
             others = self._take(busy)
         except OSError as error:
@@ -141,14 +165,44 @@ class Neighbours:
             self._tell(again)
         taken = self._taken({unit: who for unit, who in others.items() if unit not in self._claims.held})
         taken = {place: who for place, who in (self._left | taken).items() if place not in busy}
-        self._hold(driver, taken, now)
+        barred = self._bars_beside(driver, {p: bar for p, bar in bars.items() if p not in taken}, busy)
+        self._hold(driver, {**barred, **taken}, now)
+        self._tell_of_bars(bars)
         if taken:
             self.due = now + POLL
+        elif bars:
+            self.due = min(self.due, now + WATCH)
         if taken and not self._said:
             self._said = True
             units = ", ".join(sorted(f"{name}" for _, name in taken))
             who = ", ".join(sorted({holder.label for holder in taken.values()}))
             self._tell(f"{units} in use by {who}: jobs here take what is free, and wait for the rest")
+
+    def _bars_beside(self, driver: Driver, bars: Mapping[Place, Bar], busy: set[Place]) -> dict[Place, Bar]:
+        """What of a barred device is to be held: all, their memory, or what our jobs leave of it."""
+        found: dict[Place, Bar] = {}
+        over = {event.job for event in driver.pending if isinstance(event, Ended)}
+        assert self.guard is not None or not bars
+        for place, bar in bars.items():
+            rest = self.guard.rest(driver, place, over) if self.guard is not None and place in busy else None
+            if rest is None:
+                found[place] = bar
+            elif rest:
+                found[place] = Bar(bar.label, rest if bar.memory is None else min(rest, bar.memory))
+        return found
+
+    def _tell_of_bars(self, bars: Mapping[Place, Bar]) -> None:
+        """Once of each device and cause, and once when all can be used again."""
+        if not bars and self._told_bars:
+            self._told_bars.clear()
+            self._tell("no device is left alone any more")
+        for (_, name), bar in bars.items():
+            words = f"{name} {bar.label}"
+            if words not in self._told_bars and len(self._told_bars) < MOST_TOLD:
+                self._told_bars.add(words)
+                what = "its memory is left out" if bar.memory is not None else "it is left alone meanwhile"
+                _log.info("%s", words)
+                self._tell(f"{words}: {what}")
 
     def _take(self, busy: set[Place]) -> dict[Unit, Holder]:
         """Claim what is free, but for what is left to others who have waited longer. Raises `OSError`."""
@@ -217,17 +271,24 @@ class Neighbours:
             now,
         )
 
-    def _hold(self, driver: Driver, taken: Mapping[Place, Holder], now: Seconds) -> None:
+    def _hold(self, driver: Driver, taken: Mapping[Place, Holder | Bar], now: Seconds) -> None:
         """Have foreign jobs at these places, and at no others."""
         driver.yields = any(time.monotonic() - one.since >= STARVED for one in self._claims.waiting)
-        for place in [place for place in self._foreign if place not in taken]:
+        wanted = {place: _stands_for(who) for place, who in taken.items()}
+        for place in [place for place in self._foreign if wanted.get(place) != self._stands_for.get(place)]:
             driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
+            self._barred.discard(place)
         occupancy = driver.engine.occupancy
         away = occupancy.lost | occupancy.drained  # nothing starts there, nor has it room for a foreign job
         away -= {event.node for event in driver.pending if isinstance(event, NodeJoined)}
         for place, holder in taken.items():
             if place not in self._foreign and place[0] not in away:
                 self._enter(driver, place, holder, now)
+                self._stands_for[place] = wanted[place]
+                if isinstance(holder, Bar):
+                    self._barred.add(place)
+                    if holder.memory is None:
+                        self._free_fifo(driver, place)
 
     def _busy(self, driver: Driver) -> set[Place]:
         """Where jobs of ours are, but for those that have just ended."""
@@ -249,7 +310,17 @@ class Neighbours:
         """Places in the cluster that others use: cores of pools, and devices (also by one of their cores)."""
         return {self._place_of(unit): holder for unit, holder in others.items() if unit in self._units}
 
-    def _enter(self, driver: Driver, place: Place, holder: Holder, now: Seconds) -> None:
+    def _free_fifo(self, driver: Driver, place: Place) -> None:
+        """Jobs that wait for a device which takes none for now go back into the queue."""
+        for index, fifo in driver.engine.device_queues.items():
+            unit = self._cluster.units[index]
+            name = "" if unit.device is None else self._cluster.nodes[unit.node].devices[unit.device].name
+            if (unit.node, name) == place:
+                for job, _ in fifo:
+                    driver.hold(job.id)
+                    driver.release(job.id)
+
+    def _enter(self, driver: Driver, place: Place, holder: Holder | Bar, now: Seconds) -> None:
         """A job of somebody else that holds one core, or one device."""
         self._count += 1
         job, allocation = foreign_job(f"elsewhere-{self._count}", self._cluster, place, holder, now)
@@ -266,7 +337,8 @@ class Neighbours:
             self._since = time.monotonic()
         used = {unit for placed in ours for unit in units_of(placed, self._cluster)}
         self._claims.until = None if waits else _until(ours, engine.view.now)
-        lacks = self._lacks(driver) if waits and self._foreign and not self.trouble else {}
+        others = self._foreign.keys() - self._barred
+        lacks = self._lacks(driver) if waits and others and not self.trouble else {}
         if lacks != self._noted[0] or self._since > self._noted[1] + STARVED / 2:
             self._noted = lacks, self._since
         try:
@@ -288,6 +360,11 @@ class Neighbours:
         found = {kind: ceil(count * request.nodes) for kind, count in request.devices}
         return {**found, "core": cpus * request.nodes} if cpus else found
 
+    def close(self) -> None:
+        """The run is over."""
+        if self.guard is not None:
+            self.guard.close()
+
     def adopted(self, driver: Driver) -> None:
         """Jobs run already that an earlier Dovetail of this run has started."""
         running = driver.engine.running.values()
@@ -295,3 +372,8 @@ class Neighbours:
             self._claims.adopt(u for placed in running for u in units_of(placed, self._cluster))
         except OSError:
             self._unadopted = True  # before anything starts
+
+
+def _stands_for(who: Holder | Bar) -> tuple[str, int | None]:
+    """Whom a foreign job stands for, and with how much memory of its device."""
+    return ("", None) if isinstance(who, Holder) else (who.label, who.memory)

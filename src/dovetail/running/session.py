@@ -104,19 +104,24 @@ class Session:
         self.driver.epoch = self.ledger.epoch = epoch = time.time()
         changed, tell = options.changed, options.tell
         halts = None if options.halt is None else HaltWatch(options.halt, self.workload.jobs)
+        neighbours = neighbours_of(self.executor, self.driver, tell, options.neighbours)
         self.live = LiveRun(
             self.driver,
             self.executor,
             self.arrivals,
             changed=changed,
             tell=tell,
-            neighbours=neighbours_of(self.executor, self.driver, tell),
+            neighbours=neighbours,
             halts=halts,
             elapsed=lambda: time.time() - epoch,
         )
         self.resort = LastResort(self.live.over_within)
         _handle_signals(self.live, self.resort)
-        await self.live.run()
+        try:
+            await self.live.run()
+        finally:
+            if neighbours is not None:
+                neighbours.close()
 
     def result(self) -> Result:
         """What became of every job of the run."""

@@ -7,7 +7,7 @@ that of all processes of a job on a node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dovetail.files.arrays import np
 from dovetail.history.base import request_key
@@ -54,8 +54,9 @@ def second_try(killed: float, largest_peak: float, machine: float) -> float:
 class MemoryModel(HistoryModel):
     """Predicts peaks in bytes; see `dovetail.runtimes.peaks` for the laws and the cheapest amount."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, measure: Callable[[Run], float | None] | None = None) -> None:
         super().__init__(history)
+        self._measure = measure or peak_of
         self._known: dict[Query, tuple[object, list[Forecast]]] = {}
 
     def answer(self, query: Query) -> Prediction | None:
@@ -109,8 +110,8 @@ class MemoryModel(HistoryModel):
         with self.history.still():
             asked = self._resolved(query)
             place = (asked.app, asked.implementation, asked.device)
-            runs = [run for run in self.history.recent(*place, MOST_PEAKS) if peak_of(run) is not None]
-        found = _laws_of(_comparable(runs, asked), asked)
+            runs = [run for run in self.history.recent(*place, MOST_PEAKS) if self._measure(run) is not None]
+        found = _laws_of(_comparable(runs, asked), asked, self._measure)
         self._known[query] = (stamp, found)
         return found
 
@@ -121,6 +122,12 @@ def peak_of(run: Run) -> float | None:
     if usage is None or usage.peak_memory is None or usage.peak_memory <= 0:
         return None
     return float(usage.peak_memory)
+
+
+def device_peak_of(run: Run) -> float | None:
+    """The measured peak of a run on a device in bytes, where there is one."""
+    usage = run.usage
+    return float(usage.gpu_memory) if usage is not None and usage.gpu_memory else None
 
 
 def _comparable(runs: Sequence[Run], query: Query) -> Sequence[Run]:
@@ -137,7 +144,7 @@ def _words(run: Run) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(words)) if words else ()
 
 
-def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
+def _laws_of(runs: Sequence[Run], query: Query, measure: Callable[[Run], float | None]) -> list[Forecast]:
     asked = dict(numbers(query.inputs))
     # Runs that lack one of the numbers cannot be put beside it.
     names = [name for name in asked if all(isinstance(run.inputs.get(name), int | float) for run in runs)]
@@ -147,7 +154,7 @@ def _laws_of(runs: Sequence[Run], query: Query) -> list[Forecast]:
     if len(names) > 1 and product is not None:
         columns[PRODUCT] = np.prod(np.array(list(columns.values())), axis=0)
         sizes[PRODUCT] = product
-    peaks = np.array([float(run.usage.peak_memory or 0) for run in runs if run.usage])
+    peaks = np.array([measure(run) or 0.0 for run in runs])
     seconds = np.array([max(run.seconds, 1e-3) for run in runs])
     return forecasts(AppPeaks(peaks, seconds, columns), sizes)
 

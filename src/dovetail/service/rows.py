@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
+from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import Forecast
@@ -107,7 +108,11 @@ def _of_job(job: Job) -> Row:
 
 
 def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:
-    """Memory, where all else that one of its ways to run asks for is free now; else others, or its turn."""
+    """Devices that are left alone; memory, where all else that it asks for is free; else others, its turn."""
+    kinds = device_kinds(choice.implementation.kind for choice in job.choices)
+    barred = barred_devices(engine.running.values(), engine.cluster, kinds) if kinds else ""
+    if barred:
+        return f"waits: {barred}"
     asked = [choice.request for choice in job.choices]
     if not any(request.memory for request in asked):
         return elsewhere.reason() or WAITS

@@ -394,7 +394,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     usage = Used(folder.usage, options.fair, epoch)
     driver.order_by_priority(Priorities(priorities=needs_priorities(loaded.policy), shares=usage.shares), 0.0)
     stack.callback(lambda: usage.write(driver.engine.view.now))
-    neighbours = neighbours_of(executor, driver, options.tell)
+    neighbours = neighbours_of(executor, driver, options.tell, options.neighbours)
+    if neighbours is not None:
+        stack.callback(neighbours.close)
     live = LiveRun(
         driver,
         executor,

@@ -82,6 +82,12 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "run, serve": (
         Option("grace", "Between TERM and KILL.", DURATION, default=5.0),
         Option("executor", "Where the jobs run.", "NAME[?option=value]", default="local"),
+        Option(
+            "neighbours",
+            "Devices where others compute: avoid them, leave out their memory, or ignore it.",
+            "avoid|memory|ignore",
+            default="avoid",
+        ),
     ),
     "run, simulate": (
         Option("csv", "Write one line a job (evalys columns).", "FILE"),

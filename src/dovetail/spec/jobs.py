@@ -186,6 +186,12 @@ class JobSpec:
         at=_JOBS, lines="--memory --mem",
         about="bytes a node, beyond which the job is ended; auto: learned", becomes="Request.memory",
     )
+    gpu_memory: int | str | None = _field(
+        kinds.SIZE_OR_AUTO, "On each device, which others may then share.", "SIZE|auto", "--gpu-mem",
+        at=_JOBS, lines="--gpu-mem",
+        about="bytes on each device, which others may then share; auto: learned",
+        becomes="Request.gpu_memory",
+    )
     retry_memory: str | float = _field(
         kinds.RETRY_MEMORY, "After a kill for memory it starts again with more.", "learned|FACTOR|no",
         at=_JOBS, lines="--retry-memory", default="learned",

@@ -80,6 +80,7 @@ def read_script(text: str, name: str) -> ScriptOptions:
         given = {key: value for key, value in vars(options).items() if value is not None}
         found[match[1]].update({key: _Given(value, where) for key, value in given.items()})
     part: PartialSpec = {}
+    warnings += _take_vram(found["SBATCH"])
     for key, (value, where) in {**_from_slurm(found["SBATCH"]), **found["DOVETAIL"]}.items():
         part |= read_texts({key: value}, where)
     return ScriptOptions(part, tuple(warnings), is_batch)
@@ -90,6 +91,18 @@ class _Given(NamedTuple):
 
     text: Any
     where: str
+
+
+def _take_vram(given: dict[str, _Given]) -> list[str]:
+    """``--gres=gpu:1,vram:6G``, as sites write it, is a GPU and memory of it; says so."""
+    if "gpus" not in given or "vram:" not in given["gpus"].text:
+        return []
+    text, where = given["gpus"]
+    parts = text.split(",")
+    sizes = [part.rpartition(":")[2] for part in parts if part.startswith("vram:")]
+    given["gpus"] = _Given(",".join(part for part in parts if not part.startswith("vram:")) or "1", where)
+    given["gpu_memory"] = _Given(slurm_bytes(sizes[-1]), where)
+    return [f"{where}: vram is no gres that is counted here: it is read as --gpu-mem {sizes[-1]} on each GPU"]
 
 
 def _from_slurm(given: Mapping[str, _Given]) -> dict[str, _Given]:

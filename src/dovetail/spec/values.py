@@ -40,3 +40,5 @@ LimitName: TypeAlias = Literal[
     "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"
 ]
 """A limit of a process, as `setrlimit` names it without its prefix."""
+Neighbourhood: TypeAlias = Literal["avoid", "memory", "ignore"]
+"""What processes of others on a device mean: it is left alone, their memory is left out, or nothing."""

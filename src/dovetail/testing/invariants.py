@@ -16,7 +16,10 @@ from dovetail.model import (
     Allocation,
     Cluster,
     JobId,
+    Node,
+    Part,
     Record,
+    Request,
     Result,
     Seconds,
     State,
@@ -115,6 +118,22 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
                 raise InvariantError(f"job {job.id} runs outside of its partition, on {node.name}")
             if request.models and any(node.devices[d].model not in request.models for d in part.devices):
                 raise InvariantError(f"job {job.id} holds a device model that it does not allow")
+            _check_devices(job.id, part, request, node, borrows=bool(allocation.donors))
+
+
+def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borrows: bool) -> None:
+    """Each device is large enough, and gives what was asked for: a part, memory, or all of it."""
+    least = min((count for _, count in request.devices), default=1.0)
+    for device in (node.devices[d] for d in part.devices):
+        if device.memory is not None and device.memory < max(request.gpu_memory, request.gpu_least):
+            raise InvariantError(f"job {job} holds {node.name}/{device.name}, which has too little memory")
+        units = FRACTION_UNITS if least >= 1 else max(1, round(least * FRACTION_UNITS))
+        if least >= 1 and request.gpu_memory and device.memory is not None and not borrows:
+            units = 0
+        memory = 0 if borrows else request.gpu_memory
+        if (part.units, part.gpu_memory) != (units, memory):
+            held = f"{part.units} units and {part.gpu_memory} bytes of {node.name}/{device.name}"
+            raise InvariantError(f"job {job} holds {held} and asks for {units} and {memory}")
 
 
 def _check_work(record: Record, result: Result, workload: Workload) -> None:
@@ -146,7 +165,11 @@ def _check_capacity(result: Result) -> None:
         for start, end, allocation in _held(record):
             _add_use(changes, record.job.id, start, end, allocation, cluster)
     for (n, what, number), events in changes.items():
-        limit = {CPU: 1, "device": FRACTION_UNITS, "memory": cluster.nodes[n].memory or 0}[what]
+        node = cluster.nodes[n]
+        if what == "device memory":
+            limit = node.devices[number].memory or 0
+        else:
+            limit = {CPU: 1, "device": FRACTION_UNITS, "memory": node.memory or 0}[what]
         events.sort(key=lambda event: event[:2])
         used = 0
         for time, _, amount, job in events:
@@ -186,7 +209,14 @@ def _add_use(
                 use((n, CPU, core), 1)
             for device in part.devices:
                 use((n, "device", device), part.units)
+                size = cluster.nodes[n].devices[device].memory
+                if size is not None:
+                    share = part.gpu_memory or size * part.units // FRACTION_UNITS
+                    use((n, "device memory", device), share)
             if part.memory and cluster.nodes[n].memory is not None:
                 use((n, "memory", 0), part.memory)
     for donor in allocation.donors:
         use((donor.donor, "device", donor.device), FRACTION_UNITS)
+        size = cluster.nodes[donor.donor].devices[donor.device].memory
+        if size is not None:
+            use((donor.donor, "device memory", donor.device), size)

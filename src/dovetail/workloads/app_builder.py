@@ -28,6 +28,7 @@ class KnownApp:
     time: dict[str, Seconds]
     needs: list[tuple[str, str]] = field(default_factory=list)  # (implementation, placeholder)
     auto: tuple[str, ...] = ()  # implementations whose memory is learned
+    gpu_auto: tuple[str, ...] = ()  # those whose devices' memory is
     batch_options: list[str] = field(default_factory=list)  # each for one implementation alone
 
 
@@ -56,7 +57,10 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
             raise InputError(f"found the name {form.name!r} twice, expected each once", where=place)
         kind = check_kind(form.kind or form.name, place)
         memory = form.memory if isinstance(form.memory, int) else 0  # to be learned
-        request = request_for(kind, cpus=form.cpus, gpus=form.gpus, memory=memory, models=form.models)
+        request = request_for(
+            kind, cpus=form.cpus, gpus=form.gpus, memory=memory, models=form.models,
+            gpu_memory=form.gpu_memory if isinstance(form.gpu_memory, int) else 0,
+        )  # fmt: skip
         if not request.devices and request.cpus == 0:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
         command, env = None, env_of(form.env, place)
@@ -72,6 +76,7 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
             built.time[form.name] = form.time
     built.app = App(entry.name, tuple(implementations), entry.restartable)
     built.auto = tuple(form.name for form in forms if form.memory == "auto")
+    built.gpu_auto = tuple(form.name for form in forms if form.gpu_memory == "auto")
     return built
 
 

@@ -200,11 +200,12 @@ class JobBuilder:
 
     def _gpu_app(self, spec: JobSpec) -> KnownApp:
         """An app with the single implementation ``gpu``, for a job whose communication is all there is."""
-        key = (spec.cpus, spec.gpus, spec.memory)
+        key = (spec.cpus, spec.gpus, spec.memory, spec.gpu_memory)
         if key not in self._without_app:
             cpus = WHOLE_POOL if spec.cpus == "all" else None if spec.cpus is None else int(spec.cpus)
             memory = spec.memory if isinstance(spec.memory, int) else 0
-            request = request_for("gpu", cpus=cpus, gpus=spec.gpus, memory=memory)
+            on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0
+            request = request_for("gpu", cpus=cpus, gpus=spec.gpus, memory=memory, gpu_memory=on_each)
             app = App(COMMUNICATING, (Implementation("gpu", "gpu", request),))
             self._without_app[key] = KnownApp(app, {}, {})
         return self._without_app[key]
@@ -279,9 +280,9 @@ class JobBuilder:
 
     def _reshaped(self, spec: JobSpec, app: App, where: str) -> App:
         """The app, with what the job itself asks for."""
-        own = spec.cpus, spec.gpus, spec.memory, spec.partition
+        own = spec.cpus, spec.gpus, spec.memory, spec.partition, spec.gpu_memory
         restartable = app.restartable or spec.restartable
-        if own == (None,) * 4 and restartable == app.restartable:
+        if own == (None,) * 5 and restartable == app.restartable:
             return app
         key = (app, own, restartable)
         if key not in self._bound:
@@ -356,7 +357,7 @@ class JobBuilder:
     ) -> tuple[App, tuple[Choice, ...]]:
         """App and choices; jobs that run the same share them."""
         env, nodes = env_of(spec.env, where), spec.nodes or 1
-        asked = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.restartable)
+        asked = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.gpu_memory, spec.restartable)
         key = (name, tuple(templates.items()), env, asked)
         if key not in self._apps:
             ways, beside = [], _only_devices(templates)
@@ -391,7 +392,10 @@ class JobBuilder:
         if partition and self.partitions is not None and partition not in self.partitions:
             expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
             raise InputError(f"partition: found {partition!r}, expected one of {expected}", where=where)
-        return Request(asked.nodes, cpus, devices, memory, asked.models, partition)
+        on_each = asked.gpu_memory
+        if spec.gpu_memory is not None and devices:
+            on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0  # auto: to be learned
+        return Request(asked.nodes, cpus, devices, memory, asked.models, partition, on_each)
 
     def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
         """How the memory of a job is found."""
@@ -403,9 +407,12 @@ class JobBuilder:
             auto = ()
         if spec.memory is None and not auto and self.learn_memory:
             auto = tuple(one.name for one in app.implementations if not one.request.memory)
-        if not auto and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:
+        gpu_auto = known.gpu_auto if spec.gpu_memory is None and known is not None else ()
+        if spec.gpu_memory == "auto":
+            gpu_auto = tuple(one.name for one in app.implementations if one.request.devices)
+        if not (auto or gpu_auto) and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:
             return USUAL_SIZING
-        return Sizing(auto, spec.retry_memory, spec.kill_risk)
+        return Sizing(auto, spec.retry_memory, spec.kill_risk, gpu_auto=gpu_auto)
 
     def _throttles(self, spec: JobSpec, name: str) -> tuple[Throttle, ...]:
         if not spec.singleton:

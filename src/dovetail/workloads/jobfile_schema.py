@@ -89,6 +89,9 @@ class ImplementationEntry(Entry):
     )
     models: list[str] = Field(default_factory=list, description="device models that will do; default: any")
     memory: Memory = Field(default=0, description="bytes a node; 0: not counted; auto: learned")
+    gpu_memory: Memory = Field(
+        default=0, description="bytes on each device, which others may share; 0: not given; auto: learned"
+    )
     slurm: list[str] = Field(default_factory=list, description="options for sbatch where this one is chosen")
     time: Seconds | None = Field(default=None, description="true seconds, for simulation")
     times: Times | None = Field(

@@ -46,6 +46,7 @@ MOST: Mapping[str, float] = {
     "cpus": MOST_CPUS,
     "gpus": MOST_DEVICES,
     "memory": MOST_BYTES,
+    "gpu_memory": MOST_BYTES,
     "times": LONGEST,
     "sequential": LONGEST,
     "speedup": MOST_RATIO,
@@ -57,7 +58,7 @@ MOST: Mapping[str, float] = {
 }
 """The largest numbers that a job file takes, by field."""
 _Commands = tuple[Command | None, ...]
-_Shape = tuple[str, bool, tuple[tuple[str, str, Request, int, bool], ...], _Commands]
+_Shape = tuple[str, bool, tuple[tuple[str, str, Request, int, tuple[bool, bool]], ...], _Commands]
 
 
 def dump_jobfile(workload: Workload) -> str:
@@ -109,7 +110,7 @@ def _needs_no_app(job: Job) -> bool:
 def _shape(job: Job) -> _Shape:
     """What makes the apps of two jobs one entry: everything but the argv and the environment."""
     asked = tuple(
-        (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, i.name in job.sizing.auto)
+        (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, _learned(i, job))
         for i in job.app.implementations
     )
     return job.app.name, job.app.restartable, asked, ()
@@ -135,7 +136,7 @@ def _app(name: str, job: Job) -> list[str]:
         said = {"name": i.name, "kind": None if i.kind == i.name else i.kind}
         if i.command is not None:
             said |= _command(i.command) | {"tasks": i.command.tasks}
-        said |= _request(i, where, learned=i.name in job.sizing.auto)
+        said |= _request(i, where, *_learned(i, job))
         lines += ["[[app.implementation]]", *_lines(ImplementationEntry, said, where), ""]
     return lines
 
@@ -144,8 +145,16 @@ def _command(command: Command) -> dict[str, Any]:
     return {"command": command.argv, "env": dict(command.env)}
 
 
-def _request(implementation: Implementation, where: str, *, learned: bool = False) -> dict[str, Any]:
-    """What differs from the default request of the kind; ``learned`` is its memory."""
+def _learned(implementation: Implementation, job: Job) -> tuple[bool, bool]:
+    """Whether its memory is learned, and whether that of its devices is."""
+    sizing, name = job.sizing, implementation.name
+    return name in sizing.auto, name in sizing.gpu_auto and not implementation.request.gpu_memory
+
+
+def _request(
+    implementation: Implementation, where: str, learned: bool = False, gpu_learned: bool = False
+) -> dict[str, Any]:
+    """What differs from the default request of the kind; learned: its memory, and that of its devices."""
     kind, request = implementation.kind, implementation.request
     device = kind.removeprefix("cpu+")
     default = HOST_CPUS if device == kind != "cpu" else WHOLE_POOL
@@ -160,6 +169,7 @@ def _request(implementation: Implementation, where: str, *, learned: bool = Fals
         "gpus": None if gpus == 1 else gpus,
         "models": request.models,
         "memory": "auto" if learned else request.memory,
+        "gpu_memory": "auto" if gpu_learned else request.gpu_memory,
     }
 
 

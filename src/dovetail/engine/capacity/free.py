@@ -8,7 +8,7 @@ node costs nothing. States are interned; transitions between them are computed o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,13 +24,22 @@ from dovetail.model import (
     Seconds,
     Unit,
 )
-from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
+from dovetail.model.fitting import (
+    cpus_on,
+    memory_taken,
+    shares_device,
+    suits,
+    takes_alike,
+    units_taken,
+    whole_devices,
+)
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
 FEW = 6
 """So many bits are taken one by one."""
 MOST_CPUS = 1 << 40  # above the CPUs of any node
+MOST_BYTES = 1 << 62  # above the memory of any device
 
 
 def lowest(mask: int, count: int) -> int:
@@ -76,12 +85,16 @@ class NodeClass(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """What is free on a node: class index, CPUs, memory (`UNLIMITED`: not counted), units of each device."""
+    """What is free on a node: class index, CPUs, memory (`UNLIMITED`: not counted), units of each device.
+
+    ``device_memory`` is the free bytes of each device (`UNLIMITED`: not counted); empty where none has any.
+    """
 
     node_class: int
     cpus: int
     memory: int
     devices: tuple[int, ...]
+    device_memory: tuple[int, ...] = ()
 
 
 class Share(NamedTuple):
@@ -91,13 +104,18 @@ class Share(NamedTuple):
     devices: tuple[int, ...]
     units: int
     memory: int
+    gpu_memory: int = 0
 
 
 class Fit(NamedTuple):
-    """How a request is met from a state: what the node gives, and its state afterwards."""
+    """How a request is met from a state: what the node gives, and its state afterwards.
+
+    Of nodes that fit, the one of least ``rank`` is taken first.
+    """
 
     share: Share
     after: int
+    rank: int
 
 
 Fits = dict[int, Fit | None]
@@ -134,7 +152,13 @@ class Layout:
         if c == len(self._classes):
             self._classes.append(node_class)
         state = self._intern(
-            NodeState(c, node_class.cpus, node_class.memory, (FRACTION_UNITS,) * len(node_class.devices))
+            NodeState(
+                c,
+                node_class.cpus,
+                node_class.memory,
+                (FRACTION_UNITS,) * len(node_class.devices),
+                _whole_memory(node_class.devices),
+            )
         )
         mask = ((1 << count) - 1) << first
         self.full[state] = self.full.get(state, 0) | mask
@@ -149,7 +173,7 @@ class Layout:
     @staticmethod
     def _class_of(node: Node) -> NodeClass:
         # Core ids of hosts do not matter for capacity: leave them out, so that alike nodes are alike.
-        devices = tuple(Device(d.kind, d.model, d.local) for d in node.devices)
+        devices = tuple(Device(d.kind, d.model, d.local, memory=d.memory) for d in node.devices)
         memory = UNLIMITED if node.memory is None else node.memory
         return NodeClass(node.cpus, node.host_cpus, memory, devices, node.partitions)
 
@@ -158,18 +182,34 @@ class Layout:
         if found is None:
             found = self._ids[state] = len(self.states)
             self.states.append(state)
-            free_units = sum(state.devices)
+            free_units = self._free_units(state)
             most_free = free_units * MOST_CPUS + state.cpus  # free devices first, then free CPUs
             least_free = most_free if not state.devices else free_units * MOST_CPUS
             self.rank.append({"pack": least_free, "spread": -most_free, "first": 0}[self.placement])
         return found
+
+    def _free_units(self, state: NodeState) -> int:
+        """What is free of all devices of a node, in `FRACTION_UNITS`: the lesser of units and memory."""
+        if not state.device_memory:
+            return sum(state.devices)
+        devices = self._classes[state.node_class].devices
+        return sum(
+            units if not device.memory else min(units, memory * FRACTION_UNITS // device.memory)
+            for units, memory, device in zip(state.devices, state.device_memory, devices, strict=True)
+        )
 
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
         """How one node in this state meets the request, or ``None``; remembered."""
         state = self.states[state_id]
         share = self._share(request, state)
         after = None if share is None else self.after_take(state_id, share)
-        fit = None if share is None or after is None else Fit(share, after)
+        fit = None
+        if share is not None and after is not None:
+            rank = self.rank[state_id]
+            if share.devices and shares_device(request):
+                tightest = max(self._tightness(state, d) for d in share.devices)
+                rank = tightest * MOST_BYTES + rank if self.placement == "spread" else tightest
+            fit = Fit(share, after, rank)
         self.fits[request][state_id] = fit
         return fit
 
@@ -189,20 +229,40 @@ class Layout:
             return None
         if request.memory and state.memory != UNLIMITED and request.memory > state.memory:
             return None
-        chosen: list[int] = []
-        units = FRACTION_UNITS
-        for kind, count in request.devices:
-            wanted = whole_devices(count)
-            units = min(units, share_of_device(count))
-            eligible = [
-                d
-                for d, device in enumerate(node_class.devices)
-                if state.devices[d] >= units and suits(device, kind, request)
-            ]
-            if len(eligible) < wanted:
-                return None
-            chosen += eligible[:wanted]
-        return Share(cpus, tuple(chosen), units, request.memory)
+        if not request.devices:
+            return Share(cpus, (), FRACTION_UNITS, request.memory)
+        devices = node_class.devices
+        free = [d for d in range(len(devices)) if self._has_room(request, state, d)]
+        if shares_device(request):
+            free.sort(key=lambda d: self._tightness(state, d))
+        for alike in takes_alike(request, devices, free):
+            chosen = _chosen(request, devices, alike)
+            if chosen is not None:
+                units = units_taken(request, devices[chosen[0]])
+                return Share(cpus, chosen, units, request.memory, request.gpu_memory)
+        return None
+
+    def _has_room(self, request: Request, state: NodeState, d: int) -> bool:
+        """Whether a device has free what the request would take of it, were it of the right kind."""
+        device = self._classes[state.node_class].devices[d]
+        units = units_taken(request, device)
+        if state.devices[d] < units:
+            return False
+        if device.memory is None:
+            return True
+        return state.device_memory[d] >= memory_taken(device.memory, units, request.gpu_memory)
+
+    def _tightness(self, state: NodeState, d: int) -> int:
+        """Where a device stands among those that suffice for a share: least free memory, then least share."""
+        memory = state.device_memory[d] if state.device_memory else UNLIMITED
+        if memory == UNLIMITED:
+            memory = MOST_BYTES
+        tightness = memory * (FRACTION_UNITS + 1) + state.devices[d]
+        return {"pack": tightness, "spread": -tightness, "first": 0}[self.placement]
+
+    def tightness(self, state_id: int, device: int) -> int:
+        """The same of a state by its id; lower is taken first."""
+        return self._tightness(self.states[state_id], device)
 
     def whole_devices(self, state_id: int, kind: str, models: tuple[str, ...]) -> tuple[int, ...]:
         """Indices of the devices of a kind of which nothing is taken in this state."""
@@ -212,6 +272,7 @@ class Layout:
             for d, device in enumerate(self._classes[state.node_class].devices)
             if device.kind == kind
             and state.devices[d] == FRACTION_UNITS
+            and (device.memory is None or state.device_memory[d] == device.memory)
             and (not models or device.model in models)
         )
 
@@ -241,6 +302,7 @@ class Layout:
                     min(a.cpus, b.cpus),
                     min(a.memory, b.memory),
                     tuple(map(min, a.devices, b.devices)),
+                    tuple(map(min, a.device_memory, b.device_memory)),
                 )
             )
         return self._least[key]
@@ -250,18 +312,42 @@ class Layout:
         node_class = self._classes[state.node_class]
         cpus = state.cpus + sign * share.cpus
         memory = state.memory if state.memory == UNLIMITED else state.memory + sign * share.memory
-        devices = list(state.devices)
+        devices, device_memory = list(state.devices), list(state.device_memory)
         for d in share.devices:
             if d >= len(devices):
                 return None
             devices[d] += sign * share.units
             if not 0 <= devices[d] <= FRACTION_UNITS:
                 return None
+            size = node_class.devices[d].memory
+            if size is not None:
+                device_memory[d] += sign * memory_taken(size, share.units, share.gpu_memory)
+                if not 0 <= device_memory[d] <= size:
+                    return None
         if not 0 <= cpus <= node_class.cpus:
             return None
         if state.memory != UNLIMITED and not 0 <= memory <= node_class.memory:
             return None
-        return self._intern(NodeState(state.node_class, cpus, memory, tuple(devices)))
+        return self._intern(NodeState(state.node_class, cpus, memory, tuple(devices), tuple(device_memory)))
+
+
+def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
+    """The memory of each device with nothing in use; empty where none has any."""
+    if all(device.memory is None for device in devices):
+        return ()
+    return tuple(UNLIMITED if device.memory is None else device.memory for device in devices)
+
+
+def _chosen(request: Request, devices: Sequence[Device], free: Sequence[int]) -> tuple[int, ...] | None:
+    """The first of these devices of each kind that is asked for; ``None`` where they are too few."""
+    chosen: list[int] = []
+    for kind, count in request.devices:
+        wanted = whole_devices(count)
+        eligible = [d for d in free if suits(devices[d], kind, request)]
+        if len(eligible) < wanted:
+            return None
+        chosen += eligible[:wanted]
+    return tuple(chosen)
 
 
 class FreeCapacity:
@@ -392,7 +478,7 @@ class FreeCapacity:
             mask &= within
             if fit is not None and mask:
                 found += mask.bit_count()
-                by_rank.setdefault(layout.rank[state], []).append((mask, fit.share))
+                by_rank.setdefault(fit.rank, []).append((mask, fit.share))
         if found < missing:
             return None
         chosen: dict[Share, int] = {}
@@ -418,7 +504,7 @@ class FreeCapacity:
             fit = fits[state] if state in fits else layout.fit_state(request, state)
             mask &= within
             if fit is not None and mask:
-                rank, low = layout.rank[state], mask & -mask
+                rank, low = fit.rank, mask & -mask
                 if found is None or rank < least or (rank == least and low < where):
                     least, where, found = rank, low, fit
         return None if found is None else Allocation(request, (_part((where, *found[0])),))
@@ -437,14 +523,24 @@ class FreeCapacity:
                 count = request.devices[0][1]
                 if len(request.devices) != 1 or count > 1 or request.devices[0][0] != unit.kind:
                     return self.fit(request, within=bit)  # more than this one device: any that fit
-                if request.models and unit.device_class.model not in request.models:
+                device = layout.cluster.nodes[unit.node].devices[unit.device]
+                if not suits(device, unit.kind, request):
                     return None
-                cpus = layout.cpus_of(request, state.node_class)
-                share = Share(cpus, (unit.device,), share_of_device(count), request.memory)
+                cpus, units = layout.cpus_of(request, state.node_class), units_taken(request, device)
+                share = Share(cpus, (unit.device,), units, request.memory, request.gpu_memory)
                 if layout.after_take(state_id, share) is None:
                     return None
                 return Allocation(request, (Part(bit, *share),))
         return None
+
+    def tightness(self, unit: Unit) -> int:
+        """Where a device stands among those that suffice for a share, by the placement rule: least first."""
+        assert unit.device is not None
+        bit = 1 << unit.node
+        for state, mask in self._states.items():
+            if mask & bit:
+                return self._layout.tightness(state, unit.device)
+        raise ValueError("a node is lost or unknown")
 
     def take(self, allocation: Allocation) -> None:
         """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from dovetail.model import FRACTION_UNITS, WHOLE_POOL, Allocation, Choice, Cluster, Request, bits
+from dovetail.model.fitting import units_taken
 
 
 def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str | None:
@@ -15,7 +16,7 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
     """
     request, parts = choice.request, allocation.parts
     if len(parts) == 1:
-        mask, cpus, devices, _, memory = parts[0]
+        mask, cpus, devices, _, memory, _ = parts[0]
         nodes = together = mask.bit_count()
         if (nodes, cpus, memory) == (request.nodes, request.cpus, request.memory) and not (
             devices or request.devices or allocation.donors
@@ -26,7 +27,7 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
         together = allocation.mask.bit_count()
     if nodes != request.nodes or together != nodes:
         return f"is given {nodes} nodes and asks for {request.nodes}"
-    for mask, cpus, devices, _, memory in parts:
+    for mask, cpus, devices, _, memory, gpu_memory in parts:
         if memory != request.memory:
             return f"is given {memory} bytes and asks for {request.memory}"
         expected = request.cpus
@@ -39,7 +40,30 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
             wanted = sum(max(1, int(count)) for _, count in request.devices)
             if len(devices) != wanted or len(set(devices)) != wanted:
                 return f"is given {len(devices)} devices and asks for {wanted}"
+            fault = (
+                _share_fault(cluster, request, allocation, mask) if request.gpu_memory or gpu_memory else None
+            )
+            if fault is not None:
+                return fault
     return _lent_fault(cluster, request, allocation) if allocation.donors else None
+
+
+def _share_fault(cluster: Cluster, request: Request, allocation: Allocation, mask: int) -> str | None:
+    """The same of what is taken of each device, where the request or the allocation names its memory."""
+    first = (mask & -mask).bit_length() - 1
+    part = allocation.part_on(first)
+    assert part is not None
+    if part.gpu_memory != request.gpu_memory:
+        return f"is given {part.gpu_memory} bytes of each device and asks for {request.gpu_memory}"
+    for n in bits(mask):
+        devices = cluster.nodes[n].devices
+        if any(not 0 <= d < len(devices) for d in part.devices):
+            return "is given a device that does not exist"
+        for d in part.devices:
+            wanted = units_taken(request, devices[d])
+            if part.units != wanted:
+                return f"is given {part.units} units of {devices[d].name} and asks for {wanted}"
+    return None
 
 
 def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> str | None:

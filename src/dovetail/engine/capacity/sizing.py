@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
+from dovetail.engine.capacity.device_sizing import DeviceSizes, sizes_of, with_sizes
 from dovetail.history.base import canonical_inputs
 from dovetail.interfaces import History
-from dovetail.model import Choice, Cluster, Job, JobId, Node, Record, Run, Sized
+from dovetail.model import Choice, Cluster, Job, JobId, Node, Record, Request, Run, Sized
 from dovetail.model.fitting import cpus_on, fits_node
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, Reservation, second_try
@@ -35,25 +36,67 @@ def resized(job: Job, memory: Sequence[int], kills: int) -> Job:
     return replace(job, choices=choices, sizing=replace(job.sizing, kills=kills))
 
 
+def sized(job: Job, event: Sized) -> Job:
+    """The job as it asks from now on."""
+    job = resized(job, event.memory, event.kills)
+    if not event.gpu:
+        return job
+    sizing = replace(job.sizing, gpu_kills=event.gpu_kills)
+    return replace(job, choices=with_sizes(job.choices, event.gpu), sizing=sizing)
+
+
+def with_device_sizes_of(job: Job, held: Request) -> Job:
+    """The job as it was when it started with what it holds: as large on its devices."""
+    sizes = [sizes_of(held if c.request.devices and held.devices else c.request) for c in job.choices]
+    if all(size == sizes_of(c.request) for size, c in zip(sizes, job.choices, strict=True)):
+        return job
+    return replace(job, choices=with_sizes(job.choices, sizes))
+
+
+def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
+    """The same of a job that has choices set aside: these ask for no less than the others."""
+    most = max(event.memory)
+    whole = resized(whole, [max(choice.request.memory, most) for choice in whole.choices], event.kills)
+    if not event.gpu:
+        return whole
+    known = {
+        (choice.implementation.name, choice.request.nodes): size
+        for choice, size in zip(before.choices, event.gpu, strict=True)
+    }
+    sizes = [
+        known.get((choice.implementation.name, choice.request.nodes), sizes_of(choice.request))
+        for choice in whole.choices
+    ]
+    sizing = replace(whole.sizing, gpu_kills=event.gpu_kills)
+    return replace(whole, choices=with_sizes(whole.choices, sizes), sizing=sizing)
+
+
 class Sizes:
     """Says when jobs are to ask for other amounts of memory; ``history`` ``None``: nothing is learned."""
 
     def __init__(self, history: History | None) -> None:
         self._model = None if history is None else MemoryModel(history)
+        self.devices = DeviceSizes(history)
         self.waiting: dict[JobId, None] = {}  # jobs that ask for auto and have not begun
         self._seen: dict[str, Hashable] = {}  # stamps of apps by which the jobs that wait were sized
         self._known: dict[tuple[object, ...], tuple[object, tuple[int, ...]]] = {}
+        self._known_devices: dict[tuple[object, ...], tuple[object, tuple[tuple[int, int], ...]]] = {}
 
     def of_new(self, job: Job, cluster: Cluster) -> Job:
         """The job as it is to come in: one that asks for ``auto`` has a size from the beginning."""
+        learns = self.devices.learns(job, cluster)
+        if learns and not job.sizing.gpu_kills:
+            self.waiting[job.id] = None
+            job = replace(job, choices=with_sizes(job.choices, self._device_sizes(job, cluster)))
         if not job.sizing.auto or job.sizing.kills:
             return job
         self.waiting[job.id] = None
         return resized(job, self._sizes(job, cluster), 0)
 
-    def waits(self, job: Job) -> None:
+    def waits(self, job: Job, cluster: Cluster) -> None:
         """A job that has been tried waits again."""
-        if job.sizing.auto and not job.sizing.kills:
+        sizing = job.sizing
+        if (sizing.auto and not sizing.kills) or (not sizing.gpu_kills and self.devices.learns(job, cluster)):
             self.waiting[job.id] = None
 
     def begun(self, job: JobId) -> None:
@@ -61,25 +104,54 @@ class Sizes:
         self.waiting.pop(job, None)
 
     def due(
-        self, records: Mapping[JobId, Record], waits: Callable[[JobId], bool], cluster: Cluster
+        self,
+        records: Mapping[JobId, Record],
+        waits: Callable[[JobId], bool],
+        bound: Callable[[JobId], bool],
+        cluster: Cluster,
     ) -> list[Sized]:
-        """What waiting jobs are to ask for now; ``waits`` says which still wait. O(such jobs)."""
+        """What waiting jobs are to ask for now. O(such jobs).
+
+        ``waits`` says which still wait, ``bound`` which do so for one device: they ask anew only where that
+        may have too little memory.
+        """
         found: list[Sized] = []
         # A job may come in and be cancelled, or forgotten, before anybody has asked here.
         apps = {records[id].job.app.name for id in self.waiting if id in records}
         changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
         for id in list(self.waiting) if changed else ():
-            if id not in records or not waits(id):
+            if id not in records or not (waits(id) or bound(id)):
                 continue
             job = records[id].job
-            if job.app.name in changed and not job.sizing.kills:
-                memory = self._sizes(job, cluster)
-                now = [choice.request.memory for choice in job.choices]
-                if any(abs(a - b) > STEADY * b for a, b in zip(memory, now, strict=True)):
-                    found.append(Sized(id, memory))
+            if job.app.name in changed:
+                found += [one for one in self._due(job, cluster) if one.gpu or not bound(id)]
         for name in changed:
             self._seen[name] = self._stamp(name)
         return found
+
+    def _due(self, job: Job, cluster: Cluster) -> list[Sized]:
+        """What one of them is to ask for now, if that differs by much."""
+        memory = now = tuple(choice.request.memory for choice in job.choices)
+        gpu = before = tuple(sizes_of(choice.request) for choice in job.choices)
+        if job.sizing.auto and not job.sizing.kills:
+            memory = self._sizes(job, cluster)
+        if not job.sizing.gpu_kills and self.devices.learns(job, cluster):
+            gpu = self._device_sizes(job, cluster)
+        if not _differ(memory, now) and not any(map(_differ, gpu, before)):
+            return []
+        sizing = job.sizing
+        return [Sized(job.id, memory, sizing.kills, () if gpu == before else gpu, sizing.gpu_kills)]
+
+    def _device_sizes(self, job: Job, cluster: Cluster) -> tuple[tuple[int, int], ...]:
+        """Sizes of each choice on its devices; jobs that are alike share them until the history changes."""
+        stamp = self._stamp(job.app.name)
+        key = ("devices", job.app.name, canonical_inputs(job.inputs), job.choices, job.sizing, len(cluster))
+        known = self._known_devices.get(key)
+        if known is None or known[0] != stamp:
+            if len(self._known_devices) > 4096:
+                self._known_devices.clear()
+            known = self._known_devices[key] = stamp, self.devices.of(job, cluster)
+        return known[1]
 
     def _stamp(self, app: str) -> Hashable:
         return 0 if self._model is None else self._model.history.stamp(app)
@@ -138,6 +210,17 @@ class Sizes:
                 known = True
         return best
 
+    def after_device_kill(self, record: Record, cluster: Cluster) -> Sized | str:
+        """What a job asks for whose device had too little memory; or why it is not tried again."""
+        job, kills = record.job, record.job.sizing.gpu_kills + 1
+        if kills > MOST_KILLS:
+            return f"its devices had too little memory {kills} times, and it is not tried again"
+        found = self.devices.after_kill(record, cluster)
+        if isinstance(found, str):
+            return found
+        memory = tuple(choice.request.memory for choice in job.choices)
+        return Sized(job.id, memory, job.sizing.kills, found, kills)
+
     def after_kill(self, record: Record, peak: float, cluster: Cluster) -> Sized | str:
         """What a job asks for that was killed for memory with a peak of so many bytes; or why no more."""
         job = record.job
@@ -164,6 +247,11 @@ class Sizes:
         if max(sizes, default=0) <= held:
             return f"it needs more than {held / 1e6:,.0f} MB on a node, and no node has more for it"
         return Sized(job.id, tuple(sizes), kills)
+
+
+def _differ(wanted: Sequence[int], now: Sequence[int]) -> bool:
+    """Whether a better size is so far from the present one that it is worth a change."""
+    return any(abs(a - b) > STEADY * b for a, b in zip(wanted, now, strict=True))
 
 
 def _largest(choice: Choice, cluster: Cluster) -> Node | None:

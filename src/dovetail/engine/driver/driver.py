@@ -24,6 +24,7 @@ from dataclasses import field, replace
 from operator import attrgetter
 from typing import Literal, Protocol
 
+from dovetail.engine.capacity.device_sizing import held_of
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.driver.admission import Admission
@@ -80,6 +81,7 @@ from dovetail.model import (
     State,
     Submit,
     Submitted,
+    Usage,
     Withdrawn,
     Woken,
     Workload,
@@ -514,6 +516,7 @@ class Driver:
                 self._unforeseen(event, error, now)
         if ends:
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
+            ends = [self._with_device_memory(end) if end.on_device else end for end in ends]
             if self._runs is not None:  # before the policy is asked again
                 self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
             for event in ends:
@@ -527,7 +530,7 @@ class Driver:
                 self.priorities.ended(event.job, now)
             batch = self.priorities.in_turn(batch, now, engine.records)
         if batch and self.sizes.waiting:
-            batch.extend(self.sizes.due(engine.records, self._waits, engine.cluster))
+            batch.extend(self.sizes.due(engine.records, self._waits, self._bound, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
             del wakes[: bisect_right(wakes, now)]
@@ -762,7 +765,7 @@ class Driver:
         failed = event.state in RETRIED and before < record.job.retries and not refused
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
         if (asked or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
-            self.sizes.waits(record.job)
+            self.sizes.waits(record.job, engine.cluster)
             return [Requeued(event.job)]
         self._ended[event.job] = record
         return list(self.admission.ended(record.job, event.state))
@@ -778,7 +781,10 @@ class Driver:
         record = self.engine.records[event.job]
         peak = 0 if event.usage is None else event.usage.peak_memory or 0
         asked = event.job in self._to_requeue or event.job in self.engine.preempted
-        sized = self.sizes.after_kill(record, peak, self.engine.cluster)
+        if event.on_device:
+            sized = self.sizes.after_device_kill(record, self.engine.cluster)
+        else:
+            sized = self.sizes.after_kill(record, peak, self.engine.cluster)
         unwanted = event.job in self._unwanted
         if isinstance(sized, Sized) and not unwanted and record.attempts <= self.options.requeues:
             self._stopping.discard(event.job)
@@ -789,8 +795,19 @@ class Driver:
             event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
         return [event, *self._after(event, now)]
 
+    def _with_device_memory(self, event: Ended) -> Ended:
+        """An end for want of a device's memory, with what was too little: what the job was given of it."""
+        held = held_of(self.engine.records[event.job], self.engine.cluster)
+        usage = event.usage or Usage()
+        if held is None or (usage.gpu_memory or 0) >= held:
+            return event
+        return replace(event, usage=replace(usage, gpu_memory=held))
+
     def _waits(self, job: JobId) -> bool:
         return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
+
+    def _bound(self, job: JobId) -> bool:
+        return self.engine.phase(job) is Phase.BOUND
 
     def _final_state(self, job: JobId) -> State | None:
         record = self.engine.records.get(job)

@@ -33,6 +33,7 @@ from dovetail.model import (
     Truth,
     Workload,
 )
+from dovetail.model.fitting import suits
 from dovetail.model.tables import JobTable
 
 MOST_UNITS = 250_000
@@ -56,7 +57,8 @@ class Validator:
         found = self._possible.get(request)
         if found is None:
             # Where another one like it fits that asks for more memory, so does this one.
-            alike = (request.nodes, request.cpus, request.devices, request.models, request.partition)
+            sizes = request.gpu_memory, request.gpu_least
+            alike = (request.nodes, request.cpus, request.devices, request.models, request.partition, sizes)
             found = request.memory <= self._memory.get(alike, -1)
             if not found and self._whole.count(request) >= request.nodes:
                 self._memory[alike] = request.memory
@@ -166,6 +168,16 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
             return f"asks for {count:g} {kind} on a node, and no node has more than {most}"
     if request.models and not any(d.model in request.models for node in nodes for d in node.devices):
         return f"needs a device of model {' or '.join(request.models)}, and there is none"
+    for kind, _ in request.devices:
+        sizes = [d.memory for node in nodes for d in node.devices if suits(d, kind, _any_size(request))]
+        wanted, most_bytes = (
+            max(request.gpu_memory, request.gpu_least),
+            max((m or 0 for m in sizes), default=0),
+        )
+        if sizes and None not in sizes and wanted > most_bytes:
+            return (
+                f"asks for {_size(wanted)} of memory on a {kind}, and none has more than {_size(most_bytes)}"
+            )
     cpus = max((node.cpus for node in nodes), default=0)
     if request.cpus in (WHOLE_POOL, HOST_CPUS):
         if not cpus and not request.devices:
@@ -181,6 +193,11 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
     if request.nodes > len(cluster.nodes):
         return f"asks for {request.nodes} nodes, and there are {len(cluster.nodes)}"
     return "larger than the machine: too few nodes have all that it asks for at once"
+
+
+def _any_size(request: Request) -> Request:
+    """The same, on devices with any memory."""
+    return replace(request, gpu_memory=0, gpu_least=0)
 
 
 def _size(count: float) -> str:

@@ -45,6 +45,7 @@ from dovetail.model import (
     RecentSubmission,
     Request,
     Shape,
+    Sized,
     Started,
     State,
     Submit,
@@ -207,7 +208,10 @@ def _node_from(data: Json) -> Node:
 
 def _request(request: Request) -> Json:
     asked = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
-    return [*asked, request.partition] if request.partition else asked
+    further = [request.partition, request.gpu_memory, request.gpu_least]
+    while further and not further[-1]:
+        further.pop()
+    return [*asked, *further]
 
 
 _MOST_REQUESTS = 1024
@@ -219,9 +223,9 @@ def _request_from(data: Json) -> Request:
     key = encoded(data)
     found = _requests.get(key)
     if found is None:
-        nodes, cpus, devices, memory, models, *partition = data
+        nodes, cpus, devices, memory, models, *further = data
         shares = tuple((kind, count) for kind, count in devices)
-        found = Request(nodes, cpus, shares, memory, tuple(models), *partition)
+        found = Request(nodes, cpus, shares, memory, tuple(models), *further)
         if len(_requests) >= _MOST_REQUESTS:
             _requests.clear()
         _requests[key] = found
@@ -231,7 +235,10 @@ def _request_from(data: Json) -> Request:
 def _allocation(allocation: Allocation) -> Json:
     return {
         "request": _request(allocation.request),
-        "parts": [[format(part.nodes, "x"), *part[1:]] for part in allocation.parts],
+        "parts": [
+            [format(part.nodes, "x"), *(part[1:] if part.gpu_memory else part[1:5])]
+            for part in allocation.parts
+        ],
         "cores": {str(node): cores for node, cores in allocation.cores.items()},
         "donors": [list(donor) for donor in allocation.donors],
     }
@@ -241,8 +248,8 @@ def _allocation_from(data: Json) -> Allocation:
     return Allocation(
         _request_from(data["request"]),
         tuple(
-            Part(int(mask, 16), cpus, tuple(devices), units, memory)
-            for mask, cpus, devices, units, memory in data["parts"]
+            Part(int(mask, 16), cpus, tuple(devices), *further)
+            for mask, cpus, devices, *further in data["parts"]
         ),
         {int(node): tuple(cores) for node, cores in data["cores"].items()} or EMPTY,
         tuple(Donor(*donor) for donor in data["donors"]),
@@ -404,9 +411,12 @@ class Codec:
         elif isinstance(event, Adopted):
             form[7:] = [None if event.limit == float("inf") else event.limit, event.limit is not None]
         elif isinstance(event, Ended):
-            form[8:] = [] if event.ran else [None, False]
+            further = [None, event.ran] if event.on_device or not event.ran else []
+            form[8:] = [*further, True] if event.on_device else further
         elif isinstance(event, Foreseen) and event.used is None:
             del form[5:]
+        elif isinstance(event, Sized) and not event.gpu:
+            del form[4:]
         return form
 
     def event_from(self, data: Json) -> Event:

@@ -66,7 +66,8 @@ def check_nodes(cluster: Cluster) -> Cluster:
             raise ValueError(f"cores of node {node.name!r:.60} that no machine has")
         if len({device.name for device in node.devices}) < len(node.devices):
             raise ValueError(f"a device of node {node.name!r:.60} twice")
-        for number in (node.memory, node.network_bandwidth, node.gpu_bandwidth):
+        sizes = (device.memory for device in node.devices)
+        for number in (node.memory, node.network_bandwidth, node.gpu_bandwidth, *sizes):
             if number is not None and number <= 0:
                 raise ValueError(f"a node {node.name!r:.60} with {number:g}")
     names: set[str] = set()
@@ -106,8 +107,10 @@ class Plausible:
             if event.allocation is not None:
                 self._place(event.allocation)
         elif isinstance(event, Sized):
-            choices = self._job(event.job).choices
-            if len(event.memory) != len(choices) or min(event.memory, default=0) < 0 or event.kills < 0:
+            choices = self._job(event.job).choices  # of which some may have been dropped since
+            wrong = not 0 < len(event.memory) <= len(choices) or min(event.memory) < 0
+            wrong = wrong or min(event.kills, event.gpu_kills) < 0
+            if wrong or (event.gpu and len(event.gpu) != len(event.memory)):
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
         elif isinstance(event, Ended):
             self._job(event.job)
@@ -233,7 +236,7 @@ class Plausible:
             not 1 <= request.nodes <= MOST_NODES
             or counts[0] < HOST_CPUS
             or counts[0] > MOST_CPUS
-            or counts[1] < 0
+            or min(counts[1], request.gpu_memory, request.gpu_least) < 0
         ):
             raise ValueError("a request that no node could meet")
         for _, share in request.devices:
@@ -248,7 +251,9 @@ class Plausible:
             if part.nodes >> len(self._nodes) or part.nodes & taken:
                 raise ValueError("an allocation on nodes that the cluster does not have")
             taken |= part.nodes
-            if part.cpus < 0 or part.memory < 0 or part.units <= 0:
+            if min(part.cpus, part.memory, part.gpu_memory, part.units) < 0 or not (
+                part.units or part.gpu_memory
+            ):
                 raise ValueError("an allocation of less than nothing")
             nodes = (
                 [node for n, node in enumerate(self._nodes) if part.nodes >> n & 1] if part.devices else []

@@ -81,7 +81,7 @@ def stand_in(wanted: SimulationRequest) -> Result | None:
     if len(layout.full) != 1 or len(cluster.device_classes(CPU)) > 1:
         return None
     full = next(iter(layout.full))
-    classes = {(device.kind, device.model) for device in cluster.groups[0].node.devices}
+    classes = {(device.kind, device.model, device.memory) for device in cluster.groups[0].node.devices}
     if len(classes) > 1 or len(layout.states[full].devices) > MOST_DEVICES:
         return None
     jobs = _columns(workload, lambda request: _share(layout, request, full) is not None)

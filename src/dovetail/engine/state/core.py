@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.capacity.free import Placement
-from dovetail.engine.capacity.sizing import resized
+from dovetail.engine.capacity.sizing import sized, sized_whole
 from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
 from dovetail.engine.state.deciding import DECISIONS, Decisions
 from dovetail.engine.state.mistakes import mistake_in, wrong_decision
@@ -182,12 +182,10 @@ class Engine(Books):
             return True
         record = self.records[event.job]
         before = record.job
-        record.job = resized(before, event.memory, event.kills)
+        record.job = sized(before, event)
         whole = self.horizon.narrowed.get(event.job)
         if whole is not None:  # it has its other choices back one day, with no less than now
-            most = max(event.memory)
-            sizes = [max(choice.request.memory, most) for choice in whole.choices]
-            self.horizon.narrowed[event.job] = resized(whole, sizes, event.kills)
+            self.horizon.narrowed[event.job] = sized_whole(whole, before, event)
         if event.job not in self.held:
             self.withdraw(before)
             self.enter_queue(record.job)

@@ -86,6 +86,7 @@ STEPS = MappingProxyType(
         (_P.ENDED, Requeued): _P.QUEUED,
         (_P.QUEUED, Sized): _P.QUEUED,
         (_P.HELD, Sized): _P.HELD,
+        (_P.BOUND, Sized): _P.QUEUED,  # what it waits for may be too small for it
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,

@@ -9,14 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from dovetail.interfaces import View
 from dovetail.model import (
+    FRACTION_UNITS,
     Allocation,
     Choice,
     Cluster,
     Decision,
+    Device,
     DeviceClass,
     Enqueue,
     Implementation,
@@ -27,11 +31,13 @@ from dovetail.model import (
     Start,
     Unit,
     Wait,
+    bits,
     class_of,
     class_on,
     one_node_choices,
     units_for,
 )
+from dovetail.model.fitting import memory_taken, shares_device, units_taken
 from dovetail.policies.parts.one_node import OneNode
 
 NOWHERE = "waits for a node that can run it to come back"
@@ -56,6 +62,20 @@ class WorkAhead(NamedTuple):
 
 
 NOTHING = WorkAhead(0, 0.0)
+
+
+class Holding(NamedTuple):
+    """What is held of a device, in `FRACTION_UNITS` and bytes, for so many seconds; infinite: not known."""
+
+    left: Seconds
+    units: int
+    memory: int
+
+
+def _holding_of(seconds: Seconds | None, request: Request, device: Device) -> Holding:
+    units = units_taken(request, device)
+    taken = 0 if device.memory is None else memory_taken(device.memory, units, request.gpu_memory)
+    return Holding(inf if seconds is None else seconds, units, taken)
 
 
 def places_for(view: View, job: Job) -> Sequence[UnitChoice]:
@@ -125,6 +145,8 @@ class Backlog:
         self._assigned: set[tuple[str, str, DeviceClass]] = set()  # all that runs or waits in a FIFO
         self._seconds: list[Seconds] = []
         self._unknown: list[int] = []
+        self._holding: dict[int, list[Holding]] | None = None
+        self._bound: dict[int, list[tuple[Job, UnitChoice]]] = {}  # put into a FIFO since
         gone = view.cluster.gone
         for unit in view.cluster.units:
             waiting = len(view.device_queues.get(unit.index, ()))
@@ -193,9 +215,81 @@ class Backlog:
         """What is ahead of the job there; nothing if it could start at once."""
         if self.can_start(place):
             return NOTHING
+        if place.unit.device is not None and (
+            shares_device(place.choice.request) or self._is_shared(place.unit)
+        ):
+            return self._room_ahead(place)
         self._add_up()
         used = [unit.index for unit in self._uses(place)]
         return WorkAhead(max(self._unknown[u] for u in used), max(self._seconds[u] for u in used))
+
+    def _is_shared(self, unit: Unit) -> bool:
+        """Whether a job runs on a device that has not got all of it."""
+        return any(held.units < FRACTION_UNITS for held in self._shared().get(unit.index, ()))
+
+    def tightness(self, place: UnitChoice) -> int:
+        """Where a device stands by the placement rule among those on which a job that shares one could start.
+
+        0 for jobs that have their devices to themselves: they go by the order of the devices.
+        """
+        if place.unit.device is None or not shares_device(place.choice.request):
+            return 0
+        return self.free.tightness(place.unit)
+
+    def _shared(self) -> dict[int, list[Holding]]:
+        """What holds a part of a device and runs, by unit; found at the first question, then kept."""
+        if self._holding is None:
+            self._holding = {}
+            view = self.view
+            at = {(unit.node, unit.device): unit for unit in view.cluster.units}
+            for placed in view.running.values():
+                left = inf if placed.predicted is None else view.remaining(placed)
+                for part in placed.allocation.parts:
+                    for n, d in ((n, d) for n in bits(part.nodes) for d in part.devices):
+                        self._hold(at[n, d], left, part.units, part.gpu_memory)
+        return self._holding
+
+    def _hold(self, unit: Unit, left: Seconds, units: int, gpu_memory: int) -> None:
+        assert self._holding is not None
+        assert unit.device is not None
+        device = self.view.cluster.nodes[unit.node].devices[unit.device]
+        taken = 0 if device.memory is None else memory_taken(device.memory, units, gpu_memory)
+        self._holding.setdefault(unit.index, []).append(Holding(left, units, taken))
+
+    def _lined_up(self, unit: Unit) -> list[Holding]:
+        """What waits for a device, in its order, with what each will hold of it and for how long."""
+        assert unit.device is not None
+        device = self.view.cluster.nodes[unit.node].devices[unit.device]
+        fifo = [
+            (job, _place(_choice_of(job, implementation), unit))
+            for job, implementation in self.view.device_queues.get(unit.index, ())
+        ]
+        return [
+            _holding_of(self.seconds(job, place), place.choice.request, device)
+            for job, place in [*fifo, *self._bound.get(unit.index, ())]
+        ]
+
+    def _room_ahead(self, place: UnitChoice) -> WorkAhead:
+        """When a device has room for a job beside others, after those that wait before it."""
+        unit = place.unit
+        assert unit.device is not None
+        device = self.view.cluster.nodes[unit.node].devices[unit.device]
+        units, memory = FRACTION_UNITS, device.memory or 0
+        ends: list[Holding] = []
+        for held in self._shared().get(unit.index, ()):
+            units, memory = units - held.units, memory - held.memory
+            heappush(ends, held)
+        now = 0.0
+        for one in [*self._lined_up(unit), _holding_of(0.0, place.choice.request, device)]:
+            while (one.units > units or one.memory > memory) and ends:
+                held = heappop(ends)
+                now = max(now, held.left)
+                units, memory = units + held.units, memory + held.memory
+            if now == inf:
+                return WorkAhead(1, 0.0)
+            units, memory = units - one.units, memory - one.memory
+            heappush(ends, Holding(now + one.left, one.units, one.memory))
+        return WorkAhead(0, now)
 
     def _uses(self, place: UnitChoice) -> Iterable[Unit]:
         """The unit, and its node's CPU pool where the implementation needs both."""
@@ -215,8 +309,12 @@ class Backlog:
         if allocation is not None:
             self.free.take(allocation)
             decision = Start(job.id, choice.implementation.name, allocation)
+            if self._holding is not None and unit.device is not None:
+                part, left = allocation.parts[0], self.seconds(job, place)
+                self._hold(unit, inf if left is None else left, part.units, part.gpu_memory)
         else:
             self.fifo[unit.index] += 1
+            self._bound.setdefault(unit.index, []).append((job, place))
             decision = Enqueue(job.id, choice.implementation.name, unit.index)
         seconds = self.seconds(job, place)
         for used in self._uses(place):

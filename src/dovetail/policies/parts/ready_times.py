@@ -34,7 +34,7 @@ from dovetail.model import (
     fits_node,
     predicted_seconds,
 )
-from dovetail.model.fitting import cpus_on, share_of_device, suits, whole_devices
+from dovetail.model.fitting import cpus_on, suits, takes_alike, units_taken, whole_devices
 
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
@@ -271,16 +271,20 @@ class ReadyTimes:
         """The engine's form of the gang's place: nodes that give the same make one part."""
         request = gang.way.choice.request
         shape = self.shape(request)
-        units = min((share_of_device(count) for _, count in request.devices), default=FRACTION_UNITS)
-        masks: dict[tuple[int, tuple[int, ...]], int] = {}
+        masks: dict[tuple[int, tuple[int, ...], int], int] = {}
         for n in gang.nodes:
             row, allowed = self.ready[n], shape.eligible[n]
             usable = [c - 1 for c in range(1, len(row)) if allowed[c] and row[c] <= gang.start]
             node = self.view.cluster.nodes[n]
-            share = (cpus_on(request, node.cpus, node.host_cpus), tuple(usable[: shape.count]))
+            groups = takes_alike(request, node.devices, usable)
+            usable = next((alike for alike in groups if len(alike) >= shape.count), usable)
+            units = units_taken(request, node.devices[usable[0]]) if usable else FRACTION_UNITS
+            share = (cpus_on(request, node.cpus, node.host_cpus), tuple(usable[: shape.count]), units)
             masks[share] = masks.get(share, 0) | 1 << n
+        said = request.gpu_memory if request.devices else 0
         parts = tuple(
-            Part(mask, cpus, devices, units, request.memory) for (cpus, devices), mask in masks.items()
+            Part(mask, cpus, devices, units, request.memory, said)
+            for (cpus, devices, units), mask in masks.items()
         )
         return Allocation(request, parts)
 

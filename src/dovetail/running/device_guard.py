@@ -1,0 +1,384 @@
+"""The devices of this machine while a run goes: who else is on them, what our jobs hold, whether they work.
+
+Their drivers are asked by processes of their own (`dovetail.executors.device_watch`). What strangers hold is
+not ours: by ``avoid`` a device on which somebody else computes is left alone until that ends, by ``memory``
+only their memory counts as taken. A device whose driver reports an error or does not answer, and one on which
+jobs of several apps fail at once, is suspended, with a sentence. What our jobs hold is measured on the way.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+from importlib.util import find_spec
+from math import inf
+from typing import Protocol
+
+from dovetail.engine.driver.driver import Driver
+from dovetail.executors.device_processes import DeviceProcess
+from dovetail.executors.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
+from dovetail.executors.discovery import with_traces
+from dovetail.executors.environment import driver_names, vendor
+from dovetail.executors.processes import parent_of
+from dovetail.model import Cluster, Ended, JobId, Placed, Seconds, State, Usage, bits
+from dovetail.model.fitting import memory_taken
+from dovetail.records import dataclass
+from dovetail.running.failing_devices import FailingDevices
+from dovetail.spec.values import Neighbourhood
+
+Place = tuple[int, str]
+"""A node's number, and the name of one of its devices."""
+FRESH: Seconds = 0.2
+"""What was seen so long ago is looked at again before a job starts on a device."""
+FIRST_LOOK: Seconds = 5.0
+"""A driver may take so long to answer for the first time."""
+SAMPLES = ((5.0, 0.25), (60.0, 1.0), (inf, 2.0))
+"""Seconds between looks at what our jobs hold, by the age of the youngest of them."""
+NEAR_LIMIT = 0.97
+"""A job that is killed while it held this part of what it was given has very likely wanted more."""
+SERVERS = "nvidia-cuda-mps"
+"""How the names of processes begin that only serve others' processes."""
+
+
+class Watch(Protocol):
+    """Asks the driver of a maker's devices; see `dovetail.executors.device_watch.DeviceWatch`."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the driver; empty while it answers."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        ...
+
+    def look(self, patience: float = PATIENCE) -> Snapshot | None:
+        """The devices as they are now, with the moment by our clock; ``None`` where no answer comes."""
+        ...
+
+    def close(self) -> None:
+        """Ask no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Why jobs may not start on a device, or not with all of its memory: that is what ``memory`` says."""
+
+    label: str
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedDevice:
+    """A device as its driver knows it."""
+
+    place: Place
+    maker: str
+    name: str
+    memory: int | None
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What was seen of one attempt of a job."""
+
+    peak: int = 0
+    use: float = 0.0
+    looks: int = 0
+
+    def usage(self, usage: Usage | None) -> Usage:
+        """What is known of a run, and this."""
+        use = self.use / self.looks if self.looks else None
+        peak = max(self.peak, (usage.gpu_memory or 0) if usage is not None else 0)
+        return replace(usage or Usage(), gpu_memory=peak or None, gpu_use=use)
+
+
+@dataclass(slots=True)
+class DeviceGuard:
+    """Asks the drivers when something is to start on a device, and now and then while our jobs run there.
+
+    ``is_ours`` says of a process whether it is one of a job's, and of which. ``due`` is when to look again,
+    by the driver's clock.
+    """
+
+    mode: Neighbourhood
+    is_ours: Callable[[int], tuple[bool, JobId]]
+    watches: Mapping[str, Watch]
+    devices: Mapping[Place, WatchedDevice]
+    due: Seconds = inf
+    clock: Callable[[], float] = time.monotonic
+    _seen: dict[str, Snapshot] = field(default_factory=dict)
+    _measured: dict[tuple[JobId, int], _Measured] = field(default_factory=dict)
+    _left: dict[Place, float] = field(default_factory=dict)  # when a job of ours last ended there
+    _failing: FailingDevices[Place] = field(default_factory=FailingDevices)
+    _owners: dict[int, tuple[bool, JobId]] = field(default_factory=dict)  # of pids: not a stranger's, job
+    _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be asked at all
+
+    # ------------------------------------------------------------------- what has happened
+
+    def observe(self, driver: Driver, now: Seconds) -> None:
+        """Something has happened, or a look is due: measure what runs, weigh what has ended."""
+        self.due = inf
+        held = self._held(driver)
+        if held:
+            age = min(now - placed.start_time for jobs in held.values() for placed in jobs)
+            pause = next(pause for below, pause in SAMPLES if age < below)
+            if self._older_than(pause - 0.01):
+                self._look()
+                self._measure(held)
+            self.due = now + pause
+        for at, event in enumerate(driver.pending):
+            if isinstance(event, Ended):
+                driver.pending[at] = self._weighed(driver, event, now)
+
+    def _held(self, driver: Driver) -> dict[Place, list[Placed]]:
+        """Our jobs by the devices that they hold."""
+        found: dict[Place, list[Placed]] = {}
+        for placed in driver.engine.at_work:
+            if not placed.job.foreign:
+                for place in self._places(driver.engine.cluster, placed):
+                    found.setdefault(place, []).append(placed)
+        return found
+
+    def _places(self, cluster: Cluster, placed: Placed) -> list[Place]:
+        return [
+            (n, cluster.nodes[n].devices[d].name)
+            for part in placed.allocation.parts
+            if part.devices
+            for n in bits(part.nodes)
+            for d in part.devices
+            if (n, cluster.nodes[n].devices[d].name) in self.devices
+        ]
+
+    def _weighed(self, driver: Driver, event: Ended, now: Seconds) -> Ended:
+        """An end with what was measured; what it says of its devices is kept."""
+        placed = driver.engine.running.get(event.job) or driver.engine.ending.get(event.job)
+        if placed is None or event.attempt not in (None, placed.attempt):
+            return event
+        places = self._places(driver.engine.cluster, placed)
+        if not places:
+            return event
+        measured = self._measured.pop((event.job, placed.attempt), None)
+        if measured is not None:
+            event = replace(event, usage=measured.usage(event.usage))
+            event = self._killed_near_limit(event, placed, places)
+        for place in places:
+            self._left[place] = self.clock()
+            if event.ran:
+                ran = now - placed.start_time
+                self._failing.ended(place, placed.job.app.name, event.state, ran, now)
+        return event
+
+    def _killed_near_limit(self, event: Ended, placed: Placed, places: Iterable[Place]) -> Ended:
+        """A job without last words that a signal ended, while it held nearly all that it was given."""
+        if event.state is not State.FAILED or event.usage is None or (event.exit_code or 0) >= 0:
+            return event
+        given = placed.allocation.request.gpu_memory
+        sizes = [size for place in places if (size := self.devices[place].memory) is not None]
+        limit, peak = given or min(sizes, default=0), event.usage.gpu_memory or 0
+        if not limit or peak < NEAR_LIMIT * limit:
+            return event
+        names = ", ".join(name for _, name in places)
+        why = f"out of memory on {names}, by its peak: it held {peak / 1e9:.1f} of {limit / 1e9:.1f} GB"
+        detail = "; ".join(filter(None, (why, event.detail)))
+        return replace(event, state=State.OUT_OF_MEMORY, detail=detail, on_device=True)
+
+    # ------------------------------------------------------------------- what is seen
+
+    def _older_than(self, age: Seconds) -> bool:
+        now = self.clock()
+        return any(
+            maker not in self._seen or now - self._seen[maker].at > age
+            for maker in self.watches
+            if maker not in self._never
+        )
+
+    def _look(self) -> None:
+        """Ask every driver for the state of its devices."""
+        for maker, watch in self.watches.items():
+            if maker in self._never:
+                continue
+            first = maker not in self._seen
+            found = watch.look(FIRST_LOOK) if first and not watch.trouble else watch.look()
+            if found is not None:
+                self._seen[maker] = found
+                self._note_owners(found)
+            elif first and not watch.alive:
+                self._never.add(maker)  # its library cannot be used here: nothing is known of its devices
+
+    def _state(self, device: WatchedDevice) -> DeviceState | None:
+        seen = self._seen.get(device.maker)
+        return None if seen is None else seen.device(device.name)
+
+    def _measure(self, held: Mapping[Place, list[Placed]]) -> None:
+        """Add what was just seen to what is known of each job."""
+        peaks: dict[tuple[JobId, int], int] = {}
+        uses: dict[tuple[JobId, int], list[float]] = {}
+        for place, jobs in held.items():
+            state = self._state(self.devices[place])
+            if state is None or state.fault:
+                continue
+            attempts = {placed.job.id: (placed.job.id, placed.attempt) for placed in jobs}
+            memory: dict[tuple[JobId, int], int] = {}
+            busy: dict[tuple[JobId, int], float] = {}
+            for process in state.processes:
+                job = self._owners.get(process.pid, (False, ""))[1]
+                if not process.known and len(attempts) == 1:  # in a container pids are those of the host
+                    job = next(iter(attempts))
+                if job not in attempts:
+                    continue
+                key = attempts[job]
+                memory[key] = memory.get(key, 0) + (process.memory or 0)
+                use = process.utilisation
+                if use is None and len(state.processes) == 1:
+                    use = state.utilisation
+                busy[key] = busy.get(key, 0.0) + (use or 0.0)
+            for key in attempts.values():
+                peaks[key] = max(peaks.get(key, 0), memory.get(key, 0))
+                uses.setdefault(key, []).append(min(1.0, busy.get(key, 0.0)))
+        for key, peak in peaks.items():
+            measured = self._measured.setdefault(key, _Measured())
+            measured.peak = max(measured.peak, peak)
+            measured.use += sum(uses[key]) / len(uses[key])
+            measured.looks += 1
+
+    def _note_owners(self, seen: Snapshot) -> None:
+        """Whose each process is, asked while it lives: later nothing tells any more."""
+        here = {process.pid: process for device in seen.devices for process in device.processes}
+        for pid in self._owners.keys() - here.keys():
+            del self._owners[pid]
+        for pid, process in here.items():
+            if process.known and not self._owners.get(pid, (False, ""))[1]:
+                try:
+                    ours, job = self.is_ours(pid)
+                    self._owners[pid] = ours or _is_above_us(pid) or _is_dovetails(pid), job
+                except ProcessLookupError:
+                    self._owners[pid] = True, ""  # it has ended since
+
+    def measured(self, job: JobId, attempt: int) -> Usage | None:
+        """What was seen so far of a job that runs."""
+        found = self._measured.get((job, attempt))
+        return None if found is None else found.usage(None)
+
+    # ------------------------------------------------------------------- what is barred
+
+    def bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
+        """On which devices jobs may not start now, or with less memory, and why."""
+        if self._older_than(FRESH):
+            self._look()
+            self._measure(self._held(driver))
+        found = {place: Bar(why) for place, (why, _) in self._failing.suspended(now).items()}
+        for place, device in self.devices.items():
+            if place not in found:
+                bar = self._bar(device, now)
+                if bar is not None:
+                    found[place] = bar
+        return found
+
+    def _bar(self, device: WatchedDevice, now: Seconds) -> Bar | None:
+        if device.maker in self._never:
+            return None
+        watch, state = self.watches[device.maker], self._state(device)
+        if watch.trouble:
+            return Bar(f"suspended: {watch.trouble}")
+        if device.maker not in self._seen:
+            return Bar(f"suspended until the {device.maker} driver answers")
+        if state is None:
+            return None  # a device that the driver does not list: nothing is known of it
+        if "Xid" in state.fault:
+            self._failing.fault(device.place, state.fault, now)
+            seen = self._seen[device.maker]
+            self._seen[device.maker] = replace(
+                seen, devices=[replace(one, fault="") if one is state else one for one in seen.devices]
+            )
+            return Bar(self._failing.suspended(now)[device.place][0])
+        if state.fault:
+            return Bar(f"suspended: {state.fault}")
+        if self.mode == "ignore":
+            return None
+        others = [process for process in state.processes if self._is_stranger(process, device)]
+        if not others:
+            return None
+        label = f"in use by {others[0].label}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+        if self.mode == "avoid" or device.memory is None:
+            return Bar(label)
+        memory = min(sum(process.memory or 0 for process in others), device.memory)
+        return Bar(label, memory) if memory else None
+
+    def _is_stranger(self, process: DeviceProcess, device: WatchedDevice) -> bool:
+        if not process.known:  # perhaps one of ours that has just ended, or one of a container's
+            return self._seen[device.maker].at > self._left.get(device.place, -inf)
+        return not process.name.startswith(SERVERS) and not self._owners.get(process.pid, (False, ""))[0]
+
+    def rest(self, driver: Driver, place: Place, over: set[JobId]) -> int | None:
+        """Bytes of a device that our jobs leave; ``None`` where none is there. ``over`` have ended."""
+        jobs = [placed for placed in self._held(driver).get(place, ()) if placed.job.id not in over]
+        size = self.devices[place].memory
+        if not jobs:
+            return None
+        if size is None:
+            return 0
+        n, name = place
+        node = driver.engine.cluster.nodes[n]
+        taken = 0
+        for placed in jobs:
+            part = placed.allocation.part_on(n)
+            if part is not None and any(node.devices[d].name == name for d in part.devices):
+                taken += memory_taken(size, part.units, part.gpu_memory)
+        return max(0, size - taken)
+
+    def close(self) -> None:
+        """End the processes that watch."""
+        for watch in self.watches.values():
+            watch.close()
+
+
+def _is_above_us(pid: int) -> bool:
+    """Whether a process is ours or one that started us: it waits for us, not we for it."""
+    above = os.getpid()
+    while above > 1:
+        if above == pid:
+            return True
+        try:
+            above = parent_of(above)
+        except ProcessLookupError:
+            return False
+    return False
+
+
+def _is_dovetails(pid: int) -> bool:
+    """Whether it is a job's of another Dovetail, whose claims say exactly what it uses."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(word.startswith(b"DOVETAIL_UID=") for word in file.read().split(b"\0"))
+    except OSError:
+        return False  # another user's: its claims stand before this
+
+
+def guard_of(
+    cluster: Cluster,
+    environ: Mapping[str, str],
+    mode: Neighbourhood,
+    is_ours: Callable[[int], tuple[bool, JobId]],
+) -> DeviceGuard | None:
+    """A guard for the devices that have a driver to ask; ``None`` where there are none."""
+    there = {maker for maker in with_traces() if maker in WATCHED}
+    if find_spec("pynvml") is None:
+        there.discard("nvidia")
+    devices: dict[Place, WatchedDevice] = {}
+    for n, node in enumerate(cluster.nodes) if there else ():
+        for device, name in zip(node.devices, driver_names(node, environ), strict=True):
+            maker = vendor(device) or ""
+            if name and maker in there:
+                place = n, device.name
+                devices[place] = WatchedDevice(place, maker, name, device.memory)
+    if not devices:
+        return None
+    watches = {maker: DeviceWatch(maker) for maker in sorted({one.maker for one in devices.values()})}
+    for watch in watches.values():
+        watch.start()  # a driver takes its time to be loaded
+    return DeviceGuard(mode, is_ours, watches, devices)

@@ -1,0 +1,200 @@
+"""A GPU box with other people on it: real processes on a stand-in of NVIDIA's library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dovetail_command import load
+from gpu_box import GB, GIB, LOST, WORDS, GpuBox, write_user
+from services import serving
+from waiting import until
+
+from dovetail.executors.device_memory import PATTERN
+from dovetail.service.client import connection
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def box(tmp_path: Path, environment: dict[str, str]) -> GpuBox:
+    found = GpuBox(tmp_path / "box")
+    environment |= {**found.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
+    return found
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def job_file(folder: Path, count: int, size: int, seconds: float, **asked: object) -> str:
+    """Jobs of one app that take so many bytes of their device."""
+    command = [*write_user(folder), str(size), str(seconds)]
+    lines = ["[[app]]", 'name = "train"', "[[app.implementation]]", 'name = "gpu"']
+    lines += [f"command = {json.dumps(command)}", *(f"{name} = {json.dumps(v)}" for name, v in asked.items())]
+    lines += ["[[job]]", 'app = "train"', f"count = {count}"]
+    (folder / "jobs.toml").write_text("\n".join(lines) + "\n")
+    return "jobs.toml"
+
+
+def run(dovetail: Command, *arguments: str) -> list[dict[str, Any]]:
+    process = dovetail("run", *arguments, "--history", "history.db", "--json")
+    assert process.returncode == 0, process.stderr
+    jobs: list[dict[str, Any]] = load(process)["jobs"]
+    assert all(job["state"] == "COMPLETED" for job in jobs)
+    return jobs
+
+
+def kills(dovetail: Command, folder: Path) -> int:
+    """Tries for which a device had too little memory, by the history."""
+    assert dovetail("history", "export", "runs.jsonl", "--history", "history.db").returncode == 0
+    runs = map(json.loads, (folder / "runs.jsonl").read_text().splitlines())
+    (folder / "runs.jsonl").unlink()
+    return sum(run["state"] == "OUT_OF_MEMORY" for run in runs)
+
+
+def most_at_once(jobs: list[dict[str, Any]]) -> int:
+    return max(sum(a["start"] <= b["start"] < a["end"] for a in jobs) for b in jobs)
+
+
+def test_a_device_with_a_stranger_is_left_alone(
+    dovetail: Command, box: GpuBox, tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    taken = box.add(16 * GIB, "Tesla T4")
+    box.add(16 * GIB, "Tesla T4")
+    box.occupy(taken, stranger.pid, 10 * GIB)
+    process = dovetail("run", job_file(tmp_path, 6, 8 * GIB, 0.05), "--history", "history.db", "--json")
+    jobs = load(process)["jobs"]
+    assert [(job["state"], job["devices"]) for job in jobs] == [("COMPLETED", ["localhost/gpu1"])] * 6
+    assert "gpu0 in use by" in process.stderr
+    assert f"sleep (process {stranger.pid}) since" in process.stderr
+    assert process.stderr.count("in use by") == 1, "none of our own is a stranger"
+
+
+def test_a_device_is_used_again_when_its_stranger_has_left(
+    box: GpuBox, tmp_path: Path, environment: dict[str, str], stranger: subprocess.Popen[bytes]
+) -> None:
+    uuid = box.add(16 * GIB, "Tesla T4")
+    box.occupy(uuid, stranger.pid, 10 * GIB)
+    variables = {**box.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
+    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+        command = [*write_user(tmp_path), str(8 * GIB), "0"]
+        said = service.dovetail("submit", "--on", "gpu", "--json", "--", *command)
+        job = json.loads(said.stdout)["id"]
+        until(lambda: "sleep" in asked.get(f"/api/v1/jobs/{job}")["reason"], "nothing names the stranger")
+        reason = asked.get(f"/api/v1/jobs/{job}")["reason"]
+        assert "gpu0 in use by" in reason
+        assert f"(process {stranger.pid}) since" in reason
+        assert f"(process {stranger.pid})" in service.dovetail("explain", job).stdout.replace("\n", " ")
+        box.leave(stranger.pid)
+        until(lambda: asked.get(f"/api/v1/jobs/{job}")["state"] == "COMPLETED", "the job does not run")
+
+
+def test_the_instances_of_a_cut_gpu_are_devices(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    whole = box.add(40 * GB)
+    slices = box.cut([("3g.20gb", 20 * GB), ("3g.20gb", 20 * GB), ("1g.5gb", 5 * GB)])
+    jobs = run(dovetail, job_file(tmp_path, 4, 4 * GB, 1.0))
+    assert most_at_once(jobs) == 4
+    given = {Path(job["stdout"]).read_text().split()[1] for job in jobs}
+    assert given == {whole, *slices}
+    found = json.loads(dovetail("devices", "--json").stdout)["devices"]
+    assert [d["used"] for d in found if d["probe"] == "nvidia"] == [True, False, True, True, True]
+    parents = {d["uuid"]: d["parent"] for d in found}
+    assert all(parents[one].startswith("GPU-") for one in slices)
+    assert found[2]["model"].endswith("MIG 3g.20gb")
+    assert found[2]["memory"] == 20 * GB
+
+
+def test_a_need_that_nobody_knows_costs_one_failure(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    box.add(40 * GIB)
+    file = job_file(tmp_path, 5, 20 * GIB, 0.3)
+    process = dovetail("run", file, "--history", "history.db", "--json")
+    jobs = load(process)["jobs"]
+    assert {(job["state"], *job["devices"]) for job in jobs} == {("COMPLETED", "localhost/gpu1")}
+    failures = kills(dovetail, tmp_path)
+    assert failures <= 1
+    run(dovetail, file)
+    assert kills(dovetail, tmp_path) == failures
+
+
+def test_eight_quarters_share_as_memory_allows(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    box.add(40 * GIB)
+    jobs = run(dovetail, job_file(tmp_path, 8, 13 * GIB, 0.2, gpus=0.25, gpu_memory="13GiB"))
+    assert most_at_once(jobs) <= 3
+
+
+def test_peaks_are_measured_and_auto_is_learned_from_them(
+    dovetail: Command, box: GpuBox, tmp_path: Path
+) -> None:
+    box.add(40 * GIB)
+    file = job_file(tmp_path, 4, 5 * GIB, 0.8, gpu_memory="auto")
+    first = run(dovetail, file)
+    assert most_at_once(first[:1]) == 1
+    assert dovetail("history", "export", "runs.jsonl", "--history", "history.db").returncode == 0
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    assert {json.loads(line)["gpu_memory"] for line in lines} == {5 * GIB}
+    assert most_at_once(run(dovetail, file)) > 1, "what is known to be small is run beside others"
+
+
+def test_what_no_device_has_is_refused_before_anything_runs(
+    dovetail: Command, box: GpuBox, tmp_path: Path
+) -> None:
+    box.add(16 * GB, "Tesla T4")
+    process = dovetail("run", job_file(tmp_path, 1, 1, 0, gpu_memory="50GB"), "--history", "history.db")
+    assert process.returncode == 2
+    assert "asks for 50 GB of memory on a gpu, and none has more than 16 GB" in process.stderr
+
+
+def test_out_of_memory_where_nothing_is_larger_says_so(
+    dovetail: Command, box: GpuBox, tmp_path: Path
+) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    process = dovetail(
+        "run", job_file(tmp_path, 1, 20 * GIB, 0), "--history", "history.db", "--json", "--quiet"
+    )
+    assert process.returncode == 1
+    (job,) = load(process)["jobs"]
+    assert job["state"] == "OUT_OF_MEMORY"
+    assert "out of memory on gpu0 (Tesla T4, 17.2 GB), by torch" in process.stderr
+    assert "none here has more" in process.stderr
+
+
+@pytest.mark.parametrize("words", sorted(WORDS))
+def test_the_last_words_of_frameworks(
+    dovetail: Command, box: GpuBox, tmp_path: Path, environment: dict[str, str], words: str
+) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    box.add(40 * GIB)
+    command = [*write_user(tmp_path), str(20 * GIB), "0", words]
+    if words == "own":
+        environment[PATTERN] = "arena .* exhausted"
+    process = dovetail("run", "--on", "gpu", "--history", "history.db", "--json", "--", *command)
+    (job,) = load(process)["jobs"]
+    assert (job["state"], job["devices"]) == ("COMPLETED", ["localhost/gpu1"])
+    assert kills(dovetail, tmp_path) == 1
+
+
+def test_a_lost_device_is_suspended(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    box.add(16 * GIB, "Tesla T4")
+    file = job_file(tmp_path, 4, GIB, 0.05)
+    (tmp_path / "cluster.toml").write_text(
+        '[[node]]\nname = "box"\ncpus = 2\ndevices = [{ kind = "gpu", model = "Tesla T4", count = 2 }]\n'
+    )
+    box.devices[0]["fault"] = LOST
+    box.write()
+    process = dovetail("run", file, "--cluster", "cluster.toml", "--history", "history.db", "--json")
+    jobs = load(process)["jobs"]
+    assert [(job["state"], job["devices"]) for job in jobs] == [("COMPLETED", ["box/gpu1"])] * 4
+    assert "gpu0 suspended: NVML cannot read it: GPU is lost" in process.stderr
