@@ -466,7 +466,7 @@ def run(
     machine = backend.discover() if cluster is None else cluster_of(cluster)
     _check_kinds(listed(on, "on"), machine)
     is_file = not isinstance(workload, Workload) and str(workload).endswith(".toml")
-    plain = ("app",) if is_file else ("app", "cpus")  # what is asked for commands, and not for each job
+    plain = ("app",) if is_file else ("app", "cpus")  # what is for commands, and not for each job
     of_lists = {name: reader.pop(name) for name in plain if name in reader}
     part = check_values({name: reader.pop(name) for name in OF_RUNS & reader.keys()})
     if slurm and not isinstance(workload, Workload):

@@ -66,7 +66,7 @@ EXCEPTIONS: Mapping[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ("hold",): (("run", "job file"), "a run has no command that releases its jobs"),
     ("batch_variables",): (
         ("run", "submit", "line of a script", "job file", "Client"),
-        "its #SBATCH lines make a script ask for it",
+        "a script has it by its #SBATCH lines",
     ),
     ("implementation", "sequential"): (ON_LINES, "what the papers' policies go by is known of a file's jobs"),
     ("sequential",): (("Client",), "what the papers' policies go by is known of a file's jobs"),

@@ -15,7 +15,7 @@ from dovetail.files.streams import note
 from dovetail.service.client import NoService
 
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
-"""How files end that nobody takes for a list of commands."""
+"""How the names of files end that are no lists of commands."""
 
 
 @opt.takes("submit")
@@ -55,18 +55,18 @@ def submit(
     if command and given["each"]:
         from dovetail.workloads.commands import command_parts
 
-        asked = request_of_parts(*command_parts(command, part, **reader))
+        jobs = request_of_parts(*command_parts(command, part, **reader))
     elif command or not what:
-        asked = request_of_parts({**({"command": command} if command else {}), **part})
+        jobs = request_of_parts({**({"command": command} if command else {}), **part})
     elif is_script(what[0]):
-        asked = request_of_script(what[0], what[1:], part, note)
+        jobs = request_of_script(what[0], what[1:], part, note)
     else:
         if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
             raise InputError("found no such file, expected a batch script", where=what[0])
         if len(what) > 1:
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
-        asked = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
-    form = {**here(), **asked}
+        jobs = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
+    form = {**here(), **jobs}
     if command:
         _check_program(command, at)
     with opened(at, start=True) as service:
@@ -99,7 +99,7 @@ def _runs_jobs_here(at: str | None) -> bool:
 
 
 def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:
-    """Say which numbers the jobs got."""
+    """Print which numbers the jobs got."""
     ids, numbers = found["ids"], found["numbers"]
     if as_json:
         one = {"id": ids[0]} if len(ids) == 1 else {"id": str(numbers[0]), "ids": ids}

@@ -55,7 +55,7 @@ class ActionForm(Entry):
 
 
 class WaitForm(Entry):
-    """For whom to wait, and for how long."""
+    """Which jobs to wait for, and how long."""
 
     jobs: Annotated[str, Field(min_length=1, max_length=1 << 20)] = Field(description="as for `cancel`")
     timeout: Patience = 30.0

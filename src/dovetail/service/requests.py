@@ -62,7 +62,7 @@ def request_of_file(path: str, part: PartialSpec, **options: Any) -> Form:
 def request_of_script(
     path: str, arguments: list[str], part: PartialSpec, warn: Callable[[str], None]
 ) -> Form:
-    """A batch script with its arguments; ``part`` goes over what its lines ask for. Raises `InputError`."""
+    """A batch script with its arguments; ``part`` goes over what its lines set. Raises `InputError`."""
     text = read_text(path, "a batch script")
     found = read_script(text, file_name(path))
     for sentence in found.warnings:

@@ -35,7 +35,7 @@ class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
     ``limit`` is how many of their jobs may run, or be seen by the policy, at once; ``memory_auto``: memory
-    that nobody gave is learned.
+    that a job does not give is learned.
     """
 
     user: str
@@ -173,11 +173,11 @@ class _Maker:
 
     def _depends(self, spec: JobSpec, where: str) -> tuple[Dependency, ...]:
         found: dict[Dependency, None] = {}
-        for asked in depends_of(spec):
-            ids = self.batch.get(asked.job) or self.known.get(asked.job)
+        for one in depends_of(spec):
+            ids = self.batch.get(one.job) or self.known.get(one.job)
             if not ids:
-                raise InputError(f"depends: found {str(asked)!r}, a job that is not there", where=where)
-            found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
+                raise InputError(f"depends: found {str(one)!r}, a job that is not there", where=where)
+            found.update(dict.fromkeys(Dependency(one.kind, id) for id in ids))
         return tuple(found)
 
 

@@ -132,7 +132,7 @@ class JobSpec:
     # -- of what simulations and papers' policies know
 
     implementation: str | None = _field(
-        kinds.NAME, about="asked for; obeyed by torque, torque-plan and fms-nodes",
+        kinds.NAME, about="wanted; obeyed by torque, torque-plan and fms-nodes",
         becomes="Job.implementation",
     )
     group: str | None = _field(
@@ -172,7 +172,7 @@ class JobSpec:
     # -- what it needs
 
     cpus: int | str | None = _field(
-        kinds.CPUS, "CPUs that a plain command asks for. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
+        kinds.CPUS, "CPUs of a plain command. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
         lines="-c --cpus-per-task --cpus", about="a node; default 1 for a plain command on CPUs",
         becomes="Request.cpus",
     )

@@ -20,7 +20,7 @@ _DIRECTIVE = re.compile(r"#(DOVETAIL|SBATCH)\s+(.*)")
 
 
 class ScriptOptions(NamedTuple):
-    """What the lines of a script ask for.
+    """What the lines of a script set.
 
     ``part`` are fields of a `JobSpec`; ``warnings`` are sentences about lines without a meaning here;
     ``is_batch`` whether some lines are sbatch's, so that the job expects what sbatch sets.
@@ -52,7 +52,7 @@ def _parser() -> _Refusing:
 
 
 def read_script(text: str, name: str) -> ScriptOptions:
-    """What the lines of a script ask for; ``name`` is the file's, for sentences.
+    """What the lines of a script set; ``name`` is the file's, for sentences.
 
     Lines count up to the first command, as in sbatch. ``#DOVETAIL`` wins over ``#SBATCH``; of the latter what
     has no meaning here is warned about. Raises `InputError` with file and line.
@@ -107,22 +107,22 @@ def _take_vram(given: dict[str, _Given]) -> list[str]:
 
 def _from_slurm(given: Mapping[str, _Given]) -> dict[str, _Given]:
     """Options as Slurm has them, in our words: ``-n`` tasks become CPUs, times are minutes."""
-    asked = dict(given)
+    found = dict(given)
     for name in ("ntasks", "ntasks_per_node"):
-        tasks = asked.pop(name, None)
+        tasks = found.pop(name, None)
         if tasks is not None and tasks.text.isdigit():
             each = given["cpus"].text if "cpus" in given else "1"
             count = str(int(tasks.text) * int(each)) if each.isdigit() else each
-            asked["cpus"] = _Given(count, tasks.where)
-    if "walltime" in asked:
-        limit, where = asked["walltime"]
+            found["cpus"] = _Given(count, tasks.where)
+    if "walltime" in found:
+        limit, where = found["walltime"]
         try:
-            asked["walltime"] = _Given(str(slurm_seconds(limit)), where)
+            found["walltime"] = _Given(str(slurm_seconds(limit)), where)
         except ValueError as error:
             raise InputError(str(error), where=where) from None
-    if "memory" in asked:
-        asked["memory"] = _Given(slurm_bytes(asked["memory"].text), asked["memory"].where)
-    return asked
+    if "memory" in found:
+        found["memory"] = _Given(slurm_bytes(found["memory"].text), found["memory"].where)
+    return found
 
 
 def slurm_seconds(text: str) -> float:

@@ -279,7 +279,7 @@ class JobBuilder:
         return self._bound[key], inputs, uses_index
 
     def _reshaped(self, spec: JobSpec, app: App, where: str) -> App:
-        """The app, with what the job itself asks for."""
+        """The app, with what the job itself needs."""
         own = spec.cpus, spec.gpus, spec.memory, spec.partition, spec.gpu_memory
         restartable = app.restartable or spec.restartable
         if own == (None,) * 5 and restartable == app.restartable:
@@ -357,12 +357,12 @@ class JobBuilder:
     ) -> tuple[App, tuple[Choice, ...]]:
         """App and choices; jobs that run the same share them."""
         env, nodes = env_of(spec.env, where), spec.nodes or 1
-        asked = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.gpu_memory, spec.restartable)
-        key = (name, tuple(templates.items()), env, asked)
+        needs = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.gpu_memory, spec.restartable)
+        key = (name, tuple(templates.items()), env, needs)
         if key not in self._apps:
             ways, beside = [], _only_devices(templates)
             for kind, argv in templates.items():
-                way = (kind, beside, asked)
+                way = (kind, beside, needs)
                 request = self._requests.get(way)
                 if request is None:
                     _check_kind(kind, where)
@@ -375,27 +375,27 @@ class JobBuilder:
 
     # ------------------------------------------------------------------ what a job needs
 
-    def _request(self, spec: JobSpec, asked: Request, kind: str, beside: bool, where: str) -> Request:
-        """A request with what the job itself asks of CPUs, devices and memory.
+    def _request(self, spec: JobSpec, plain: Request, kind: str, beside: bool, where: str) -> Request:
+        """A request with what the job itself needs of CPUs, devices and memory.
 
         Its CPUs are those of its ways to run on CPUs; of a job that runs on devices only those ``beside``.
         """
-        cpus, devices = asked.cpus, asked.devices
+        cpus, devices = plain.cpus, plain.devices
         if spec.cpus is not None and (kind.startswith("cpu") or (beside and spec.cpus != "all")):
             cpus = WHOLE_POOL if spec.cpus == "all" else int(spec.cpus)
         if cpus == 0 and not devices:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
         if spec.gpus is not None and devices:
             devices = ((devices[0][0], float(spec.gpus)), *devices[1:])
-        memory = spec.memory if isinstance(spec.memory, int) else asked.memory  # auto: to be learned
+        memory = spec.memory if isinstance(spec.memory, int) else plain.memory  # auto: to be learned
         partition = spec.partition or ""
         if partition and self.partitions is not None and partition not in self.partitions:
             expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
             raise InputError(f"partition: found {partition!r}, expected one of {expected}", where=where)
-        on_each = asked.gpu_memory
+        on_each = plain.gpu_memory
         if spec.gpu_memory is not None and devices:
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0  # auto: to be learned
-        return Request(asked.nodes, cpus, devices, memory, asked.models, partition, on_each)
+        return Request(plain.nodes, cpus, devices, memory, plain.models, partition, on_each)
 
     def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
         """How the memory of a job is found."""
@@ -462,9 +462,9 @@ def output_path(path: str, name: str) -> str:
 def _check_names(spec: JobSpec, app: App, where: str) -> None:
     """Implementations that the job names must be there."""
     names = [i.name for i in app.implementations]
-    asked = [("implementation", spec.implementation)] if spec.implementation is not None else []
-    asked += [("times", name) for name in spec.times] + [("speedup", name) for name in spec.speedup]
-    for key, name in asked:
+    named = [("implementation", spec.implementation)] if spec.implementation is not None else []
+    named += [("times", name) for name in spec.times] + [("speedup", name) for name in spec.speedup]
+    for key, name in named:
         if name not in names:
             raise InputError(
                 f"{key}: found {name!r}, expected an implementation of app {app.name!r}: {', '.join(names)}",

@@ -18,7 +18,7 @@ from dovetail.workloads.app_builder import KnownApp
 
 
 def nodes_asked(spec: JobSpec, known: KnownApp) -> int:
-    """The nodes that a job asks for: by default 1, or the fewest for which it has a time."""
+    """The nodes that a job wants: by default 1, or the fewest for which it has a time."""
     if spec.nodes is not None:
         return spec.nodes
     if not (spec.times or known.times):
@@ -35,7 +35,7 @@ def nodes_asked(spec: JobSpec, known: KnownApp) -> int:
 def node_counts(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> list[tuple[int, ...]]:
     """The node counts that exist for each implementation, ascending.
 
-    Raises `InputError` where a job asks for a count that none of its times has.
+    Raises `InputError` where a job wants a count that none of its times has.
     """
     counts = _counts(spec, nodes, known)
     if not any(nodes in c for c in _asked(counts, spec, known)):
@@ -61,7 +61,7 @@ def _counts(spec: JobSpec, nodes: int, known: KnownApp) -> list[tuple[int, ...]]
 
 
 def _asked(counts: Sequence[tuple[int, ...]], spec: JobSpec, known: KnownApp) -> list[tuple[int, ...]]:
-    """The counts of the implementation that the job asks for, or of all."""
+    """The counts of the implementation that the job names, or of all."""
     return [
         c
         for c, i in zip(counts, known.app.implementations, strict=True)

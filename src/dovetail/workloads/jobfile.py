@@ -32,13 +32,13 @@ from dovetail.workloads.spec_forms import part_of
 MOST_JOBS = 1_000_000
 """Jobs of one file, their counts taken together."""
 OF_PLAIN_COMMANDS = ("on", "app")
-"""What a command line asks for plain commands, and a file gives for each of its jobs."""
+"""What a command line gives for plain commands, and a file gives for each of its jobs."""
 
 
 def load_jobfile(path: str | os.PathLike[str], part: Mapping[str, Any] | None = None) -> Workload:
     """The jobs of a job file, with their true times where it gives them; ``part`` is laid over each.
 
-    Whether they fit a cluster is not asked here: an engine rejects those that do not. Raises `InputError`,
+    Whether they fit a cluster is no question here: an engine rejects those that do not. Raises `InputError`,
     which names the file, the entry and the field. Linear in the number of jobs.
     """
     reading = _read(path, part or {})
@@ -68,7 +68,7 @@ def jobfile_parts(
 
 
 def _for_service(part: PartialSpec) -> PartialSpec:
-    """What a service takes of a part: true times are not known there, and its user is whoever submits."""
+    """What a service takes of a part: true times are not known there, and its user is the one who submits."""
     found = {name: value for name, value in part.items() if job_option(name).http}
     if "queue" in part:
         found.setdefault("partition", part["queue"])

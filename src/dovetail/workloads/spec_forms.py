@@ -112,7 +112,7 @@ def _without_null(value: str) -> str:
 
 
 def either(table: str, other: str, kind: type) -> Discriminator:
-    """Tells two forms of a field apart; anything else is judged as the ``other`` form."""
+    """Separates two forms of a field; anything else is judged as the ``other`` form."""
     choose: Callable[[Any], str] = lambda value: table if isinstance(value, kind) else other  # noqa: E731
     return Discriminator(choose)
 
