@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.local import LocalCrew, Process
 from dovetail.mapping.places import ThisMachine, Wanted
+from dovetail.model import CPU
 
 
 class ElasticCrew(LocalCrew):
@@ -37,7 +38,10 @@ class ElasticCrew(LocalCrew):
         return slot
 
     def lay_off(self, slot: Slot) -> None:
-        """An idle worker gives its place back."""
+        """An idle worker gives its place back; one with a device ends, since the device's memory is its own."""
+        if slot.kind != CPU:
+            self.dismiss(slot)
+            return
         self._resting.add(slot.number)
         self._units.give(slot.place)
         self._of_slot[slot.number].connection.trim()
@@ -51,9 +55,11 @@ class ElasticCrew(LocalCrew):
 
     def dismiss(self, slot: Slot) -> None:
         """Let an idle worker go for good, one that was laid off too."""
+        if slot not in self.slots:
+            return  # it has ended
         if slot.number not in self._resting:
             super().dismiss(slot)
-        elif slot in self.slots:
+        else:
             self.slots.remove(slot)
             self._supervised.stop(self._of_slot[slot.number].uid)
 

@@ -93,6 +93,12 @@ class Call:
     function: Shipped
     arguments: Sealed
     kinds: Sequence[str]
+    begun: bool = False
+
+    def begin(self) -> bool:
+        """It is to be made, unless it was cancelled; also where its worker has gone before it came to it."""
+        self.begun = self.begun or self.future.set_running_or_notify_cancel()
+        return self.begun
 
 
 @dataclass(eq=False, slots=True)
@@ -122,17 +128,25 @@ class Pool:
     """Calls and their workers. `submit` and `stop` may be used in any thread; all else is the pool's own.
 
     ``seats`` are the workers that there may be, by kind. ``alone``: where no worker can be had the calls are
-    made in this process, since who holds the cores may wait for them.
+    made in this process, since who holds the cores may wait for them; ``deep``: they are made here always.
     """
 
     def __init__(
-        self, crew: Crew, seats: Mapping[str, Seats], runner: Runner, *, alone: bool = False
+        self,
+        crew: Crew,
+        seats: Mapping[str, Seats],
+        runner: Runner,
+        *,
+        alone: bool = False,
+        deep: bool = False,
     ) -> None:
+        self._deep = deep
         self._crew, self._seats, self._runner, self._alone = crew, dict(seats), runner, alone
         self._calls: deque[Call] = deque()
         self._members: dict[int, Member] = {}
         self._means: dict[tuple[str, str], float] = {}  # by function and kind, in seconds
         self._orders = 0
+        self._submitted = 0
         self._retry_at = 0.0
         self._asleep = False
         self._lock = threading.Lock()
@@ -163,6 +177,7 @@ class Pool:
         with self._lock:
             self.check()
             self._calls.append(call)
+            self._submitted += 1
         if self._asleep:
             self._asleep = False
             self._crew.wake()
@@ -171,13 +186,9 @@ class Pool:
         """End when all calls are done; those that wait are cancelled on request."""
         with self._lock:
             self._stopping = True
-            if cancel:
-                calls, self._calls = list(self._calls), deque()
-            else:
-                calls = []
-        for call in calls:
-            if call.future.cancel():
-                call.future.set_running_or_notify_cancel()
+        if cancel:  # the pool's thread passes over them
+            for call in list(self._calls):
+                call.future.cancel()
         if self.thread.is_alive():
             self._crew.wake()
 
@@ -186,28 +197,35 @@ class Pool:
     def _work(self) -> None:
         try:
             shipped = cloudpickle.dumps(self._runner, protocol=5)
-            self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
+            if not self._deep:
+                self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
             while not (self._stopping and not self._calls and not self._busy()):
+                known = self._submitted
+                if self._stopping:
+                    self._pass_over_cancelled()
                 self._assign()
                 self._staff()
                 self._rest()
-                self._listen()
+                self._listen(known)
         except BaseException as error:  # noqa: BLE001 - the futures have it
             self._break(error)
         finally:
             self._crew.close()
 
+    def _pass_over_cancelled(self) -> None:
+        for call in [call for call in self._calls if call.future.cancelled()]:
+            self._calls.remove(call)
+            call.future.set_running_or_notify_cancel()
+
     def _busy(self) -> bool:
         return any(member.orders for member in self._members.values())
 
-    def _listen(self) -> None:
+    def _listen(self, known: int) -> None:
+        """Wait for something, unless more was submitted than is known."""
         self._asleep = True
-        pause = self._pause()
-        if self._calls and any(self._can_take(member) for member in self._members.values()):
-            pause = 0.0 if self._next_for_any() else pause
-        if self._stopping and not self._calls and not self._busy():
-            pause = 0.0
-        events = self._crew.wait(pause)
+        done = self._stopping and not self._calls and not self._busy()
+        hurry = self._submitted != known or done or (self._calls and self._is_alone())
+        events = self._crew.wait(0.0 if hurry else self._pause())
         self._asleep = False
         for event in events:
             self._take_in(event)
@@ -248,7 +266,11 @@ class Pool:
                 call.future.set_exception(RuntimeError(f"the result cannot be read: {why}"))
             return
         self._learn(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
-        for call, outcome in zip(calls, event.values, strict=True):
+        failed = {failure.position: failure for failure in event.failures}
+        for position, (call, outcome) in enumerate(zip(calls, event.values, strict=True)):
+            if position in failed:  # not by the function: memory may be short
+                call.future.set_exception(RuntimeError(str(failed[position])))
+                continue
             value, error = read_outcome(outcome)
             if error is None:
                 call.future.set_result(value)
@@ -284,32 +306,29 @@ class Pool:
     def _can_take(self, member: Member) -> bool:
         return member.ready and not member.resting and len(member.orders) < 2
 
-    def _next_for_any(self) -> bool:
-        return any(
-            self._found(member, take=False) for member in self._members.values() if self._can_take(member)
-        )
-
     def _assign(self) -> None:
         """Give waiting calls to workers: to those without any, those first that had one last."""
         for most in (0, 1):
             some = [m for m in self._members.values() if self._can_take(m) and len(m.orders) == most]
             for member in sorted(some, key=lambda member: -member.since):
-                calls = self._found(member)
-                if calls:
-                    self._send(member, calls)
+                while (calls := self._found(member)) is not None:
+                    if calls:
+                        self._send(member, calls)
+                        break
 
-    def _found(self, member: Member, *, take: bool = True) -> list[Call]:
-        """Calls for a worker: one, or several short ones of a function."""
+    def _found(self, member: Member) -> list[Call] | None:
+        """Calls for a worker: one, or several short ones of a function; none where they were cancelled.
+
+        ``None``: there is nothing for it.
+        """
         kind = member.slot.kind
-        for index, call in enumerate(list(_first(self._calls, LOOK_AHEAD))):
+        for index, call in enumerate(_first(self._calls, LOOK_AHEAD if len(self._seats) > 1 else 1)):
             if kind not in call.kinds or not self._is_soonest(call, kind, index):
                 continue
             mean = self._means.get((call.function.name, kind))
             short = mean is not None and mean < SHORT
-            if member.orders and not short:
-                return []
-            if not take:
-                return [call]
+            if member.orders and not (short and self._is_short(member)):
+                return None
             del self._calls[index]
             many = 1
             if short:
@@ -317,18 +336,23 @@ class Pool:
                 share = len(self._calls) // (2 * workers)
                 many = max(1, min(MOST_AT_ONCE, share, int(AT_ONCE / max(mean or 0.0, 1e-6))))
             return self._with_its_like(call, index, many)
-        return []
+        return None
+
+    def _is_short(self, member: Member) -> bool:
+        """Whether a worker will soon be done with what it has."""
+        names = {call.function.name for _, calls in member.orders for call in calls}
+        return all(self._means.get((name, member.slot.kind), SHORT) < SHORT for name in names)
 
     def _with_its_like(self, call: Call, index: int, many: int) -> list[Call]:
         """A call that was taken from this place, and those that follow there of the same function."""
-        found = [call] if call.future.set_running_or_notify_cancel() else []
+        found = [call] if call.begin() else []
         size = call.arguments.size
         while index < len(self._calls) and len(found) < many and size < MOST_BYTES:
             following = self._calls[index]
             if following.function.name != call.function.name:
                 break
             del self._calls[index]
-            if following.future.set_running_or_notify_cancel():
+            if following.begin():
                 found.append(following)
                 size += following.arguments.size
         return found
@@ -375,8 +399,16 @@ class Pool:
 
     def _staff(self) -> None:
         """Have workers for the calls that wait."""
-        if not self._calls or time.monotonic() < self._retry_at:
-            return
+        if self._calls and time.monotonic() >= self._retry_at and not self._deep:
+            self._hire()
+        if self._calls and self._is_alone():
+            self._make_here()
+
+    def _is_alone(self) -> bool:
+        """Whether there is no worker, nor may one be waited for."""
+        return self._alone and all(member.resting for member in self._members.values())
+
+    def _hire(self) -> None:
         self._retry_at = 0.0
         wanted: Counter[str] = Counter()
         for call in _first(self._calls, sum(seats.most for seats in self._seats.values())):
@@ -389,8 +421,6 @@ class Pool:
             for _ in range(waiting - coming):
                 if not self._one_more(kind):
                     break
-        if self._calls and not any(not m.resting for m in self._members.values()) and self._alone:
-            self._make_here()
 
     def _one_more(self, kind: str) -> bool:
         """Recall a worker, or hire one; whether there is one more."""
@@ -431,7 +461,7 @@ class Pool:
             self._began_alone = True
             self._runner.load()
         call = self._calls.popleft()
-        if not call.future.set_running_or_notify_cancel():
+        if not call.begin():
             return
         kind = call.kinds[0]
         item = (b"", call.function.pickles[kind], *call.arguments)
@@ -468,7 +498,7 @@ class Pool:
         if not isinstance(error, BrokenExecutor | DovetailError):
             _log.error("an executor has ended: %s", error, exc_info=error)
         for call in calls:
-            if call.future.set_running_or_notify_cancel():
+            if call.begin():
                 running.append(call)
         for call in running:
             broken = BrokenExecutor(str(error))
