@@ -31,7 +31,6 @@ MOST_CACHED = 64
 """Functions whose pickle is kept here."""
 PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None)})
 """Types whose values any pickler writes alike."""
-_LEAVES = (types.ModuleType, types.BuiltinFunctionType, *PLAIN)
 RETURNED, SEALED, RAISED, LOST = range(4)
 """Outcomes: a plain value; a sealed one; an exception; an exception that cannot travel, in words."""
 
@@ -45,7 +44,7 @@ class Sealed(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes in all."""
-        return len(self.head) + sum(buffer.raw().nbytes for buffer in self.buffers)
+        return len(self.head) + sum(int(buffer.raw().nbytes) for buffer in self.buffers)
 
     def open(self) -> Any:
         """The object. Raises what unpickling raises."""
@@ -163,9 +162,7 @@ def _parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
             if name in function.__globals__:
                 yield from _parts_of_value(function.__globals__[name], seen)
     else:
-        yield function
-        if not isinstance(function, _LEAVES):
-            yield _UNKNOWN
+        yield from _parts_of_value(function, seen)
 
 
 def _parts_of_value(value: Any, seen: set[int]) -> Iterator[Any]:
@@ -173,7 +170,10 @@ def _parts_of_value(value: Any, seen: set[int]) -> Iterator[Any]:
         yield from _parts(value, seen)
     else:
         yield value
-        if not (type(value) in PLAIN or isinstance(value, types.ModuleType | types.BuiltinFunctionType)):
+        built_in = isinstance(value, types.BuiltinFunctionType) and isinstance(
+            value.__self__, types.ModuleType | types.NoneType
+        )
+        if not (type(value) in PLAIN or isinstance(value, types.ModuleType) or built_in):
             yield _UNKNOWN
 
 

@@ -11,10 +11,12 @@ from dovetail.model import CPU
 
 
 class ElasticCrew(LocalCrew):
-    """A crew that begins with no worker. Each worker has a place of its own, which it can give back and get again.
+    """A crew that begins with no worker. Each has a place of its own, which it can give back and get again.
 
     A worker that is laid off keeps its process, so that it is warm when it is recalled.
     """
+
+    queued = False
 
     def __init__(
         self, units: ThisMachine, *, memory: int = 0, variables: Mapping[str, str] | None = None
@@ -38,7 +40,7 @@ class ElasticCrew(LocalCrew):
         return slot
 
     def lay_off(self, slot: Slot) -> None:
-        """An idle worker gives its place back; one with a device ends, since the device's memory is its own."""
+        """An idle worker gives its place back; one with a device ends, for it holds the device's memory."""
         if slot.kind != CPU:
             self.dismiss(slot)
             return

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor as FuturesExecutor
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain, islice
 from typing import Any, ParamSpec, TypeVar
@@ -28,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 GPU = "gpu"
 DEEPEST = 2
-"""So many executors, each within a worker of another, have workers; one within these makes its calls itself."""
+"""So many executors, each within a worker of another, have workers; one further in makes its calls itself."""
 
 
 class Executor(FuturesExecutor):
@@ -78,36 +79,41 @@ class Executor(FuturesExecutor):
             raise InputError(f"found {os.fspath(service)!r}, expected none with local=True", where="service")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        if isinstance(cpus, bool) or not isinstance(cpus, int) or not 1 <= cpus <= MOST:
+        if type(cpus) is not int or not 1 <= cpus <= MOST:
             raise InputError(f"found {cpus!r}, expected a number of cores from 1 to {MOST}", where="cpus")
-        if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not 0 <= gpus < MOST:
+        if type(gpus) not in (int, float) or not 0 <= gpus < MOST:
             raise InputError(f"found {gpus!r}, expected a number of GPUs", where="gpus")
         each = None if memory is None else bytes_given(memory, "memory", above_zero=True)
         on_gpu = None if gpu_memory is None else bytes_given(gpu_memory, "gpu_memory", above_zero=True)
         variables = {str(key): str(value) for key, value in (env or {}).items()}
         depth = len(os.environ.get(AROUND, "").split())
         inside = bool(depth or os.environ.get("DOVETAIL_JOB"))
-        self._local = local or (inside and service is None)
-        if self._local:
-            if gpus not in (0, 1):
-                raise InputError(f"found {gpus!r}, expected 0 or 1 for workers of this machine", where="gpus")
-            devices: Callable[[str], int] = lambda kind: len(devices_here(kind))
-            cores = len(os.sched_getaffinity(0))
-            most_memory = usable_cores().memory if each is None else each
-            crew: Crew = ElasticCrew(ThisMachine(), memory=most_memory, variables=variables)
-        else:
-            from dovetail.pools.jobs import JobCrew  # what it needs is not needed locally
+        local = local or (inside and service is None)
+        with ExitStack() as undo:
+            if local:
+                if gpus not in (0, 1):
+                    raise InputError(
+                        f"found {gpus!r}, expected 0 or 1 for workers of this machine", where="gpus"
+                    )
+                limit = usable_cores().memory if each is None else each
+                crew: Crew = ElasticCrew(ThisMachine(), memory=limit, variables=variables)
+                undo.callback(crew.close)
+                devices, cores = _devices, len(os.sched_getaffinity(0))
+            else:
+                from dovetail.pools.jobs import JobCrew  # what it needs is not needed locally
 
-            asked = {"gpus": gpus, "memory": each, "gpu_memory": on_gpu}
-            crew = JobCrew(service, asked, variables, name or "executor")
-            devices, cores = crew.devices, crew.cores
-        self._kinds, seats = _seats(workers, cpus, gpus, variants, cores, devices, inside=inside)
-        self._functions = Functions()
-        runner = Runner(initializer, initargs)
-        self._pool = Pool(crew, seats, runner, alone=inside and self._local, deep=depth >= DEEPEST)
-        self._finalizer = weakref.finalize(self, self._pool.stop)
-        self._finalizer.atexit = False  # at the end of the program calls that wait are made
-        self._pool.start()
+                asked = {"gpus": gpus, "memory": each, "gpu_memory": on_gpu}
+                crew = jobs = JobCrew(service, asked, variables, name or "executor")
+                undo.callback(crew.close)
+                devices, cores = jobs.devices, jobs.cores
+            self._kinds, seats = _seats(workers, cpus, gpus, variants, cores, devices, inside=inside)
+            self._functions = Functions()
+            runner = Runner(initializer, initargs)
+            self._pool = Pool(crew, seats, runner, alone=inside and local, deep=depth >= DEEPEST)
+            self._finalizer = weakref.finalize(self, self._pool.stop)
+            self._finalizer.atexit = False  # at the end of the program calls that wait are made
+            self._pool.start()
+            undo.pop_all()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Have a function called with these arguments, all of them its own.
@@ -162,6 +168,10 @@ class Executor(FuturesExecutor):
         return found or self._kinds[:1]
 
 
+def _devices(kind: str) -> int:
+    return len(devices_here(kind))
+
+
 def _call_each(function: Callable[..., T], rows: Sequence[Sequence[Any]]) -> list[T]:
     return [function(*row) for row in rows]
 
@@ -182,9 +192,7 @@ def _seats(
         return tuple(some.kind for some in wanted), {
             some.kind: Seats(some.count, max(cpus, some.cores)) for some in wanted
         }
-    if workers is not None and (
-        isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST
-    ):
+    if workers is not None and (type(workers) is not int or not 1 <= workers <= MOST):
         raise ValueError(f"found {workers!r}, expected 1 to {MOST} workers, or as in 'cpu:6,gpu:1'")
     if variants is not None:
         kinds = tuple(dict.fromkeys(variants))

@@ -11,7 +11,6 @@ import json
 import logging
 import mmap
 import os
-import secrets
 import selectors
 import shutil
 import socket
@@ -87,6 +86,8 @@ class JobCrew:
 
     ``asked`` has ``gpus``, ``memory``, ``gpu_memory``. Raises `NoService`, `InputError`.
     """
+
+    queued = True
 
     def __init__(
         self,
@@ -178,9 +179,19 @@ class JobCrew:
         return False
 
     def dismiss(self, slot: Slot) -> None:
-        """A worker goes: it ends when its connection does."""
-        if slot in self.slots:
-            self._forget(self._members[slot.number])
+        """A worker goes: it ends when its connection does; one that has not come yet is cancelled."""
+        if slot not in self.slots:
+            return
+        member = self._members[slot.number]
+        self._forget(member)
+        if member.connection is None:
+            self._cancel([member.job])
+
+    def _cancel(self, jobs: Sequence[str]) -> None:
+        try:
+            self._service.post("/api/v1/cancel", {"jobs": ",".join(jobs)})
+        except DovetailError as error:  # one that comes later is not let in, and leaves
+            _log.warning("not cancelled: jobs %s: %s", ", ".join(jobs), error)
 
     def _forget(self, member: _Member) -> None:
         if member.connection is not None and not member.connection.closed:
@@ -316,14 +327,9 @@ class JobCrew:
         for member in list(self._members.values()):
             self._forget(member)
         if waiting:
-            try:
-                self._service.post("/api/v1/cancel", {"jobs": ",".join(waiting)})
-            except DovetailError as error:  # what comes later finds no socket, and leaves
-                _log.warning("jobs %s were not cancelled: %s", ", ".join(waiting), error)
+            self._cancel(waiting)
         self._service.close()
         self._selector.close()
         self._listener.close()
         os.close(self._wake_fd)
         shutil.rmtree(self._folder)
-
-

@@ -10,6 +10,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
+from dataclasses import field
 from typing import Any, Protocol
 
 import cloudpickle
@@ -56,6 +57,8 @@ class Crew(Protocol):
     """Workers that come and go one by one."""
 
     slots: list[Slot]
+    queued: bool
+    """Whether a worker may wait for long until it comes, so that calls may be done before."""
 
     def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """What all workers run."""
@@ -103,17 +106,14 @@ class Call:
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """A worker as the pool sees it. ``since``: when it began to have nothing to do, by the monotonic clock."""
+    """A worker as the pool sees it. ``since``: when it began to have nothing to do (monotonic clock)."""
 
     slot: Slot
     ready: bool = False
     resting: bool = False
     since: float = 0.0
-    orders: deque[tuple[int, list[Call]]] = ()  # type: ignore[assignment]
-    knows: set[bytes] = frozenset()  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        self.orders, self.knows = deque(), set()
+    orders: deque[tuple[int, list[Call]]] = field(default_factory=deque)
+    knows: set[bytes] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,7 @@ class Pool:
                 self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
             while not (self._stopping and not self._calls and not self._busy()):
                 known = self._submitted
-                if self._stopping:
-                    self._pass_over_cancelled()
+                self._pass_over_cancelled()
                 self._assign()
                 self._staff()
                 self._rest()
@@ -213,9 +212,13 @@ class Pool:
             self._crew.close()
 
     def _pass_over_cancelled(self) -> None:
-        for call in [call for call in self._calls if call.future.cancelled()]:
-            self._calls.remove(call)
-            call.future.set_running_or_notify_cancel()
+        """No worker need come for the first calls if they were cancelled; at the end all such are dropped."""
+        while self._calls and self._calls[0].future.cancelled():
+            self._calls.popleft().future.set_running_or_notify_cancel()
+        if self._stopping:
+            for call in [call for call in self._calls if call.future.cancelled()]:
+                self._calls.remove(call)
+                call.future.set_running_or_notify_cancel()
 
     def _busy(self) -> bool:
         return any(member.orders for member in self._members.values())
@@ -235,7 +238,8 @@ class Pool:
         now = time.monotonic()
         moments = [self._retry_at] if self._calls and self._retry_at else []
         for member in self._members.values():
-            if member.ready and not member.orders:
+            waited_for = not member.ready and bool(self._calls or not self._crew.queued)
+            if not waited_for and not member.orders:
                 moments.append(member.since + (FORGOTTEN if member.resting else IDLE))
         return max(0.0, min(moments) - now) if moments else None
 
@@ -441,14 +445,13 @@ class Pool:
             try:
                 slot = self._crew.hire(Wanted(kind, 1, seats.cores), share=share)
             except InUse as busy:
-                reason = busy
+                _log.debug("no further worker: %s", busy)
             else:
-                self._members[slot.number] = Member(slot)
+                self._members[slot.number] = Member(slot, since=time.monotonic())
                 return True
             if active and not self._share(kind):
                 break
         self._retry_at = time.monotonic() + POLL
-        _log.debug("no further worker: %s", reason)
         return False
 
     def _share(self, kind: str) -> bool:
@@ -475,7 +478,12 @@ class Pool:
         """Workers without calls give back what they hold, and end after a while."""
         now = time.monotonic()
         for member in list(self._members.values()):
-            if not member.ready or member.orders:
+            if member.orders:
+                continue
+            if not member.ready:
+                if self._crew.queued and not self._calls and now >= member.since + IDLE:
+                    self._crew.dismiss(member.slot)
+                    del self._members[member.slot.number]
                 continue
             if member.resting and now >= member.since + FORGOTTEN:
                 self._crew.dismiss(member.slot)
@@ -497,9 +505,7 @@ class Pool:
         running = [call for m in self._members.values() for _, some in m.orders for call in some]
         if not isinstance(error, BrokenExecutor | DovetailError):
             _log.error("an executor has ended: %s", error, exc_info=error)
-        for call in calls:
-            if call.begin():
-                running.append(call)
+        running += [call for call in calls if call.begin()]
         for call in running:
             broken = BrokenExecutor(str(error))
             broken.__cause__ = error
@@ -519,7 +525,7 @@ _ender: threading.Thread | None = None
 
 def _end_with_the_program(pool: Pool) -> None:
     """When the main thread has ended, the pools do what they were given, and end."""
-    global _ender  # noqa: PLW0603 - one for all pools of the process
+    global _ender
     with _ENDING:
         _POOLS.add(pool)
         if _ender is None or not _ender.is_alive():

@@ -96,7 +96,7 @@ class Client:
 
     A service that is started anew is waited for, ``patience`` seconds at most; then futures have `NoService`.
 
-    All keywords of a function that is submitted are the function's; what its job asks for is given beforehand:
+    All keywords of a function that is submitted are the function's; what its job asks for comes before it:
     ``client.with_options(cpus=2).submit(train, 1e6, name="resnet")``.
     """
 
@@ -134,7 +134,7 @@ class Client:
     # ------------------------------------------------------------------- submitting
 
     def with_options(self, **options: Any) -> Submitter:
-        """This client, for jobs with these options (``cpus``, ``on``, ``walltime`` …). Raises `InputError`."""
+        """This client, for jobs with these options (``cpus``, ``walltime`` …). Raises `InputError`."""
         return Submitter(self, {}).with_options(**options)
 
     @overload
@@ -147,8 +147,8 @@ class Client:
     def submit(self, what: Work, /, *args: Any, **kwargs: Any) -> JobFuture | list[JobFuture]:
         """A call of a function with all of these arguments, or a command, as a job.
 
-        A command's keywords are fields of a job (``cpus``, ``on``, ``walltime`` …; docs/reference/service.md),
-        with ``array`` there is a future for each index; those of a function's job are given by
+        A command's keywords are fields of a job (``cpus``, ``walltime`` …; docs/reference/service.md), with
+        ``array`` there is a future for each index; those of a function's job are given by
         `with_options`. A function's numbers are the features of its run time. The job has this process'
         folder and environment. Raises `InputError`.
         """
@@ -321,7 +321,9 @@ class Submitter:
 def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in OF_PYTHON:
-            raise InputError(f"found {name!r}, expected one of {', '.join(sorted(OF_PYTHON))}", where="options")
+            raise InputError(
+                f"found {name!r}, expected one of {', '.join(sorted(OF_PYTHON))}", where="options"
+            )
 
 
 def _is_feature(value: object) -> bool:
