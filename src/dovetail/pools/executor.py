@@ -107,6 +107,8 @@ class Executor(FuturesExecutor):
                 undo.callback(crew.close)
                 devices, cores = jobs.devices, jobs.cores
             self._kinds, seats = _seats(workers, cpus, gpus, variants, cores, devices, inside=inside)
+            self.most_workers = seats[self._kinds[0]].most
+            """Workers for plain functions that there may be at once."""
             self._functions = Functions()
             runner = Runner(initializer, initargs)
             self._pool = Pool(crew, seats, runner, alone=inside and local, deep=depth >= DEEPEST)
