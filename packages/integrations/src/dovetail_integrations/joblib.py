@@ -4,8 +4,8 @@
     with joblib.parallel_config("dovetail", cpus=2): ...
 
 Options are those of `dovetail.Executor`. Without ``service`` or ``local=False`` its workers are processes of
-this machine. Two programs with this backend never use the same cores; a Parallel within a worker uses threads on
-that worker's cores, as joblib's own backends do. Arrays of 8 KiB and more lie in shared memory.
+this machine. Two programs with this backend never use the same cores; a Parallel within a worker uses threads
+on that worker's cores, as joblib's own backends do. Arrays of 8 KiB and more lie in shared memory.
 """
 
 from __future__ import annotations
