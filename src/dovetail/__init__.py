@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dovetail.errors import DovetailError, InputError, ItemError, MapError
     from dovetail.mapping.api import Workers, function, map  # noqa: A004
     from dovetail.model import Cluster, Job, Workload
+    from dovetail.pools.executor import Executor
     from dovetail.report.report import Comparison, Report
     from dovetail.service.futures import Client
     from dovetail.workloads.load import load_workload
@@ -32,6 +33,7 @@ __all__ = [
     "Cluster",
     "Comparison",
     "DovetailError",
+    "Executor",
     "InputError",
     "ItemError",
     "Job",
@@ -52,6 +54,7 @@ _HOMES = {
     "Cluster": "dovetail.model",
     "Comparison": "dovetail.report.report",
     "DovetailError": "dovetail.errors",
+    "Executor": "dovetail.pools.executor",
     "InputError": "dovetail.errors",
     "ItemError": "dovetail.errors",
     "Job": "dovetail.model",

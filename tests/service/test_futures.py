@@ -51,7 +51,22 @@ def test_closures_prints_and_keywords(client: Client, monkeypatch: pytest.Monkey
         print("not the result")
         return factor * number + plus, os.environ["COLOUR"]
 
-    assert client.submit(noisy, 3, plus=2, cpus=2, walltime=60).result(60) == (23, "green")
+    assert client.with_options(cpus=2, walltime=60).submit(noisy, 3, plus=2).result(60) == (23, "green")
+
+
+def test_all_keywords_are_the_functions(client: Client) -> None:
+    def train(rate: float, *, name: str, memory: int, array: str = "") -> tuple[float, str, int, str]:
+        return rate, name, memory, array
+
+    found = client.submit(train, 0.1, name="resnet", memory=2, array="0-3").result(60)
+    assert found == (0.1, "resnet", 2, "0-3")
+    two = client.with_options(cpus=2).with_options(name="trial")
+    assert two.submit(train, 0.1, name="resnet", memory=2).result(60) == (0.1, "resnet", 2, "")
+    assert list(two.map(abs, [-1, -2])) == [1, 2]
+    assert [one.result(60) for one in client.with_options(array="0-1").submit(abs, -3)] == [3, 3]
+    with pytest.raises(InputError, match="found 'rate', expected one of"):
+        client.with_options(rate=0.1)
+    assert client.with_options(cpus=2).submit("echo 'a b'", walltime=60).result(60).stdout == b"a b\n"
 
 
 def test_commands_give_their_output(client: Client) -> None:

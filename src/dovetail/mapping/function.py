@@ -196,9 +196,20 @@ def _attribute(holder: Any, qualname: str) -> Any:
 def _on_path(module: str) -> bool:
     """Whether the top package of a module is found on ``sys.path`` (or built in), and not only loaded."""
     top = module.partition(".")[0]
-    if top in sys.builtin_module_names:
-        return True
-    return importlib.machinery.PathFinder.find_spec(top) is not None
+    return top in sys.builtin_module_names or _found(top, tuple(sys.path))
+
+
+@functools.lru_cache(256)
+def _found(top: str, path: tuple[str, ...]) -> bool:
+    return importlib.machinery.PathFinder.find_spec(top, list(path)) is not None
+
+
+def imported_alike(implementation: Callable[..., Any]) -> bool:
+    """Whether a worker that imports a plain function by its name gets this very one."""
+    module = getattr(implementation, "__module__", None)
+    if not isinstance(module, str) or module == "__main__" or not _on_path(module):
+        return False
+    return _attribute(sys.modules.get(module), implementation.__qualname__) is implementation
 
 
 def _unknown_module(implementation: Callable[..., Any]) -> Any:

@@ -46,7 +46,7 @@ MOST_SUPERVISORS = 20
 PACKET = 1 << 16
 
 
-class _Process:
+class Process:
     """One worker process."""
 
     def __init__(self, uid: str, slot: Slot) -> None:
@@ -155,22 +155,30 @@ class LocalCrew(Crew):
     """Worker processes of this machine.
 
     ``memory`` is the most bytes that one may allocate (0: no limit). ``kept`` crews serve several maps:
-    their workers stay until `close`, and have their places only while a map runs.
+    their workers stay until `close`, and have their places only while a map runs. ``variables`` are set for
+    workers beside what their places need.
     """
 
     tells_position = True
 
     def __init__(
-        self, units: ThisMachine, wanted: Sequence[Wanted], *, memory: int = 0, kept: bool = False
+        self,
+        units: ThisMachine,
+        wanted: Sequence[Wanted],
+        *,
+        memory: int = 0,
+        kept: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self._units, self._memory, self.kept = units, memory, kept
+        self._variables = variables or {}
         self._wanted = wanted
         seats = [Place(some.kind, index, ()) for some in wanted for index in range(some.count)]
         self.slots = [Slot(i, seat) for i, seat in enumerate(seats)]
         self._placed = self._ever_placed = False
         self._kinds = list(dict.fromkeys(some.kind for some in wanted))
-        self._processes: dict[str, _Process] = {}
-        self._of_slot: dict[int, _Process] = {}
+        self._processes: dict[str, Process] = {}
+        self._of_slot: dict[int, Process] = {}
         self._false_starts = 0
         self._started = 0
         self._job: tuple[int, Parcel, dict[str, tuple[bytes, Parcel]]] | None = None
@@ -318,10 +326,11 @@ class LocalCrew(Crew):
         """Start a worker; what is sent meanwhile stays in its socket."""
         number, supervisor = self._started, self._supervised
         self._started += 1
-        process = _Process(f"{self._uid}/{number}", slot)
+        process = Process(f"{self._uid}/{number}", slot)
         self._processes[process.uid] = self._of_slot[slot.number] = process
         setup = {"parent": supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
-        around = {**environment_of(slot.place, os.environ, self._kinds), **self._units.environment()}
+        bound = environment_of(slot.place, os.environ, self._kinds)
+        around = {**bound, **self._variables, **self._units.environment()}
         # It binds itself: the supervisor would go to its core, and start the next one only beside it.
         place = {"env": around, "unset": [], "cores": [], "cwd": ".", "grace": 0.0}
         supervisor.ask("setup", setup=number, **place)
@@ -336,7 +345,7 @@ class LocalCrew(Crew):
         self._selector.register(process.connection.sock, selectors.EVENT_READ, process)
         self._prepare(process)
 
-    def _prepare(self, process: _Process) -> None:
+    def _prepare(self, process: Process) -> None:
         """Send the map's function, if it is not there yet, and what its calls share."""
         assert self._job is not None
         number, work, shipped = self._job
@@ -350,7 +359,7 @@ class LocalCrew(Crew):
         except Closed:
             return  # its end is on the way
 
-    def _hear(self, process: _Process) -> None:
+    def _hear(self, process: Process) -> None:
         """Take in what a worker says; when it has gone, the supervisor says how."""
         try:
             while not process.connection.closed:
@@ -362,13 +371,13 @@ class LocalCrew(Crew):
         except Closed:
             self._deaf(process)
 
-    def _deaf(self, process: _Process) -> None:
+    def _deaf(self, process: Process) -> None:
         """Listen to a worker no more."""
         if not process.connection.closed:
             self._selector.unregister(process.connection.sock)
             process.connection.close()
 
-    def _said(self, process: _Process, what: str, about: list[Any], parts: Sequence[Any]) -> None:
+    def _said(self, process: Process, what: str, about: list[Any], parts: Sequence[Any]) -> None:
         slot = process.slot
         if what == "set":
             self._false_starts = 0
@@ -410,7 +419,7 @@ class LocalCrew(Crew):
                 raise ExecutorError(f"a worker cannot be started: {end['error']}")
             self._ended(self._processes[end["uid"]], end["status"])
 
-    def _ended(self, process: _Process, status: int) -> None:
+    def _ended(self, process: Process, status: int) -> None:
         """A worker has gone: say what was lost, and start another in its place."""
         self._hear(process)  # what it said last
         self._deaf(process)

@@ -10,9 +10,11 @@ import os
 import re
 import secrets
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from typing import TypeVar
 
 from dovetail.errors import DovetailWarning, InputError
 from dovetail.executors.claims import MAP, Claims, Holder, around
@@ -22,6 +24,7 @@ from dovetail.files.sentences import shown
 from dovetail.model import CPU, Device, DeviceClass
 from dovetail.records import dataclass
 
+_T = TypeVar("_T")
 _WORKERS = re.compile(r"([A-Za-z][\w-]*)(?::(\d+)(?:x(\d+))?)?")
 MOST = 4096
 _MINE: set[str] = set()
@@ -210,6 +213,47 @@ class ThisMachine:
         self._held += places
         return places
 
+    def add(self, some: Wanted, index: int, *, share: bool = False) -> Place:
+        """A place for one more worker of a kind, never waiting. Raises `InUse` where there is none.
+
+        No other of ours has its cores and its device, unless they may ``share`` them.
+        """
+        places: list[Place] = []
+
+        def choose(others: Mapping[str, Holder]) -> set[str]:
+            held = Counter(unit for place in self._held for unit in _units(place))
+            found = _Free(others).one(some, index, held, share=share)
+            places.extend([] if found is None else [found])
+            return {unit for place in (*self._held, *places) for unit in _units(place)}
+
+        try:
+            others = self._claims.choose(choose)
+            _MINE.add(self._claims.uid)
+        except OSError as error:
+            raise InUse(f"nothing can be claimed on this machine: {error.strerror or error}") from None
+        if not places:
+            raise InUse(_Free(others).holders([some]))
+        self._held += places
+        return places[0]
+
+    def add_again(self, place: Place) -> bool:
+        """Hold a place that was given back, if nobody has it now."""
+        units = set(_units(place))
+        free = False
+
+        def choose(others: Mapping[str, Holder]) -> set[str]:
+            nonlocal free
+            held = {unit for kept in self._held for unit in _units(kept)}
+            free = not units & (held | others.keys())
+            return held | units if free else held
+
+        with suppress(OSError):  # then it is as good as taken
+            self._claims.choose(choose)
+            _MINE.add(self._claims.uid)
+            self._held += [place] if free else []
+            return free
+        return False
+
     def give(self, place: Place) -> None:
         """A worker has ended; what no other worker of the map uses is free for others."""
         self._held.remove(place)
@@ -251,6 +295,23 @@ class _Free:
         """Number and model of those of a kind."""
         found = [one for one in devices_here(kind) if not self.taken(f"{kind}:{one[0]}")]
         return sorted(found, key=lambda one: (f"{kind}:{one[0]}" in self._others, one[0]))
+
+    def one(self, some: Wanted, index: int, held: Mapping[str, int], *, share: bool) -> Place | None:
+        """A place for one more worker beside those that hold so much; ``None`` if nothing is left for it."""
+
+        def left(units: Sequence[tuple[str, _T]]) -> list[_T]:
+            """What may be used, least used first."""
+            found = [(held.get(unit, 0) + (unit in self._others), unit, one) for unit, one in units]
+            return [one for used, _, one in sorted(found, key=lambda it: it[0]) if share or not used]
+
+        need = min(some.cores, len(self._cores))
+        cores = left([(f"core:{core}", core) for core in self.cores])[:need]
+        devices = left([(f"{some.kind}:{one[0]}", one) for one in self.devices(some.kind)])
+        if len(cores) < need or (devices_here(some.kind) and not devices):
+            return None
+        device, model = devices[0] if devices else (index, "")
+        model = _cpu_model() if some.kind == CPU else model
+        return Place(some.kind, index, tuple(sorted(cores)), device, model)
 
     def places(self, wanted: Sequence[Wanted]) -> list[Place]:
         """One for each worker; none where less is free than all workers can use of what there is."""

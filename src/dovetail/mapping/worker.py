@@ -51,10 +51,33 @@ def main() -> None:
     _be_first_to_go()
     if setup["memory"]:
         _limit_memory(setup["memory"])
-    with open(TRACE, "wb", closefd=False, buffering=0) as trace, mmap.mmap(PROGRESS, PAGE) as page:
+    _serve(Connection(socket.socket(fileno=SOCKET)), PROGRESS, TRACE)
+
+
+def join() -> None:
+    """Serve whoever listens at the socket that our argument names: we are a job, and already bound."""
+    setup = json.loads(sys.argv[2])
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        sock.connect(setup["socket"])
+        cores = sorted(os.sched_getaffinity(0))
+        sock.send(json.dumps({"number": setup["number"], "pid": os.getpid(), "cores": cores}).encode())
+        _, fds, _, _ = socket.recv_fds(sock, 1, 2)
+    except (OSError, ValueError) as error:
+        sys.exit(f"the executor whose worker this is does not answer on this machine: {error}")
+    if len(fds) != 2:
+        sys.exit(0)  # it needs no worker any more
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _be_first_to_go()
+    _serve(Connection(sock), *fds)
+
+
+def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
+    """Serve until there is nobody to serve; then the process has ended."""
+    with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, PAGE) as page:
         faulthandler.enable(trace)
         faulthandler.register(DUMP_SIGNAL, trace, all_threads=False)
-        worker = _Worker(Connection(socket.socket(fileno=SOCKET)), memoryview(page).cast("q"))
+        worker = _Worker(connection, memoryview(page).cast("q"))
         try:
             worker.serve()
         except Closed:

@@ -2,7 +2,9 @@
 
 from dovetail import Client
 client = Client()
-future = client.submit(train, 1e6, on=["cpu", "gpu"])     # a function, or a command: ["gzip", "big.csv"]
+future = client.submit(train, 1e6, rate=0.1)              # a function, and all of its arguments
+future = client.with_options(cpus=2).submit(train, 1e6)   # what its job asks for
+client.submit(["gzip", "big.csv"], cpus=2)                # a command
 future.result()
 for result in client.map(train, sizes): ...
 result = await client.submit(train, 1e6)
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +29,11 @@ from dovetail.service.client import PATIENCE, Connection, connection
 from dovetail.service.requests import here
 from dovetail.spec.jobs import OF_PYTHON
 
-__all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Untrusted"]
+__all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Submitter", "Untrusted"]
 
-Work: TypeAlias = Callable[..., Any] | Sequence[str]
+Command: TypeAlias = Sequence[str]
+"""A list of words, or one string, which is split as a shell splits words."""
+Work: TypeAlias = Callable[..., Any] | Command
 """A function to be called, or a command."""
 _log = logging.getLogger(__name__)
 QUESTION = 20.0
@@ -90,6 +95,9 @@ class Client:
     `Untrusted` for its exception. ``trust`` says otherwise: ``True`` reads all, ``False`` none.
 
     A service that is started anew is waited for, ``patience`` seconds at most; then futures have `NoService`.
+
+    All keywords of a function that is submitted are the function's; what its job asks for comes before it:
+    ``client.with_options(cpus=2).submit(train, 1e6, name="resnet")``.
     """
 
     def __init__(
@@ -125,29 +133,47 @@ class Client:
 
     # ------------------------------------------------------------------- submitting
 
-    @overload
-    def submit(self, what: Work, /, *args: Any, array: str, **options: Any) -> list[JobFuture]: ...
-    @overload
-    def submit(self, what: Work, /, *args: Any, array: None = None, **options: Any) -> JobFuture: ...
+    def with_options(self, **options: Any) -> Submitter:
+        """This client, for jobs with these options (``cpus``, ``walltime`` …). Raises `InputError`."""
+        return Submitter(self, {}).with_options(**options)
 
-    def submit(self, what: Work, /, *args: Any, **options: Any) -> JobFuture | list[JobFuture]:
-        """A call of a function with ``args``, or a command, as a job; with ``array`` a future for each index.
+    @overload
+    def submit(self, what: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture: ...
+    @overload
+    def submit(self, what: Command, /, *, array: str, **options: Any) -> list[JobFuture]: ...
+    @overload
+    def submit(self, what: Command, /, *, array: None = None, **options: Any) -> JobFuture: ...
 
-        ``options`` are fields of a job (``cpus``, ``on``, ``walltime`` …; docs/reference/service.md), and
-        others are keyword arguments of the function. A function's numbers are the features of its run time.
-        The job has this process' folder and environment. Raises `InputError`.
+    def submit(self, what: Work, /, *args: Any, **kwargs: Any) -> JobFuture | list[JobFuture]:
+        """A call of a function with all of these arguments, or a command, as a job.
+
+        A command's keywords are fields of a job (``cpus``, ``walltime`` …; docs/reference/service.md), with
+        ``array`` there is a future for each index; those of a function's job are given by
+        `with_options`. A function's numbers are the features of its run time. The job has this process'
+        folder and environment. Raises `InputError`.
         """
-        form = self._form(what, args, options)
+        return self._submit_one(what, args, kwargs, {})
+
+    def _submit_one(
+        self, what: Work, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> JobFuture | list[JobFuture]:
+        if callable(what):
+            form = self._form_of_call(what, args, kwargs, options)
+        else:
+            form = self._form_of_command(what, args, {**options, **kwargs})
         futures = self._submit([form], is_call=callable(what))
         return futures[0] if form.get("array") is None else futures
 
     def map(self, function: Callable[..., Any], /, *items: Iterable[Any], **options: Any) -> Iterator[Any]:
         """Results of calls with the items, in their order, as `concurrent.futures.Executor.map` gives them.
 
-        All jobs are submitted before this returns. Leaving early cancels those that are not done.
+        ``options`` are those of each job. All jobs are submitted before this returns. Leaving early cancels
+        those that are not done. Raises `InputError`.
         """
+        _check_options(options)
         rows = list(zip(*items, strict=False))
-        futures = self._submit([self._form(function, row, options) for row in rows], is_call=True)
+        forms = [self._form_of_call(function, row, {}, options) for row in rows]
+        futures = self._submit(forms, is_call=True)
 
         def results() -> Iterator[Any]:
             try:
@@ -160,21 +186,29 @@ class Client:
 
         return results()
 
-    def _form(
-        self, what: Callable[..., Any] | Sequence[str], args: Sequence[Any], options: Mapping[str, Any]
+    def _form_of_command(
+        self, command: Command, args: Sequence[Any], options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        form = {key: value for key, value in options.items() if key in OF_PYTHON}
-        rest = {key: value for key, value in options.items() if key not in OF_PYTHON}
-        if not callable(what):
-            if args or rest:
-                raise InputError(f"found {', '.join(map(repr, [*args, *rest]))} beside a command")
-            return {**form, "command": list(what)}
-        name = f"{what.__module__}.{getattr(what, '__qualname__', type(what).__name__)}"
-        named = {f"arg{n}": value for n, value in enumerate(args, 1)} | rest
+        rest = [value for key, value in options.items() if key not in OF_PYTHON]
+        if args or rest:
+            raise InputError(f"found {', '.join(map(repr, [*args, *rest]))} beside a command")
+        argv = shlex.split(command) if isinstance(command, str) else list(command)
+        return {**options, "command": argv}
+
+    def _form_of_call(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        form = dict(options)
+        name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
+        named = {f"arg{n}": value for n, value in enumerate(args, 1)} | dict(kwargs)
         features = {key: value for key, value in named.items() if _is_feature(value)}
         form.setdefault("app", name)
         form.setdefault("inputs", features)
-        return {**form, "script": script_of(what, args, rest)}
+        return {**form, "script": script_of(function, args, kwargs)}
 
     def _submit(self, forms: list[dict[str, Any]], *, is_call: bool) -> list[JobFuture]:
         if not forms:
@@ -262,6 +296,34 @@ class Client:
         for future in waiting.values():
             future.set_running_or_notify_cancel()
             future.set_exception(error)
+
+
+class Submitter:
+    """A client with options for the jobs that are submitted through it; made by `Client.with_options`."""
+
+    def __init__(self, client: Client, options: Mapping[str, Any]) -> None:
+        self._client, self._options = client, dict(options)
+
+    def with_options(self, **options: Any) -> Submitter:
+        """The same with more options, or with others. Raises `InputError`."""
+        _check_options(options)
+        return Submitter(self._client, {**self._options, **options})
+
+    def submit(self, what: Work, /, *args: Any, **kwargs: Any) -> Any:
+        """As `Client.submit`; a list of futures where ``array`` is among the options."""
+        return self._client._submit_one(what, args, kwargs, self._options)
+
+    def map(self, function: Callable[..., Any], /, *items: Iterable[Any]) -> Iterator[Any]:
+        """As `Client.map`."""
+        return self._client.map(function, *items, **self._options)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in OF_PYTHON:
+            raise InputError(
+                f"found {name!r}, expected one of {', '.join(sorted(OF_PYTHON))}", where="options"
+            )
 
 
 def _is_feature(value: object) -> bool:

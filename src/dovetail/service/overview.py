@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
-from dovetail import __version__
 from dovetail.service.core import Service
+from dovetail.version import __version__
 
 
 def info(service: Service) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from fastapi.staticfiles import StaticFiles
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
-from dovetail import __version__
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validated
 from dovetail.service import overview
@@ -34,6 +33,7 @@ from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
 from dovetail.service.tokens import Tokens
+from dovetail.version import __version__
 
 WEB = Path(__file__).with_name("web")
 HEARTBEAT = 25.0

@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from dovetail import __version__
 from dovetail.engine.driver.live import LiveRun, check_executor
 from dovetail.engine.driver.prepare import check_policy
 from dovetail.engine.driver.priority import Priorities
@@ -55,6 +54,7 @@ from dovetail.service.starting import Starting
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
+from dovetail.version import __version__
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,134 @@
+"""A joblib backend (and so scikit-learn's): the calls of `joblib.Parallel` on the warm workers of Dovetail.
+
+    import dovetail_integrations.joblib
+    with joblib.parallel_config("dovetail", cpus=2): ...
+
+Options are those of `dovetail.Executor`. Without ``service`` or ``local=False`` its workers are processes of
+this machine. Two programs with this backend never use the same cores; a Parallel within a worker uses threads
+on that worker's cores, as joblib's own backends do. Arrays of 8 KiB and more lie in shared memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from joblib import register_parallel_backend
+from joblib._parallel_backends import AutoBatchingMixin, FallbackToBackend, SequentialBackend
+from joblib.parallel import ParallelBackendBase
+
+from dovetail import Executor
+
+__all__ = ["DovetailBackend"]
+
+_executors: dict[str, Executor] = {}
+"""Those that are used again, by their options: warm workers, which give their cores back when idle."""
+_lock = threading.Lock()
+MOST = 4
+"""Executors that are kept."""
+
+
+def _executor(options: Mapping[str, Any]) -> Executor:
+    """The executor with these options; it stays for the next call."""
+    key = repr(sorted(options.items()))
+    with _lock:
+        found = _executors.pop(key, None) or Executor(**options)
+        _executors[key] = found  # the last one used is the last
+        old = [_executors.pop(next(iter(_executors))) for _ in range(len(_executors) - MOST)]
+    for one in old:
+        one.shutdown(wait=False)  # its calls are made
+    return found
+
+
+def _drop(executor: Executor) -> None:
+    with _lock:
+        for key in [key for key, one in _executors.items() if one is executor]:
+            del _executors[key]
+    executor.shutdown(wait=False, cancel_futures=True)
+
+
+class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+    """Calls of a `joblib.Parallel` on a `dovetail.Executor` with the backend's options."""
+
+    default_n_jobs = -1
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
+
+    def __init__(
+        self, nesting_level: int | None = None, inner_max_num_threads: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        self._options = dict(options)
+        self._options.setdefault("local", self._options.get("service") is None)
+        self._executor: Executor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without its executor, which is this process' own."""
+        return _made_again, (self.nesting_level, self.inner_max_num_threads, self._options)
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Calls at once: of -1 as many as fit, of this machine or of the service."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None:
+            return 1
+        if n_jobs > 0:
+            return n_jobs
+        return max(1, _executor(self._options).most_workers + 1 + n_jobs)
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **more: Any) -> int:
+        """Have an executor for one `Parallel`."""
+        del more  # prefer, require: what joblib wants to know of backends in general
+        count = self.effective_n_jobs(n_jobs)
+        if count == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        options = {"workers": count, **self._options}
+        if self.inner_max_num_threads is not None:
+            threads = dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(self.inner_max_num_threads))
+            options["env"] = {**threads, **(options.get("env") or {})}
+        self._executor = _executor(options)
+        self.parallel = parallel
+        return count
+
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Future[Any]], Any] | None = None
+    ) -> Future[Any]:
+        """Have a batch of calls made."""
+        assert self._executor is not None
+        future = self._executor.submit(_call, func)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """Results of a batch, or what it raised."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Calls that wait are cancelled; those that run end in their time, and nothing waits for them."""
+        if self._executor is not None:
+            _drop(self._executor)
+            self._executor = None
+        if ensure_ready:
+            self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
+
+    def terminate(self) -> None:
+        """The workers stay for the next `Parallel`; idle ones give their cores back by themselves."""
+        self._executor = None
+        self.reset_batch_stats()
+
+
+def _call(batch: Callable[[], Any]) -> Any:
+    """Make the calls of a batch, which is an argument, so that its arrays lie in shared memory."""
+    return batch()
+
+
+def _made_again(
+    nesting_level: int | None, inner_max_num_threads: int | None, options: Mapping[str, Any]
+) -> DovetailBackend:
+    return DovetailBackend(nesting_level, inner_max_num_threads, **options)
+
+
+register_parallel_backend("dovetail", DovetailBackend)

@@ -1,0 +1,79 @@
+"""Workers on this machine that come and go one by one, as calls wait and others need the cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.mapping.crew import Slot
+from dovetail.mapping.local import LocalCrew, Process
+from dovetail.mapping.places import ThisMachine, Wanted
+from dovetail.model import CPU
+
+
+class ElasticCrew(LocalCrew):
+    """A crew that begins with no worker. Each has a place of its own, which it can give back and get again.
+
+    A worker that is laid off keeps its process, so that it is warm when it is recalled.
+    """
+
+    queued = False
+
+    def __init__(
+        self, units: ThisMachine, *, memory: int = 0, variables: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(units, (), memory=memory, kept=True, variables=variables)
+        self._hired = 0
+        self._resting: set[int] = set()
+
+    def _take_places(self) -> None:
+        """Each worker takes its own."""
+
+    def hire(self, some: Wanted, *, share: bool) -> Slot:
+        """Start a worker; `Ready` follows. Raises `InUse` where there is no place for it."""
+        place = self._units.add(some, sum(slot.kind == some.kind for slot in self.slots), share=share)
+        if some.kind not in self._kinds:
+            self._kinds.append(some.kind)
+        slot = Slot(self._hired, place)
+        self._hired += 1
+        self.slots.append(slot)
+        self._start(slot)
+        return slot
+
+    def lay_off(self, slot: Slot) -> None:
+        """An idle worker gives its place back; one with a device ends, for it holds the device's memory."""
+        if slot.kind != CPU:
+            self.dismiss(slot)
+            return
+        self._resting.add(slot.number)
+        self._units.give(slot.place)
+        self._of_slot[slot.number].connection.trim()
+
+    def recall(self, slot: Slot) -> bool:
+        """A worker that was laid off has its place again; ``False`` where others have it now."""
+        if slot not in self.slots or not self._units.add_again(slot.place):
+            return False
+        self._resting.remove(slot.number)
+        return True
+
+    def dismiss(self, slot: Slot) -> None:
+        """Let an idle worker go for good, one that was laid off too."""
+        if slot not in self.slots:
+            return  # it has ended
+        if slot.number not in self._resting:
+            super().dismiss(slot)
+        else:
+            self.slots.remove(slot)
+            self._supervised.stop(self._of_slot[slot.number].uid)
+
+    def _ended(self, process: Process, status: int) -> None:
+        """One that was laid off has nothing to lose, and none comes in its place."""
+        slot = process.slot
+        if slot.number not in self._resting:
+            super()._ended(process, status)
+            return
+        self._deaf(process)
+        del self._processes[process.uid], self._of_slot[slot.number]
+        self._resting.remove(slot.number)
+        if slot in self.slots:
+            self.slots.remove(slot)
+        process.close()

@@ -1,0 +1,539 @@
+"""The calls of an executor, and the thread that gives them to workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
+from dataclasses import field
+from typing import Any, Protocol
+
+import cloudpickle
+
+from dovetail.errors import DovetailError
+from dovetail.mapping.calls import (
+    MOST_KNOWN,
+    Item,
+    Runner,
+    Sealed,
+    Shipped,
+    read_outcome,
+    run_call,
+)
+from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.places import InUse, Wanted
+from dovetail.mapping.running import Work
+from dovetail.records import dataclass
+
+IDLE = 1.0
+"""Seconds after which a worker without calls gives its cores and devices back."""
+FORGOTTEN = 60.0
+"""Seconds after which one that has none ends."""
+POLL = 0.25
+"""Seconds between looks whether others have given back what a worker needs."""
+SHORT = 0.002
+"""Calls that take less, in seconds, travel several at once, and wait at a worker for those before them."""
+AT_ONCE = 0.004
+"""Seconds that calls take which travel together."""
+MOST_AT_ONCE, MOST_BYTES = 256, 1 << 20
+"""Calls, and bytes of their arguments, which travel together; a worker tells which one of so many runs."""
+LOOK_AHEAD = 64
+"""Calls, from the first that waits, among which a worker finds one of its kind."""
+FADING = 0.2
+"""Weight of the newest time of a function in its mean."""
+_log = logging.getLogger(__name__)
+
+
+class WorkerLost(BrokenExecutor):
+    """The worker of this call has gone while it ran. Other calls, and the executor, go on."""
+
+
+class Crew(Protocol):
+    """Workers that come and go one by one."""
+
+    slots: list[Slot]
+    queued: bool
+    """Whether a worker may wait for long until it comes, so that calls may be done before."""
+
+    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+        """What all workers run."""
+
+    def hire(self, some: Wanted, *, share: bool) -> Slot:
+        """One more worker; `Ready` follows. Raises `InUse`."""
+
+    def lay_off(self, slot: Slot) -> None:
+        """An idle worker gives back what it holds."""
+
+    def recall(self, slot: Slot) -> bool:
+        """A worker that was laid off has it again, if it could keep its process."""
+
+    def dismiss(self, slot: Slot) -> None:
+        """A worker goes for good."""
+
+    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+        """Give a worker calls."""
+
+    def wait(self, seconds: float | None) -> list[Event]:
+        """What has happened."""
+
+    def wake(self) -> None:
+        """End a wait; from any thread."""
+
+    def close(self) -> None:
+        """End all workers."""
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call that waits, or runs."""
+
+    future: Future[Any]
+    function: Shipped
+    arguments: Sealed
+    kinds: Sequence[str]
+    begun: bool = False
+
+    def begin(self) -> bool:
+        """It is to be made, unless it was cancelled; also where its worker has gone before it came to it."""
+        self.begun = self.begun or self.future.set_running_or_notify_cancel()
+        return self.begun
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A worker as the pool sees it. ``since``: when it began to have nothing to do (monotonic clock)."""
+
+    slot: Slot
+    ready: bool = False
+    resting: bool = False
+    since: float = 0.0
+    orders: deque[tuple[int, list[Call]]] = field(default_factory=deque)
+    knows: set[bytes] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Workers of a kind that an executor may have: so ``many`` at most, each with ``cores``."""
+
+    most: int
+    cores: int
+
+
+class Pool:
+    """Calls and their workers. `submit` and `stop` may be used in any thread; all else is the pool's own.
+
+    ``seats`` are the workers that there may be, by kind. ``alone``: where no worker can be had the calls are
+    made in this process, since who holds the cores may wait for them; ``deep``: they are made here always.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        seats: Mapping[str, Seats],
+        runner: Runner,
+        *,
+        alone: bool = False,
+        deep: bool = False,
+    ) -> None:
+        self._deep = deep
+        self._crew, self._seats, self._runner, self._alone = crew, dict(seats), runner, alone
+        self._calls: deque[Call] = deque()
+        self._members: dict[int, Member] = {}
+        self._means: dict[tuple[str, str], float] = {}  # by function and kind, in seconds
+        self._orders = 0
+        self._submitted = 0
+        self._retry_at = 0.0
+        self._asleep = False
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._broken: BaseException | None = None
+        self._began_alone = False
+        self._process = os.getpid()
+        self.thread = threading.Thread(target=self._work, name="dovetail-pool", daemon=False)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+        _end_with_the_program(self)
+
+    # -- from any thread --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises `RuntimeError` where no call can be submitted any more; a `BrokenExecutor` is one."""
+        if self._broken is not None:
+            raise BrokenExecutor(str(self._broken)) from self._broken
+        if self._stopping:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if os.getpid() != self._process:
+            raise RuntimeError("an executor cannot be used in a process that was forked off")
+
+    def submit(self, call: Call) -> None:
+        """Have a call made. Raises `RuntimeError`."""
+        with self._lock:
+            self.check()
+            self._calls.append(call)
+            self._submitted += 1
+        if self._asleep:
+            self._asleep = False
+            self._crew.wake()
+
+    def stop(self, *, cancel: bool = False) -> None:
+        """End when all calls are done; those that wait are cancelled on request."""
+        with self._lock:
+            self._stopping = True
+        if cancel:  # the pool's thread passes over them
+            for call in list(self._calls):
+                call.future.cancel()
+        if self.thread.is_alive():
+            self._crew.wake()
+
+    # -- the pool's own thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            shipped = cloudpickle.dumps(self._runner, protocol=5)
+            if not self._deep:
+                self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
+            while not (self._stopping and not self._calls and not self._busy()):
+                known = self._submitted
+                self._pass_over_cancelled()
+                self._assign()
+                self._staff()
+                self._rest()
+                self._listen(known)
+        except BaseException as error:  # noqa: BLE001 - the futures have it
+            self._break(error)
+        finally:
+            self._crew.close()
+
+    def _pass_over_cancelled(self) -> None:
+        """No worker need come for the first calls if they were cancelled; at the end all such are dropped."""
+        while self._calls and self._calls[0].future.cancelled():
+            self._calls.popleft().future.set_running_or_notify_cancel()
+        if self._stopping:
+            for call in [call for call in self._calls if call.future.cancelled()]:
+                self._calls.remove(call)
+                call.future.set_running_or_notify_cancel()
+
+    def _busy(self) -> bool:
+        return any(member.orders for member in self._members.values())
+
+    def _listen(self, known: int) -> None:
+        """Wait for something, unless more was submitted than is known."""
+        self._asleep = True
+        done = self._stopping and not self._calls and not self._busy()
+        hurry = self._submitted != known or done or (self._calls and self._is_alone())
+        events = self._crew.wait(0.0 if hurry else self._pause())
+        self._asleep = False
+        for event in events:
+            self._take_in(event)
+
+    def _pause(self) -> float | None:
+        """Seconds until something is to be done though nothing happens."""
+        now = time.monotonic()
+        moments = [self._retry_at] if self._calls and self._retry_at else []
+        for member in self._members.values():
+            waited_for = not member.ready and bool(self._calls or not self._crew.queued)
+            if not waited_for and not member.orders:
+                moments.append(member.since + (FORGOTTEN if member.resting else IDLE))
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _take_in(self, event: Event) -> None:
+        member = self._members.get(event.slot.number)
+        if member is None:
+            return
+        if isinstance(event, Ready):
+            member.ready, member.since = True, time.monotonic()
+        elif isinstance(event, Unable):
+            failure = event.failure
+            error = BrokenExecutor(f"a worker cannot be prepared: {failure}")
+            if failure.traceback:
+                error.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
+            raise error
+        elif isinstance(event, Finished):
+            self._finished(member, event)
+        else:
+            self._lost(member, event)
+
+    def _finished(self, member: Member, event: Finished) -> None:
+        order, calls = member.orders.popleft()
+        assert order == event.order
+        member.since = time.monotonic()
+        if len(event.values) != len(calls):  # what came cannot be read at all
+            why = "; ".join(map(str, event.failures)) or "no results"
+            for call in calls:
+                call.future.set_exception(RuntimeError(f"the result cannot be read: {why}"))
+            return
+        self._learn(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
+        failed = {failure.position: failure for failure in event.failures}
+        for position, (call, outcome) in enumerate(zip(calls, event.values, strict=True)):
+            if position in failed:  # not by the function: memory may be short
+                call.future.set_exception(RuntimeError(str(failed[position])))
+                continue
+            value, error = read_outcome(outcome)
+            if error is None:
+                call.future.set_result(value)
+            else:
+                call.future.set_exception(error)
+                error = None  # its traceback will hold this frame
+
+    def _learn(self, name: str, kind: str, seconds: float) -> None:
+        key = name, kind
+        before = self._means.get(key)
+        self._means[key] = seconds if before is None else before + FADING * (seconds - before)
+
+    def _lost(self, member: Member, event: Lost) -> None:
+        """A call that had begun is never made twice: it fails. What had not begun waits again, first."""
+        begun = (event.position or 0) + event.span if member.orders else 0
+        again: list[Call] = []
+        for _, calls in member.orders:
+            for call in calls[:begun]:
+                call.future.set_exception(WorkerLost(event.reason))
+                if event.traceback and (error := call.future.exception()) is not None:
+                    error.add_note(f"In the worker:\n{event.traceback.rstrip()}")
+            again += calls[begun:]
+            begun = 0
+        member.orders.clear()
+        member.knows.clear()
+        member.ready = False
+        self._calls.extendleft(reversed(again))
+        if event.slot not in self._crew.slots:
+            del self._members[event.slot.number]
+
+    # -- who makes which call ---------------------------------------------------------------------------
+
+    def _can_take(self, member: Member) -> bool:
+        return member.ready and not member.resting and len(member.orders) < 2
+
+    def _assign(self) -> None:
+        """Give waiting calls to workers: to those without any, those first that had one last."""
+        for most in (0, 1):
+            some = [m for m in self._members.values() if self._can_take(m) and len(m.orders) == most]
+            for member in sorted(some, key=lambda member: -member.since):
+                while (calls := self._found(member)) is not None:
+                    if calls:
+                        self._send(member, calls)
+                        break
+
+    def _found(self, member: Member) -> list[Call] | None:
+        """Calls for a worker: one, or several short ones of a function; none where they were cancelled.
+
+        ``None``: there is nothing for it.
+        """
+        kind = member.slot.kind
+        for index, call in enumerate(_first(self._calls, LOOK_AHEAD if len(self._seats) > 1 else 1)):
+            if kind not in call.kinds or not self._is_soonest(call, kind, index):
+                continue
+            mean = self._means.get((call.function.name, kind))
+            short = mean is not None and mean < SHORT
+            if member.orders and not (short and self._is_short(member)):
+                return None
+            del self._calls[index]
+            many = 1
+            if short:
+                workers = max(1, sum(m.ready and not m.resting for m in self._members.values()))
+                share = len(self._calls) // (2 * workers)
+                many = max(1, min(MOST_AT_ONCE, share, int(AT_ONCE / max(mean or 0.0, 1e-6))))
+            return self._with_its_like(call, index, many)
+        return None
+
+    def _is_short(self, member: Member) -> bool:
+        """Whether a worker will soon be done with what it has."""
+        names = {call.function.name for _, calls in member.orders for call in calls}
+        return all(self._means.get((name, member.slot.kind), SHORT) < SHORT for name in names)
+
+    def _with_its_like(self, call: Call, index: int, many: int) -> list[Call]:
+        """A call that was taken from this place, and those that follow there of the same function."""
+        found = [call] if call.begin() else []
+        size = call.arguments.size
+        while index < len(self._calls) and len(found) < many and size < MOST_BYTES:
+            following = self._calls[index]
+            if following.function.name != call.function.name:
+                break
+            del self._calls[index]
+            if following.begin():
+                found.append(following)
+                size += following.arguments.size
+        return found
+
+    def _is_soonest(self, call: Call, kind: str, before: int) -> bool:
+        """Whether a call ends first where a worker of this kind takes it now, as far as that is known."""
+        if len(call.kinds) == 1:
+            return True
+        mean = self._means.get((call.function.name, kind))
+        if mean is None:
+            return True  # to know it
+        for other in call.kinds:
+            there = self._means.get((call.function.name, other))
+            workers = [m for m in self._members.values() if m.slot.kind == other and not m.resting]
+            if other == kind or there is None or not workers:
+                continue
+            busy = sum(bool(member.orders) for member in workers)
+            if there * (1 + (before + busy) // len(workers)) < mean:
+                return False
+        return True
+
+    def _send(self, member: Member, calls: list[Call]) -> None:
+        kind = member.slot.kind
+        items: list[Item] = []
+        for call in calls:
+            digest = call.function.digests[kind]
+            text = None if digest and digest in member.knows else call.function.pickles[kind]
+            if digest and text is not None:
+                if len(member.knows) >= MOST_KNOWN:
+                    member.knows.clear()  # as the worker does
+                member.knows.add(digest)
+            items.append((digest, text, *call.arguments))
+        self._orders += 1
+        member.orders.append((self._orders, calls))
+        try:
+            self._crew.send(member.slot, self._orders, items, -1)
+        except Exception as error:  # noqa: BLE001 - shared memory may be short: the calls have the error
+            member.orders.pop()
+            member.knows.clear()
+            for call in calls:
+                call.future.set_exception(error)
+
+    # -- how many workers there are ---------------------------------------------------------------------
+
+    def _staff(self) -> None:
+        """Have workers for the calls that wait."""
+        if self._calls and time.monotonic() >= self._retry_at and not self._deep:
+            self._hire()
+        if self._calls and self._is_alone():
+            self._make_here()
+
+    def _is_alone(self) -> bool:
+        """Whether there is no worker, nor may one be waited for."""
+        return self._alone and all(member.resting for member in self._members.values())
+
+    def _hire(self) -> None:
+        self._retry_at = 0.0
+        wanted: Counter[str] = Counter()
+        for call in _first(self._calls, sum(seats.most for seats in self._seats.values())):
+            wanted.update(call.kinds)
+        for kind, waiting in wanted.items():
+            coming = sum(
+                not (member.ready or member.resting) and member.slot.kind == kind
+                for member in self._members.values()
+            )
+            for _ in range(waiting - coming):
+                if not self._one_more(kind):
+                    break
+
+    def _one_more(self, kind: str) -> bool:
+        """Recall a worker, or hire one; whether there is one more."""
+        seats = self._seats[kind]
+        mine = [member for member in self._members.values() if member.slot.kind == kind]
+        active = [member for member in mine if not member.resting]
+        if len(active) >= seats.most:
+            return False
+        for member in mine:
+            if not member.resting:
+                continue
+            if self._crew.recall(member.slot):
+                member.resting, member.since = False, time.monotonic()
+                return True
+            self._crew.dismiss(member.slot)
+            del self._members[member.slot.number]
+        for share in (False, True):
+            try:
+                slot = self._crew.hire(Wanted(kind, 1, seats.cores), share=share)
+            except InUse as busy:
+                _log.debug("no further worker: %s", busy)
+            else:
+                self._members[slot.number] = Member(slot, since=time.monotonic())
+                return True
+            if active and not self._share(kind):
+                break
+        self._retry_at = time.monotonic() + POLL
+        return False
+
+    def _share(self, kind: str) -> bool:
+        """Whether workers share cores: where more were asked for than there are, and nobody else is there."""
+        return self._seats[kind].most > len(os.sched_getaffinity(0)) // self._seats[kind].cores
+
+    def _make_here(self) -> None:
+        """Make a call in this process."""
+        if not self._began_alone:
+            self._began_alone = True
+            self._runner.load()
+        call = self._calls.popleft()
+        if not call.begin():
+            return
+        kind = call.kinds[0]
+        item = (b"", call.function.pickles[kind], *call.arguments)
+        value, error = read_outcome(run_call(item))
+        if error is None:
+            call.future.set_result(value)
+        else:
+            call.future.set_exception(error)
+
+    def _rest(self) -> None:
+        """Workers without calls give back what they hold, and end after a while."""
+        now = time.monotonic()
+        for member in list(self._members.values()):
+            if member.orders:
+                continue
+            if not member.ready:
+                if self._crew.queued and not self._calls and now >= member.since + IDLE:
+                    self._crew.dismiss(member.slot)
+                    del self._members[member.slot.number]
+                continue
+            if member.resting and now >= member.since + FORGOTTEN:
+                self._crew.dismiss(member.slot)
+                del self._members[member.slot.number]
+            elif not member.resting and now >= member.since + IDLE:
+                self._crew.lay_off(member.slot)
+                if member.slot in self._crew.slots:
+                    member.resting, member.since = True, now
+                else:
+                    del self._members[member.slot.number]
+
+    # -- the end ----------------------------------------------------------------------------------------
+
+    def _break(self, error: BaseException) -> None:
+        """No call can be made any more; all that are not done have the reason."""
+        with self._lock:
+            self._broken = error
+            calls, self._calls = list(self._calls), deque()
+        running = [call for m in self._members.values() for _, some in m.orders for call in some]
+        if not isinstance(error, BrokenExecutor | DovetailError):
+            _log.error("an executor has ended: %s", error, exc_info=error)
+        running += [call for call in calls if call.begin()]
+        for call in running:
+            broken = BrokenExecutor(str(error))
+            broken.__cause__ = error
+            for note in getattr(error, "__notes__", ()):
+                broken.add_note(note)
+            call.future.set_exception(broken)
+
+
+def _first(calls: deque[Call], most: int) -> list[Call]:
+    return [calls[index] for index in range(min(most, len(calls)))]
+
+
+_POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
+_ENDING = threading.Lock()
+_ender: threading.Thread | None = None
+
+
+def _end_with_the_program(pool: Pool) -> None:
+    """When the main thread has ended, the pools do what they were given, and end."""
+    global _ender
+    with _ENDING:
+        _POOLS.add(pool)
+        if _ender is None or not _ender.is_alive():
+            _ender = threading.Thread(target=_end_all, name="dovetail-ender", daemon=False)
+            _ender.start()
+
+
+def _end_all() -> None:
+    threading.main_thread().join()
+    for pool in list(_POOLS):
+        pool.stop()
