@@ -34,7 +34,7 @@ FRESH: Seconds = 0.2
 """What was seen so long ago is looked at again before a job starts on a device."""
 FIRST_LOOK: Seconds = 5.0
 """A driver may take so long to answer for the first time."""
-SAMPLES = ((5.0, 0.25), (60.0, 1.0), (inf, 2.0))
+SAMPLES = ((60.0, 0.5), (inf, 2.0))
 """Seconds between looks at what our jobs hold, by the age of the youngest of them."""
 NEAR_LIMIT = 0.97
 """A job that is killed while it held this part of what it was given has very likely wanted more."""
