@@ -240,3 +240,16 @@ def test_jobs_of_a_service_share_a_device(box: GpuBox, tmp_path: Path) -> None:
         refused = service.dovetail("submit", "--on", "gpu", "--gpu-mem", "50GB", "--", "true")
         assert refused.returncode == 2
         assert "asks for 50 GB of memory on a gpu, and none has more than 40 GB" in refused.stderr
+
+
+def test_what_fits_no_device_is_run_on_a_cpu(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    command = [*write_user(tmp_path), str(20 * GIB), "0"]
+    lines = ["[[app]]", 'name = "either"']
+    for kind, argv in (("gpu", command), ("cpu", ["true"])):
+        lines += ["[[app.implementation]]", f'name = "{kind}"', f"command = {json.dumps(argv)}"]
+    lines += ["[[job]]", 'app = "either"']
+    (tmp_path / "jobs.toml").write_text("\n".join(lines) + "\n")
+    (job,) = run(dovetail, "jobs.toml")
+    assert job["implementation"] == "cpu"
+    assert kills(dovetail, tmp_path) == 1

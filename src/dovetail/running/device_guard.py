@@ -38,6 +38,8 @@ SAMPLES = ((60.0, 0.5), (inf, 2.0))
 """Seconds between looks at what our jobs hold, by the age of the youngest of them."""
 NEAR_LIMIT = 0.97
 """A job that is killed while it held this part of what it was given has very likely wanted more."""
+_MARKS = (b"DOVETAIL_UID=", b"DOVETAIL_AROUND=")
+"""What the environment of Dovetails' jobs and of maps' workers has."""
 SERVERS = "nvidia-cuda-mps"
 """How the names of processes begin that only serve others' processes."""
 
@@ -255,7 +257,7 @@ class DeviceGuard:
             if process.known and not self._owners.get(pid, (False, ""))[1]:
                 try:
                     ours, job = self.is_ours(pid)
-                    self._owners[pid] = ours or _is_above_us(pid) or _is_dovetails(pid), job
+                    self._owners[pid] = ours or _is_kin(pid) or _is_dovetails(pid), job
                 except ProcessLookupError:
                     self._owners[pid] = True, ""  # it has ended since
 
@@ -337,24 +339,29 @@ class DeviceGuard:
             watch.close()
 
 
-def _is_above_us(pid: int) -> bool:
-    """Whether a process is ours or one that started us: it waits for us, not we for it."""
-    above = os.getpid()
-    while above > 1:
-        if above == pid:
-            return True
-        try:
-            above = parent_of(above)
-        except ProcessLookupError:
-            return False
-    return False
+def _is_kin(pid: int) -> bool:
+    """Whether a process is ours, one that started us (it waits for us, not we for it), or one we started."""
+    us = os.getpid()
+    try:
+        return us in _line_of(pid) or pid in _line_of(us)
+    except ProcessLookupError:
+        return False
+
+
+def _line_of(pid: int) -> set[int]:
+    """A process and those above it. Raises `ProcessLookupError`."""
+    line: set[int] = set()
+    while pid > 1:
+        line.add(pid)
+        pid = parent_of(pid)
+    return line
 
 
 def _is_dovetails(pid: int) -> bool:
     """Whether it is a job's of another Dovetail, whose claims say exactly what it uses."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(word.startswith(b"DOVETAIL_UID=") for word in file.read().split(b"\0"))
+            return any(word.startswith(_MARKS) for word in file.read().split(b"\0"))
     except OSError:
         return False  # another user's: its claims stand before this
 
