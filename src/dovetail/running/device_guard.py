@@ -22,7 +22,19 @@ from dovetail.executors.device_watch import PATIENCE, WATCHED, DeviceState, Devi
 from dovetail.executors.discovery import with_traces
 from dovetail.executors.environment import driver_names, vendor
 from dovetail.executors.processes import parent_of
-from dovetail.model import Cluster, Ended, JobId, Placed, Seconds, State, Usage, bits
+from dovetail.model import (
+    Cluster,
+    Ended,
+    JobId,
+    Placed,
+    Released,
+    Requeued,
+    Seconds,
+    State,
+    Submitted,
+    Usage,
+    bits,
+)
 from dovetail.model.fitting import memory_taken
 from dovetail.records import dataclass
 from dovetail.running.failing_devices import FailingDevices
@@ -270,9 +282,10 @@ class DeviceGuard:
 
     def bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
         """On which devices jobs may not start now, or with less memory, and why."""
-        if self._older_than(FRESH):
+        held = self._held(driver)
+        if self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver)):
             self._look()
-            self._measure(self._held(driver))
+            self._measure(held)
         found = {place: Bar(why) for place, (why, _) in self._failing.suspended(now).items()}
         for place, device in self.devices.items():
             if place not in found:
@@ -337,6 +350,23 @@ class DeviceGuard:
         """End the processes that watch."""
         for watch in self.watches.values():
             watch.close()
+
+
+def _wants_devices(driver: Driver) -> bool:
+    """Whether a job may begin on a device at this instant: others need no look. O(kinds of requests)."""
+    engine = driver.engine
+    if engine.held or any(isinstance(event, Requeued | Released) for event in driver.pending):
+        return True  # what they wait for may end at this instant
+    if any(engine.cluster.units[index].device is not None for index in engine.device_queues):
+        return True
+    if any(request.devices for request in engine.queue.requests()):
+        return True
+    return any(
+        choice.request.devices
+        for event in driver.pending
+        if isinstance(event, Submitted)
+        for choice in event.job.choices
+    )
 
 
 def _is_kin(pid: int) -> bool:
