@@ -198,3 +198,58 @@ def test_a_lost_device_is_suspended(dovetail: Command, box: GpuBox, tmp_path: Pa
     jobs = load(process)["jobs"]
     assert [(job["state"], job["devices"]) for job in jobs] == [("COMPLETED", ["box/gpu1"])] * 4
     assert "gpu0 suspended: NVML cannot read it: GPU is lost" in process.stderr
+
+
+def test_the_memory_of_neighbours_is_left_out(
+    dovetail: Command, box: GpuBox, tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    """Beside 20 of 40 GiB there is room for two jobs of 8, not for three."""
+    uuid = box.add(40 * GIB)
+    box.occupy(uuid, stranger.pid, 20 * GIB)
+    jobs = run(dovetail, job_file(tmp_path, 4, 8 * GIB, 0.2, gpu_memory="8GiB"), "--neighbours", "memory")
+    assert most_at_once(jobs) == 2
+
+
+def test_neighbours_may_be_ignored(
+    dovetail: Command, box: GpuBox, tmp_path: Path, stranger: subprocess.Popen[bytes]
+) -> None:
+    uuid = box.add(16 * GIB, "Tesla T4")
+    box.occupy(uuid, stranger.pid, GIB)
+    assert run(dovetail, job_file(tmp_path, 1, GIB, 0), "--neighbours", "ignore")
+
+
+def test_jobs_of_a_service_share_a_device(box: GpuBox, tmp_path: Path) -> None:
+    """By the command line, by a line of a script, by HTTP; a job above every device is refused at once."""
+    box.add(40 * GB)
+    variables = {**box.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
+    command = [*write_user(tmp_path), str(9 * GB), "1"]
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n#DOVETAIL -G 1 --gpu-mem 9GB\n{' '.join(command)}\n")
+    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+        for arguments in (("--on", "gpu", "--gpu-mem", "9GB", "--", *command), (str(script),)):
+            assert service.dovetail("submit", *arguments).returncode == 0
+        posted = {"command": command, "on": ["gpu"], "gpu_memory": "9GB"}
+        asked.post("/api/v1/jobs", {"jobs": [posted, posted]})
+        jobs = ["1", "2", "3", "4"]
+        until(
+            lambda: all(asked.get(f"/api/v1/jobs/{job}")["state"] == "COMPLETED" for job in jobs), "they end"
+        )
+        ran = [asked.get(f"/api/v1/jobs/{job}") for job in jobs]
+        assert len({job["devices"][0] for job in ran}) == 1
+        assert max(job["start"] for job in ran) < min(job["end"] for job in ran), "all at once"
+        refused = service.dovetail("submit", "--on", "gpu", "--gpu-mem", "50GB", "--", "true")
+        assert refused.returncode == 2
+        assert "asks for 50 GB of memory on a gpu, and none has more than 40 GB" in refused.stderr
+
+
+def test_what_fits_no_device_is_run_on_a_cpu(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    command = [*write_user(tmp_path), str(20 * GIB), "0"]
+    lines = ["[[app]]", 'name = "either"']
+    for kind, argv in (("gpu", command), ("cpu", ["true"])):
+        lines += ["[[app.implementation]]", f'name = "{kind}"', f"command = {json.dumps(argv)}"]
+    lines += ["[[job]]", 'app = "either"']
+    (tmp_path / "jobs.toml").write_text("\n".join(lines) + "\n")
+    (job,) = run(dovetail, "jobs.toml")
+    assert job["implementation"] == "cpu"
+    assert kills(dovetail, tmp_path) == 1

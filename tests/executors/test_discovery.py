@@ -155,6 +155,16 @@ def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").write_text("")
     assert "unusable" not in amd.probe(tmp_path)["devices"][0]
+    held = ("memory_used", "utilisation", "processes")
+    assert [second[name] for name in held] == [None, None, []]
+    (nodes / "1/gpu_id").write_text("4711\n")
+    (product / "mem_info_vram_used").write_text("400\n")
+    (product / "gpu_busy_percent").write_text("25\n")
+    for pid, vram in {"12": "300", "13": "0"}.items():
+        (tmp_path / "sys/class/kfd/kfd/proc" / pid).mkdir(parents=True)
+        (tmp_path / "sys/class/kfd/kfd/proc" / pid / "vram_4711").write_text(f"{vram}\n")
+    first = amd.probe(tmp_path)["devices"][0]
+    assert [first[name] for name in held] == [400, 0.25, [{"pid": 12, "memory": 300}]]
 
 
 def test_only_drivers_that_left_a_trace_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,8 @@ class LiveProgress:
         self._live: Live | None = None
         self._engine: Engine | None = None
         self._began = 0.0
-        self._started: set[str] = set()
-        self._ended: set[str] = set()
+        self._started: set[tuple[str, int]] = set()  # attempts: a job may start again
+        self._ended: set[tuple[str, int]] = set()
 
     def __enter__(self) -> LiveProgress:
         return self
@@ -60,17 +60,22 @@ class LiveProgress:
     def _lines(self, engine: Engine) -> None:
         now = engine.view.now
         for placed in engine.changes.ended:
-            if placed.job.id in self._ended or placed.job.foreign:
+            attempt = placed.job.id, placed.attempt
+            if attempt in self._ended or placed.job.foreign:
                 continue
-            self._ended.add(placed.job.id)
+            self._ended.add(attempt)
             record = engine.records[placed.job.id]
             took = now - placed.start_time if record.took is None else record.took
             predicted = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
             state = "" if record.state is State.COMPLETED else f" {record.state}"
+            if record.earlier and record.state in (State.PENDING, State.RUNNING):
+                took = record.earlier[-1].end - record.earlier[-1].start
+                state = f" {record.earlier[-1].state}, and is tried again,"
             self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{predicted}")
         for placed in engine.changes.started:
-            if placed.job.id not in self._started and not placed.job.foreign:
-                self._started.add(placed.job.id)
+            attempt = placed.job.id, placed.attempt
+            if attempt not in self._started and not placed.job.foreign:
+                self._started.add(attempt)
                 self._line(now, f"{placed.job.id} starts on {_where(placed, engine)}")
 
     def _line(self, now: float, text: str) -> None:

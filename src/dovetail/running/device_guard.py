@@ -22,7 +22,19 @@ from dovetail.executors.device_watch import PATIENCE, WATCHED, DeviceState, Devi
 from dovetail.executors.discovery import with_traces
 from dovetail.executors.environment import driver_names, vendor
 from dovetail.executors.processes import parent_of
-from dovetail.model import Cluster, Ended, JobId, Placed, Seconds, State, Usage, bits
+from dovetail.model import (
+    Cluster,
+    Ended,
+    JobId,
+    Placed,
+    Released,
+    Requeued,
+    Seconds,
+    State,
+    Submitted,
+    Usage,
+    bits,
+)
 from dovetail.model.fitting import memory_taken
 from dovetail.records import dataclass
 from dovetail.running.failing_devices import FailingDevices
@@ -34,10 +46,12 @@ FRESH: Seconds = 0.2
 """What was seen so long ago is looked at again before a job starts on a device."""
 FIRST_LOOK: Seconds = 5.0
 """A driver may take so long to answer for the first time."""
-SAMPLES = ((5.0, 0.25), (60.0, 1.0), (inf, 2.0))
+SAMPLES = ((60.0, 0.5), (inf, 2.0))
 """Seconds between looks at what our jobs hold, by the age of the youngest of them."""
 NEAR_LIMIT = 0.97
 """A job that is killed while it held this part of what it was given has very likely wanted more."""
+_MARKS = (b"DOVETAIL_UID=", b"DOVETAIL_AROUND=")
+"""What the environment of Dovetails' jobs and of maps' workers has."""
 SERVERS = "nvidia-cuda-mps"
 """How the names of processes begin that only serve others' processes."""
 
@@ -255,7 +269,7 @@ class DeviceGuard:
             if process.known and not self._owners.get(pid, (False, ""))[1]:
                 try:
                     ours, job = self.is_ours(pid)
-                    self._owners[pid] = ours or _is_above_us(pid) or _is_dovetails(pid), job
+                    self._owners[pid] = ours or _is_kin(pid) or _is_dovetails(pid), job
                 except ProcessLookupError:
                     self._owners[pid] = True, ""  # it has ended since
 
@@ -268,9 +282,10 @@ class DeviceGuard:
 
     def bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
         """On which devices jobs may not start now, or with less memory, and why."""
-        if self._older_than(FRESH):
+        held = self._held(driver)
+        if self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver)):
             self._look()
-            self._measure(self._held(driver))
+            self._measure(held)
         found = {place: Bar(why) for place, (why, _) in self._failing.suspended(now).items()}
         for place, device in self.devices.items():
             if place not in found:
@@ -337,24 +352,46 @@ class DeviceGuard:
             watch.close()
 
 
-def _is_above_us(pid: int) -> bool:
-    """Whether a process is ours or one that started us: it waits for us, not we for it."""
-    above = os.getpid()
-    while above > 1:
-        if above == pid:
-            return True
-        try:
-            above = parent_of(above)
-        except ProcessLookupError:
-            return False
-    return False
+def _wants_devices(driver: Driver) -> bool:
+    """Whether a job may begin on a device at this instant: others need no look. O(kinds of requests)."""
+    engine = driver.engine
+    if engine.held or any(isinstance(event, Requeued | Released) for event in driver.pending):
+        return True  # what they wait for may end at this instant
+    if any(engine.cluster.units[index].device is not None for index in engine.device_queues):
+        return True
+    if any(request.devices for request in engine.queue.requests()):
+        return True
+    return any(
+        choice.request.devices
+        for event in driver.pending
+        if isinstance(event, Submitted)
+        for choice in event.job.choices
+    )
+
+
+def _is_kin(pid: int) -> bool:
+    """Whether a process is ours, one that started us (it waits for us, not we for it), or one we started."""
+    us = os.getpid()
+    try:
+        return us in _line_of(pid) or pid in _line_of(us)
+    except ProcessLookupError:
+        return False
+
+
+def _line_of(pid: int) -> set[int]:
+    """A process and those above it. Raises `ProcessLookupError`."""
+    line: set[int] = set()
+    while pid > 1:
+        line.add(pid)
+        pid = parent_of(pid)
+    return line
 
 
 def _is_dovetails(pid: int) -> bool:
     """Whether it is a job's of another Dovetail, whose claims say exactly what it uses."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return any(word.startswith(b"DOVETAIL_UID=") for word in file.read().split(b"\0"))
+            return any(word.startswith(_MARKS) for word in file.read().split(b"\0"))
     except OSError:
         return False  # another user's: its claims stand before this
 

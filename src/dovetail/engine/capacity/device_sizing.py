@@ -22,7 +22,7 @@ from dovetail.runtimes.memory import MemoryModel, Reservation, device_peak_of
 from dovetail.runtimes.peaks import KILL_RISK
 
 MEBIBYTE = 2**20
-MOST_KILLS = 16
+NEWEST = 16
 """Newest kills of an app that are looked at."""
 DROPPED = (-1, -1)
 """Sizes of a choice that no device here has memory enough for."""
@@ -107,7 +107,7 @@ class DeviceSizes:
         history, name = self._model.history, choice.implementation.name
         kills = [
             (run, int(run.usage.gpu_memory or 0))
-            for run in history.device_kills(job.app.name, name, MOST_KILLS)
+            for run in history.device_kills(job.app.name, name, NEWEST)
             if run.usage is not None and _is_no_larger(run, job.inputs)
         ]
         if not kills:
@@ -116,7 +116,7 @@ class DeviceSizes:
         later = [
             (run, peak)
             for device in classes
-            for run in history.recent(job.app.name, name, device, MOST_KILLS)
+            for run in history.recent(job.app.name, name, device, NEWEST)
             if (peak := device_peak_of(run)) is not None
         ]
         return max(

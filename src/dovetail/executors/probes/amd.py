@@ -1,4 +1,7 @@
-"""Lists AMD GPUs from the kernel's KFD topology: what ROCm itself enumerates, in its order."""
+"""Lists AMD GPUs from the kernel's KFD topology: what ROCm itself enumerates, in its order.
+
+With ``--watch`` every line on standard input is answered with one JSON line: what the devices hold now.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +46,51 @@ def describe(root: Path, node: Path, about: dict[str, int], index: int) -> dict[
         if found.get("heap_type") in (1, 2):  # frame buffer, public and private
             memory += found.get("size_in_bytes", 0)
     device: dict[str, Any] = {"index": index, "model": f"AMD {model or target}".replace("AMD AMD", "AMD")}
-    device |= {"memory": memory, "driver": target}
+    device |= {"memory": memory, "driver": target, **state_of(root, node, about)}
     if not os.access(root / "dev/kfd", os.R_OK | os.W_OK):
         device["unusable"] = "/dev/kfd cannot be opened (is this user in the groups render and video?)"
     return device
 
 
+def state_of(root: Path, node: Path, about: dict[str, int]) -> dict[str, Any]:
+    """Bytes of memory in use and utilisation from 0 to 1, where they are known, and compute processes."""
+    card = root / f"sys/class/drm/renderD{about.get('drm_render_minor', -1)}/device"
+    busy = number_in(card / "gpu_busy_percent")
+    number = number_in(node / "gpu_id")
+    processes = [
+        {"pid": int(folder.name), "memory": held}
+        for folder in (root / "sys/class/kfd/kfd/proc").glob("[0-9]*")
+        if (held := number_in(folder / f"vram_{number}"))
+    ]
+    return {
+        "memory_used": number_in(card / "mem_info_vram_used"),
+        "utilisation": None if busy is None else busy / 100,
+        "processes": processes,
+    }
+
+
+def number_in(path: Path) -> int | None:
+    """The number in a file of the kernel; ``None`` where there is none."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def watch() -> None:
+    """Answer every line of standard input until it ends."""
+    for _ in sys.stdin:
+        devices = probe()["devices"]
+        for device in devices:
+            if "unusable" in device:
+                device["fault"] = device.pop("unusable")
+            device["memory_used"] = device["memory_used"] or 0
+            del device["model"], device["driver"]
+        print(json.dumps({"devices": devices}), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(probe(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/"))))
+    if "--watch" in sys.argv:
+        watch()
+    else:
+        print(json.dumps(probe(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("/"))))
