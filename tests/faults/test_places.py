@@ -323,8 +323,8 @@ def _read(file: IO[bytes]) -> str:
 
 
 COMMANDS = full(
-    "queue info nodes runs recover 'token list' memory explain 'history list' 'submit -- true' 'wait last' queue "
-    "'run -- true' 'serve --stop'",
+    "queue info nodes runs recover 'token list' memory explain 'history list' 'submit -- true' 'wait last' "
+    "queue 'run -- true' 'serve --stop'",
     "queue runs recover memory 'submit -- true' 'run -- true' 'serve --stop'",
 )
 EVERY_DAY = f"""
