@@ -23,6 +23,7 @@ from dovetail.executors.recovery import recover
 from dovetail.executors.spawnlog import read_log
 from dovetail.service.client import connection
 from dovetail.service.folder import ServiceFolder
+from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -321,9 +322,13 @@ def _read(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-EVERY_DAY = """
-for command in queue info nodes runs recover 'token list' memory explain 'history list' 'submit -- true' \\
-    'wait last' queue 'run -- true' 'serve --stop'; do
+COMMANDS = full(
+    "queue info nodes runs recover 'token list' memory explain 'history list' 'submit -- true' 'wait last' "
+    "queue 'run -- true' 'serve --stop'",
+    "queue runs recover memory 'submit -- true' 'run -- true' 'serve --stop'",
+)
+EVERY_DAY = f"""
+for command in {COMMANDS}; do
     echo "== $command" >&2
     $D $command >/dev/null || [ $? -le 2 ] || echo "$command: $?"
 done
