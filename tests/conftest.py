@@ -38,11 +38,18 @@ LONG = {
         "test_cpu_and_gpu_jobs_share_nodes_and_each_sees_its_own_devices",
         "test_outside_of_an_allocation_it_is_said_what_to_do",
         "test_a_cluster_larger_than_the_allocation_is_refused",
+        "test_slurms_variables_and_srun_are_of_what_a_job_was_given",
     ),
     "end_to_end/test_slurm_queue.py": (
         "test_each_job_sees_its_own_devices",
         "test_a_policy_that_decides_where_jobs_run_is_refused",
         "test_devices_shows_the_partitions",
+    ),
+    "end_to_end/test_slurm_guest.py": (
+        "test_where_the_default_partition_is_full_jobs_wait_and_nobody_is_preempted",
+        "test_a_script_is_handed_over_as_it_is",
+        "test_what_is_preempted_goes_back_into_the_queue",
+        "test_what_is_impossible_ends_in_a_sentence_and_is_asked_about_no_more",
     ),
     "mapping/test_ray.py": (),
 }
@@ -82,7 +89,8 @@ reference in whole."""
 
 CLUSTERS = {
     *("test_lent.py", "test_moldable.py", "test_ravi_gangs.py", "test_ray.py"),
-    *("test_slurm.py", "test_slurm_lending.py", "test_slurm_limits.py", "test_slurm_queue.py"),
+    *("test_slurm.py", "test_slurm_guest.py", "test_slurm_lending.py", "test_slurm_limits.py"),
+    "test_slurm_queue.py",
 }
 COMPILED = {
     "packing": ("packing/*", "cli/test_pack", "policies/test_pack", "studies/test_aupy"),

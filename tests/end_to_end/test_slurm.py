@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 from dovetail_command import DOVETAIL, load, run_command
 from queues import Runs, folder_of, kill, processes_of
+from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from strangers import Stranger
 from waiting import until
@@ -162,6 +164,78 @@ count = 40
         kinds[row["implementation"]].add(node)
     assert kinds["cpu"] & kinds["gpu"]
     assert inside("logs", "--run", "run", "both-1").stdout == (tmp_path / "run" / "both-1.out").read_text()
+
+
+INNER = """
+echo $DOVETAIL_CORES
+echo job $SLURM_JOB_ID $SLURM_JOB_NODELIST $SLURM_CPUS_PER_TASK $SLURM_NTASKS ${SLURM_JOB_GPUS:-none}
+srun sh -c 'echo step $SLURMD_NODENAME $DOVETAIL_CORES ${CUDA_VISIBLE_DEVICES:-none} $DOVETAIL_JOB'
+$SLURM_OWN sh -c 'echo path $SLURMD_NODENAME ${CUDA_VISIBLE_DEVICES:-none}'
+"""
+
+
+def test_slurms_variables_and_srun_are_of_what_a_job_was_given(
+    slurm: SlurmCluster, allocated: Mapping[str, str], inside: Call, tmp_path: Path
+) -> None:
+    """Slurm's own number stays; a step runs on the job's node, cores and device, and nowhere else."""
+    (tmp_path / "inner.sh").write_text(INNER)
+    words = json.dumps(["sh", "inner.sh"])
+    own = f'env = {{ SLURM_OWN = "{shutil.which("srun")}" }}'
+    text = "".join(
+        f'[[app]]\nname = "{kind}"\n[[app.implementation]]\nname = "{kind}"\ncpus = 2\n{own}\n'
+        f'command = {words}\n[[job]]\napp = "{kind}"\ncount = 4\n'
+        for kind in ("cpu", "gpu")
+    )
+    (tmp_path / "jobs.toml").write_text(text)
+    found = inside("run", "jobs.toml", "--executor", HERE, "--policy", "fcfs", "--json", "--run-dir", "run")
+    rows = load(found)["jobs"]
+    first = allocated["SLURM_JOB_NODELIST"].partition("[")[0] + "0"
+    for row in rows:
+        node = row["nodes"]
+        held = [name.rpartition("gpu")[2] for name in row["devices"]] or ["none"]
+        cores, job, step, *path = (tmp_path / "run" / f"{row['id']}.out").read_text().splitlines()
+        assert job == f"job {allocated['SLURM_JOB_ID']} {node} 2 1 {held[0]}"
+        assert step == f"step {node} {cores} {held[0]} {row['id']}"
+        # Slurm's own program, called by its path, goes to the first node: there it is refused, or ours.
+        assert path == ([f"path {node} {held[0]}"] if node == first else [])
+        assert (row["state"] == "COMPLETED") == (node == first)
+    assert len({row["nodes"] for row in rows}) > 1
+    assert not slurm.call("squeue", "-h", "-o", "%i").split()[1:], "no further job of Slurm's"
+
+
+TWO = """#!/bin/bash
+#SBATCH -N2 -c2 --gres=gpu:2
+echo body $SLURM_JOB_ID $SLURM_JOB_NUM_NODES $SLURM_NTASKS
+srun sh -c 'echo all $SLURMD_NODENAME'
+srun -N1 sh -c 'echo one $SLURMD_NODENAME'
+for i in 1 2; do
+    srun -N1 -n1 --exact --gres=gpu:1 sh -c 'echo part $CUDA_VISIBLE_DEVICES; sleep 1' &
+done
+wait
+srun --gpus=9 true
+"""
+
+
+def test_a_script_on_two_nodes_is_one_body_whose_steps_are_on_both(
+    allocated: Mapping[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "two.sh").write_text(TWO)
+    with serving(tmp_path, "--executor", HERE, "--policy", "easy", **allocated) as service:
+        assert service.dovetail("submit", "--on", "gpu", "two.sh").returncode == 0
+        service.dovetail("wait", "1")
+        row = load(service.dovetail("info", "1", "--json"))
+        said = service.dovetail("logs", "1").stdout.splitlines()
+        refused = service.dovetail("submit", "--slurm=--nice=7", "--", "true")
+        fine = service.dovetail("submit", "--slurm=-pall", "--", "true")
+    nodes = row["nodes"].replace("[", "").replace("]", "")
+    assert [line for line in said if line.startswith("body")] == [f"body {allocated['SLURM_JOB_ID']} 2 2"]
+    assert len({line for line in said if line.startswith("all")}) == 2, nodes
+    assert sum(line.startswith("one") for line in said) == 1
+    assert {line for line in said if line.startswith("part")} == {"part 0", "part 1"}
+    assert row["exit_code"] == 1
+    assert refused.returncode == 2
+    assert "found --nice=7, expected an option that allocation" in refused.stderr
+    assert fine.returncode == 0
 
 
 TIMES = {"fast": (6.0, 2.0), "even": (4.0, 3.0), "slow": (8.0, 2.5)}

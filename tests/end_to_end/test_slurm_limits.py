@@ -169,6 +169,9 @@ def test_what_slurm_does_to_a_job_is_told_as_what_it_is(tmp_path: Path, environm
         limits = ("-p", "first", "-w", nodes[0], "-c4", "-t", "1", "-o", "/dev/null")
         cluster.call("sbatch", *limits, "--wrap", "true")
         until(lambda: "PREEMPTED" in cluster.call("scontrol", "show", "jobs"), "one is preempted")
+        until(lambda: "Restarts=1" in cluster.call("scontrol", "show", "jobs"), "one is put back")
+        (back,) = cluster.call("squeue", "-h", "-r", "-t", "PD", "-o", "%i").split()
+        cluster.start_again(back)
         go.touch()
         out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
@@ -181,3 +184,25 @@ def test_what_slurm_does_to_a_job_is_told_as_what_it_is(tmp_path: Path, environm
     }
     assert "Slurm: PREEMPTED" in rows["preempted"]["detail"]
     assert "emory limit" in rows["big"]["detail"]
+
+
+@needs_slurmdbd
+def test_partitions_of_other_accounts_and_qos_are_left_out_with_the_reason(
+    accounted: SlurmCluster, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Slurm takes such a job, and would keep it for ever: AccountNotAllowed, QOSNotAllowed."""
+    write(tmp_path, 1)
+    for name, limit, word in (
+        ("theirs", "AllowAccounts=others", "AllowAccounts"),
+        ("gold", "AllowQos=small", "AllowQos"),
+    ):
+        accounted.call("scontrol", "create", f"PartitionName={name}", "Nodes=ALL", limit)
+        where = f"{QUEUE}&partitions={name}"
+        inside = {**environment, **accounted.environment, "XDG_STATE_HOME": environment["XDG_STATE_HOME"]}
+        done = run_command(["run", "jobs.toml", "--executor", where], tmp_path, inside)
+        assert done.returncode == 2
+        assert f"({word})" in done.stderr
+    fine = f"{QUEUE}&partitions=gold&sbatch=--qos=small --account=open"
+    assert run_command(["run", "jobs.toml", "--executor", fine], tmp_path, inside).returncode == 0
+    accounted.call("scontrol", "delete", "PartitionName=theirs")
+    accounted.call("scontrol", "delete", "PartitionName=gold")

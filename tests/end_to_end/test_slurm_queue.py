@@ -26,7 +26,7 @@ from dovetail.testing.builders import full
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
 slowly = pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
-QUEUE = "slurm-queue?poll=0.3"
+QUEUE = "slurm-queue?poll=0.3&partitions=cpu,gpu"
 APP = """
 [[app]]
 name = "both"
@@ -318,17 +318,19 @@ def test_cancelled_from_outside_a_job_ends_once_and_the_others_go_on(slurm: Slur
     assert Counter(state for state, _, _ in rows.values()) == {"COMPLETED": 10, "CANCELLED": 2}
 
 
-def test_a_job_that_slurm_puts_back_into_its_queue_is_a_lost_attempt(slurm: SlurmCluster, runs: Runs) -> None:
-    """Slurm refuses that for what Dovetail hands over, unless somebody has allowed it first."""
-    write(runs, {"id": "one", "retries": 1, "inputs": {"cpu": 5.0, "gpu": 5.0}})
+def test_a_job_that_slurm_puts_back_into_its_queue_is_another_attempt(
+    slurm: SlurmCluster, runs: Runs
+) -> None:
+    """As ``sbatch --requeue`` has it: no retry is spent, its number stays; Slurm lets two minutes pass."""
+    write(runs, {"id": "one", "inputs": {"cpu": 5.0, "gpu": 5.0}})
     process = runs.go("jobs.toml", "--executor", QUEUE, "--quiet", environment=runs.environment)
     runs.wait_for(1)
     id = slurm.call("squeue", "-h", "-o", "%i").strip()
-    with pytest.raises(AssertionError, match="requeue"):
-        slurm.call("scontrol", "requeue", id)
-    slurm.call("scontrol", "update", f"JobId={id}", "Requeue=1")
     slurm.call("scontrol", "requeue", id)
+    until(lambda: "PENDING" in slurm.call("squeue", "-h", "-o", "%T"), "it waits again")
+    slurm.start_again(id)
     assert process.wait(100) == 0, runs.complaints
+    assert "Restarts=1" in slurm.call("scontrol", "show", "job", id)
     rows = runs.rows()
     assert rows["one"][:2] == ("COMPLETED", 2)
     exactly_once(runs, rows)
@@ -373,12 +375,16 @@ def test_interrupted_it_leaves_nothing_in_the_queue(slurm: SlurmCluster, runs: R
 @slowly
 def test_a_node_that_slurm_gives_up_costs_its_jobs_an_attempt(slurm: SlurmCluster, runs: Runs) -> None:
     """Slurm lets their processes run on; they are ended before they can disturb anybody for long."""
-    write(runs, {"id": "j", "count": 2, "inputs": {"cpu": 40.0, "gpu": 40.0}, "retries": 1})
+    write(runs, {"id": "j", "count": 2, "inputs": {"cpu": 40.0, "gpu": 40.0}})
     process = runs.go("jobs.toml", "--executor", QUEUE, "--quiet", environment=runs.environment)
     runs.wait_for(2)
     node = runs.said.read_text().split()[2]
     slurm.kill_daemon(f"slurmd.{node}")
     try:
+        until(lambda: "PENDING" in slurm.call("squeue", "-h", "-r", "-o", "%T"), "it waits again", 100)
+        back = slurm.call("squeue", "-h", "-r", "-t", "PD", "-o", "%i").split()[0]
+        time.sleep(3.0)  # what still runs there is ended first
+        slurm.start_again(back)
         assert process.wait(200) == 0, runs.complaints
     finally:
         slurm.start_daemon(f"slurmd.{node}")
@@ -472,7 +478,7 @@ def test_what_keeps_a_job_is_told_after_a_minute_of_silence(slurm: SlurmCluster,
         slurm.call("sbatch", "-p", partition, "-N2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 300")
     write(runs, {"id": "one"})
     process = runs.go("jobs.toml", "--executor", QUEUE)
-    until(lambda: "dovetail-" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
+    until(lambda: "both" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
     slurm.call("scontrol", "update", "NodeName=n[0-3]", "State=DRAIN", "Reason=test")
     try:
         slurm.call("scancel", "--name=wrap")
@@ -490,7 +496,7 @@ def test_a_controller_that_stays_away_is_told_after_a_minute_of_silence(
     hold(slurm, *slurm.nodes, minutes=5)
     write(runs, {"id": "one"})
     process = runs.go("jobs.toml", "--executor", QUEUE)
-    until(lambda: "dovetail-" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
+    until(lambda: "both" in slurm.call("squeue", "-h", "-o", "%j"), "it is handed over")
     slurm.stop_daemon("slurmctld")
     try:
         until(lambda: "nothing has happened for " in runs.complaints, "it is told", 250)

@@ -84,11 +84,12 @@ class World:
         room: int = 1000,
         used: TimeUsed | None = None,
         unknown: Sequence[str] = (),
+        machine: Cluster | None = None,
         **options: Any,
     ) -> None:
         self.waits, self.room, self.used = waits, room, used
         policy = EarliestCompletion(**options)
-        self.engine = Engine(cluster(), policy, Told(jobs, unknown), bound=no_bound)
+        self.engine = Engine(machine or cluster(), policy, Told(jobs, unknown), bound=no_bound)
         self.jobs = jobs.jobs
         self.asked: list[Shape] = []
 
@@ -294,10 +295,27 @@ def test_where_nothing_is_known_devices_are_taken_first_and_the_rest_is_spread()
     assert found["cpu"] >= 3
 
 
-def test_a_job_that_is_refused_everywhere_waits_and_says_why() -> None:
+def test_a_job_that_is_refused_everywhere_is_handed_over_once_to_end_with_the_reason() -> None:
     world = World(one({"cpu": 3.0}), {"cpu": None, "gpu": None})
-    assert not world.go()
-    assert "why not" in world.engine.records["a"].wait_reason
+    (sent,) = world.go()
+    assert sent.reason == "refused by the cluster's scheduler: why not"
+    asked = len(world.asked)
+    assert not world.engine.handle(100.0, [])
+    assert len(world.asked) == asked, "it polls no more"
+
+
+def test_a_job_that_fits_nowhere_is_handed_over_to_end_with_the_reason() -> None:
+    world = World(one({"cpu": 3.0}, batch_options=("-p", "nosuch")), {"cpu": 0.0, "gpu": 0.0})
+    (sent,) = world.go()
+    assert sent.target == "nosuch"
+
+
+def test_a_closed_partition_takes_only_jobs_that_name_it() -> None:
+    closed = replace(cluster(), closed=frozenset({"gpu"}))
+    usual = World(one({"cpu": 12.0, "gpu": 2.0}), {"cpu": 50.0, "gpu": 0.0}, machine=closed)
+    assert [sent.target for sent in usual.go()] == ["cpu"]
+    named = World(one({"cpu": 12.0}, batch_options=("-p", "gpu")), {"cpu": 0.0, "gpu": 0.0}, machine=closed)
+    assert [sent.target for sent in named.go()] == ["gpu"]
 
 
 def test_a_partition_that_the_user_names_is_kept_to() -> None:

@@ -53,7 +53,8 @@ def _show_cluster(executor: str, cluster: Cluster, as_json: bool) -> None:
     for node, names in alike.items():
         counts = Counter(device.device_class for device in node.devices)
         held = ", ".join(f"{count} {device}" for device, count in counts.items())
-        partitions = ", ".join(node.partitions)
+        closed = cluster.closed
+        partitions = ", ".join(f"{name} (by name)" if name in closed else name for name in node.partitions)
         memory = "not limited" if node.memory is None else _gigabytes(node.memory)
         table.add_row(compress(names), str(node.cpus), node.cpu_model, memory, held, partitions)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)

@@ -43,6 +43,7 @@ def submit(
     )
 
     command, part = list(context.obj or []), opt.part_of_options(given)
+    passed_over: list[str] = []
     commands = "implementations" in part
     if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
@@ -59,7 +60,7 @@ def submit(
     elif command or not what:
         jobs = request_of_parts({**({"command": command} if command else {}), **part})
     elif is_script(what[0]):
-        jobs = request_of_script(what[0], what[1:], part, note)
+        jobs = request_of_script(what[0], what[1:], part, passed_over.append)
     else:
         if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
             raise InputError("found no such file, expected a batch script", where=what[0])
@@ -70,6 +71,9 @@ def submit(
     if command:
         _check_program(command, at)
     with opened(at, start=True) as service:
+        if passed_over and not service.get("/api/v1/info")["executor"].startswith("slurm-queue"):
+            for line in passed_over:
+                note(line)
         found = service.post("/api/v1/jobs", form)
         tell_submitted(found, as_json, parsable)
         if wait:

@@ -258,9 +258,11 @@ class Agent(supervisor.Supervisor):
             return  # whoever asks will hear that the node is gone
         if request["t"] == "setup":
             ours = [self.bound[core] for core in request["cores"]] if self.bound else []
+            asked = request["env"]  # what describes the job, and not the step that we are
             setup = Setup.of({**request, "cores": ours}, self.environs)
-            for name in [name for name in setup.environ if of_step(os.fsdecode(name))]:
-                del setup.environ[name]
+            for name in map(os.fsdecode, list(setup.environ)):
+                if of_step(name) and name not in asked:
+                    del setup.environ[os.fsencode(name)]
             self.setups[request["setup"]] = setup
             self.log.write(line)
             return

@@ -27,6 +27,7 @@ from functools import cache
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node, Placed, bits
+from dovetail.model.batch_options import of_script
 from dovetail.model.templates import device_word
 
 THREAD_COUNTS = (
@@ -50,7 +51,12 @@ def tasks_of(placed: Placed) -> int:
 
 
 def is_gang(placed: Placed) -> bool:
-    """Whether the job is several processes: on several nodes, or several tasks on one."""
+    """Whether the job is several processes: on several nodes, or several tasks on one.
+
+    A batch script is not: its body runs once, and starts itself what is to run on its nodes.
+    """
+    if of_script(placed.job.batch_options) is not None:
+        return False
     return placed.allocation.request.nodes > 1 or tasks_of(placed) > 1
 
 
@@ -183,16 +189,27 @@ def driver_names(node: Node, outer: Mapping[str, str]) -> list[str]:
     return names
 
 
+def visible_on(node: Node, held: Collection[int], outer: Mapping[str, str]) -> dict[str, str]:
+    """The variables that choose these devices of one node, for a process there.
+
+    Raises `InputError` as `visible_name`.
+    """
+    found: dict[str, list[str]] = {}
+    names = driver_names(node, outer)
+    for index, (variable, _) in enumerate(_counted(node)):
+        if variable:
+            found.setdefault(variable, [])
+            found[variable] += [names[index]] if index in held else []
+    return {variable: ",".join(names) for variable, names in found.items()}
+
+
 def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[str, str]:
     """The variables that choose a job's devices; those of makers that its nodes do not have stay."""
     found: dict[str, list[str]] = {}
     for part in placed.allocation.parts:
         for n in bits(part.nodes):
-            names = driver_names(cluster.nodes[n], outer)
-            for index, (variable, _) in enumerate(_counted(cluster.nodes[n])):
-                if variable:
-                    held = found.setdefault(variable, [])
-                    held += [names[index]] if index in part.devices else []
+            for variable, words in visible_on(cluster.nodes[n], part.devices, outer).items():
+                found.setdefault(variable, []).extend(words.split(",") if words else ())
     env = {variable: ",".join(names) for variable, names in found.items()}
     if "CUDA_VISIBLE_DEVICES" in env:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

@@ -56,6 +56,20 @@ class Outputs:
         if files is not None:
             self._taken.discard(os.path.splitext(os.path.basename(files[0]))[0])
 
+    def ours(self, job: JobId, attempt: int) -> tuple[str, str]:
+        """The names that we give an attempt, in a folder that is there, whatever its user has chosen."""
+        return self._bucketed(job, attempt) if self._endless else self._fresh(job, attempt)
+
+    def link(self, job: JobId, before: int, attempt: int) -> None:
+        """A further attempt goes on writing where the one before did."""
+        if not self._endless:
+            return
+        for old, new in zip(
+            endless_paths(self._folder, job, before), endless_paths(self._folder, job, attempt), strict=True
+        ):
+            if _is_there(old) and not _is_there(new):
+                os.symlink(os.path.basename(old), new)
+
     def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)

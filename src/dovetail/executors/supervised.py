@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -113,6 +114,7 @@ class SupervisedExecutor(Reporting):
         if underscore:
             own |= {"DOVETAIL_ARRAY_JOB": number, "DOVETAIL_ARRAY_INDEX": index}
         if job.launch is not None and job.launch.batch_variables:
+            number = os.environ.get("SLURM_JOB_ID", number)  # Slurm's commands go by it, where there is one
             own |= {"SLURM_JOB_ID": number, "SLURM_JOB_NAME": job.name or job.app.name}
             own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
             if underscore:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
 
 from dovetail.model.job import Implementation
 
@@ -11,15 +14,186 @@ _RESTRICTED = re.compile(r"([^-:][^:]*):(-.*)", re.DOTALL)
 """``KIND:--option``: for the implementations of that kind, or of that name."""
 
 
+SCRIPT, OVERRIDES = "#SBATCH", "--"
+"""What begins the options of a job that is a batch script, and what parts its own from those that win."""
+
+
+def script_options(own: Sequence[str], overriding: Sequence[str]) -> tuple[str, ...]:
+    """Options of a job that is a batch script: those of its own lines, and those that override them."""
+    return (SCRIPT, *own, OVERRIDES, *overriding)
+
+
+def of_script(options: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Own and overriding options of a job that is a batch script; ``None`` where it is none.
+
+    >>> of_script(("#SBATCH", "--ntasks=2", "--", "--nodes=1")), of_script(("--qos=a",))
+    ((('--ntasks=2',), ('--nodes=1',)), None)
+    """
+    if not options or options[0] != SCRIPT:
+        return None
+    middle = options.index(OVERRIDES)
+    return options[1:middle], options[middle + 1 :]
+
+
+PLACEMENT = frozenset(
+    {
+        *(
+            "account",
+            "qos",
+            "reservation",
+            "partition",
+            "constraint",
+            "prefer",
+            "nodelist",
+            "exclude",
+            "nodefile",
+        ),
+        *("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-core", "ntasks-per-socket"),
+        *(
+            "ntasks-per-gpu",
+            "cpus-per-task",
+            "cpus-per-gpu",
+            "mincpus",
+            "exclusive",
+            "oversubscribe",
+            "overcommit",
+        ),
+        *("mem", "mem-per-cpu", "mem-per-gpu", "tmp", "gres", "gres-flags", "gpus", "gpus-per-node"),
+        *(
+            "gpus-per-task",
+            "gpus-per-socket",
+            "licenses",
+            "time",
+            "time-min",
+            "hint",
+            "contiguous",
+            "switches",
+        ),
+        *("cores-per-socket", "sockets-per-node", "threads-per-core", "extra-node-info", "core-spec"),
+        *("thread-spec", "distribution", "use-min-nodes"),
+    }
+)
+"""sbatch's options that decide whether and where a job can start (sbatch(1))."""
+_OTHERS = ("dependency", "hold", "requeue", "no-requeue")
+_SHORT = {
+    "d": "dependency",
+    "H": "hold",
+    "A": "account",
+    "q": "qos",
+    "p": "partition",
+    "C": "constraint",
+    "w": "nodelist",
+    "x": "exclude",
+    "F": "nodefile",
+    "N": "nodes",
+    "n": "ntasks",
+    "c": "cpus-per-task",
+    "s": "oversubscribe",
+    "O": "overcommit",
+    "G": "gpus",
+    "L": "licenses",
+    "t": "time",
+    "B": "extra-node-info",
+    "S": "core-spec",
+    "m": "distribution",
+}
+
+
+def head_words(text: str) -> list[str]:
+    """The words of a batch script's ``#SBATCH`` lines, up to its first command.
+
+    >>> head_words("#!/bin/sh\\n#SBATCH -N2 --comment='a b' # c\\necho\\n#SBATCH -n1")
+    ['-N2', '--comment=a b']
+    """
+    found: list[str] = []
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+        if line.startswith("#SBATCH") and line[7:8].isspace():
+            try:
+                found += shlex.split(line[7:], comments=True)
+            except ValueError:  # an open quotation: for sbatch to refuse
+                continue
+    return found
+
+
+def placement_words(text: str) -> list[str]:
+    """Those of a script's options that decide whether and where it can start, each as one word."""
+    return [word for word in folded(head_words(text)) if option_name(word) in PLACEMENT]
+
+
+def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[str]) -> list[str]:
+    """Fields of a job that are not its script's own words, as options for sbatch; ``on``: kinds of devices.
+
+    A job that may run on several kinds asks for the devices of the one that it gets.
+
+    >>> overriding_words({"nodes": 2, "walltime": 90.0}, [], [])
+    ['--nodes=2', '--time=1:30']
+    >>> overriding_words({}, ["--gres=gpu:2"], ["cpu", "gpu"])
+    ['cpu:--gres=none']
+    """
+    found: list[str] = []
+    if "nodes" in given:
+        found.append(f"--nodes={given['nodes']}")
+    cpus = given.get("cpus")
+    if cpus is not None:
+        found.append("--exclusive" if cpus == "all" else f"--cpus-per-task={max(1, int(cpus))}")
+    if isinstance(given.get("memory"), int):
+        found.append(f"--mem={ceil(given['memory'] / (1 << 20))}M")
+    if given.get("walltime") is not None:
+        minutes, seconds = divmod(max(1, ceil(given["walltime"])), 60)
+        found.append(f"--time={minutes}:{seconds:02d}")
+    for name, option in (
+        ("partition", "partition"),
+        ("stdout", "output"),
+        ("stderr", "error"),
+        ("signal", "signal"),
+    ):
+        if given.get(name) is not None:
+            found.append(f"--{option}={given[name]}")
+    asks = any(word.startswith(("--gres", "--gpus", "-G")) for word in own)
+    for kind in on:
+        device = kind.removeprefix("cpu+")
+        if device == "cpu":
+            found += ["cpu:--gres=none"] if asks and len(on) > 1 else []
+        elif not asks or given.get("gpus") is not None:
+            found.append(f"{kind}:--gres={device}:{max(1, ceil(given.get('gpus') or 1))}")
+    return found
+
+
+def option_name(word: str) -> str:
+    """The long name of one of sbatch's options that matter here; of others their own, empty if that is short.
+
+    >>> option_name("-N2"), option_name("--const=x"), option_name("--comment=x"), option_name("-Jx")
+    ('nodes', 'constraint', 'comment', '')
+    """
+    if not word.startswith("--"):
+        return _SHORT.get(word[1:2], "") if word.startswith("-") else ""
+    name = word[2:].partition("=")[0]
+    if name in PLACEMENT:
+        return name
+    longer = [one for one in (*PLACEMENT, *_OTHERS) if one.startswith(name)]
+    return longer[0] if len(longer) == 1 else name
+
+
 def partition_of(options: Sequence[str]) -> str:
     """The partition that options for sbatch ask for; empty where they ask for none."""
-    asked = ""
+    return value_of(options, "--partition", "-p")
+
+
+def value_of(options: Sequence[str], long: str, short: str) -> str:
+    """What options for sbatch say last of this one; empty where they do not.
+
+    >>> value_of(["-A", "x", "--account=y"], "--account", "-A"), value_of(["-pa"], "--qos", "-q")
+    ('y', '')
+    """
+    found = ""
     for option in folded(options):
-        if option.startswith("--partition="):
-            asked = option.partition("=")[2]
-        elif option.startswith("-p"):
-            asked = option[2:]
-    return asked
+        if option.startswith(f"{long}="):
+            found = option.partition("=")[2]
+        elif option.startswith(short) and not option.startswith("--"):
+            found = option[2:]
+    return found
 
 
 def options_for(options: Sequence[str], implementation: Implementation) -> tuple[str, ...]:
@@ -60,10 +234,5 @@ def constraint_of(options: Sequence[str]) -> str:
     >>> constraint_of(["-C", "rome"]), constraint_of(["--constraint=a&b"])
     ('rome', '')
     """
-    asked = ""
-    for option in folded(options):
-        if option.startswith("--constraint="):
-            asked = option.partition("=")[2]
-        elif option.startswith("-C"):
-            asked = option[2:]
+    asked = value_of(options, "--constraint", "-C")
     return asked if re.fullmatch(r"[\w.-]*", asked) else ""

@@ -95,6 +95,7 @@ class Cluster:
     """Nodes in a fixed order; a node is known by its index in ``nodes``.
 
     ``gone`` are those that take no jobs now: lost or drained. They keep their index, and their units theirs.
+    ``closed`` are partitions into which only jobs go that name them.
 
     What a cluster can tell of itself as a whole costs O(groups of like neighbours), not O(nodes).
 
@@ -106,6 +107,7 @@ class Cluster:
     nodes: Sequence[Node]
     label: str = field(default="", compare=False)
     gone: frozenset[int] = frozenset()
+    closed: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.nodes)

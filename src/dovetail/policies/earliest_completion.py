@@ -239,7 +239,7 @@ class _Round:
         """
         ways = list(self._ways(job))
         if not ways:
-            yield Wait(job.id, self._nowhere(job))
+            yield self._nowhere(job)
             return
         yield from self._ask(way.shape for way in ways)
         if any(self._is_missing(way.shape) for way in ways):
@@ -250,9 +250,10 @@ class _Round:
         if not open_ways:
             said = [self.view.outside.outlook(way.shape) for way in ways]
             why = next((o.why for o in said if o is not None and o.why), "it would never start")
-            yield Wait(
-                job.id, f"refused by the cluster's scheduler: {why}", self.view.now + self.policy.fresh
-            )
+            # It goes there all the same, which ends it with the reason; or it is taken, and waits there.
+            shape, name = ways[0].shape, ways[0].choice.implementation.name
+            why = f"refused by the cluster's scheduler: {why}"
+            yield Submit(job.id, name, shape.request, shape.target, shape.walltime, why)
             return
         best, why = self._best(job, open_ways)
         if not leaves and why == ENDS_FIRST and best.run > NEAR * min(way.run for way in open_ways):
@@ -271,20 +272,19 @@ class _Round:
             text = f"kept back, best now as {where}: enough jobs wait there"
             yield Wait(job.id, text, self.view.now + self.policy.fresh)
 
-    def _nowhere(self, job: Job) -> str:
-        """Why no partition can run it: the one that it asks for may not be there."""
-        asked = next(
-            filter(
-                None, (partition_of(options_for(job.batch_options, c.implementation)) for c in job.choices)
-            ),
-            "",
+    def _nowhere(self, job: Job) -> Decision:
+        """No partition can run it, as far as can be seen here: the outside scheduler's answer ends it."""
+        choice, closed = job.choices[0], self.view.cluster.closed
+        asked = (
+            partition_of(options_for(job.batch_options, choice.implementation)) or choice.request.partition
         )
-        there = list(
-            dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
-        )
-        if asked and not set(asked.split(",")) & set(there):
-            return f"it asks for partition {asked}, and there are {', '.join(there)}"
-        return "no partition has nodes that can run it"
+        there = dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
+        usual = [name for name in there if name not in closed]
+        why = "no partition has nodes that can run it"
+        if self.view.cluster.gone or not (asked or usual):
+            return Wait(job.id, why)
+        name, target = choice.implementation.name, asked or usual[0]
+        return Submit(job.id, name, choice.request, target, job.walltime, why)
 
     def _count(self, best: Way) -> None:
         """One more goes there."""
@@ -403,11 +403,12 @@ class _Round:
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
         for choice in static or job.choices:
             options = options_for(job.batch_options, choice.implementation)
-            asked, feature = partition_of(options), self._model_of(options)
+            asked, feature = partition_of(options) or choice.request.partition, self._model_of(options)
+            closed = self.view.cluster.closed
             able = [
                 (target, slots)
                 for target, slots in partitions_for(self.view.cluster, choice.request, feature)
-                if not asked or target in asked.split(",")
+                if (target in asked.split(",") if asked else target not in closed)
             ]
             ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
             if len(able) > 1 and not self.policy.passive:

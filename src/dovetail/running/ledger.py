@@ -585,7 +585,7 @@ class Ledger:
         if not rows:
             return begun_with
         joined = tuple(self._made(f"node {number}", Node, doc) for number, doc in rows)
-        return Cluster((*begun_with.nodes, *joined), begun_with.label)
+        return Cluster((*begun_with.nodes, *joined), begun_with.label, closed=begun_with.closed)
 
     def state(self, job: JobId) -> State | None:
         """Its final state; ``None`` where it has not ended, or is not known."""

@@ -25,7 +25,7 @@ from dovetail.engine.state.phases import Phase
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
-from dovetail.interfaces import ShortensLog
+from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
 from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
 from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
@@ -314,12 +314,15 @@ class Service:
         with ExitStack() as undo:
             undo.callback(self._give_back, first, len(form.jobs))
             known = await self._depended_on(form, person)
-            who = Submitter(person.name, self.options.user_limit, self.options.memory_auto)
+            guest = isinstance(self.live.executor, SubmitsJobs)
+            who = Submitter(person.name, self.options.user_limit, self.options.memory_auto, guest)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
             found = await loop.run_in_executor(
                 self._makers, submission_of, form, who, cluster, first, scripts, known
             )
             self.check(found.jobs, cluster)
+            if isinstance(self.live.executor, ChecksJobs) and not guest:
+                await loop.run_in_executor(None, self.live.executor.check, found.jobs)
             await loop.run_in_executor(self._makers, write_scripts, found.scripts)
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]

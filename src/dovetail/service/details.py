@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,8 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
     out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
+    if os.path.islink(ours[0]):  # an outside scheduler has put it where a batch script says
+        return Path(ours[0]), Path(ours[1])
     return Path(out or ours[0]), Path(err or ours[1])
 
 
@@ -99,8 +102,10 @@ async def files(service: Service, id: JobId, person: Principal, attempt: int | N
         raise NotFound(f"job {id} has {entry.attempt} attempts")
     launch = entry.job.launch
     chosen = launch is not None and (launch.stdout is not None or launch.stderr is not None)
+    paths = _paths(service, entry.job, attempt or entry.attempt)
+    chosen = chosen or paths[0].is_symlink()
     ended = entry.state not in (State.PENDING, State.RUNNING) or (attempt or entry.attempt) < entry.attempt
-    return Files(*_paths(service, entry.job, attempt or entry.attempt), ended, chosen)
+    return Files(*paths, ended, chosen)
 
 
 async def explained(service: Service, id: JobId) -> Row:

@@ -70,6 +70,7 @@ def request_of_script(
     own: PartialSpec = {"script": text, "arguments": arguments, "name": os.path.basename(path)}
     if found.is_batch:
         own["batch_variables"] = True
+        own["from_script"] = [name for name in found.repeated if name not in part]
     return request_of_parts({**own, **found.part, **part})
 
 

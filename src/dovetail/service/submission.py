@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from dovetail.engine.driver.prepare import Validator
@@ -15,11 +15,12 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.files.shortage import lack_of
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Dependency, Job, JobId, Rejected, Throttle
+from dovetail.model.batch_options import overriding_words, placement_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
 from dovetail.service.forms import SubmitForm
-from dovetail.spec.jobs import JobSpec
+from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS
 from dovetail.workloads.job_builder import JobBuilder, depends_of
@@ -35,12 +36,14 @@ class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
     ``limit`` is how many of their jobs may run, or be seen by the policy, at once; ``memory_auto``: memory
-    that a job does not give is learned.
+    that a job does not give is learned. ``as_guest``: an outside scheduler runs them and keeps an array's
+    limit.
     """
 
     user: str
     limit: int | None = None
     memory_auto: bool = False
+    as_guest: bool = False
 
 
 @dataclass(slots=True)
@@ -106,12 +109,13 @@ class _Maker:
 
     def made(self) -> Submission:
         for count, form in enumerate(self.form.jobs, 1):
-            spec = JobSpec(**part_of(form, "http"))
+            part = part_of(form, "http")
+            spec = JobSpec(**part)
             alone = len(self.form.jobs) == 1 and spec.id is None  # then "job 1" would name nothing
             id = f" {spec.id!r}" if spec.id is not None else ""
             where = "" if alone else f"job {count}{id}"
             before = len(self.found.jobs)
-            self._add(spec, where)
+            self._add(spec, part, where)
             try:  # what could not be read back would end the next start
                 for job in self.found.jobs[before:]:
                     checked(job)
@@ -119,8 +123,11 @@ class _Maker:
                 raise InputError(f"cannot be kept on record: {shown(str(error))}", where=where) from None
         return self.found
 
-    def _add(self, spec: JobSpec, where: str) -> None:
-        """A job, or all elements of an array."""
+    def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
+        """A job, or all elements of an array; ``part`` is what was given of it."""
+        is_script = spec.script is not None and self.who.as_guest
+        if is_script and "partition" in spec.from_script:  # which its own options say
+            spec = replace(spec, partition=None)
         built = self.builder.build(spec, where)
         elements = 1 if built.indices is None else len(built.indices)
         if len(self.found.jobs) + elements > MOST_ELEMENTS:
@@ -129,6 +136,10 @@ class _Maker:
             )
         fields = built.fields
         fields["name"], fields["depends"] = built.name, self._depends(spec, where)
+        if is_script:
+            built.limit = None
+        if spec.script is not None:
+            fields["batch_options"] = _for_batch(spec, part)
         if self.who.limit is not None:
             limit = Throttle(f"user:{self.who.user}", self.who.limit)
             fields["throttles"] = (*fields["throttles"], limit)
@@ -179,6 +190,16 @@ class _Maker:
                 raise InputError(f"depends: found {str(one)!r}, a job that is not there", where=where)
             found.update(dict.fromkeys(Dependency(one.kind, id) for id in ids))
         return tuple(found)
+
+
+def _for_batch(spec: JobSpec, part: PartialSpec) -> tuple[str, ...]:
+    """Options of a batch script, which a guest hands over as it is: what wins over its own lines."""
+    assert spec.script is not None
+    given = {name: value for name, value in part.items() if name not in spec.from_script}
+    own = placement_words(spec.script)
+    array = [] if spec.array is None else [f"--array={spec.array}"]
+    kinds = spec.on or (["gpu"] if spec.gpus else ["cpu"])
+    return script_options(own, [*array, *overriding_words(given, own, kinds), *spec.batch_options])
 
 
 def _folder(given: str | None) -> str:

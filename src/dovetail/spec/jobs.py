@@ -284,6 +284,10 @@ class JobSpec:
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
         about="its environment has what sbatch would set", becomes="Launch.batch_variables",
     )
+    from_script: Sequence[str] = _field(
+        kinds.WORDS, default=[], file=False, python=False,
+        about="names of fields that only repeat the script's #SBATCH lines", becomes="Job.batch_options",
+    )
     # fmt: on
 
 

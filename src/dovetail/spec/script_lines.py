@@ -23,12 +23,14 @@ class ScriptOptions(NamedTuple):
     """What the lines of a script set.
 
     ``part`` are fields of a `JobSpec`; ``warnings`` are sentences about lines without a meaning here;
-    ``is_batch`` whether some lines are sbatch's, so that the job expects what sbatch sets.
+    ``is_batch`` whether some lines are sbatch's, so that the job expects what sbatch sets; ``repeated`` are
+    the fields that only these have.
     """
 
     part: PartialSpec
     warnings: tuple[str, ...] = ()
     is_batch: bool = False
+    repeated: tuple[str, ...] = ()
 
 
 class _Refusing(argparse.ArgumentParser):
@@ -80,10 +82,15 @@ def read_script(text: str, name: str) -> ScriptOptions:
         given = {key: value for key, value in vars(options).items() if value is not None}
         found[match[1]].update({key: _Given(value, where) for key, value in given.items()})
     part: PartialSpec = {}
+    repeated: dict[str, bool] = {}
     warnings += _take_vram(found["SBATCH"])
     for key, (value, where) in {**_from_slurm(found["SBATCH"]), **found["DOVETAIL"]}.items():
-        part |= read_texts({key: value}, where)
-    return ScriptOptions(part, tuple(warnings), is_batch)
+        read = read_texts({key: value}, where)
+        repeated |= dict.fromkeys(read, key not in found["DOVETAIL"])
+        part |= read
+    return ScriptOptions(
+        part, tuple(warnings), is_batch, tuple(name for name, is_so in repeated.items() if is_so)
+    )
 
 
 class _Given(NamedTuple):

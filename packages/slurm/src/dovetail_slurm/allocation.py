@@ -17,14 +17,14 @@ import getpass
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.agent import of_step
-from dovetail.executors.environment import cores_of, is_gang
+from dovetail.executors.environment import cores_of, is_gang, visible_on
 from dovetail.executors.link import Link
 from dovetail.executors.spawnlog import SpawnLog, ended, uid_of
 from dovetail.executors.supervised import SupervisedExecutor
@@ -34,6 +34,7 @@ from dovetail.model import (
     ClusterEnds,
     Ended,
     Event,
+    Job,
     JobId,
     NodeJoined,
     NodeLost,
@@ -42,6 +43,7 @@ from dovetail.model import (
     State,
     Usage,
 )
+from dovetail.model.batch_options import constraint_of, folded, of_script, options_for, value_of
 from dovetail.records import dataclass
 from dovetail_slurm.agents import AgentFolder, Connection, SlurmAgents
 from dovetail_slurm.commands import (
@@ -55,9 +57,12 @@ from dovetail_slurm.commands import (
     node_facts,
 )
 from dovetail_slurm.steps import (
+    DESCRIBED,
     end_steps,
     gang_environment,
     gang_step,
+    install_srun,
+    slurm_environment,
     step_name,
     unbound,
 )
@@ -65,6 +70,15 @@ from dovetail_slurm.steps import (
 _log = logging.getLogger(__name__)
 AGAIN = (2.0, 5.0, 10.0, 30.0)
 """Seconds before each further attempt to start an agent on a node that is lost; the last one repeats."""
+FULFILLED = {
+    "--account": "Account",
+    "--partition": "Partition",
+    "--qos": "QOS",
+    "--reservation": "Reservation",
+    "--wckey": "WCKey",
+}
+"""Options that hold for all that runs in an allocation, and what Slurm calls them of it."""
+SHORT = {"--account": "-A", "--partition": "-p", "--qos": "-q", "--reservation": "---", "--wckey": "---"}
 HOPELESS = 300.0
 """Seconds without an agent after which nothing waits for a node any more; should it come back, it joins."""
 
@@ -194,6 +208,7 @@ class SlurmExecutor(SupervisedExecutor):
         self._options = options
         self._allotment = found
         self._files = AgentFolder(self.run_dir)
+        self._commands = self._files.path / "bin"
         self._settings = configuration(("KillWait", "SlurmUser", "TaskPlugin"))
         # Whatever wants to know of nodes asks this, so that Slurm is asked once a look and not once a node.
         self._table = NodeTable(poll_seconds(options.poll, self._settings)[0])
@@ -220,6 +235,7 @@ class SlurmExecutor(SupervisedExecutor):
         Raises `ExecutorError` where none can be started, `InputError` for a node that lacks what it needs.
         """
         self._agents.begin()
+        install_srun(self._files.path)
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
         missing = [node for node in self.cluster.nodes if node.name not in connections]
         fault: ExecutorError | InputError | None = None
@@ -256,11 +272,43 @@ class SlurmExecutor(SupervisedExecutor):
         self._links[node] = link
         return link
 
+    def check(self, jobs: Iterable[Job]) -> None:
+        """Raises `InputError` for an option for Slurm that this allocation does not fulfil as it is.
+
+        Within it Dovetail places jobs, not Slurm, so that most could only be passed over in silence.
+        """
+        asked = {
+            (job.batch_options, job.app): job
+            for job in jobs
+            if job.batch_options and of_script(job.batch_options) is None
+        }
+        for job in asked.values():
+            for choice in job.choices:
+                for option in folded(options_for(job.batch_options, choice.implementation)):
+                    if not self._fulfils(option):
+                        raise InputError(
+                            f"found {option}, expected an option that allocation {self._allotment.job} "
+                            f"fulfils as it is ({', '.join(FULFILLED)}, --constraint): within it Dovetail "
+                            "decides, not Slurm",
+                            where=f"job {job.id}: slurm",
+                        )
+
+    def _fulfils(self, option: str) -> bool:
+        name = next((name for name in FULFILLED if value_of([option], name, SHORT[name])), "")
+        if name:
+            return value_of([option], name, SHORT[name]) == self._allotment.about.get(FULFILLED[name])
+        feature = constraint_of([option])
+        if not feature:
+            return False
+        facts = self._table.facts([node.name for node in self.cluster.nodes]).values()
+        return all(feature in fact.features for fact in facts)
+
     # ------------------------------------------------------------------- taking up
 
     def take_up(self, features: Sequence[str]) -> LastAttempts:
         """Reach the agents that are left, read what became of the jobs, start agents where none is."""
         left = self._sort_out(self._agents.reach())
+        install_srun(self._files.path)
         self._meet_nodes(features)
         return left
 
@@ -553,14 +601,49 @@ class SlurmExecutor(SupervisedExecutor):
         return self._links.get(placed.allocation.first_node)
 
     def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
-        if not is_gang(placed):
-            return {"setup": self._setup(link, placed, cores_of(placed, self.cluster)), "argv": words}
         shares, job = self._agents.shares, self._agents.job
         step = step_name(uid_of(self.run_uid, placed.job.id, placed.attempt))
+        if not is_gang(placed):
+            begins_steps = {"step": step} if of_script(placed.job.batch_options) is not None else {}
+            return {"setup": self._setup_alone(link, placed), "argv": words, **begins_steps}
         options = [*unbound(self._settings), *self._options.gang_options()]
         argv = gang_step(placed, self.cluster, shares, job, step, options, words)
         environ = gang_environment(placed, self.cluster, shares)
         return {"setup": self._setup(link, placed, [], **environ), "argv": argv, "step": step}
+
+    def _setup_alone(self, link: Link, placed: Placed) -> int:
+        """The setup of a job that is one process, on its first node, with ``srun`` for all that it has."""
+        shares, allocation = self._agents.shares, placed.allocation
+        _, outer = self._surroundings(placed.job)
+        path = dict(self._environ if outer is None else outer).get("PATH", os.defpath)
+        own = {
+            **slurm_environment(placed, self.cluster, shares, self._agents.job, os.environ),
+            **gang_environment(placed, self.cluster, shares),
+            "PATH": f"{self._commands}:{path}",
+            "SLURM_OVERLAP": "1",
+            "SLURM_TASK_PROLOG": str(self._commands / "task"),
+        }
+        if unbound(self._settings):
+            own["SLURM_CPU_BIND"] = "none"
+        if self._options.mpi:
+            own["SLURM_MPI_TYPE"] = self._options.mpi
+        if allocation.request.nodes == 1:
+            return self._setup(link, placed, cores_of(placed, self.cluster), **own)
+        first = self.cluster.nodes[allocation.first_node]
+        part = allocation.part_on(allocation.first_node)
+        assert part is not None
+        own |= visible_on(first, part.devices, {**self._environ, **self._seen_by(placed)})
+        return self._setup(link, placed, sorted(allocation.cores_on(allocation.first_node, first)), **own)
+
+    def _of_this_job(self, job: Job) -> dict[str, Any]:
+        """Without what would have Slurm's commands go by our numbers, or describe more than the job has."""
+        own = super()._of_this_job(job)
+        found: dict[str, str] = own.get("vars", {})
+        for name in DESCRIBED & found.keys():
+            del found[name]
+        if "SLURM_ARRAY_JOB_ID" in found:
+            found["SLURM_ARRAY_JOB_ID"] = self._agents.job
+        return own
 
     def _seen_by(self, placed: Placed) -> Mapping[str, str]:
         return self._agents.hellos[self.cluster.nodes[placed.allocation.first_node].name].visible

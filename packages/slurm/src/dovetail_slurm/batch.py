@@ -9,6 +9,7 @@ from math import ceil, log
 from statistics import pstdev
 
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
+from dovetail.model.batch_options import of_script
 from dovetail.model.hostlist import expand
 from dovetail.records import dataclass
 from dovetail_slurm.commands import (
@@ -18,59 +19,124 @@ from dovetail_slurm.commands import (
     call,
     cpu_model,
     devices_of,
+    fields,
     moment,
     node_facts,
     rows,
 )
 
 _START = re.compile(r"to start at (\S+) using")
-_FORMAT = "%i|%T|%N|%S|%r|%j"
+_FORMAT = "%i|%T|%N|%S|%r|%o"
+_BATCH = re.compile(r"/queue/([0-9a-f]{12})\.sh(?: |$)")
+"""What Slurm calls a batch of ours: the file that was handed over, whatever the job's name is."""
 ORDINARY = frozenset({"None", "Priority", "Resources", "Dependency", "BeginTime", "Cleaning", "N/A", ""})
 """Why jobs wait in a queue where all is well."""
+HOPELESS = frozenset(
+    {
+        *("BadConstraints", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed"),
+        *("PartitionTimeLimit", "PartitionNodeLimit", "DependencyNeverSatisfied"),
+    }
+)
+"""Why jobs wait that will never start, though Slurm has taken them."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
     """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
 
-    ``reason`` is why it waits, where that is out of the ordinary.
+    ``reason`` is why it waits, where that is out of the ordinary; ``batch`` which of ours it is.
     """
 
     id: str
     state: str
     nodes: str
     start: Seconds | None
-    name: str
+    batch: str
     reason: str = ""
 
 
-def cluster_of_partitions(partitions: Sequence[str], features: Sequence[str]) -> Cluster:
-    """The nodes that take jobs, of these partitions (none named: of all). Raises `SlurmError`."""
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """What Slurm says of one job at length: status, times in seconds since the epoch, files of its output.
+
+    ``restarts`` is how often it went back into the queue; ``exit_code`` is negative after a signal.
+    """
+
+    state: str
+    exit_code: int
+    start: Seconds | None
+    end: Seconds | None
+    stdout: str
+    stderr: str
+    restarts: int = 0
+
+
+def cluster_of_partitions(
+    partitions: Sequence[str], features: Sequence[str], closed: Sequence[str] = ()
+) -> Cluster:
+    """The nodes that take jobs, of these partitions; into the ``closed`` only jobs go that name them.
+
+    Raises `SlurmError`.
+    """
     nodes: list[Node] = []
     for fact in node_facts():
-        own = tuple(name for name in fact.partitions if not partitions or name in partitions)
+        own = tuple(name for name in fact.partitions if name in partitions or name in closed)
         if own and fact.takes_jobs:
             cores, devices = tuple(range(fact.cpus)), devices_of(fact.gres)
             model = cpu_model(fact, features)
             nodes.append(Node(fact.name, cores, devices, fact.memory, 0, model, own))
-    return Cluster(tuple(nodes), "Slurm queue")
+    return Cluster(tuple(nodes), "Slurm queue", closed=frozenset(closed))
 
 
 def job_options(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> list[str]:
-    """What sbatch is told of such a job, the user's own words last; ``nodes`` are its partition's."""
+    """What sbatch is given for such a job, the user's own words last; ``nodes`` are its partition's.
+
+    Partitions are those of the shape: a word of the user's may name others, into which the job is not to go.
+    """
+    script = of_script(shape.options)
+    if script is not None:
+        return script_overrides(shape)
     request = shape.request
-    options = [f"--partition={shape.target}", f"--nodes={request.nodes}", f"--ntasks-per-node={tasks}"]
-    options.append(f"--cpus-per-task={max(1, _cpus(request, nodes) // tasks)}")
-    devices = [(kind, ceil(count)) for kind, count in request.devices]
-    if devices:
-        model = f"{request.models[0]}:" if len(request.models) == 1 else ""
-        options.append("--gres=" + ",".join(f"{kind}:{model}{count}" for kind, count in devices))
+    options = [f"--nodes={request.nodes}", f"--ntasks-per-node={tasks}"]
+    options.append(f"--cpus-per-task={cpus_of_task(shape, nodes, tasks)}")
+    options += _devices(request)
     if request.memory:
         options.append(f"--mem={ceil(request.memory / MEBIBYTE)}M")
-    if shape.walltime is not None:
-        minutes, seconds = divmod(max(1, ceil(shape.walltime)), 60)
-        options.append(f"--time={minutes}:{seconds:02d}")
-    return [*options, *shape.options]
+    options += time_options(shape.walltime)
+    return [*options, *shape.options, f"--partition={shape.target}"]
+
+
+def cpus_of_task(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> int:
+    """CPUs of each task of such a job; Slurm gives every one at least one."""
+    return max(1, _cpus(shape.request, nodes) // tasks)
+
+
+def script_overrides(shape: Shape) -> list[str]:
+    """What sbatch is given beside a batch script: what wins over its own lines, and its partition."""
+    script = of_script(shape.options)
+    assert script is not None
+    return [*(word for word in script[1] if not is_array(word)), f"--partition={shape.target}"]
+
+
+def is_array(word: str) -> bool:
+    """Whether an option says which tasks an array has: those that go together are known when they go."""
+    return word.startswith(("--array=", "-a"))
+
+
+def _devices(request: Request) -> list[str]:
+    devices = [(kind, ceil(count)) for kind, count in request.devices]
+    if not devices:
+        return []
+    model = f"{request.models[0]}:" if len(request.models) == 1 else ""
+    return ["--gres=" + ",".join(f"{kind}:{model}{count}" for kind, count in devices)]
+
+
+def time_options(walltime: Seconds | None) -> list[str]:
+    """A walltime as sbatch takes it."""
+    if walltime is None:
+        return []
+    minutes, seconds = divmod(max(1, ceil(walltime)), 60)
+    return [f"--time={minutes}:{seconds:02d}"]
 
 
 def _cpus(request: Request, nodes: Sequence[Node]) -> int:
@@ -93,17 +159,86 @@ def _holds(node: Node, request: Request) -> bool:
     )
 
 
+STEERING = (
+    "SLURM_CONF",
+    "SLURM_CONF_SERVER",
+    "SLURM_CLUSTERS",
+    "SLURM_JWT",
+    "SBATCH_CLUSTERS",
+    "SBATCH_TEST_ONLY",
+    "MUNGE_SOCKET",
+)
+"""Variables that say which cluster Slurm's commands talk to, which is not for a submitter to say."""
+
+
+def steered(environ: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a job, with which sbatch reaches the cluster that we are a guest of."""
+    found = {name: value for name, value in environ.items() if name not in STEERING}
+    return found | {name: ours[name] for name in STEERING if name in ours}
+
+
 def send(
-    options: Sequence[str], script: str, *, name: str, count: int, log: str, environ: Mapping[str, str]
+    options: Sequence[str],
+    script: str,
+    *,
+    name: str,
+    indices: Sequence[int] | None,
+    log: str,
+    environ: Mapping[str, str],
 ) -> str:
-    """Hand a batch job over, with ``count`` above 1 as an array; returns its id. Raises `SlurmError`."""
-    array = [f"--array=0-{count - 1}"] if count > 1 else []
+    """Hand a batch job of ours over, with ``indices`` as an array; returns its id. Raises `SlurmError`.
+
+    It goes back into the queue where Slurm preempts it, or its node goes down.
+    """
     argv = [
-        *("sbatch", "--parsable", "--no-requeue", "--export=ALL", f"--job-name={name}"),
-        *(f"--output={log}", "--open-mode=append", "--chdir=/", *array, *options),
+        *("sbatch", "--parsable", "--requeue", "--export=ALL", f"--job-name={name}"),
+        *(f"--output={log}", "--open-mode=append", "--chdir=/", *_array(indices), *options, script),
     ]
-    said, _ = call(argv, environ=environ, stdin=script)
+    said, _ = call(argv, environ=environ)
     return said.strip().partition(";")[0]
+
+
+def send_script(
+    options: Sequence[str],
+    script: str,
+    arguments: Sequence[str],
+    *,
+    name: str,
+    indices: Sequence[int] | None,
+    folder: str,
+    environ: Mapping[str, str],
+    at_once: str,
+    is_held: bool,
+) -> str:
+    """Hand a user's batch script over as it is, from ``folder``; returns its id. Raises `SlurmError`.
+
+    Of an array so many tasks run ``at_once`` (empty: all). One that says that it is to be held (``is_held``)
+    has been held already, by us.
+    """
+    argv = [
+        *("sbatch", "--parsable", f"--job-name={name}", *_array(indices, at_once), *options),
+        *(script, *arguments),
+    ]
+    said, _ = call(argv, environ=environ, folder=folder, plain=True)
+    id = said.strip().partition(";")[0]
+    if is_held:
+        call(["scontrol", "release", id])
+    return id
+
+
+def _array(indices: Sequence[int] | None, at_once: str = "") -> list[str]:
+    """An array of these indices: ``0-3,7%2``."""
+    if indices is None:
+        return []
+    parts: list[list[int]] = []
+    for index in indices:
+        if parts and parts[-1][1] + 1 == index:
+            parts[-1][1] = index
+        else:
+            parts.append([index, index])
+    return [
+        "--array=" + ",".join(f"{a}-{b}" if b > a else str(a) for a, b in parts) + (at_once and f"%{at_once}")
+    ]
 
 
 def foreseen(options: Sequence[str]) -> Seconds:
@@ -124,9 +259,10 @@ def look() -> dict[str, BatchStatus]:
     """
     ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
-    for id, state, nodes, start, reason, name in rows(ours, 6):
+    for id, state, nodes, start, reason, command in rows(ours, 6):
         why = "" if state != "PENDING" or reason in ORDINARY else reason
-        found[id] = BatchStatus(id, state, nodes, moment(start), name, why)
+        batch = _BATCH.search(command)
+        found[id] = BatchStatus(id, state, nodes, moment(start), batch[1] if batch else "", why)
     return found
 
 
@@ -136,14 +272,63 @@ def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus
     if not wanted or not accounting:
         return {}
     jobs = ",".join(sorted({id.partition("_")[0] for id in wanted}))
-    known = ("sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,JobName")
+    known = ("sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,Start")
     found: dict[str, BatchStatus] = {}
-    for id, state, nodes, name in rows(known, 4):
+    for id, state, nodes, start in rows(known, 4):
         if id in wanted:
-            found[id] = BatchStatus(
-                id, state.split()[0], "" if nodes.startswith("None") else nodes, None, name
-            )
+            nodes = "" if nodes.startswith("None") else nodes
+            found[id] = BatchStatus(id, state.split()[0], nodes, moment(start), "")
     return found
+
+
+def facts_of(job: str, *, accounting: bool) -> dict[str, JobFacts]:
+    """A job at length, of an array each task that has started, by id. Raises `SlurmError`.
+
+    Slurm itself forgets a job some minutes after its end; the accounting knows its exit status then.
+    """
+    try:
+        said, _ = call(["scontrol", "show", "job", job])
+    except SlurmError as error:
+        if error.passing or not accounting:
+            raise
+        return _accounted(job)
+    return dict(_facts(block) for block in said.split("\n\n") if "JobId=" in block)
+
+
+def _facts(block: str) -> tuple[str, JobFacts]:
+    about: dict[str, str] = {}
+    for line in block.splitlines():
+        name, _, value = line.strip().partition("=")
+        if name in ("StdOut", "StdErr", "Command", "WorkDir", "Comment"):  # which may have blanks inside
+            about[name] = value
+        else:
+            about |= fields(line)
+    array, task = about.get("ArrayJobId"), about.get("ArrayTaskId")
+    id = about["JobId"] if array is None else f"{array}_{task}"
+    return id, JobFacts(
+        about.get("JobState", ""),
+        _exit_code(about.get("ExitCode", "0:0")),
+        moment(about.get("StartTime", "")),
+        moment(about.get("EndTime", "")),
+        about.get("StdOut", ""),
+        about.get("StdErr", ""),
+        int(about.get("Restarts", 0)),
+    )
+
+
+def _accounted(job: str) -> dict[str, JobFacts]:
+    columns = "JobID,State,ExitCode,Start,End"
+    known = rows(["sacct", "-n", "-X", "-P", "-j", job, "-o", columns], 5)
+    return {
+        id: JobFacts(state.split()[0], _exit_code(status), moment(start), moment(end), "", "")
+        for id, state, status, start, end in known
+    }
+
+
+def _exit_code(text: str) -> int:
+    """``1:0`` is the status 1, ``0:9`` is an end by signal 9."""
+    status, _, signal = text.partition(":")
+    return -int(signal) if signal.isdecimal() and int(signal) else int(status or 0)
 
 
 def goes_to(shape: Shape, partitions: Iterable[str]) -> bool:
@@ -151,12 +336,10 @@ def goes_to(shape: Shape, partitions: Iterable[str]) -> bool:
     return not set(shape.target.split(",")).isdisjoint(partitions)
 
 
-def room(shape: Shape, options: Sequence[str], nodes: Iterable[NodeFacts]) -> int:
-    """How many such jobs find what they need free now on those of these ``nodes`` in their partition."""
-    cpus = next((int(o.partition("=")[2]) for o in options if o.startswith("--cpus-per-task=")), 1)
-    tasks = next((int(o.partition("=")[2]) for o in options if o.startswith("--ntasks-per-node=")), 1)
+def room(shape: Shape, cpus: int, nodes: Iterable[NodeFacts]) -> int:
+    """How many such jobs, of so many CPUs a node, find what they need free now on these ``nodes``."""
     usable = [node for node in nodes if node.takes_jobs and goes_to(shape, node.partitions)]
-    return sum(_times(node, cpus * tasks, shape.request) for node in usable) // shape.request.nodes
+    return sum(_times(node, cpus, shape.request) for node in usable) // shape.request.nodes
 
 
 def _times(node: NodeFacts, cpus: int, request: Request) -> int:

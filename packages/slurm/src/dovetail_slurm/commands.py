@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.model import Cluster, Device, Node, Seconds
@@ -68,6 +70,7 @@ _NO_PLACE = re.compile(
     r"|job array specification"
 )
 """What Slurm says where a job, or so large an array, may come in later (or in parts)."""
+_NUMBER = re.compile(r"\d+(?:;\S*)?\n")
 _SLEEPS = "emporarily unable to accept job"
 """sbatch tries again for two minutes by itself, which is for its caller to do."""
 
@@ -89,15 +92,24 @@ def call(
     environ: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
     stdin: str | None = None,
+    folder: str | None = None,
+    plain: bool = False,
 ) -> tuple[str, str]:
     """Standard output and error of a command that worked. Raises `SlurmError` with what it says, and a hint.
 
-    Times come in seconds, whatever the user has set.
+    Times come in seconds, whatever the user has set; with ``plain`` the environment stays as it is, since a
+    job gets it. Which program it is our own PATH says, not one of ``environ``.
     """
-    env = {**(os.environ if environ is None else environ), "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    env = dict(os.environ if environ is None else environ)
+    if not plain:
+        env |= {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+    if folder is not None and not os.path.isdir(folder):
+        raise SlurmError(f"{argv[0]}: the working folder {folder!r} cannot be entered")
     try:
         process = subprocess.Popen(
             argv,
+            executable=shutil.which(argv[0]) or argv[0],
+            cwd=folder,
             env=env,
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -111,8 +123,8 @@ def call(
     except OSError as error:
         raise SlurmError(f"{argv[0]} cannot be started: {error.strerror}") from error
     with process:
-        said, told = _answer(process, argv[0], stdin, timeout)
-    if process.returncode:
+        said, told, ended = _answer(process, argv[0], stdin, timeout)
+    if ended and process.returncode:
         raise explained(argv[0], told or said or f"it ended with status {process.returncode}")
     return said, told
 
@@ -127,15 +139,22 @@ def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list
 
 def _answer(
     process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
-) -> tuple[str, str]:
-    """What it says until it ends. Raises `SlurmError` where it does not, or sleeps for want of a place."""
+) -> tuple[str, str, bool]:
+    """What it says until it ends, and whether it has. Raises `SlurmError` where it does not answer.
+
+    One that has given a job's number and goes on waits for the job's end (``sbatch --wait``).
+    """
     deadline = time.monotonic() + timeout
     try:
         while True:
             try:
-                return process.communicate(stdin, timeout=min(1.0, max(0.0, deadline - time.monotonic())))
+                patience = min(1.0, max(0.0, deadline - time.monotonic()))
+                return *process.communicate(stdin, timeout=patience), True
             except subprocess.TimeoutExpired as error:
                 words = (error.stderr or b"").decode("utf-8", "replace")
+                said = (error.stdout or b"").decode("utf-8", "replace")
+                if program == "sbatch" and _NUMBER.fullmatch(said):
+                    return said, words, False
                 if _SLEEPS in words:
                     raise explained(program, words) from None
                 if time.monotonic() >= deadline:
@@ -313,13 +332,14 @@ class Share:
 class Allotment:
     """An allocation as Slurm describes it: its nodes with what was allotted of each, and when it ends.
 
-    ``end`` is in seconds since the epoch, ``None`` where it has no end.
+    ``end`` is in seconds since the epoch, ``None`` where it has no end. ``about`` is what else Slurm says.
     """
 
     job: str
     state: str
     end: Seconds | None
     shares: Mapping[str, Share]
+    about: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def alive(self) -> bool:
@@ -350,7 +370,7 @@ def allotment(job: str) -> Allotment:
         shares.update(dict.fromkeys(expand(hosts), share))
     unlimited = about.get("TimeLimit") in ("UNLIMITED", "INFINITE")
     end = None if unlimited else moment(about.get("EndTime", ""))
-    return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares)
+    return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares, about)
 
 
 def cluster_of(nodes: Iterable[NodeFacts], found: Allotment, features: Sequence[str]) -> Cluster:

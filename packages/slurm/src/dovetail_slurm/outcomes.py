@@ -22,7 +22,7 @@ from dovetail.model import (
     State,
     Usage,
 )
-from dovetail_slurm.batch import BatchStatus, node_indices
+from dovetail_slurm.batch import BatchStatus, JobFacts, node_indices
 from dovetail_slurm.queue_folder import HandedOverStart, QueueFolder, RunRecord
 
 MISSED = 3
@@ -40,7 +40,7 @@ TERMINAL = {
     "COMPLETED": State.COMPLETED,
 }
 AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
-"""States of a job that has run and is to run again, which is not for Slurm to say: it is run once."""
+"""States of a job that Slurm has put back into its queue after it had run."""
 MEMORY_KILL = ("emory limit", "oom-kill", "oom_kill")
 """What slurmstepd says where a job's memory was the reason of its end."""
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
@@ -131,3 +131,32 @@ def _wordless_end(
 def _asked_or(handed: HandedOverStart, state: State) -> State:
     """The state in which it was asked to end, if that is why it did."""
     return State(handed.stop) if handed.stop and state is State.CANCELLED else state
+
+
+def script_start(seen: BatchStatus | None, facts: JobFacts | None) -> RunRecord | None:
+    """When and where a user's batch script began, by Slurm's word; ``None`` if it has not."""
+    if seen is None or not seen.nodes:
+        return None
+    at = seen.start if facts is None or facts.start is None else facts.start
+    return RunRecord(
+        {"at": time.time() if at is None else at, "nodes": seen.nodes, "node": "", "visible": {}}, None
+    )
+
+
+def end_of_script(handed: HandedOverStart, seen: BatchStatus | None, facts: JobFacts | None) -> Ended | None:
+    """How a user's batch script has ended, by Slurm's word alone; ``None`` while it has not."""
+    state = None if seen is None else TERMINAL.get(seen.state)
+    if seen is None or state is None:
+        return None
+    code = None if facts is None else facts.exit_code
+    if state is State.COMPLETED and code is None:
+        code = 0
+    at = time.time() if facts is None or facts.end is None else facts.end
+    began = (None if facts is None else facts.start) or seen.start
+    detail = f"Slurm: {seen.state}"
+    if code is not None and code < 0:
+        detail += f", signal {-code}"
+    if state is State.COMPLETED or (state is State.FAILED and code is not None and code > 0):
+        detail = ""
+    ran = bool(seen.nodes)
+    return Ended(handed.job, _asked_or(handed, state), code, detail, Usage(), began, at, ran=ran)

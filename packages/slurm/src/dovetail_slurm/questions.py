@@ -14,10 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.errors import InputError
-from dovetail.model import Cluster, Foreseen, Job, Shape, TimeUsed
-from dovetail.model.batch_options import options_for, partition_of
+from dovetail.model import Cluster, Foreseen, Job, Node, Shape, TimeUsed
+from dovetail.model.batch_options import of_script, options_for, partition_of
 from dovetail_slurm.allocation import poll_seconds
-from dovetail_slurm.batch import Line, foreseen, goes_to, job_options, room, times_used
+from dovetail_slurm.batch import (
+    Line,
+    cpus_of_task,
+    foreseen,
+    goes_to,
+    job_options,
+    room,
+    times_used,
+)
 from dovetail_slurm.commands import NodeTable, SlurmError
 
 _log = logging.getLogger(__name__)
@@ -59,6 +67,7 @@ class Questions:
     def check(self, jobs: Iterable[Job]) -> None:
         """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
         partitions = list(dict.fromkeys(name for node in self._cluster.nodes for name in node.partitions))
+        usual = [name for name in partitions if name not in self._cluster.closed]
         asked_for = {(job.batch_options, job.app): job for job in jobs if job.batch_options or self._sbatch}
         different = {
             options_for(one.batch_options, choice.implementation): one.id
@@ -73,7 +82,7 @@ class Questions:
                 there = ", ".join(partitions)
                 raise InputError(f"found --partition={unknown[0]}, expected one of: {there}", where=where)
             words = [*self._sbatch, *options]
-            refused = self._refused(words, asked.split(",") if asked else partitions) if words else None
+            refused = self._refused(words, asked.split(",") if asked else usual) if words else None
             if refused is not None:
                 raise InputError(
                     f"found {shlex.join(words)}, expected options that Slurm takes: {refused}", where=where
@@ -124,11 +133,11 @@ class Questions:
         Of a job that may go to several partitions it foresees the start in one of them, which need not be the
         first: so it is asked about each.
         """
-        options = self.options_for(shape)
+        options = self._question(shape)
         wait, free = max(0.0, foreseen(options) - time.time()), 0
         for name in shape.target.split(","):
             one = replace(shape, target=name)
-            its = self.options_for(one)
+            its = self._question(one)
             try:
                 its_wait = wait if one == shape else max(0.0, foreseen(its) - time.time())
             except SlurmError as error:
@@ -136,13 +145,25 @@ class Questions:
                     raise
                 continue  # not this one, but another
             wait = min(wait, its_wait)
-            free += room(one, its, self.nodes.facts().values()) if its_wait < 1.0 else 0
+            free += room(one, self.cpus_of(one), self.nodes.facts().values()) if its_wait < 1.0 else 0
         return Foreseen(shape, wait, free, used=self._time_used(shape))
 
     def options_for(self, shape: Shape, tasks: int = 1) -> list[str]:
-        """What sbatch is told of such a job."""
-        nodes = [node for node in self._cluster.nodes if goes_to(shape, node.partitions)]
-        return [*job_options(shape, nodes, tasks), *self._sbatch]
+        """What sbatch is given for such a job. Its own word on partitions is the last, also over ours."""
+        *options, partition = job_options(shape, self._nodes_of(shape), tasks)
+        return [*options, *self._sbatch, partition]
+
+    def _question(self, shape: Shape) -> list[str]:
+        """The same for a question: a batch script's own lines are not read then, so they come first."""
+        script = of_script(shape.options)
+        return [*(script[0] if script else ()), *self.options_for(shape)]
+
+    def _nodes_of(self, shape: Shape) -> list[Node]:
+        return [node for node in self._cluster.nodes if goes_to(shape, node.partitions)]
+
+    def cpus_of(self, shape: Shape, tasks: int = 1) -> int:
+        """CPUs of each task of such a job."""
+        return cpus_of_task(shape, self._nodes_of(shape), tasks)
 
     def _time_used(self, shape: Shape) -> TimeUsed | None:
         """What jobs there use of their walltimes, by the accounting of the last days. Blocks."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shlex
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +38,7 @@ from dovetail.model import (
     Job,
     JobId,
     Placed,
+    Requeued,
     Seconds,
     Shape,
     State,
@@ -42,21 +46,50 @@ from dovetail.model import (
     Usage,
     Withdrawn,
 )
-from dovetail.model.batch_options import options_for
+from dovetail.model.batch_options import (
+    head_words,
+    of_script,
+    option_name,
+    options_for,
+    value_of,
+)
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
 from dovetail.records import dataclass
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.backlog import Backlog
 from dovetail_slurm.batch import (
+    HOPELESS,
     BatchStatus,
+    JobFacts,
     cluster_of_partitions,
+    facts_of,
     look,
     look_again,
     send,
+    send_script,
+    steered,
+    time_options,
 )
 from dovetail_slurm.commands import SlurmError, call, configuration
-from dovetail_slurm.outcomes import AGAIN, MISSED, RUNS, TERMINAL, end_of, start_of
+from dovetail_slurm.outcomes import (
+    AGAIN,
+    MISSED,
+    RUNS,
+    TERMINAL,
+    end_of,
+    end_of_script,
+    script_start,
+    start_of,
+)
+from dovetail_slurm.partitions import (
+    SETTINGS,
+    Choice,
+    Partition,
+    choose_partitions,
+    read_member,
+    read_partitions,
+)
 from dovetail_slurm.questions import Questions, has_accounting
 from dovetail_slurm.queue_folder import HandedOverStart, QueueFolder
 from dovetail_slurm.steps import GANG_TASK
@@ -65,6 +98,8 @@ _log = logging.getLogger(__name__)
 TASK = Path(__file__).with_name("queue_task.py")
 GATHER = 0.05
 """Seconds in which jobs of one shape gather for one array."""
+STAYS = 120.0
+"""Seconds for which a batch job that Slurm has put back stays there without a further start of its job."""
 UNKNOWN = "unknown"
 """Stands for the id of a job that has run, of which Dovetail never heard."""
 CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
@@ -75,10 +110,12 @@ CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
 class SlurmQueue:
     """Hand jobs to Slurm's queue.
 
-    ``partitions`` are those that may be used, with commas (empty: all); ``features`` names of node features
-    that tell CPUs apart. ``poll`` is the seconds between looks at the queue, ``pause`` those between two
-    questions for a start (0: 1 and 0.02 on a cluster of one's own, else 15 to 30 and 5). ``mpi`` is srun's
-    ``--mpi`` for gangs, ``srun`` further options for them, ``sbatch`` options for all jobs.
+    ``partitions`` are those that may be used, with commas (empty: the one that Slurm itself would use, and
+    others for jobs that name them); none whose tier preempts others' running jobs, unless ``preempts`` allows
+    it. ``features`` are names of node features that tell CPUs apart. ``poll`` is the seconds between looks at
+    the queue, ``pause`` those between two questions for a start (0: 1 and 0.02 on a cluster of one's own,
+    else 15 to 30 and 5). ``mpi`` is srun's ``--mpi`` for gangs, ``srun`` further options for them,
+    ``sbatch`` options for all jobs.
     """
 
     partitions: str = ""
@@ -88,18 +125,53 @@ class SlurmQueue:
     mpi: str = ""
     srun: str = ""
     sbatch: str = ""
+    preempts: bool = False
     policy: ClassVar[str] = "earliest-completion"
 
     def discover(self) -> Cluster:
-        """The nodes that take jobs, with their partitions."""
-        cluster = cluster_of_partitions(_words(self.partitions), _words(self.features))
-        if not cluster.nodes:
-            where = f"partitions {self.partitions}" if self.partitions else "the cluster"
+        """The nodes that take jobs, with their partitions. Raises `InputError` where we may use none."""
+        named, where = _words(self.partitions), "executor slurm-queue"
+        found = read_partitions()
+        choice = self._choice(found)
+        refused = [
+            f"partition {name}: {choice.left_out[name]}"
+            for name, one in found.items()
+            if name in choice.left_out and (name in named or (one.is_default and not named))
+        ]
+        if refused:
             raise InputError(
-                f"found no node of {where} that takes jobs, expected one; 'sinfo' shows them",
-                where="executor slurm-queue",
+                f"found {'; '.join(refused)}; expected one that a guest may use, as partitions=NAME",
+                where=where,
+            )
+        if not choice.open and not named:
+            there = ", ".join(choice.closed) or "none"
+            raise InputError(
+                f"found no default partition, expected partitions=NAME, of those that we may use: {there}",
+                where=where,
+            )
+        for name, why in choice.left_out.items():
+            _log.info("partition %s is left out: %s", name, why)
+        cluster = cluster_of_partitions(choice.open, _words(self.features), choice.closed)
+        opened = any(not cluster.closed.issuperset(node.partitions) for node in cluster.nodes)
+        if not opened:
+            what = f"partitions {self.partitions}" if named else f"partition {', '.join(choice.open)}"
+            raise InputError(
+                f"found no node of {what} that takes jobs, expected one; 'sinfo' shows them", where=where
             )
         return cluster
+
+    def _choice(self, found: Mapping[str, Partition]) -> Choice:
+        settings = configuration(SETTINGS)
+        member = read_member(settings).with_options(self.sbatch.split(), os.environ)
+        return choose_partitions(found, member, settings, _words(self.partitions), preempts=self.preempts)
+
+    def left_out(self) -> Mapping[str, str]:
+        """Partitions into which no job of ours goes, and why; none where Slurm does not answer."""
+        try:
+            return self._choice(read_partitions()).left_out
+        except SlurmError as error:
+            _log.warning("why a partition may not be used is not known: %s", error)
+            return {}
 
     def open(self, folder: RunFolder, cluster: Cluster) -> SlurmQueueExecutor:
         """A new run."""
@@ -126,7 +198,24 @@ class _Waiting:
 
 
 _Variables = tuple[tuple[str, str], ...]
-_Key = tuple[Shape, str, int, _Variables, str, _Variables | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """What jobs have in common that may go as one array; of a user's ``script`` only tasks of its own array.
+
+    ``script`` is its file and its arguments, ``time`` what sbatch is given where its walltime is not its own.
+    """
+
+    shape: Shape
+    implementation: str
+    name: str
+    tasks: int
+    own: _Variables
+    cwd: str
+    outer: _Variables | None
+    script: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
 
 
 class SlurmQueueExecutor(Reporting):
@@ -147,6 +236,9 @@ class SlurmQueueExecutor(Reporting):
         longest = int(self._settings.get("MaxArraySize", "1001")) - 1
         self._backlog: Backlog[_Key, _Waiting] = Backlog(longest)
         self._leaving: list[HandedOverStart] = []  # to be taken out of Slurm's queue together
+        self._back: dict[
+            JobId, tuple[HandedOverStart, float]
+        ] = {}  # put back by Slurm, and until when they stay
         self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
         self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
         self._sends = asyncio.Event()
@@ -161,7 +253,7 @@ class SlurmQueueExecutor(Reporting):
         """
         self.files.create()
         last = {one.job: one for one in self.files.handed()}
-        by_name = {found.name: found.id.partition("_")[0] for found in look().values()}
+        by_batch = {found.batch: found.id.partition("_")[0] for found in look().values() if found.batch}
         handed_over: list[tuple[Submit, int]] = []
         for one in last.values():
             self._outputs.paths[one.job] = one.files[0], one.files[1]
@@ -169,8 +261,13 @@ class SlurmQueueExecutor(Reporting):
                 continue
             ran = self.files.run_of(one) is not None
             if not one.batch_id:  # Dovetail ended between sbatch and its answer
-                one.batch_id = by_name.get(_name(one.batch), UNKNOWN if ran else "")
-            if ran or (one.batch_id and not one.reported):
+                one.batch_id = by_batch.get(one.batch, UNKNOWN if ran else "")
+            if (
+                one.reported and one.is_back
+            ):  # its next start is yet to be decided, and then another batch job
+                self._drop_back(one)
+            elif ran or (one.batch_id and not one.reported):
+                one.is_back = False
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
         return LastAttempts(handed_over=handed_over)
@@ -194,6 +291,14 @@ class SlurmQueueExecutor(Reporting):
             now = time.time()
             self._happened(Ended(job.id, State.FAILED, None, str(error), Usage(), now, now))
             return
+        if decision.target and not self._serves(decision.target):
+            now, there = time.time(), ", ".join(self._served())
+            reasons = await asyncio.to_thread(self._options.left_out)
+            named = [f"{name}: {reasons[name]}" for name in decision.target.split(",") if name in reasons]
+            why = f"it asks for partition {decision.target}, and this guest may use {there}"
+            why += f" ({'; '.join(named)})" if named else ""
+            self._happened(Ended(job.id, State.FAILED, None, why, Usage(), now, now, ran=False))
+            return
         files, chosen = self._outputs.of(job, attempt, self._cwd)
         uid = uid_of(self.run_uid, job.id, attempt)
         cwd, outer = self._surroundings(job)
@@ -201,16 +306,37 @@ class SlurmQueueExecutor(Reporting):
         tasks, own = (1, ()) if command is None else (command.tasks, command.env)
         own_options = options_for(job.batch_options, implementation)
         shape = Shape(decision.target, decision.request, decision.walltime, own_options)
-        key = (shape, decision.implementation, tasks, own, cwd, outer)
-        if decision.request.nodes > 1 or tasks > 1:
-            words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
+        key = _Key(shape, decision.implementation, job.name or job.app.name, tasks, own, cwd, outer)
+        handed = HandedOverStart(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
         names = {"DOVETAIL_JOB": job.id, "DOVETAIL_UID": uid}
         names["DOVETAIL_DEVICE"] = device_word(implementation.kind)
-        run = {"argv": words, "files": files, "chosen": chosen, "env": names}
-        handed = HandedOverStart(job.id, attempt, uid, "", 0, files, decision, implementation.kind, 1)
+        script = of_script(own_options)
+        if script is not None:
+            handed.is_script = True
+            number, _, index = job.id.partition("_")
+            handed.task = int(index) if index.isdecimal() else -1
+            if handed.task >= 0:  # sbatch is called once for all of them
+                names = {**names, "DOVETAIL_JOB": number, "DOVETAIL_ARRAY_JOB": number}
+                del names["DOVETAIL_UID"]
+            cut = time_options(decision.walltime) if decision.walltime != job.walltime else []
+            key = replace(key, script=tuple(words), time=tuple(cut))
+            slurm = job.launch is not None and job.launch.batch_variables
+            run: dict[str, Any] = {"env": names, "files": None if slurm else files}
+        else:
+            if decision.request.nodes > 1 or tasks > 1:
+                words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
+            run = {"argv": words, "files": files, "chosen": chosen, "env": names}
         self._handed[job.id] = handed
         self._commands[job.id] = key, _Waiting(handed, run)
-        self._hand_over(job.id)
+        if not self._take_up_back(handed):
+            self._hand_over(job.id)
+
+    def _served(self) -> Sequence[str]:
+        """The partitions that may be used."""
+        return list(dict.fromkeys(name for node in self.cluster.nodes for name in node.partitions))
+
+    def _serves(self, target: str) -> bool:
+        return set(target.split(",")) <= set(self._served())
 
     def _hand_over(self, job: JobId) -> None:
         key, waiting = self._commands[job]
@@ -239,6 +365,9 @@ class SlurmQueueExecutor(Reporting):
         handed = self._handed.get(job)
         if handed is None or handed.stop:
             return
+        if handed.is_back:
+            self._leave_back(handed)
+            return
         handed.stop = reason
         if self._take_back(handed):
             return
@@ -259,12 +388,29 @@ class SlurmQueueExecutor(Reporting):
         if self._backlog.take_out(lambda one: one.handed is handed):
             self._let_go(handed)
             return
-        if handed.batch_id in ("", UNKNOWN) or not self.files.claim(handed):
+        if handed.batch_id in ("", UNKNOWN) or handed.is_back:
+            return
+        if handed.is_script:
+            await self._withdraw_script(handed)
+            return
+        if not self.files.claim(handed):
             return
         self._let_go(handed)
         self._leaving.append(handed)
         if len(self._leaving) == 1:
             self._begin_task(self._withdraw_gathered)
+
+    async def _withdraw_script(self, handed: HandedOverStart) -> None:
+        """Slurm alone knows whether it has started; a task of an array it would not take out alone."""
+        if handed.task >= 0:
+            return
+        try:
+            await asyncio.to_thread(call, ["scancel", "--state=PENDING", handed.id])
+        except SlurmError as error:
+            _log.info("job %s could not be taken out of the queue: %s", handed.job, error)
+            return
+        handed.leaves = True  # where it is cancelled without having begun, that was us
+        self._looks.set()
 
     async def _withdraw_gathered(self) -> None:
         """One scancel for all of them, tasks of arrays among them."""
@@ -309,6 +455,8 @@ class SlurmQueueExecutor(Reporting):
     async def close(self) -> None:
         """Cancel what is left in Slurm's hands, and wait until it has let go."""
         self._closing = True
+        for one, _ in list(self._back.values()):
+            self._drop_back(one)
         left = [one for one in self._handed.values() if one.batch_id and not one.stop]
         for one in left:
             one.stop = State.CANCELLED.value
@@ -386,29 +534,15 @@ class SlurmQueueExecutor(Reporting):
 
     async def _send(self, key: _Key, waiting: Sequence[_Waiting]) -> None:
         """Raises `SlurmError` where Slurm has no place for so many jobs."""
-        shape, _, tasks, own, cwd, brought = key
         batch = uuid.uuid4().hex[:12]
-        outer = self._environ if brought is None else dict(brought)
-        options = self._questions.options_for(shape, tasks)
-        cpus = next(o.partition("=")[2] for o in options if o.startswith("--cpus-per-task="))
+        options = [*key.time, *self._questions.options_for(key.shape, key.tasks)]
         handed = [one.handed for one in waiting]
         for number, one in enumerate(handed):
             one.batch, one.number, one.count = batch, number, len(handed)
-        path = self.files.write_batch(
-            batch,
-            {
-                "cwd": cwd,
-                "env": {**dict.fromkeys(THREAD_COUNTS, cpus), **dict(own)},
-                "restore": {name: outer.get(name) for name in CHANGED},
-                "hide_devices": not shape.request.devices,
-                "runs": [one.run for one in waiting],
-            },
-        )
+        make = self._script_call if key.script else self._batch_call
+        call_sbatch = make(key, waiting, batch, options)
         self.files.note_batch(batch, handed)
-        words = [sys.executable, "-I", "-S", str(TASK), str(path)]
-        script = f"#!/bin/sh\nexec {shlex.join(words)}\n"
-        log = str(self.files.path / f"{batch}.log")
-        id = await self._deliver(options, script, handed, log, outer)
+        id = await self._deliver(call_sbatch, handed)
         if not id:
             return
         self._questions.nodes.forget()  # what is free there has changed
@@ -420,26 +554,82 @@ class SlurmQueueExecutor(Reporting):
             await self._cancel(unwanted)
         self._looks.set()
 
-    async def _deliver(
-        self,
-        options: Sequence[str],
-        script: str,
-        handed: Sequence[HandedOverStart],
-        log: str,
-        environ: Mapping[str, str],
-    ) -> str:
+    def _batch_call(
+        self, key: _Key, waiting: Sequence[_Waiting], batch: str, options: Sequence[str]
+    ) -> Callable[[], str]:
+        """How sbatch is called for commands of ours."""
+        outer = self._environ if key.outer is None else _outside_of_steps(dict(key.outer))
+        cpus = str(self._questions.cpus_of(key.shape, key.tasks))
+        path = self.files.write_batch(
+            batch,
+            {
+                "cwd": key.cwd,
+                "env": {**dict.fromkeys(THREAD_COUNTS, cpus), **dict(key.own)},
+                "restore": {name: outer.get(name) for name in CHANGED},
+                "hide_devices": not key.shape.request.devices,
+                "runs": [one.run for one in waiting],
+            },
+        )
+        words = [sys.executable, "-I", "-S", str(TASK), str(path)]
+        text = f"#!/bin/sh\nexec {shlex.join(words)}\n"
+        return partial(
+            send,
+            options,
+            str(self.files.write_script(batch, os.fsencode(text))),
+            name=key.name,
+            indices=range(len(waiting)) if len(waiting) > 1 else None,
+            log=str(self.files.path / f"{batch}.log"),
+            environ=steered(outer, os.environ),
+        )
+
+    def _script_call(
+        self, key: _Key, waiting: Sequence[_Waiting], batch: str, options: Sequence[str]
+    ) -> Callable[[], str]:
+        """How it is called for a user's script: as it is, with what wins over its own lines.
+
+        One that does not say whether it may be put back may be; one without lines for sbatch writes where
+        Dovetail's jobs do.
+        """
+        path, *arguments = key.script
+        text = _text_of(path)
+        outer = self._environ if key.outer is None else _outside_of_steps(dict(key.outer))
+        script = of_script(key.shape.options)
+        assert script is not None
+        first = waiting[0]
+        files = first.run["files"]
+        if files is not None:
+            out, err = (name if first.handed.task < 0 else _of_task(name, first.handed) for name in files)
+            options = [f"--output={out}", f"--error={err}", "--open-mode=append", *options]
+        words = set(map(option_name, head_words(text.decode(errors="replace"))))
+        if words.isdisjoint(("requeue", "no-requeue")):
+            options = ["--requeue", *options]
+        if "dependency" in words:  # which names jobs by our numbers, and is fulfilled when we hand it over
+            options = ["--dependency=", *options]
+        return partial(
+            send_script,
+            options,
+            str(self.files.write_script(batch, text)),
+            arguments,
+            name=key.name,
+            indices=[one.handed.task for one in waiting] if first.handed.task >= 0 else None,
+            folder=key.cwd,
+            environ=steered(outer, os.environ) | dict(key.own) | first.run["env"],
+            at_once=value_of(script[1], "--array", "-a").partition("%")[2],
+            is_held="hold" in words,
+        )
+
+    async def _deliver(self, call_sbatch: Callable[[], str], handed: Sequence[HandedOverStart]) -> str:
         """Call sbatch until it has taken the batch, once; its id, or empty where it is refused."""
-        batch, count = handed[0].batch, len(handed)
+        batch = handed[0].batch
         while True:
             try:
-                return await asyncio.to_thread(
-                    send, options, script, name=_name(batch), count=count, log=log, environ=environ
-                )
+                return await asyncio.to_thread(call_sbatch)
             except SlurmError as error:
-                if error.no_place:
+                own_index = handed[0].is_script and len(handed) == 1 and "array specification" in str(error)
+                if error.no_place and not own_index:
                     raise
                 if error.passing:
-                    known = await self._id_of(_name(batch))
+                    known = await self._id_of(batch)
                     if known:
                         return known
                     continue
@@ -449,7 +639,7 @@ class SlurmQueueExecutor(Reporting):
                     self._tell_end(one, Ended(one.job, State.FAILED, None, str(error), Usage(), now, now))
                 return ""
 
-    async def _id_of(self, name: str) -> str:
+    async def _id_of(self, batch: str) -> str:
         """The controller went away while it was asked: whether it has taken the batch, as soon as it says."""
         while True:
             await asyncio.sleep(2.0)
@@ -457,7 +647,7 @@ class SlurmQueueExecutor(Reporting):
                 seen = await asyncio.to_thread(look)
             except (SlurmError, OSError):
                 continue
-            return next((found.id.partition("_")[0] for found in seen.values() if found.name == name), "")
+            return next((found.id.partition("_")[0] for found in seen.values() if found.batch == batch), "")
 
     def _srun(self, decision: Submit, tasks: int) -> list[str]:
         mpi = [f"--mpi={self._options.mpi}"] if self._options.mpi else []
@@ -484,40 +674,147 @@ class SlurmQueueExecutor(Reporting):
                 seen = await asyncio.to_thread(look)
                 gone = [one.id for one in watched if one.id not in seen]
                 seen |= await asyncio.to_thread(look_again, gone, accounting=has_accounting(self._settings))
+                facts = await self._facts_of(watched, seen)
             except SlurmError as error:  # the controller is away: jobs go on without it
                 self._silence = self._silence or (time.monotonic(), str(error))
                 pause = min(most, 1.5 * pause + 1.0)
                 continue
             self._silence = None
             arrays = {id.partition("_")[0] for id in seen}
-            changed = [self._look_at(one, seen.get(one.id), arrays) for one in watched]
+            changed = [self._look_at(one, seen.get(one.id), arrays, facts.get(one.id)) for one in watched]
+            for one in [one for one, until in self._back.values() if until < time.monotonic()]:
+                self._drop_back(one)
             pause = least if any(changed) else min(most, 1.2 * pause)
 
-    def _look_at(self, handed: HandedOverStart, seen: BatchStatus | None, arrays: set[str]) -> bool:
-        """Tell of what has become of a job since the last look; whether anything has."""
+    async def _facts_of(
+        self, watched: Iterable[HandedOverStart], seen: Mapping[str, BatchStatus]
+    ) -> dict[str, JobFacts]:
+        """What Slurm says at length of users' scripts that have begun or ended since the last look."""
+        wanted: dict[str, None] = {}
+        for one in watched:
+            status = seen.get(one.id) if one.is_script else None
+            if status is not None and (
+                status.state in TERMINAL or (status.state in RUNS and not one.started)
+            ):
+                wanted[one.batch_id] = None
+        found: dict[str, JobFacts] = {}
+        for id in wanted:
+            try:
+                found |= await asyncio.to_thread(facts_of, id, accounting=has_accounting(self._settings))
+            except SlurmError as error:
+                if error.passing:
+                    raise
+        return found
+
+    def _look_at(
+        self, handed: HandedOverStart, seen: BatchStatus | None, arrays: set[str], facts: JobFacts | None
+    ) -> bool:
+        """Report what has become of a job since the last look; whether anything has."""
         record = None
         if seen is None or seen.state in RUNS or seen.state in TERMINAL:
-            record = self.files.run_of(handed)
+            record = self.files.run_of(handed) if not handed.is_script else script_start(seen, facts)
         changed = False
         if record is not None and not handed.started:
             handed.started = changed = True
             self._commands.pop(handed.job, None)
+            if facts is not None:
+                self._link_output(handed, facts)
             self._happened(start_of(self.cluster, handed, seen, record))
         if seen is not None and seen.reason != handed.said:
             handed.said = seen.reason
             self._happened(Delayed(handed.job, f"Slurm: {seen.reason}" if seen.reason else ""))
-        if handed.started and seen is not None and seen.state in AGAIN and not handed.stop:
-            self._begin_task(self._cancel, [handed])
-            why = "Slurm has put it back into its queue while it ran"
-            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+        if handed.is_back:
+            return changed
+        back = handed.started and seen is not None and seen.state in AGAIN
+        if not handed.stop and (back or (handed.started and self.files.has_started_again(handed))):
+            self._put_back(handed)
+            return True
+        if seen is not None and seen.state == "PENDING" and seen.reason in HOPELESS and not handed.stop:
+            self._begin_task(self._give_up, handed, seen.reason)
             return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
-        end = end_of(self.files, handed, seen, record)
+        if handed.leaves and not handed.started and seen is not None and seen.state == "CANCELLED":
+            self._let_go(handed)
+            return True
+        end = (
+            end_of_script(handed, seen, facts)
+            if handed.is_script
+            else end_of(self.files, handed, seen, record)
+        )
         if end is not None:
             self._tell_end(handed, end)
             changed = True
         return changed
+
+    async def _give_up(self, handed: HandedOverStart, reason: str) -> None:
+        """Slurm has taken a job that it will never start: its end says why."""
+        await self._cancel([handed])
+        now, why = time.time(), f"Slurm would never start it: {reason}"
+        self._tell_end(handed, Ended(handed.job, State.FAILED, None, why, Usage(), now, now))
+
+    def _link_output(self, handed: HandedOverStart, facts: JobFacts) -> None:
+        """A user's script writes where it says: our own names lead there."""
+        if not facts.stdout or not facts.stdout.startswith("/"):
+            return
+        found = facts.stdout, facts.stderr or facts.stdout
+        if handed.files[0] == found[0]:
+            return
+        ours = self._outputs.ours(handed.job, handed.attempt)
+        for link, target in zip(ours, found, strict=True):
+            try:
+                os.symlink(target, link)
+            except OSError as error:
+                _log.info("the output of job %s lies at %s: %s", handed.job, target, error.strerror)
+        self._outputs.paths[handed.job] = found
+
+    # ------------------------------------------------------------------- jobs that Slurm puts back
+
+    def _put_back(self, handed: HandedOverStart) -> None:
+        """Slurm has put a job that ran into its queue again: it waits anew, as one that was requeued.
+
+        The engine answers with `stop`, and in its time with `submit`, which finds the batch job there.
+        """
+        handed.is_back = True
+        self.files.fence_start(handed)  # where its node was given up, it may run on
+        self.files.note(t="back", uid=handed.uid)
+        self._happened(Requeued(handed.job))
+
+    def _leave_back(self, handed: HandedOverStart) -> None:
+        """This start is over; the batch job stays in Slurm's queue for a while, for the next one."""
+        self._back[handed.job] = handed, time.monotonic() + STAYS
+        now = time.time()
+        why = "Slurm has put it back into its queue"
+        self._tell_end(handed, Ended(handed.job, State.CANCELLED, None, why, Usage(), None, now))
+
+    def _take_up_back(self, handed: HandedOverStart) -> bool:
+        """Whether this is a further start of a batch job that Slurm has put back."""
+        before, _ = self._back.pop(handed.job, (None, 0.0))
+        if before is None:
+            return False
+        one, other = before.submit, handed.submit
+        same = (one.implementation, one.target, one.request, one.walltime)
+        if same != (other.implementation, other.target, other.request, other.walltime):
+            self._drop_back(before)
+            return False
+        handed.batch, handed.number, handed.count = before.batch, before.number, before.count
+        handed.batch_id, handed.restarts = before.batch_id, before.restarts + 1
+        handed.files = before.files
+        self._outputs.paths[handed.job] = before.files[0], before.files[1]
+        if not handed.is_script:  # that says itself where it writes, when it starts
+            self._outputs.link(handed.job, before.attempt, handed.attempt)
+        self.files.note_again(handed)
+        self._looks.set()
+        return True
+
+    def _drop_back(self, handed: HandedOverStart) -> None:
+        """The batch job is wanted no more."""
+        self._back.pop(handed.job, None)
+        self.files.fence(handed)
+        try:
+            call(["scancel", handed.id], timeout=10.0)
+        except SlurmError as error:  # should it start, it finds that it is not wanted
+            _log.warning("job %s stays in Slurm's queue as %s: %s", handed.job, handed.id, error)
 
     def _is_missing(self, handed: HandedOverStart, array_known: bool) -> bool:
         """Slurm names a job no more that has not run: it was cancelled, or lost with the controller's state.
@@ -534,7 +831,10 @@ class SlurmQueueExecutor(Reporting):
             self._tell_end(handed, Ended(handed.job, state, None, why, Usage(), now, now))
             return True
         self.files.fence(handed)
-        if handed.job in self._commands:
+        if handed.is_script:  # it has no record of its own
+            why = "Slurm no longer knows it, so whether it has run, and how that ended, is not known"
+            self._tell_end(handed, Ended(handed.job, State.NODE_FAIL, None, why))
+        elif handed.job in self._commands:
             handed.batch, handed.batch_id, handed.missed = "", "", 0
             self._hand_over(handed.job)
         else:
@@ -559,8 +859,17 @@ class SlurmQueueExecutor(Reporting):
         self._happened(end)
 
 
-def _name(batch: str) -> str:
-    return f"dovetail-{batch}"
+def _text_of(path: str) -> bytes:
+    """A script as it was submitted. Raises `ExecutorError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ExecutorError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _of_task(path: str, handed: HandedOverStart) -> str:
+    """The output file of one task as the pattern of all."""
+    return path.replace(f"_{handed.task}", "_%a")
 
 
 def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:

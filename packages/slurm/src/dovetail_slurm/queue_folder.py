@@ -6,8 +6,10 @@
 ``handed.jsonl``    what was handed over: a line before each sbatch, one after it with the id,
                     and one for each job of whose end the engine was told
 ``BATCH.json``      the commands of one batch job or array (read on the nodes)
-``BATCH.log``       what its batch script wrote, where it wrote anything
-``runs/BATCH.N``    start and end of its N-th command, written on the node
+``BATCH.sh``        its batch script: ours, or a user's as it was submitted
+``BATCH.log``       what our batch script wrote, where it wrote anything
+``runs/BATCH.N``    start and end of its N-th command, written on the node; ``BATCH.N.R`` after Slurm
+                    has put it back into its queue R times
 ==================  ==========================================================================
 """
 
@@ -31,7 +33,9 @@ class HandedOverStart:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
     ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
-    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary.
+    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary. ``restarts`` is how often
+    Slurm has put it back; ``is_back``: it has just done so. A user's batch script has a ``task`` of its array
+    (-1: none) instead of a ``number``, and no record of its runs.
     """
 
     job: JobId
@@ -49,11 +53,20 @@ class HandedOverStart:
     stop: str = ""
     said: str = ""
     missed: int = 0
+    restarts: int = 0
+    is_back: bool = False
+    is_script: bool = False
+    task: int = -1
+    leaves: bool = False
 
     @property
     def id(self) -> str:
         """The id of its task, or of its job where it is no array."""
-        return f"{self.batch_id}_{self.number}" if self.count > 1 and self.batch_id else self.batch_id
+        if not self.batch_id:
+            return ""
+        if self.is_script:
+            return f"{self.batch_id}_{self.task}" if self.task >= 0 else self.batch_id
+        return f"{self.batch_id}_{self.number}" if self.count > 1 else self.batch_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,12 @@ class QueueFolder:
         write_private(path, line_of(spec), os.O_EXCL)
         return path
 
+    def write_script(self, batch: str, text: bytes) -> Path:
+        """What is handed to sbatch."""
+        path = self.path / f"{batch}.sh"
+        write_private(path, text, os.O_EXCL)
+        return path
+
     def note_batch(self, batch: str, handed: Sequence[HandedOverStart]) -> None:
         """These are about to be handed over."""
         first = handed[0].submit
@@ -112,12 +131,28 @@ class QueueFolder:
             request=[*shape, request.partition],
             target=first.target,
             walltime=first.walltime,
+            tasks=[one.task for one in handed] if handed[0].is_script else None,
+        )
+
+    def note_again(self, handed: HandedOverStart) -> None:
+        """A start that Slurm has put back is a further start of its job."""
+        self.note(
+            t="again",
+            batch=handed.batch,
+            number=handed.number,
+            attempt=handed.attempt,
+            uid=handed.uid,
+            restarts=handed.restarts,
         )
 
     def handed(self) -> list[HandedOverStart]:
-        """All that was handed over, in that order; a batch that Slurm refused was not."""
+        """All that was handed over, in that order; a batch that Slurm refused was not.
+
+        ``is_back`` are those that Slurm has put back of which no further start was noted.
+        """
         batches: dict[str, list[HandedOverStart]] = {}
         reported: set[str] = set()
+        back: set[str] = set()
         for record in notes(self.path / "handed.jsonl"):
             kind = record.get("t")
             if kind == "batch":
@@ -132,13 +167,21 @@ class QueueFolder:
                 batches[record["batch"]] = [one for one in left if one.job != record["job"]]
             elif kind == "told":
                 reported.add(record["uid"])
+            elif kind == "back":
+                back.add(record["uid"])
+            elif kind == "again":
+                number = record["number"]
+                for one in [one for one in batches.get(record["batch"], ()) if one.number == number]:
+                    one.attempt, one.uid, one.restarts = record["attempt"], record["uid"], record["restarts"]
         found = [one for batch in batches.values() for one in batch]
         for one in found:
-            one.reported = one.uid in reported
+            one.reported, one.is_back = one.uid in reported, one.uid in back
         return found
 
     def run_of(self, handed: HandedOverStart) -> RunRecord | None:
         """What its node wrote down; ``None`` if it has never started, as far as can be seen from here."""
+        if handed.is_script:
+            return None
         start: Mapping[str, Any] | None = None
         end: Mapping[str, Any] | None = None
         for record in notes(self._run_path(handed)):
@@ -148,6 +191,10 @@ class QueueFolder:
                 end = record
         return None if start is None else RunRecord(start, end)
 
+    def has_started_again(self, handed: HandedOverStart) -> bool:
+        """Whether there is a record of a later start than the one that we know of."""
+        return not handed.is_script and os.path.exists(self._run_path(handed, 1))
+
     def claim(self, handed: HandedOverStart) -> bool:
         """Make the record of its run before its node does, which will not run it then; whether we did."""
         with refusing(self._run_path(handed)):
@@ -156,6 +203,7 @@ class QueueFolder:
                     file.write(b'{"t":"withdrawn"}\n')
             except FileExistsError:
                 return False
+        self.fence(handed)  # also should Slurm start it more than once
         return True
 
     def is_claimed(self, handed: HandedOverStart) -> bool:
@@ -165,7 +213,13 @@ class QueueFolder:
     def fence(self, handed: HandedOverStart) -> None:
         """Have the node end the command, should it still run there."""
         with contextlib.suppress(OSError):
-            Path(f"{self._run_path(handed)}.stop").touch(mode=0o600)
+            (self.path / "runs" / f"{handed.batch}.{handed.number}.stop").touch(mode=0o600)
+
+    def fence_start(self, handed: HandedOverStart) -> None:
+        """Have the node end this start alone: Slurm is to begin another one."""
+        with contextlib.suppress(OSError):
+            stem = f"{handed.batch}.{handed.number}.{handed.restarts}"
+            (self.path / "runs" / f"{stem}.stop").touch(mode=0o600)
 
     def said(self, batch: str) -> list[str]:
         """The lines that a batch's script wrote, and slurmstepd with it."""
@@ -182,8 +236,9 @@ class QueueFolder:
                 if not path.stat().st_size:
                     path.unlink()
 
-    def _run_path(self, handed: HandedOverStart) -> Path:
-        return self.path / "runs" / f"{handed.batch}.{handed.number}"
+    def _run_path(self, handed: HandedOverStart, later: int = 0) -> Path:
+        restarts = handed.restarts + later
+        return self.path / "runs" / f"{handed.batch}.{handed.number}{f'.{restarts}' if restarts else ''}"
 
 
 def _handed(record: Mapping[str, Any]) -> Iterator[HandedOverStart]:
@@ -191,11 +246,21 @@ def _handed(record: Mapping[str, Any]) -> Iterator[HandedOverStart]:
     kinds = tuple((kind, count) for kind, count in devices)
     request = Request(nodes, cpus, kinds, memory, tuple(models), partition)
     name, target, walltime = record["implementation"], record["target"], record["walltime"]
-    jobs = record["jobs"]
+    jobs, tasks = record["jobs"], record.get("tasks")
     for number, (job, attempt, uid, files, reason) in enumerate(jobs):
         submit = Submit(job, name, request, target, walltime, reason)
         yield HandedOverStart(
-            job, attempt, uid, record["batch"], number, files, submit, record["kind"], len(jobs)
+            job,
+            attempt,
+            uid,
+            record["batch"],
+            number,
+            files,
+            submit,
+            record["kind"],
+            len(jobs),
+            is_script=tasks is not None,
+            task=-1 if tasks is None else tasks[number],
         )
 
 

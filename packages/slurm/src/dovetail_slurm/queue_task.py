@@ -1,10 +1,12 @@
 """What a batch job of Slurm does: run one command, once, and write down how that went.
 
 Run as ``python -I -S queue_task.py BATCH.json`` in the batch script; an array's task takes the command of its
-number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end. It is
-created exclusively: should Slurm start the job again behind our back, nothing is run a second time. A file of
-that name with ``.stop`` ends the command, also where Slurm has given the node up and cannot end it itself.
-Standard library only.
+number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end; after
+Slurm has put the job back into its queue R times (it was preempted, or its node went down) that is
+``runs/BATCH.NUMBER.R``. Each is created exclusively: should Slurm start the job again without having put it
+back, nothing is run a second time. ``runs/BATCH.NUMBER.stop`` ends the command, also where Slurm has given
+the node up and cannot end it itself, and ``runs/BATCH.NUMBER.R.stop`` that one start of it. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -22,7 +24,12 @@ LOOK = 5.0
 """Seconds between looks for the file that ends the command."""
 GRACE = 5.0
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
-HEARD = {signal.SIGCHLD, *ENDINGS}
+PASSED_ON = (
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM),
+    *(signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGWINCH, signal.SIGURG),
+)
+"""What ``sbatch --signal=B:`` may send to the batch job, which is us: meant for the command."""
+HEARD = {signal.SIGCHLD, *ENDINGS, *PASSED_ON}
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
@@ -33,10 +40,12 @@ class RunRecordFile:
     synchronized to disk, which costs a network file system a transaction for each job.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, stem: str, restarts: int) -> None:
+        self.path = record_path(stem, restarts)
+        self.endings = f"{stem}.stop", f"{stem}.{restarts}.stop", record_path(stem, restarts + 1)
+        path = self.path
         if self.is_to_stop():
-            raise SystemExit(f"{path}.stop is there: this job is no longer wanted")
+            raise SystemExit(f"{stem}.stop is there: this job is no longer wanted")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             os.close(os.open(path, flags, 0o600))
@@ -54,8 +63,13 @@ class RunRecordFile:
             os.close(fd)
 
     def is_to_stop(self) -> bool:
-        """Whether Dovetail wants the command ended."""
-        return os.path.exists(f"{self.path}.stop")
+        """Whether Dovetail wants the command ended, or Slurm has started it elsewhere."""
+        return any(map(os.path.exists, self.endings))
+
+
+def record_path(stem: str, restarts: int) -> str:
+    """The record of a start after so many times back in the queue."""
+    return f"{stem}.{restarts}" if restarts else stem
 
 
 def environment(batch: dict[str, Any], run: dict[str, Any]) -> dict[str, str]:
@@ -117,6 +131,9 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
             deadline = None
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        elif number in PASSED_ON:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         elif number in ENDINGS or (number is None and once.is_to_stop()):
             deadline = deadline or time.monotonic() + GRACE
             with contextlib.suppress(ProcessLookupError):
@@ -131,7 +148,8 @@ def run_batch(path: str) -> int:
     number = os.environ.get("SLURM_ARRAY_TASK_ID", "0")
     run = batch["runs"][int(number)]
     stem = os.path.basename(path).removesuffix(".json")
-    once = RunRecordFile(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"))
+    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    once = RunRecordFile(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"), restarts)
     began = time.time()
     visible = {name: os.environ[name] for name in VISIBLE if name in os.environ}
     node = os.environ.get("SLURMD_NODENAME", "")

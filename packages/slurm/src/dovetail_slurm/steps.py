@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from dovetail.executors.environment import THREAD_COUNTS, numbers_by_variable, tasks_of
+from dovetail.executors.notes import refusing
 from dovetail.model import Cluster, Placed
+from dovetail.model.hostlist import compress
+from dovetail_slurm.batch import STEERING
 from dovetail_slurm.commands import Gres, Share, call, rows
 
 GANG_TASK = Path(__file__).with_name("gang_task.py")
+INNER_SRUN = Path(__file__).with_name("inner_srun.py")
 
 
 def gang_step(
@@ -64,6 +70,82 @@ def gang_environment(placed: Placed, cluster: Cluster, shares: Mapping[str, Shar
             "pick": numbers_by_variable(node, part.devices),
         }
     return {"DOVETAIL_GANG": json.dumps(told, separators=(",", ":"))}
+
+
+def slurm_environment(
+    placed: Placed, cluster: Cluster, shares: Mapping[str, Share], job: str, ours: Mapping[str, str]
+) -> dict[str, str]:
+    """What ``SLURM_*`` say of a job in the allocation ``job``: what Dovetail gave it (sbatch(1), srun(1)).
+
+    Slurm's own number stays, since all of its commands go by it. ``ours`` is Dovetail's environment.
+    """
+    allocation, tasks = placed.allocation, tasks_of(placed)
+    names = allocation.node_names(cluster)
+    cores = [len(allocation.cores_on(n, cluster.nodes[n])) or 1 for n in allocation.nodes]
+    first = allocation.part_on(allocation.first_node)
+    devices = () if first is None else first.devices
+    numbers = numbers_by_variable(cluster.nodes[allocation.first_node], devices).values()
+    kept = (*STEERING, "SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION")
+    nodes, count = compress(names), str(len(names))
+    found = {
+        **{name: ours[name] for name in kept if name in ours},
+        "SLURM_JOB_ID": job,
+        "SLURM_JOBID": job,
+        "SLURM_JOB_NODELIST": nodes,
+        "SLURM_NODELIST": nodes,
+        "SLURM_JOB_NUM_NODES": count,
+        "SLURM_NNODES": count,
+        "SLURM_NTASKS": str(len(names) * tasks),
+        "SLURM_NPROCS": str(len(names) * tasks),
+        "SLURM_TASKS_PER_NODE": _each([tasks] * len(names)),
+        "SLURM_CPUS_PER_TASK": str(max(1, min(cores) // tasks)),
+        "SLURM_CPUS_ON_NODE": str(cores[0]),
+        "SLURM_JOB_CPUS_PER_NODE": _each(cores),
+    }
+    if allocation.request.memory:
+        found["SLURM_MEM_PER_NODE"] = str(max(1, allocation.request.memory >> 20))
+    if devices:
+        found["SLURM_GPUS_ON_NODE"] = str(len(devices))
+        found["SLURM_JOB_GPUS"] = ",".join(str(number) for held in numbers for number in held)
+    return found
+
+
+DESCRIBED = frozenset(
+    {
+        *("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NUM_NODES"),
+        *("SLURM_NNODES", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_TASKS_PER_NODE", "SLURM_CPUS_PER_TASK"),
+        *("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_MEM_PER_NODE", "SLURM_GPUS_ON_NODE"),
+        *("SLURM_JOB_GPUS", "SLURM_JOB_PARTITION", "SLURM_GPUS", "SLURM_NTASKS_PER_NODE"),
+    }
+)
+"""Variables of a job in an allocation that `slurm_environment` alone has to say, or nobody."""
+
+
+def _each(numbers: Sequence[int]) -> str:
+    """``2(x3),1``: a number for each node, as Slurm writes them."""
+    runs = [(number, len(list(same))) for number, same in groupby(numbers)]
+    return ",".join(f"{number}(x{times})" if times > 1 else str(number) for number, times in runs)
+
+
+def install_srun(folder: Path) -> Path:
+    """Write what comes first in the PATH of jobs: ``srun``, and the prolog of its tasks; returns the folder.
+
+    Raises `ExecutorError`.
+    """
+    path = folder / "bin"
+    with refusing(path):
+        path.mkdir(mode=0o700, exist_ok=True)
+        (folder / "steps").mkdir(mode=0o700, exist_ok=True)
+        for name in ("srun", "task"):
+            words = shlex.join([sys.executable, "-I", "-S", str(INNER_SRUN), name])
+            steps = shlex.quote(str(folder / "steps"))
+            text = "#!/bin/sh\n"
+            text += f'DOVETAIL_SRUN="$0"; DOVETAIL_STEPS={steps}; export DOVETAIL_SRUN DOVETAIL_STEPS\n'
+            written = path / f".{name}"
+            written.write_text(f'{text}exec {words} "$@"\n')
+            written.chmod(0o700)
+            written.replace(path / name)
+    return path
 
 
 def gres_option(gres: set[tuple[Gres, ...]]) -> list[str]:

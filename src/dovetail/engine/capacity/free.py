@@ -167,7 +167,7 @@ class Layout:
     def grow(self, node: Node) -> Cluster:
         """One more node, at the end; returns the cluster with it."""
         self._add(node, len(self.cluster), 1)
-        self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)
+        self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label, closed=self.cluster.closed)
         return self.cluster
 
     @staticmethod

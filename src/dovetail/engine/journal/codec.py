@@ -163,7 +163,8 @@ def _of_object(kind: Any, data: Mapping[str, Json]) -> Any:
 def encode_cluster(cluster: Cluster) -> Json:
     """A cluster as JSON: node by node, a large one group by group, numbered names as their stem and count."""
     if not isinstance(cluster.nodes, Nodes):
-        return {"label": cluster.label, "nodes": [_plain(node) for node in cluster.nodes]}
+        closed = {"closed": sorted(cluster.closed)} if cluster.closed else {}
+        return {"label": cluster.label, "nodes": [_plain(node) for node in cluster.nodes], **closed}
     groups = [
         {
             "node": _plain(node),
@@ -177,7 +178,8 @@ def encode_cluster(cluster: Cluster) -> Json:
 def decode_cluster(data: Json) -> Cluster:
     """The cluster that `encode_cluster` wrote. Raises `ValueError` where it has too many nodes."""
     if "groups" not in data:
-        return Cluster(tuple(_node_from(n) for n in data["nodes"]), data["label"])
+        closed = frozenset(data.get("closed", ()))
+        return Cluster(tuple(_node_from(n) for n in data["nodes"]), data["label"], closed=closed)
     groups = [(_node_from(group["node"]), _node_names(group["names"])) for group in data["groups"]]
     found = sum(len(names) for _, names in groups)
     if found > MOST_NAMES:
