@@ -57,3 +57,8 @@ def test_what_names_no_program_is_answered_as_it_is(here: Path, typed: str) -> N
 @pytest.mark.parametrize("word", ["solve", "{device}-solve", "./bin/solve", "A=1"])
 def test_what_may_be_a_program_is_not_refused(here: Path, word: str) -> None:
     assert missing_program([word, "x"]) == ""
+
+
+def test_an_empty_word_names_no_program(here: Path) -> None:
+    assert meant_by(["run", "--resume", ""]) == ""
+    assert meant_by(["run", ""]) == ""

@@ -26,7 +26,7 @@ def meant_by(words: Sequence[str]) -> str:
     at = _first_positional(words)
     if at is None:
         return ""
-    first, *rest = words[at].split() if not os.path.exists(words[at]) else [words[at]]
+    first, *rest = (words[at].split() or [""]) if not os.path.exists(words[at]) else [words[at]]
     program = _as_typed(first)
     if not program:
         return ""

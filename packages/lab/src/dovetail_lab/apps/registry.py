@@ -409,8 +409,9 @@ def _world(spec: AppSpec) -> Any:
         raise InputError(f"{spec.name} runs on one node; DOVETAIL_RANKS is {os.environ['DOVETAIL_RANKS']}")
     try:
         from mpi4py import MPI
-    except ImportError as error:
-        raise MissingExtra("mpi4py", what=f"{spec.name} on several nodes") from error
-    except RuntimeError as error:  # mpi4py is there, and finds no MPI
-        raise InputError(f"{spec.name} on several nodes: {error}") from error
+    except (ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
+            raise MissingExtra("mpi4py", what=f"{spec.name} on several nodes") from error
+        what = f"mpi4py is installed and cannot load its MPI library: {error}"  # or finds none
+        raise InputError(f"{spec.name} on several nodes: {what}") from error
     return MPI.COMM_WORLD
