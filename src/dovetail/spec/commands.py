@@ -365,6 +365,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "since", "Ask sacct for jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
         ),
+        Option("lenient", "Leave malformed lines out, and count them."),
     ),
     "history import-nextflow": (Option("files", "Also .gz.", "FILE…", positional=True, required=True),),
     "history import-snakemake": (
