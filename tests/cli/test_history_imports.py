@@ -104,7 +104,7 @@ def test_nextflow_without_peaks_and_moments(tmp_path: Path, capsys: pytest.Captu
 def test_json_lines_of_snakemake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "bench.jsonl"
     path.write_text(
-        '{"s": 7.25, "max_rss": 10.0, "cpu_time": 3.5, "rule_name": "map", "params": {"a": 1}, "threads": 4}\n'
+        '{"s": 7.25, "max_rss": 10.0, "cpu_time": 3.5, "rule_name": "map", "params": {}, "threads": 4}\n'
         '\n{"s": 1.0, "max_rss": null, "rule_name": "call"}\n{"s": "NA", "rule_name": "call"}\n'
     )
     said = imported(tmp_path, capsys, "import-snakemake", str(tmp_path))

@@ -14,6 +14,7 @@ from dovetail.engine.driver.orders import Move, Order, Stop
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
+from dovetail.engine.simulation.followers import Followers
 from dovetail.engine.simulation.request import (
     SimulationOptions,
     SimulationRequest,
@@ -107,8 +108,10 @@ class _Simulation:
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
         special = request.rates or journal or incidents or options.validate or observe is not None
+        self.followers = Followers(workload)
         nothing_to_mind = (
             not special
+            and not workload.follows
             and isinstance(policy, Policy)
             and (
                 workload.table is not None
@@ -171,6 +174,7 @@ class _Simulation:
         wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
+        followers = self.followers
         now = 0.0
         while True:
             end = now
@@ -178,6 +182,8 @@ class _Simulation:
                 now = end = progress.next_end()
                 if next_submit < now:
                     now = next_submit
+                if followers.next_time < now:
+                    now = followers.next_time
                 if incidents and incidents[0][0] < now:
                     now = incidents[0][0]
                 if wake_times and wake_times[0] < now:
@@ -190,9 +196,13 @@ class _Simulation:
                 events.append(Submitted(job))
                 job = next(jobs, None)
                 next_submit = inf if job is None else job.submit_time
+            if followers.next_time <= now:
+                events += map(Submitted, followers.due(now))
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             self._instant(now, events)
+            if followers:
+                followers.ended(driver.ended(), now)
             if ends:
                 if columns is not None:
                     self._put_away(columns, ends)
@@ -204,6 +214,8 @@ class _Simulation:
     def _line(self) -> Iterator[Job]:
         """The jobs by submission, each made when its time comes where they are columns that nobody keeps."""
         table = self.workload.table
+        if self.followers:
+            return self.followers.leaders()
         return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
 
     def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:

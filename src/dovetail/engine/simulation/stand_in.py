@@ -112,6 +112,7 @@ def _plainly_asked(wanted: SimulationRequest) -> bool:
     perfect = type(wanted.runtimes) is PerfectModel and wanted.runtimes.truth is wanted.workload.truth
     shared = wanted.rates is not None or wanted.forecast is not None
     special = shared or wanted.options.keep_considered or bool(wanted.cluster.gone)
+    special = special or bool(wanted.workload.follows)
     return modelled and perfect and not special and bool(wanted.workload.jobs)
 
 
