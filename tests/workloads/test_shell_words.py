@@ -123,5 +123,5 @@ def test_the_quotes_of_bash(text: str, word: str) -> None:
 
 @pytest.mark.parametrize("text", [r"$'a", r"$'a\'", r"$'\0'", r"$'\U00110000'"])
 def test_what_bash_would_not_take(text: str) -> None:
-    with pytest.raises(ValueError, match="no closing quotation|which is no character|a null character"):
+    with pytest.raises(ValueError, match=r"no closing quotation|which is no character|a null character"):
         split(text)

@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from dovetail.model.frozen import frozen
+from dovetail.model.marks import fill_marks, job_marks
 from dovetail.records import dataclass
 
 __all__ = [
@@ -291,14 +292,16 @@ class Launch:
     """Where a job's processes start, if not where Dovetail did: what comes with a submission.
 
     ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
-    paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
-    ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With
-    ``batch_variables`` its environment has what the batch system would set whose script it is. ``umask`` and
-    the soft ``limits`` (name as `setrlimit` has it without its prefix, and value, -1 for none) are those of
-    the submitter; ``None``: Dovetail's own.
+    paths, as seen from ``folder``; without them the run folder holds the output; with ``append`` what is
+    there stays. ``stdin`` is what its processes read. ``signal`` is sent ``notice`` seconds before the
+    walltime, with ``leader_alone`` to the first process alone. Beyond ``memory`` bytes a node the job is
+    ended. With ``batch_variables`` its environment has what the batch system would set whose script it is;
+    ``variables`` go over the environment. ``umask`` and the soft ``limits`` (name as `setrlimit` has it
+    without its prefix, and value, -1 for none) are those of the submitter; ``None``: Dovetail's own.
 
-    Jobs that are alike share one, so that an environment is kept once for all of them. So what differs stands
-    for itself in paths: ``\\0j`` for the job's id, ``\\0A`` for its number, ``\\0a`` for its index.
+    Jobs that are alike share one, so that an environment is kept once for all of them: what differs stands as
+    a mark in paths and variables (`dovetail.model.marks`). Jobs of an array with ``indices`` have numbers of
+    their own.
     """
 
     folder: str | None = None
@@ -311,19 +314,29 @@ class Launch:
     batch_variables: bool = False
     umask: int | None = None
     limits: tuple[tuple[str, int], ...] | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    indices: str = ""
+    stdin: str | None = None
+    append: bool = False
+    leader_alone: bool = False
 
-    def files(self, job: JobId, cwd: str) -> tuple[str | None, str | None]:
-        """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is."""
-        number, _, index = job.partition("_")
-        found = []
-        for path in (self.stdout, self.stderr):
-            if path is not None:
-                for letter, value in (("j", job), ("A", number), ("a", index)):
-                    path = path.replace(f"\0{letter}", value)
-                path = os.path.join(self.folder or cwd, path)
-            found.append(path)
-        out, err = found
+    def files(self, job: JobId, cwd: str, node: str = "") -> tuple[str | None, str | None]:
+        """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is.
+
+        ``node`` is the name of its first node.
+        """
+        out, err = (self._path(path, job, cwd, node) for path in (self.stdout, self.stderr))
         return out, out if err is None else err
+
+    def input(self, job: JobId, cwd: str, node: str = "") -> str | None:
+        """What this job reads, where that was chosen."""
+        return self._path(self.stdin, job, cwd, node)
+
+    def _path(self, path: str | None, job: JobId, cwd: str, node: str) -> str | None:
+        if path is None:
+            return None
+        known = {**job_marks(job, self.indices), "H": node.partition(".")[0]}
+        return os.path.join(self.folder or cwd, fill_marks(path, lambda letter: known.get(letter, "")))
 
 
 USUAL_SIZING = Sizing()

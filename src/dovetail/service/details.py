@@ -85,7 +85,10 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
 
 def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
-    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd)
+    entry = service.entry(job.id)
+    held = None if entry.allocation is None else entry.allocation.first_node
+    node = "" if held is None else service.engine.cluster.nodes[held].name
+    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd, node)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
     return Path(out or ours[0]), Path(err or ours[1])
 

@@ -73,7 +73,7 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _warned("consolidate-segments", "none", "nodes have no topology"),
     _refused("container", "required", "the job would run outside its container", "SBATCH_CONTAINER"),
     _refused("container-id", "required", "the job would run outside its container", "SBATCH_CONTAINER_ID"),
-    _warned("context", "optional", "the security context is that of the service"),
+    _warned("context", "required", "the security context is that of the service"),
     _warned("contiguous", "none", "nodes have no order"),
     _warned("core-spec", "required", "no cores are set aside for the system", "-S", "SBATCH_CORE_SPEC"),
     _warned("cores-per-socket", "required", "CPUs are given out one by one, whatever their socket"),

@@ -870,7 +870,8 @@ class Driver:
         at_work = {**ending, **self.engine.running} if ending else self.engine.running
         for job, number in self._deadlines.due(now, at_work):
             if number:
-                self._orders.append(Signal(job, number))
+                launch = at_work[job].job.launch
+                self._orders.append(Signal(job, number, launch is not None and launch.leader_alone))
             else:
                 self._stop(job, State.TIMEOUT)
         if self.prefill is not None and not self.blocked:

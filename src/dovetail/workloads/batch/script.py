@@ -169,7 +169,11 @@ class _Reader:
             if before is not None:
                 self._note_replaced(before, one)
             winner[one.option.name] = one
-        order = ("script", "environment", "command line")
+        order = (
+            "environment",
+            "script",
+            "command line",
+        )  # as sbatch has it: another way to say it is no change
         for group in RIVALS:
             rivals = [winner[name] for name in group if name in winner]
             last = max((order.index(one.origin) for one in rivals), default=0)
@@ -562,7 +566,8 @@ def _passed_over(option: ScriptOption) -> str:
 
 
 RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
-"""Options that say the same in other ways: one that comes from a later place replaces the others."""
+"""Options that say the same in other ways: one of the script replaces those of the environment, one of the
+command line both."""
 COUNTED = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node",
     "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "gres", "mem", "mem-per-cpu", "mem-per-gpu",
