@@ -217,32 +217,44 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job may not start before another one has ended.
+    """A job may not start before another one has ended, or begun.
 
-    ``afterok``: as COMPLETED; ``afternotok``: as anything else; ``afterany``: in any way.
+    ``afterok``: ended as COMPLETED; ``afternotok``: as anything else; ``afterany``: in any way; ``after``:
+    begun or ended, ``delay`` seconds ago. Of those that are an ``alternative`` one has to come true.
     """
 
-    kind: Literal["afterok", "afternotok", "afterany"]
+    kind: Literal["after", "afterok", "afternotok", "afterany"]
     job: JobId
+    delay: Seconds = 0.0
+    alternative: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Dependency:
-        """``afterok:JOB``, ``afternotok:JOB`` or ``afterany:JOB``, as ``sbatch`` has it; raises `ValueError`.
+        """``afterok:JOB``, ``afternotok:JOB``, ``afterany:JOB``, ``after:JOB[+MINUTES]``, or an alternative.
 
-        >>> Dependency.parse("afterok:train-1")
-        Dependency(kind='afterok', job='train-1')
+        An alternative has a question mark before it. Raises `ValueError`.
+
+        >>> str(Dependency.parse("afterok:train-1")), Dependency.parse("?after:7+5").delay
+        ('afterok:train-1', 300.0)
         """
-        kind, _, job = text.partition(":")
-        if kind == "afterok" and job:
-            return cls("afterok", job)
-        if kind == "afternotok" and job:
-            return cls("afternotok", job)
-        if kind == "afterany" and job:
-            return cls("afterany", job)
-        raise ValueError(f"found {text!r}, expected afterok:JOB, afternotok:JOB or afterany:JOB")
+        kind, _, job = text.removeprefix("?").partition(":")
+        before, plus, minutes = job.rpartition("+")
+        delay = 0.0
+        if kind == "after" and plus and minutes.isdecimal() and len(minutes) < 9:
+            job, delay = before, float(minutes) * 60
+        for known in _DEPENDENCIES:
+            if kind == known and job:
+                return cls(known, job, delay, text.startswith("?"))
+        raise ValueError(f"found {text!r}, expected afterok:JOB, afternotok:JOB, afterany:JOB or after:JOB")
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.job}"
+        later = f"+{self.delay / 60:g}" if self.delay else ""
+        return f"{'?' if self.alternative else ''}{self.kind}:{self.job}{later}"
+
+
+_DEPENDENCIES: tuple[Literal["after", "afterok", "afternotok", "afterany"], ...] = (
+    *("after", "afterok", "afternotok", "afterany"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +366,7 @@ class Job:
     makes it; ``batch_options`` are passed to the batch system that runs it, as they stand. ``options`` are
     those of its `JobSpec` that are kept by name, where they differ from the default. ``name`` is for people.
     ``sizing`` says how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
-    holds of the cluster.
+    holds of the cluster. It starts at ``begin`` or later, in seconds since 1970.
     """
 
     id: JobId
@@ -382,6 +394,7 @@ class Job:
     sizing: Sizing = USUAL_SIZING
     foreign: bool = False
     options: Mapping[str, Any] = EMPTY
+    begin: Seconds | None = None
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, app={self.app.name!r})"

@@ -116,7 +116,8 @@ class _Simulation:
             and (
                 workload.table is not None
                 or not any(
-                    job.depends or job.retries or job.throttles or job.sizing.auto for job in workload.jobs
+                    job.depends or job.retries or job.throttles or job.sizing.auto or job.begin is not None
+                    for job in workload.jobs
                 )
             )
         )
@@ -172,6 +173,7 @@ class _Simulation:
         columns, tell = self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
         wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
+        gates = driver.admission.gates
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
         followers = self.followers
@@ -188,6 +190,8 @@ class _Simulation:
                     now = incidents[0][0]
                 if wake_times and wake_times[0] < now:
                     now = wake_times[0]
+                if gates and gates[0][0] < now:
+                    now = gates[0][0]
                 if now == inf:
                     break
             ends = progress.ended(now) if end <= now else []

@@ -185,6 +185,8 @@ def _seconds(
     """The true seconds of a job of this kind; ``None`` of any other."""
     if len(job.choices) != 1 or job.depends or job.retries or job.throttles or job.sizing.auto:
         return None
+    if job.begin is not None:
+        return None
     choice = job.choices[0]
     if choice.request not in known:
         known[choice.request] = suits(choice.request)
