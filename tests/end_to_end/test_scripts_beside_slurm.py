@@ -34,8 +34,8 @@ NO_JOB = "help usage version test-only wait parsable quiet uid gid"
 BESIDE_ANOTHER = "gpus-per-task gpus-per-socket ntasks-per-gpu cpus-per-gpu mem-per-gpu input chdir"
 """What sbatch takes only beside another option, or where a file or folder is."""
 LATER = (
-    "container-id consolidate-segments extra oom-kill-step resv-ports segment spread-segments stepmgr tres-bind "
-    "tres-per-task"
+    "container-id consolidate-segments extra oom-kill-step resv-ports segment spread-segments stepmgr "
+    "tres-bind tres-per-task"
 )
 """Options of versions after 22.05."""
 OTHERWISE = {
@@ -58,7 +58,7 @@ def script_of(text: str) -> str:
 
 
 def ours(text: str, now: datetime | None = None) -> BatchScript:
-    return read_script(script_of(text), "job.sh", Origin("/tmp", "host", "me"), environ={}, now=now)
+    return read_script(script_of(text), "job.sh", environ={}, now=now)
 
 
 def submitted(slurm: SlurmCluster, folder: Path, texts: list[str]) -> dict[str, str]:
@@ -109,7 +109,7 @@ def test_both_make_the_same_of_what_both_take(theirs: dict[str, str], text: str)
     if "-O" not in text:
         assert value(line, "NumTasks") == str(shares.tasks)
     assert value(line, "CPUs/Task") == str(shares.cpus_per_task if "per-gpu=2 -G" not in text else 1)
-    assert value(line, "Comment") == found.labels.get("comment", "")
+    assert value(line, "Comment") == found.fields.get("comment", "")
     assert value(line, "OverSubscribe") == (
         "OK" if shares.cpus != "all" and "-s" not in text else value(line, "OverSubscribe")
     )
@@ -221,7 +221,7 @@ def test_the_environment_goes_over_the_script(
     job = done.stdout.strip()
     line = slurm.call("scontrol", "-o", "show", "job", job)
     slurm.call("scancel", job)
-    found = read_script(script_of(text), "job.sh", Origin("/tmp", "h", "me"), environ=environ)
+    found = read_script(script_of(text), "job.sh", environ=environ)
     assert not found.refused
     fields = found.fields
     assert value(line, "TimeLimit") == limit_of(fields.get("walltime"))
@@ -247,7 +247,7 @@ def test_both_say_that_this_is_no_script(slurm: SlurmCluster, tmp_path: Path, te
     done = subprocess.run(["sbatch", path], env=slurm.environment, capture_output=True, check=False)
     assert done.returncode != 0
     with pytest.raises(InputError):
-        read_script(text, "job.sh", Origin("/tmp", "h", "me"), environ={})
+        read_script(text, "job.sh", environ={})
 
 
 def test_where_the_head_ends(slurm: SlurmCluster, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_where_the_head_ends(slurm: SlurmCluster, tmp_path: Path) -> None:
     job = slurm.call("sbatch", "--hold", "--parsable", str(path)).strip()
     line = slurm.call("scontrol", "-o", "show", "job", job)
     slurm.call("scancel", job)
-    found = read_script(text, "job.sh", Origin("/tmp", "h", "me"), environ={})
+    found = read_script(text, "job.sh", environ={})
     assert value(line, "JobName") == found.fields["name"] == "one"
 
 

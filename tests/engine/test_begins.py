@@ -47,9 +47,8 @@ def test_after_a_job_that_waits_itself() -> None:
 
 
 def test_one_of_several_is_enough() -> None:
-    found = run(
-        job("a", 10), job("b", 30), job("c", 1, "?afterok:a", "?afterok:b"), job("d", 1, "?afternotok:a", "?afterok:b")
-    )  # fmt: skip
+    either = job("c", 1, "?afterok:a", "?afterok:b"), job("d", 1, "?afternotok:a", "?afterok:b")
+    found = run(job("a", 10), job("b", 30), *either)
     assert found["c"] == (10.0, State.COMPLETED)
     assert found["d"] == (30.0, State.COMPLETED)
 

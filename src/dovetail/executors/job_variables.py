@@ -28,7 +28,7 @@ class Facts:
     def __init__(self, placed: Placed, cluster: Cluster) -> None:
         launch = placed.job.launch
         self._placed, self._cluster = placed, cluster
-        self._of_job = job_marks(placed.job.id, "" if launch is None else launch.indices)
+        self._of_job = job_marks(placed.job.id, "" if launch is None else launch.indices, placed.job.index)
         self._known: dict[str, str] = {}
 
     def __call__(self, letter: str) -> str:

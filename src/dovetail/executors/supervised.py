@@ -110,7 +110,7 @@ class SupervisedExecutor(Reporting):
         launch = job.launch
         if launch is None:
             return {}
-        read = launch.input(job.id, self._cwd, node)
+        read = launch.input(job, self._cwd, node)
         found: dict[str, Any] = {} if read is None else {"stdin": read}
         return {**found, "append": True} if launch.append else found
 

@@ -332,7 +332,7 @@ class Launch:
     append: bool = False
     leader_alone: bool = False
 
-    def files(self, job: JobId, cwd: str, node: str = "") -> tuple[str | None, str | None]:
+    def files(self, job: Job, cwd: str, node: str = "") -> tuple[str | None, str | None]:
         """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is.
 
         ``node`` is the name of its first node.
@@ -340,14 +340,14 @@ class Launch:
         out, err = (self._path(path, job, cwd, node) for path in (self.stdout, self.stderr))
         return out, out if err is None else err
 
-    def input(self, job: JobId, cwd: str, node: str = "") -> str | None:
+    def input(self, job: Job, cwd: str, node: str = "") -> str | None:
         """What this job reads, where that was chosen."""
         return self._path(self.stdin, job, cwd, node)
 
-    def _path(self, path: str | None, job: JobId, cwd: str, node: str) -> str | None:
+    def _path(self, path: str | None, job: Job, cwd: str, node: str) -> str | None:
         if path is None:
             return None
-        known = {**job_marks(job, self.indices), "H": node.partition(".")[0]}
+        known = {**job_marks(job.id, self.indices, job.index), "H": node.partition(".")[0]}
         return os.path.join(self.folder or cwd, fill_marks(path, lambda letter: known.get(letter, "")))
 
 

@@ -41,15 +41,18 @@ def fill_marks(text: str, value: Callable[[str], str]) -> str:
     return _MARK.sub(lambda mark: value(mark[2]).zfill(int(mark[1] or 0)), text)
 
 
-def job_marks(job: str, indices: str) -> Mapping[str, str]:
+def job_marks(job: str, indices: str, place: int = 0) -> Mapping[str, str]:
     """What the id of a job alone gives: its number, that of its array, its index.
 
     ``indices`` are those of its array, such as ``0-15:4``: the jobs of array 12 have the numbers from 12 on,
     in the order of their indices. Without them they have no numbers of their own.
+    A job of a run, whose id is a name, has its ``place`` among its jobs, from 1.
     """
     number, _, index = job.partition("_")
     own = job
-    if index and indices and number.isdecimal() and index.isdecimal():
+    if not number.isdecimal():
+        number, index, own = str(place + 1), "", str(place + 1)
+    elif index and indices and index.isdecimal():
         own = str(int(number) + place_of(int(index), indices))
     return {
         "i": job,
@@ -58,6 +61,11 @@ def job_marks(job: str, indices: str) -> Mapping[str, str]:
         "a": index or NO_INDEX,
         "b": (index or NO_INDEX)[-1:],
     }
+
+
+def own_number(job: str, indices: str) -> str:
+    """The number of a job of a service: its own where it is one of an array with ``indices``."""
+    return job_marks(job, indices)["j"]
 
 
 def place_of(index: int, indices: str) -> int:

@@ -88,7 +88,7 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     entry = service.entry(job.id)
     held = None if entry.allocation is None else entry.allocation.first_node
     node = "" if held is None else service.engine.cluster.nodes[held].name
-    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd, node)
+    out, err = (None, None) if job.launch is None else job.launch.files(job, service.about.cwd, node)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
     return Path(out or ours[0]), Path(err or ours[1])
 

@@ -31,6 +31,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("wait", "Wait for the end; 1 if not all complete.", flags="--wait -W"),
         Option("parsable", "Print the numbers alone."),
+        Option(
+            "explain_script",
+            "Print what becomes of each option of a batch script, and submit nothing.",
+            "FILE",
+        ),
     ),
     "run": (
         Option(

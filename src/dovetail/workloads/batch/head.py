@@ -7,6 +7,7 @@ first column; a ``#`` outside quotes ends it, also within a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from dovetail.errors import InputError
@@ -16,16 +17,18 @@ SBATCH, DOVETAIL = "#SBATCH", "#DOVETAIL"
 FOREIGN = ("#PBS", "#BSUB", "#SLURM")
 """Lines of other batch systems, of which sbatch reads some."""
 BYTE_ORDER_MARK = "\ufeff"
+_OPTIONS = re.compile(rf"^(?:{SBATCH}|{DOVETAIL})", re.MULTILINE)
 _COMPONENTS = ("hetjob", "packjob")
 
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A line of options: where it stands, with which word it begins, and the words after that."""
+    """A line of options: where it stands, with which word it begins, what follows; of sbatch's in words."""
 
     line: int
     keyword: str
     words: tuple[str, ...]
+    rest: str
 
 
 def is_script(text: str) -> bool:
@@ -37,9 +40,8 @@ def is_script(text: str) -> bool:
     >>> is_script("#!/bin/sh\\ntrue\\n"), is_script("#SBATCH -n 2\\ntrue\\n"), is_script("# list\\ntrue\\n")
     (True, True, False)
     """
-    if text.removeprefix(BYTE_ORDER_MARK).lstrip().startswith("#!"):
-        return True
-    return any(line.startswith((SBATCH, DOVETAIL)) for line in text.removeprefix(BYTE_ORDER_MARK).split("\n"))
+    bare = text.removeprefix(BYTE_ORDER_MARK)
+    return bare.lstrip().startswith("#!") or _OPTIONS.search(bare) is not None
 
 
 def check_script(text: str, name: str) -> str:
@@ -78,13 +80,14 @@ def directives(text: str, name: str) -> Iterator[Directive]:
         for keyword in (SBATCH, DOVETAIL, *FOREIGN):
             if line.startswith(keyword):
                 where = f"{name}: line {number}"
-                words = [] if keyword in FOREIGN else split_words(line[len(keyword) :], where)
+                rest = line[len(keyword) :]
+                words = split_words(rest, where) if keyword == SBATCH else []
                 if words and words[0] in _COMPONENTS:
                     raise InputError(
                         f"found {words[0]}, a job of several components, expected a job of one kind of node",
                         where=where,
                     )
-                yield Directive(number, keyword, tuple(words))
+                yield Directive(number, keyword, tuple(words), rest)
                 break
 
 

@@ -9,16 +9,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.errors import InputError
+from dovetail.files.moments import parse_begin
 from dovetail.records import dataclass
+from dovetail.spec.jobs import PartialSpec, laid_over
 from dovetail.spec.sbatch import ScriptOption
+from dovetail.spec.script_lines import read_own_line
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
-from dovetail.workloads.batch.moments import parse_begin
 from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.resources import Asked, Shares, share_out
-from dovetail.workloads.batch.variables import Origin, job_variables
 
+VRAM = "vram"
+"""A generic resource of some sites: memory of a GPU."""
 PASSED_OVER = "has no meaning here and is passed over"
 MAIL_TYPES = (
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
@@ -42,34 +45,47 @@ class Note:
 
     def sentence(self) -> str:
         """``job.sh: line 3: --mail-type=END: no mail is sent``."""
-        joint = " " if self.effect.startswith(PASSED_OVER) else ": "
-        return f"{self.where}: {self.option}{joint}{self.effect}"
+        return f"{self.where}: {self.assertion}"
+
+    @property
+    def assertion(self) -> str:
+        """The sentence without the place."""
+        joint = "" if not self.option else " " if self.effect.startswith(PASSED_OVER) else ": "
+        return f"{self.option}{joint}{self.effect}"
 
 
 @dataclass(slots=True)
 class BatchScript:
     """A script that was read.
 
-    ``fields`` are those of a job as `dovetail.spec` names them, in bytes and seconds; ``own`` are the options
-    of its ``#DOVETAIL`` lines as they stand there. ``variables`` are what sbatch would set, as patterns;
-    ``export`` is what ``--export`` says, and ``export_file`` the file of variables. ``labels`` are kept for
-    people. ``wait`` says that the command ends when the job does. ``from_slurm``: it has ``#SBATCH`` lines.
+    ``fields`` are those of a job as `dovetail.spec` names them, in bytes and seconds; ``own`` those of its
+    ``#DOVETAIL`` lines; ``places`` has the options of sbatch that count, by their names. ``export`` is what
+    ``--export`` has, and ``export_file`` the file of variables. With ``wait``
+    the command ends when the job does. ``from_slurm``: it has ``#SBATCH`` lines;
+    ``path`` is empty where it came through standard input.
     """
 
     name: str
     text: str
     fields: dict[str, Any] = field(default_factory=dict)
-    own: list[tuple[str, Placed]] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    own: PartialSpec = field(default_factory=dict)
+    places: dict[str, Given] = field(default_factory=dict)
     export: str = "ALL"
     export_file: str | None = None
     wait: bool = False
     from_slurm: bool = False
+    path: str = ""
+    asked: Asked = field(default_factory=Asked)
     shares: Shares | None = None
+    array: units.Array | None = None
     honoured: list[Note] = field(default_factory=list)
     warned: list[Note] = field(default_factory=list)
     refused: list[Note] = field(default_factory=list)
+
+    @property
+    def job_name(self) -> str:
+        """The name of its job, unless an option gives one: that of its file, else ``sbatch``."""
+        return os.path.basename(self.name) if self.path else "sbatch"
 
     def check(self) -> None:
         """Raise `InputError` for the first option that is refused."""
@@ -77,16 +93,16 @@ class BatchScript:
             first = self.refused[0]
             more = len(self.refused) - 1
             rest = f" ({more} more: dovetail submit --explain-script FILE)" if more else ""
-            raise InputError(f"{first.option}: {first.effect}{rest}", where=first.where)
+            raise InputError(f"{first.assertion}{rest}", where=first.where)
 
 
 def read_script(
     text: str,
     name: str,
-    origin: Origin,
     *,
     environ: Mapping[str, str],
     words: Sequence[str] = (),
+    path: str = "",
     now: datetime | None = None,
 ) -> BatchScript:
     """The script ``name`` (for sentences) with all that its options become.
@@ -95,8 +111,8 @@ def read_script(
     own command line, which win over both. Raises `InputError` where the text is no batch script; an option
     that cannot be is in ``refused``.
     """
-    found = BatchScript(name, check_script(text, name))
-    reader = _Reader(found, origin, datetime.now(UTC).astimezone() if now is None else now)
+    found = BatchScript(name, check_script(text, name), path=path)
+    reader = _Reader(found, datetime.now(UTC).astimezone() if now is None else now)
     reader.read(environ, words)
     return found
 
@@ -104,12 +120,10 @@ def read_script(
 class _Reader:
     """Reads the options of one script, one method for each that is honoured."""
 
-    def __init__(self, found: BatchScript, origin: Origin, now: datetime) -> None:
-        self.found, self.origin, self.now = found, origin, now
-        self.asked = Asked()
-        self.array: units.Array | None = None
-        self.values: dict[str, str] = {}
-        self.places: dict[str, Given] = {}
+    def __init__(self, found: BatchScript, now: datetime) -> None:
+        self.found, self.now = found, now
+        self.asked = found.asked
+        self.places = found.places
         self.given: Given
 
     def read(self, environ: Mapping[str, str], words: Sequence[str]) -> None:
@@ -127,12 +141,13 @@ class _Reader:
         try:
             for line in directives(self.found.text, self.found.name):
                 where = f"{self.found.name}: line {line.line}"
-                placed = [Placed(word, where, line.line) for word in line.words]
                 if line.keyword == SBATCH:
-                    row += placed
+                    row += [Placed(word, where, line.line) for word in line.words]
                     self.found.from_slurm = True
                 elif line.keyword == DOVETAIL:
-                    self.found.own += [(word.text, word) for word in placed]
+                    self.found.own = laid_over(self.found.own, read_own_line(line.rest, where))
+                    effect = "as 'dovetail submit' reads it"
+                    self.found.honoured.append(Note(where, line.rest.strip(), effect, line.line))
                 else:
                     self._warn_foreign(line, where)
         except InputError as error:
@@ -155,7 +170,7 @@ class _Reader:
         place, _, sentence = str(error).rpartition(": found ")
         line = place.rpartition("line ")[2]
         number = int(line) if line.isdecimal() else None
-        self.found.refused.append(Note(place, "the line", f"found {sentence}", number))
+        self.found.refused.append(Note(place, "", f"found {sentence}", number))
 
     def _warn_foreign(self, line: Directive, where: str) -> None:
         effect = f"{PASSED_OVER}: only #SBATCH and #DOVETAIL lines are read"
@@ -193,7 +208,6 @@ class _Reader:
         """One option, by the method of its name, else by the table."""
         option = given.option
         self.given = self.places[option.name] = given
-        self.values[option.name] = "" if given.value is None else given.value
         method: Callable[[str], str] | None = getattr(self, f"_{option.name.replace('-', '_')}", None)
         if option.treatment == "refused":
             self._note(self.found.refused, option.meaning)
@@ -205,7 +219,7 @@ class _Reader:
             )
         else:
             try:
-                effect = method(self.values[option.name])
+                effect = method(given.value or "")
             except ValueError as error:
                 self._note(self.found.refused, str(error))
             else:
@@ -223,19 +237,26 @@ class _Reader:
     def _keep(self, name: str, value: object) -> None:
         self.found.fields[name] = value
 
+    def _keep_text(self, name: str, value: str) -> None:
+        if value:
+            self._keep(name, value)
+
     # ----------------------------------------------------------------- who, where, when, what
 
     def _account(self, value: str) -> str:
-        self.found.labels["account"] = value
+        self._keep_text("account", value)
         return self._warn(_passed_over(self.given.option))
 
     def _array(self, value: str) -> str:
-        self.array = units.parse_array(value)
-        self._keep("array", self.array.text)
-        return _many(self.array.count, "job")
+        array = self.found.array = units.parse_array(value)
+        self._keep("array", array.text)
+        return _many(array.count, "job")
 
     def _begin(self, value: str) -> str:
-        moment = parse_begin(value, self.now)
+        try:
+            moment = parse_begin(value, self.now)
+        except ValueError as error:
+            raise ValueError(f"found {value!r}, expected {error}") from None
         if moment <= self.now:
             return "at once"
         self._keep("begin", moment.timestamp())
@@ -248,37 +269,36 @@ class _Reader:
         return f"runs in {value}"
 
     def _comment(self, value: str) -> str:
-        self.found.labels["comment"] = value
+        self._keep_text("comment", value)
         return "kept and shown"
 
     def _wckey(self, value: str) -> str:
-        self.found.labels["wckey"] = value
+        self._keep_text("wckey", value)
         return "kept and shown"
 
     def _qos(self, value: str) -> str:
-        self.found.labels["qos"] = value
+        self._keep_text("qos", value)
         return self._warn(_passed_over(self.given.option))
 
     def _dependency(self, value: str) -> str:
         if not value:
             return "no dependency"
-        if "?" in value:
-            raise ValueError(
-                f"found {value!r}, expected dependencies that all have to come true: ',' between them"
-            )
+        if "?" in value and "," in value:
+            raise ValueError(f"found {value!r}, expected ',' or '?' between dependencies, and not both")
+        either = "?" if "?" in value else ""
         depends = []
-        for part in value.split(","):
+        for part in value.replace("?", ",").split(","):
             kind, *jobs = part.split(":")
             if not jobs and kind.lower() == "singleton":
                 self._keep("singleton", True)
                 continue
             if not jobs:
                 kind, jobs = "afterany", [kind]
-            depends += [f"{self._kind_of_dependency(kind.lower(), value)}:{job}" for job in jobs if job]
-            if not all(jobs) or not all(job[:1].isdecimal() for job in jobs):
+            kind = self._kind_of_dependency(kind.lower(), value)
+            later = kind != "after" and any("+" in job for job in jobs)
+            if later or not all(job[:1].isdecimal() for job in jobs):
                 raise ValueError(f"found {value!r}, expected dependencies such as afterok:12:13,afterany:14")
-            if any("+" in job for job in jobs):
-                raise ValueError(f"found {value!r}, expected after:JOB without +MINUTES")
+            depends += [f"{either}{kind}:{job}" for job in jobs]
         if depends:
             self._keep("depends", depends)
         named = ["others of this name"] if "singleton" in self.found.fields else []
@@ -368,8 +388,8 @@ class _Reader:
             nice = 0  # as strtol reads it
         if nice < 0:
             return self._warn(f"{PASSED_OVER}: it lowers jobs, and raises none")
-        self._keep("priority", -nice)
-        return f"{nice} lower"
+        self._keep("nice", nice)
+        return "behind jobs of the same user that are less nice"
 
     def _no_requeue(self, _: str) -> str:
         self._keep("restartable", False)
@@ -472,7 +492,14 @@ class _Reader:
     def _devices(self, entries: Sequence[units.Resource], way: str) -> str:
         """GPUs among generic resources; what is none is warned about."""
         gpus = [one for one in entries if one.name == "gpu" and one.count]
-        foreign = [one for one in entries if one.name != "gpu"]
+        foreign = [one for one in entries if one.name not in ("gpu", VRAM)]
+        vram = [one for one in entries if one.name == VRAM and one.count]
+        if vram:  # as sites write it: a GPU, and memory of it
+            size = vram[-1].count * (1 if vram[-1].count >= units.MEBIBYTE else units.MEBIBYTE)
+            self._keep("gpu_memory", size)
+            gpus = gpus or [units.Resource("gpu", "", 1)]
+            amount = f"{size // units.MEBIBYTE} MiB"
+            self._warn(f"vram is no gres that is counted here: it is read as --gpu-mem, {amount} on each GPU")
         models = [one.type for one in gpus if one.type]
         if len(set(models)) > 1:
             raise ValueError(f"found GPUs of the types {', '.join(models)}, expected one type for a job")
@@ -488,6 +515,8 @@ class _Reader:
         per = {"gpus": " in all", "gpus_per_node": " a node", "gpus_per_task": " a task"}.get(
             way, " a socket"
         )
+        if vram:
+            return ""
         return f"{_many(count, 'GPU')}{of}{per}" if count else "no GPU"
 
     def _mem(self, value: str) -> str:
@@ -547,14 +576,14 @@ class _Reader:
         if shares.gpus:
             self._keep("gpus", shares.gpus)
             self._keep("on", ["gpu"])
+            if shares.cpus == "all":
+                self._keep("exclusive", True)
             if self.asked.models:
                 self._keep("models", list(self.asked.models))
         if "signal" in found.fields and "walltime" not in found.fields:
             del found.fields["signal"]
             self.given = self.places["signal"]
             self._warn("it is never sent: the job has no time limit")
-        name = str(found.fields.get("name") or os.path.basename(found.name))
-        found.variables = job_variables(self.origin, name, self.asked, shares, self.array, self.values)
 
 
 def _many(count: int, what: str) -> str:

@@ -12,11 +12,11 @@ _NAMED = {"midnight": time(0), "noon": time(12), "fika": time(15), "teatime": ti
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[t ](.+))?", re.ASCII)
 _SLASHED = re.compile(r"(\d{1,2})[/.](\d{1,2})(?:[/.](\d{2}|\d{4}))?(?:[- t](.+))?", re.ASCII)
 _RUN = re.compile(r"(\d{2})(\d{2})(\d{2})?", re.ASCII)
-_EXPECTED = "a moment such as now+1hour, 16:00, tomorrow or 2030-01-20T12:34:00"
+EXPECTED = "a moment such as now+1hour, 16:00, tomorrow or 2030-01-20T12:34:00"
 
 
 def parse_begin(text: str, now: datetime) -> datetime:
-    """The moment that ``--begin`` means, in the zone of ``now``. Raises `ValueError`.
+    """The moment that ``--begin`` means, in the zone of ``now``. Raises `ValueError` with what is expected.
 
     A time of day that is past is tomorrow's, a date without a year that is past is next year's.
 
@@ -30,7 +30,7 @@ def parse_begin(text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):  # a 30th of February, an hour of 25
         found = None
     if found is None:
-        raise ValueError(f"found {text!r}, expected {_EXPECTED}")
+        raise ValueError(EXPECTED)
     return found
 
 
