@@ -506,7 +506,7 @@ class _Reader:
         count = sum(one.count for one in gpus)
         before = getattr(self.asked, way)
         setattr(self.asked, way, max(count, before or 0))
-        self.asked.models += [model for model in models if model not in self.asked.models]
+        self.asked.models += [one for one in dict.fromkeys(models) if one not in self.asked.models]
         of = f" of type {models[0]}" if models else ""
         if foreign:
             names = ", ".join(dict.fromkeys(one.name for one in foreign))

@@ -171,10 +171,10 @@ def parse_array(text: str) -> Array:
     >>> parse_array("0-15:4%2,20")
     Array(text='0-15:4,20%2', count=5, least=0, most=20, step=1)
     """
-    bare, percent, rest = text.removeprefix("[").removesuffix("]").partition("%")
+    bare, percent, rest = text.partition("%")
     limit = re.match(r"\d*", rest, re.ASCII)
     assert limit is not None  # it matches nothing, too
-    bare += rest[limit.end() :]
+    bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
     if percent and not limit[0]:
         raise ValueError(f"found {text!r}, expected a number after '%'")
     spans = []
