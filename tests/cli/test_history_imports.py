@@ -69,7 +69,7 @@ def test_slurm_with_the_peaks_of_its_steps(tmp_path: Path, capsys: pytest.Captur
     path = tmp_path / "sacct.txt"
     path.write_text(SACCT)
     said = imported(tmp_path, capsys, "import-slurm", str(path))
-    assert said == {"read": 2, "new": 2, "known": 0, "apps": 2, "peaks": 1}
+    assert said == {"read": 2, "new": 2, "known": 0, "apps": 2, "peaks": 1, "rejected": 0}
     assert peaks(tmp_path, "train") == [(250.0, round(2.5 * 2**20))]
     assert peaks(tmp_path, "plot") == [(250.0, None)]
 
@@ -91,3 +91,39 @@ def test_what_is_malformed_is_named_and_nothing_is_added(
     assert status_of(["history", command, str(path), "--history", str(tmp_path / "h.db")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "h.db").exists()
+
+
+def test_nextflow_without_peaks_and_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text("hash\tname\tstatus\trealtime\trss\nab/1\talign (s1)\tCOMPLETED\t5m\t-\n"
+                    "ab/2\tsort (s1)\tCOMPLETED\t2m\t1 GB\n")  # fmt: skip
+    said = imported(tmp_path, capsys, "import-nextflow", str(path))
+    assert (said["new"], said["apps"], said["peaks"]) == (2, 2, 1)
+
+
+def test_json_lines_of_snakemake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_text(
+        '{"s": 7.25, "max_rss": 10.0, "cpu_time": 3.5, "rule_name": "map", "params": {}, "threads": 4}\n'
+        '\n{"s": 1.0, "max_rss": null, "rule_name": "call"}\n{"s": "NA", "rule_name": "call"}\n'
+    )
+    said = imported(tmp_path, capsys, "import-snakemake", str(tmp_path))
+    assert (said["new"], said["apps"], said["peaks"]) == (2, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"s": 1}\n{"s": \n', "line 2: found broken JSON"),
+        ('{"s": 1}\n[1]\n', "line 2: found JSON that is no object"),
+        ('{"max_rss": 1}\n', "line 1: found no s"),
+        ('{"s": -1}\n', "line 1: s: found '-1', expected a number of at least 0"),
+    ],
+)
+def test_malformed_json_lines_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    path = tmp_path / "bench.jsonl"
+    path.write_text(text)
+    assert status_of(["history", "import-snakemake", str(path), "--history", str(tmp_path / "h.db")]) == 2
+    assert sentence in capsys.readouterr().err

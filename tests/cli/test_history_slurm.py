@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from dovetail.cli.main import run_cli
+from dovetail.errors import InputError
 from dovetail.history import SqliteHistory
 from dovetail.history.file import is_on_network
-from dovetail.model import DeviceClass
+from dovetail.model import DeviceClass, Run
+from dovetail.workloads.sacct_rows import DELIMITER
+from dovetail.workloads.slurm_accounting import read_sacct
+from dovetail.workloads.slurm_history import read_runs
 
 TABLE = """\
 JobID|JobName|User|Submit|End|ElapsedRaw|TimelimitRaw|State|NNodes|NCPUS|AllocTRES
@@ -35,7 +39,8 @@ def test_completed_jobs_become_runs_and_are_known_the_second_time(
     table, history = tmp_path / "sacct.txt", tmp_path / "history.db"
     table.write_text(TABLE)
     assert call(str(table), "--history", str(history), "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"read": 3, "new": 3, "known": 0, "apps": 2, "peaks": 0}
+    first = json.loads(capsys.readouterr().out)
+    assert first == {"read": 3, "new": 3, "known": 0, "apps": 2, "peaks": 0, "rejected": 0}
     assert call(str(table), "--history", str(history), "--json") == 0
     assert json.loads(capsys.readouterr().out)["new"] == 0
     with SqliteHistory(history) as store:
@@ -48,7 +53,7 @@ def test_completed_jobs_become_runs_and_are_known_the_second_time(
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("NCPUS|", "CPUS|", "line 1: found no column NCPUS"),
+        ("NCPUS|", "CPUS|", "line 1: found the columns 'JobID"),
         ("|2|16|", "|two|16|", "line 4: NNodes: found 'two', expected a whole number"),
         ("|400|250|60|", "|soon|250|60|", "line 2: End: found 'soon'"),
         ("gres/gpu=1", "gres/gpu=many", "line 2: "),
@@ -75,3 +80,79 @@ def test_a_network_file_system_is_known_by_its_longest_mount(tmp_path: Path) -> 
     assert not is_on_network(Path("/homely/history.db"), mounts)
     assert not is_on_network(Path("/home/local disk/history.db"), mounts)
     assert not is_on_network(Path("/home/ada/history.db"), tmp_path / "nothing")
+
+
+COLUMNS = "JobID|JobName|User|Submit|End|ElapsedRaw|TimelimitRaw|State|NNodes|NCPUS|AllocTRES|MaxRSS"
+GOOD = "2|good|ada|100|400|300|60|COMPLETED|1|4|cpu=4,mem=8G,node=1|"
+
+
+def read(*lines: str, lenient: bool = False) -> tuple[list[Run], list[tuple[str, str]]]:
+    found = read_runs((COLUMNS, *lines, GOOD), "sacct.txt", lenient=lenient)
+    assert found.runs[-1].app == "good"
+    return found.runs[:-1], found.rejected
+
+
+def test_a_bar_in_a_job_name_belongs_to_the_name() -> None:
+    (run,), rejected = read("1|cut -d: a | sort|u|100|400|300|60|COMPLETED|1|4|cpu=4,mem=8G,node=1|")
+    assert (run.app, run.seconds, rejected) == ("cut -d: a | sort", 300.0, [])
+
+
+def test_counts_of_thousands_are_of_1024() -> None:
+    (run,), _ = read("1|big|u|100|400|300|60|COMPLETED|2K|128K|cpu=128K,mem=8T,node=2048|")
+    assert (run.nodes, run.cpus) == (2048, 64)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("1||u|100|400|300|60|COMPLETED|1|4|cpu=4|", "the job has no name"),
+        ("1|back|u|100|400|-300|60|COMPLETED|1|4|cpu=4|", "the job has a negative length (-300 s)"),
+        ("1|two", "found 2 fields"),
+    ],
+)
+def test_one_odd_job_costs_only_itself(line: str, reason: str) -> None:
+    runs, ((place, why),) = read(line)
+    assert (runs, place) == ([], "sacct.txt: line 2")
+    assert why.startswith(reason)
+
+
+def test_lenient_leaves_out_what_is_malformed() -> None:
+    line = "1|odd|u|100|400|300|60|COMPLETED|1|4|cpu=4|lots"
+    with pytest.raises(InputError, match="line 2: MaxRSS: found 'lots'"):
+        read(line)
+    assert read(line, lenient=True)[1][0][1].startswith("MaxRSS")
+
+
+def test_a_byte_order_mark_and_a_last_bar_are_no_cells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, history = tmp_path / "sacct.txt", tmp_path / "history.db"
+    table.write_text(f"\ufeff{COLUMNS}|\n{GOOD}|\n7||u|1|2|1|1|COMPLETED|1|1|cpu=1||\n")
+    assert call(str(table), "--history", str(history), "--json") == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["new"], json.loads(out)["rejected"]) == (1, 1)
+    assert "sacct.txt: line 3: left out: the job has no name" in err
+
+
+def test_the_delimiter_of_our_own_question_is_in_no_name() -> None:
+    lines = [line.replace("|", DELIMITER) for line in (COLUMNS, GOOD)]
+    lines.insert(1, GOOD.replace("|", DELIMITER).replace("good", "a|b;c,d\te"))
+    assert [run.app for run in read_runs(lines, "sacct").runs] == ["good"]  # one id: the last line counts
+    assert read_runs(lines[:2], "sacct").runs[0].app == "a|b;c,d\te"
+
+
+def test_gpus_of_versions_before_21_08(tmp_path: Path) -> None:
+    header = "JobID|State|Submit|Start|ElapsedRaw|NNodes|NCPUS|ReqGRES|AllocGRES"
+    table = tmp_path / "old.txt"
+    table.write_text(
+        f"{header}\n"
+        "1|COMPLETED|2019-03-01T10:00:00|2019-03-01T10:00:00|60|1|4|gpu:3|gpu:3(IDX:0-2)\n"
+        "2|COMPLETED|2019-03-01T10:00:00|2019-03-01T10:00:00|60|2|4|gpu:v100:2|gpu:v100:4\n"
+        "3|COMPLETED|2019-03-01T10:00:00|2019-03-01T10:00:00|60|2|4|gpu:1|\n"
+        "4|COMPLETED|2019-03-01T10:00:00|2019-03-01T10:00:00|60|1|4|0|(null)\n"
+        "5|COMPLETED|2019-03-01T10:00:00|2019-03-01T10:00:00|-60|1|4||\n"
+    )
+    found = read_sacct(table)
+    requests = [job.choices[0].request for job in found.jobs]
+    assert [(r.nodes, dict(r.devices).get("gpu", 0)) for r in requests] == [(1, 3), (2, 2), (2, 1), (1, 0)]
+    assert [(r.id, r.reason) for r in found.rejected] == [("5", "negative run time (-60)")]

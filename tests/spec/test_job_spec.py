@@ -34,7 +34,8 @@ from dovetail.spec.jobs import (
     read_texts,
 )
 from dovetail.spec.option import Option
-from dovetail.spec.script_lines import read_script
+from dovetail.workloads.batch.opening import open_script
+from dovetail.workloads.batch.script import read_script
 from dovetail.workloads.commands import command_workload, load_commands
 from dovetail.workloads.job_builder import JobBuilder, depends_of
 from dovetail.workloads.jobfile import load_jobfile
@@ -64,10 +65,11 @@ EXCEPTIONS: Mapping[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ("env",): (ON_LINES, "a shell sets variables before the command, and a script in its own lines"),
     ("singleton",): (ON_LINES, "spelt --depends singleton there, as in sbatch"),
     ("hold",): (("run", "job file"), "a run has no command that releases its jobs"),
-    ("batch_variables", "from_script"): (
+    ("batch_variables", "from_script", "variables"): (
         ("run", "submit", "line of a script", "job file", "Client"),
         "a script has it by its #SBATCH lines",
     ),
+    ("begin",): (("job file",), "moments of a file count from its first submission: submit"),
     ("implementation", "sequential"): (ON_LINES, "what the papers' policies go by is known of a file's jobs"),
     ("sequential",): (("Client",), "what the papers' policies go by is known of a file's jobs"),
     ("speedup", "times", "communication"): (OF_A_FILE, "true times: a simulation's, which reads files"),
@@ -138,7 +140,9 @@ def of_submit(option: Option, tmp_path: Path) -> Job:
 def of_script(option: Option, tmp_path: Path) -> Job:
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n#DOVETAIL {flag_of(option)}\ntrue\n")
-    return submitted(request_of_script(str(script), [], {}, pytest.fail), tmp_path)
+    opened = open_script(str(script), {})
+    assert opened is not None
+    return submitted(request_of_script(opened, [], {}, pytest.fail), tmp_path)
 
 
 def of_file(option: Option, tmp_path: Path) -> Job:
@@ -229,7 +233,7 @@ def test_what_is_laid_over_wins_and_dependencies_add_up() -> None:
 
 def test_a_line_that_cannot_be_is_named() -> None:
     with pytest.raises(InputError, match=r"^job\.sh: line 3: found 'soon', expected seconds"):
-        read_script("#!/bin/sh\n#\n#DOVETAIL -t soon\n", "job.sh")
+        read_script("#!/bin/sh\n#\n#DOVETAIL -t soon\n", "job.sh", environ={}).check()
 
 
 # -- jobs ----------------------------------------------------------------------------------------------
@@ -246,7 +250,7 @@ def test_a_job_of_a_file_may_be_an_array_with_files_of_its_own(tmp_path: Path) -
     assert [dict(job.inputs)["index"] for job in (one, two)] == [1.0, 2.0]
     assert [throttle.limit for throttle in one.throttles] == [1]
     assert one.launch is not None
-    assert one.launch.files(one.id, "/w") == ("/w/n-a_b-1",) * 2
+    assert one.launch.files(one, "/w") == ("/w/n-a_b-1",) * 2
     assert [each.job for each in last.depends] == ["a_b_1", "a_b_2"]
 
 

@@ -18,7 +18,10 @@ from dovetail.service.forms import JobForm, WaitForm
 from dovetail.spec.commands import commands, options_of
 from dovetail.spec.jobs import JOB, OF_PYTHON, SPEC, as_form
 from dovetail.spec.option import DURATION, SIZE
-from dovetail.spec.script_lines import read_script
+from dovetail.spec.script_lines import read_own_line
+from dovetail.workloads.batch.script import read_script
+from dovetail.workloads.batch.submitting import script_part
+from dovetail.workloads.batch.variables import Origin
 
 
 def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -64,16 +67,16 @@ LINES = [(name, option) for option in JOB for name in option.lines.split()]
 def test_a_line_of_a_script_may_have_what_submit_takes(spelt: str, option: Any) -> None:
     value = str(value_of(option)) if option.value else ""
     joined = "=" if spelt.startswith("--") and value else " "
-    found = read_script(f"#!/bin/bash\n#DOVETAIL {spelt}{joined}{value}\n", "job.sh")
-    assert list(found.part) == [option.name]
-    assert found.warnings == ()
+    found = read_own_line(f"{spelt}{joined}{value}", "job.sh: line 2")
+    assert list(found) == [option.name]
     assert "submit" in option.commands
-    JobForm.model_validate(as_form(found.part))
+    JobForm.model_validate(as_form(found))
 
 
 def test_dependencies_of_one_line_add_up() -> None:
     text = "#!/bin/bash\n#SBATCH -d afterok:1\n#DOVETAIL -d afterany:2 -d afterok:3:4\n"
-    assert read_script(text, "job.sh").part["depends"] == ["afterany:2", "afterok:3", "afterok:4"]
+    found = script_part(read_script(text, "job.sh", environ={}), (), {}, Origin.here("/"))
+    assert found["depends"] == ["afterany:2", "afterok:3", "afterok:4"]
 
 
 def test_the_specification_needs_neither_typer_nor_pydantic() -> None:

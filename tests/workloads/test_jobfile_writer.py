@@ -271,7 +271,18 @@ ELSEWHERE = {"name", "app", "implementation", "on", "command", "env", "tasks", "
 ELSEWHERE |= {"gpu_memory"}
 """Fields that every file has, or that another form of the same has above."""
 ELSEWHERE |= {"implementations", "restartable", "array"}  # written as apps, and as a job for each element
-LIVE = {"folder", "stdout", "stderr", "signal", "singleton", "partition"}
+LIVE = {
+    "folder",
+    "stdout",
+    "stderr",
+    "stdin",
+    "append",
+    "signal",
+    "singleton",
+    "partition",
+    "models",
+    "exclusive",
+}
 """Fields of which nothing is written, or only where there are partitions: a job's start is no workload."""
 
 

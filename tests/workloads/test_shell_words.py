@@ -101,3 +101,27 @@ def test_operators_of_scripts(script: str, expected: list[str]) -> None:
 def test_open_quotations_are_refused(line: str) -> None:
     with pytest.raises(ValueError, match="no "):
         split(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        (r"$'a\tb'", "a\tb"),
+        (r"x$'\'\\'y", "x'\\y"),
+        (r"$'\x41\102\u00e9\e[0m'", "AB\u00e9\x1b[0m"),
+        (r"$'\xc3\xa9'", "\u00e9"),
+        (r"$'\z$HOME'", r"\z$HOME"),
+        (r'$"plain"', "plain"),
+        (r"'$'x", "$x"),
+        (r"\$'a'", "$a"),
+    ],
+)
+def test_the_quotes_of_bash(text: str, word: str) -> None:
+    (found,) = split(text)
+    assert found.expanded(".", {"HOME": "/h"}) == [word]
+
+
+@pytest.mark.parametrize("text", [r"$'a", r"$'a\'", r"$'\0'", r"$'\U00110000'"])
+def test_what_bash_would_not_take(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no closing quotation|which is no character|a null character"):
+        split(text)

@@ -12,9 +12,9 @@ from dovetail.errors import InputError
 from dovetail.files.tables import Malformed, unix_seconds
 from dovetail.model import Cluster, Device, Node, Request
 from dovetail.testing.builders import full
+from dovetail.workloads.sacct_rows import parse_tres
 from dovetail.workloads.slurm_accounting import (
     duration,
-    parse_tres,
     read_sacct,
     read_sacct_json,
     read_sacct_parsable,

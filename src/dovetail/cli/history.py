@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, printable
+from dovetail.files.streams import note
 from dovetail.files.writing import write_text
 from dovetail.history import Aggregate, Group, SqliteHistory
 from dovetail.history.base import RequestKey, canonical_inputs, request_key
@@ -470,29 +471,36 @@ def reading(file: str) -> Iterator[TextIO]:
 # -- what other schedulers and workflow systems have measured counts, too ------------------------------
 
 
-def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool) -> None:
-    """Record what is new, and say how many."""
+MOST_NAMED = 20
+"""So many lines that were left out are named, each with its reason."""
+
+
+def _add(runs: Sequence[Run], history: Path | None, *, as_json: bool, rejected: int | None = None) -> None:
+    """Record what is new, and show how many; and how many lines were ``rejected``, where that is counted."""
     with opened(history, create=True) as store:
         new = store.record_in_pieces(iter(runs))
     apps = len({run.app for run in runs})
     peaks = sum(run.usage is not None and run.usage.peak_memory is not None for run in runs)
     if as_json:
         known = len(runs) - new
-        print(json.dumps({"read": len(runs), "new": new, "known": known, "apps": apps, "peaks": peaks}))
+        form = {"read": len(runs), "new": new, "known": known, "apps": apps, "peaks": peaks}
+        print(json.dumps(form if rejected is None else {**form, "rejected": rejected}))
     else:
         added = f"{wording.many(new, 'run')} of {wording.many(apps, 'app')} added"
-        print(f"{added}, {len(runs) - new:,} known already; {peaks:,} with their peak of memory.")
+        left_out = f"; {wording.many(rejected, 'line')} left out" if rejected else ""
+        print(f"{added}, {len(runs) - new:,} known already; {peaks:,} with their peak of memory{left_out}.")
 
 
 @opt.takes("history import-slurm", history_app)
-def import_slurm(file: str | None, since: str, history: Path | None, as_json: bool) -> None:
+def import_slurm(file: str | None, since: str, lenient: bool, history: Path | None, as_json: bool) -> None:
     """Add the jobs that Slurm's accounting knows, so that the first of your own are predicted already.
 
     An app is a job name, its implementation gpu where GPUs were allotted, else cpu; a peak of memory is the
-    largest MaxRSS of its steps. Completed jobs of yours alone; those that are known already are skipped.
+    largest MaxRSS of its steps. Completed jobs of yours alone; those that are known already are skipped. Jobs
+    that no history can hold are left out, and named.
     """
     from dovetail.plugins import named
-    from dovetail.workloads.slurm_history import COLUMNS, runs_of
+    from dovetail.workloads.slurm_history import COLUMNS, read_runs
 
     if file is None:
         where = "sacct"
@@ -500,8 +508,13 @@ def import_slurm(file: str | None, since: str, history: Path | None, as_json: bo
     else:
         where = "standard input" if file == "-" else file
         with reading(file) as text:
-            lines = text.read().splitlines()
-    _add(list(runs_of(lines, where)), history, as_json=as_json)
+            lines = text.read().split("\n")
+    found = read_runs(lines, where, lenient=lenient or file is None)
+    for place, reason in found.rejected[:MOST_NAMED]:
+        note(f"{place}: left out: {reason}")
+    if len(found.rejected) > MOST_NAMED:
+        note(f"{len(found.rejected) - MOST_NAMED:,} more lines are left out")
+    _add(found.runs, history, as_json=as_json, rejected=len(found.rejected))
 
 
 @opt.takes("history import-nextflow", history_app)
@@ -517,7 +530,7 @@ def import_nextflow(files: list[Path], history: Path | None, as_json: bool) -> N
 
 @opt.takes("history import-snakemake", history_app)
 def import_snakemake(files: list[Path], app: str | None, history: Path | None, as_json: bool) -> None:
-    """Add the runs of Snakemake's benchmark files: times and peaks of memory."""
+    """Add the runs of Snakemake's benchmark files (tables, JSON Lines): times and peaks of memory."""
     from dovetail.workloads.snakemake import benchmark_files, read_snakemake
 
     found = [run for path in files for file in benchmark_files(path) for run in read_snakemake(file, app)]

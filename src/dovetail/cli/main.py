@@ -260,11 +260,39 @@ def _drop_output() -> None:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What is ours, and the command after ``--`` (for ``run``, ``explain`` and ``submit``)."""
+    """What is ours, and what is not: a command after ``--``, or what follows the name of a batch script.
+
+    That is for ``run`` and ``submit``, a command for ``explain``, too.
+    """
+    if arguments and arguments[0] in ("run", "submit"):
+        at = _script_at(arguments)
+        if at is not None:
+            from dovetail.cli.options import ScriptArguments
+
+            return arguments[: at + 1], ScriptArguments(arguments[at + 1 :])
     if "--" in arguments and arguments[0] in ("run", "explain", "submit"):
         at = arguments.index("--")
         return arguments[:at], arguments[at + 1 :]
     return arguments, []
+
+
+def _script_at(arguments: list[str]) -> int | None:
+    """The place of a batch script's name, if the first argument that is no option names one."""
+    from dovetail.workloads.batch.opening import is_script_file
+
+    if not any(os.path.isfile(argument) for argument in arguments[1:]):
+        return None
+    command = _whole().get_command(None, arguments[0])
+    takes = {name for one in command.params if not getattr(one, "is_flag", False) for name in one.opts}
+    at = 1
+    while at < len(arguments):
+        argument = arguments[at]
+        if argument == "--":
+            return None
+        if not argument.startswith("-") or argument == "-":
+            return at if is_script_file(argument) else None
+        at += 2 if argument in takes else 1
+    return None
 
 
 def _reader_left() -> int:

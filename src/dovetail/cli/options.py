@@ -187,6 +187,10 @@ def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -
     return [found for text in clusters if (found := machine(text, partitions)) is not None]
 
 
+class ScriptArguments(list[str]):
+    """What follows the name of a batch script on a command line: options and all, it is the script's."""
+
+
 def part_of_options(given: Mapping[str, Any]) -> PartialSpec:
     """Options of a job, as they were written, as a part of its spec. Raises `InputError`.
 

@@ -192,6 +192,8 @@ def _print_job(found: Mapping[str, Any]) -> None:
     if found["start"] is not None and found["end"] is not None:
         lines["took"] = span(found["end"] - found["start"])
     lines["walltime"] = span(found["walltime"])
+    lines["begin"] = clock(found["begin"], now)
+    lines |= {name: value for name, value in found["options"].items() if value}
     lines["where"] = ", ".join(found["devices"]) or found["nodes"]
     lines["cores"] = "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in found["cores"].items())
     for name, words in found["commands"].items():

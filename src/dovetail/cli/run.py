@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,13 +86,14 @@ def run(
         asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
         check_targets(csv, gantt=gantt, folder=report)
     command, each, part = list(context.obj or []), given["each"], opt.part_of_options(given)
+    script = None if resume or file is None else _script_workload(file, context.obj, part, each)
     retries, memory = part.pop("retries", None), part.pop("memory", None)
     if resume and command:
         raise InputError("found --resume and a command after '--', expected one of them")
     of_commands = opt.reader_options(
         on=part.pop("on", None), app=part.pop("app", None), drop=drop, add=add, each=each
     )
-    workload = None if resume else _workload(file, command, part, of_commands)
+    workload = script or (None if resume else _workload(file, command, part, of_commands))
     if isinstance(workload, Workload):
         part, of_commands = {}, {"on": of_commands.get("on", ())}
     kept = KeepOrder() if keep_order else None
@@ -267,6 +269,26 @@ def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:
 def _seconds(text: str | None) -> float | None:
     found = opt.walltime(text, simulated=False)
     assert not isinstance(found, str)
+    return found
+
+
+def _script_workload(
+    file: str, arguments: object, part: PartialSpec, each: list[str] | None
+) -> Workload | None:
+    """The job of a batch script, or its array; ``None`` where the file is none. Raises `InputError`."""
+    from dovetail.workloads.batch.opening import open_script
+
+    script = open_script(file, os.environ)
+    if script is None:
+        return None
+    if each:
+        raise InputError("found it with a batch script, expected --array", where="--each")
+    from dovetail.workloads.batch.workload import script_workload
+
+    words = list(arguments) if isinstance(arguments, opt.ScriptArguments) else []
+    found, sentences = script_workload(script, file, words, part)
+    for sentence in sentences:
+        note(sentence)
     return found
 
 

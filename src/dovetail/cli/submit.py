@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +14,9 @@ from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.service.client import NoService
+
+if TYPE_CHECKING:
+    from dovetail.workloads.batch.script import BatchScript
 
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How the names of files end that are no lists of commands."""
@@ -27,6 +31,7 @@ def submit(
     at: str | None,
     as_json: bool,
     parsable: bool,
+    explain_script: str | None,
     **given: Any,
 ) -> int:
     """Submit a job, or many. It runs in this folder, with this environment; the answer is its number.
@@ -34,16 +39,15 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
-    from dovetail.service.requests import (
-        here,
-        is_script,
-        request_of_file,
-        request_of_parts,
-        request_of_script,
-    )
+    from dovetail.service.requests import here, request_of_file, request_of_parts, request_of_script
 
+    if explain_script is not None:
+        return explain(explain_script, as_json=as_json)
+    script: BatchScript | None = None
     command, part = list(context.obj or []), opt.part_of_options(given)
     passed_over: list[str] = []
+    if isinstance(context.obj, opt.ScriptArguments):
+        command, what = [], [*(what or []), *command]
     commands = "implementations" in part
     if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
@@ -59,8 +63,11 @@ def submit(
         jobs = request_of_parts(*command_parts(command, part, **reader))
     elif command or not what:
         jobs = request_of_parts({**({"command": command} if command else {}), **part})
-    elif is_script(what[0]):
-        jobs = request_of_script(what[0], what[1:], part, passed_over.append)
+    elif (script := _script(what[0])) is not None:
+        if given["each"]:
+            raise InputError("found it with a batch script, expected --array", where="--each")
+        jobs = request_of_script(script, what[1:], part, passed_over.append)
+        wait = wait or script.wait
     else:
         if what[0].endswith(SCRIPTS) and not os.path.exists(what[0]):
             raise InputError("found no such file, expected a batch script", where=what[0])
@@ -72,10 +79,15 @@ def submit(
         _check_program(command, at)
     with opened(at, start=True) as service:
         if passed_over and not service.get("/api/v1/info")["executor"].startswith("slurm-queue"):
-            for line in passed_over:
+            for line in passed_over:  # a guest hands the script over as it is
                 note(line)
-        found = service.post("/api/v1/jobs", form)
+        try:
+            found = service.post("/api/v1/jobs", form)
+        except InputError as error:
+            raise _placed(error, script) from None
         tell_submitted(found, as_json, parsable)
+        for one in found.get("notes", ()):
+            note(_passed_over(script, one))
         if wait:
             from dovetail.cli.wait import wait_for
 
@@ -100,6 +112,70 @@ def _runs_jobs_here(at: str | None) -> bool:
             return os.path.isabs(service.where) and service.get("/api/v1/info")["executor"] == "local"
     except NoService:
         return True
+
+
+def _script(path: str) -> BatchScript | None:
+    """The batch script that a path or ``-`` names; ``None`` for job files and lists. Raises `InputError`."""
+    if path.endswith(".toml"):
+        return None
+    from dovetail.workloads.batch.opening import open_script
+
+    return open_script(path, os.environ)
+
+
+PLACES = {
+    "gpu": ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu"),
+    "models": ("gres", "gpus", "gpus-per-node", "gpus-per-task"),
+    "cpus": ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu", "mincpus"),
+    "nodes": ("nodes", "ntasks-per-node"),
+    "memory": ("mem", "mem-per-cpu", "mem-per-gpu"),
+    "partition": ("partition",),
+    "depends": ("dependency",),
+    "array": ("array",),
+    "signal": ("signal",),
+}
+"""Options of sbatch from which a field of a job follows, by words of the sentence that refuses it."""
+
+
+def _placed(error: InputError, script: BatchScript | None) -> InputError:
+    """An error of the service with the line of the script that it is about, as far as its words show it."""
+    if script is None:
+        return error
+    text = str(error)
+    names = [name for word, names in PLACES.items() if re.search(rf"\b{word}\b", text) for name in names]
+    given = next((script.places[name] for name in names if name in script.places), None)
+    where = script.name if given is None else f"{given.where}: {given.text}"
+    return InputError(text, where=where)
+
+
+def _passed_over(script: BatchScript | None, found: Mapping[str, str]) -> str:
+    """The sentence about a field of a job that has no meaning on the service's cluster."""
+    places = {} if script is None else script.places
+    given = next((places[name] for name in PLACES[found["field"]] if name in places), None)
+    what = f"--{found['field']}" if given is None else f"{given.where}: {given.text}"
+    return f"{what} has no meaning here and is passed over: {found['text']}"
+
+
+def explain(path: str, *, as_json: bool) -> int:
+    """Print what becomes of each option of a script; 2 if something is refused."""
+    script = _script(path)
+    if script is None:
+        raise InputError("found no batch script, expected a file that begins with #!", where=path)
+    lists = {"honoured": script.honoured, "warned": script.warned, "refused": script.refused}
+    lists = {name: sorted(notes, key=lambda one: one.line or 0) for name, notes in lists.items()}
+    if as_json:
+        names = ("where", "line", "option", "effect")
+        forms = {
+            key: [{name: getattr(one, name) for name in names} for one in notes]
+            for key, notes in lists.items()
+        }
+        print_json({"script": script.name, **forms})
+    else:
+        for key, notes in lists.items():
+            print(f"{key} ({len(notes)})")
+            for one in notes:
+                print(f"  {one.sentence()}")
+    return 2 if script.refused else 0
 
 
 def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:

@@ -38,9 +38,9 @@ class Outputs:
         self._next: dict[str, int] = {}
         self.paths: dict[JobId, tuple[str, str]] = {}
 
-    def of(self, job: Job, attempt: int, cwd: str) -> tuple[tuple[str, str], bool]:
+    def of(self, job: Job, attempt: int, cwd: str, node: str = "") -> tuple[tuple[str, str], bool]:
         """Paths for standard output and error, and whether the user chose them (then they may be there)."""
-        out, err = (None, None) if job.launch is None else job.launch.files(job.id, cwd)
+        out, err = (None, None) if job.launch is None else job.launch.files(job, cwd, node)
         chosen = err is not None  # also where only standard output is
         if out is None or err is None:
             ours = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)

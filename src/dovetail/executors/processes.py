@@ -192,10 +192,10 @@ def memory_by_session() -> dict[int, int]:
     return found
 
 
-def signal_group(pid: int, number: int) -> bool:
-    """Signal a process group; whether it has members (another user's count)."""
+def signal_group(pid: int, number: int, *, leader_alone: bool = False) -> bool:
+    """Signal a process group, or its leader alone; whether it has members (another user's count)."""
     try:
-        os.killpg(pid, number)
+        os.kill(pid, number) if leader_alone else os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:

@@ -66,11 +66,17 @@ class Starter:
         before = None if setup.umask is None else os.umask(setup.umask)
         try:
             enter(setup.folder)
+            read = job.get("stdin")
+            if read is not None:
+                files.append(open_input(read))
             for path in job["files"]:
-                files.append(open_output(path, files, job["files"], job.get("chosen", False)))
+                opened = files if read is None else files[1:]
+                chosen, append = job.get("chosen", False), job.get("append", False)
+                files.append(open_output(path, opened, job["files"], chosen, append))
                 made.append(path)
             program = find_program(job["argv"][0], setup.path)
-            actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate((self.null, *files))]
+            streams = (self.null, *files) if read is None else files
+            actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(streams)]
             actions += [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in self.inherited.items()]
             if setup.cores and self.at is not setup.cores:
                 pin(setup.cores)
@@ -145,15 +151,23 @@ def take_on(limits: Mapping[str, int]) -> list[tuple[int, tuple[int, int]]]:
     return changed
 
 
-def open_output(path: str, opened: list[int], paths: list[str], chosen: bool) -> int:
+def open_input(path: str) -> int:
+    """Open what a job reads."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SpawnError(f"its input file {path!r} cannot be opened: {error.strerror}") from error
+
+
+def open_output(path: str, opened: list[int], paths: list[str], chosen: bool, append: bool = False) -> int:
     """Create a file for a job's output, readable by its owner only; one that the user ``chose`` may be there.
 
-    Standard error may share the file of standard output.
+    Standard error may share the file of standard output. With ``append`` what is there already stays.
     """
     if opened and path == paths[0]:
         return os.dup(opened[0])
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-    flags |= os.O_TRUNC if chosen else os.O_EXCL | os.O_NOFOLLOW
+    flags |= (os.O_APPEND if append else os.O_TRUNC) if chosen else os.O_EXCL | os.O_NOFOLLOW
     try:
         try:
             return os.open(path, flags, 0o666 if chosen else 0o600)

@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.executors.device_memory import PATTERN
 from dovetail.executors.environment import UNSET, child_environment, described_devices
+from dovetail.executors.job_variables import filled_variables
 from dovetail.executors.link import Link
 from dovetail.executors.recovery import describe
 from dovetail.executors.reporting import Reporting
@@ -79,7 +80,8 @@ class SupervisedExecutor(Reporting):
         if link is None:
             return
         order = self._order(link, placed, words)
-        files, chosen = self._outputs.of(job, attempt, self._cwd)
+        node = self.cluster.nodes[placed.allocation.first_node].name
+        files, chosen = self._outputs.of(job, attempt, self._cwd, node)
         uid = uid_of(self.run_uid, job.id, attempt)
         before = [self._running[one][1] for one in self._never.instead(after, self._running.__contains__)]
         self._running[job.id] = link, uid
@@ -98,13 +100,28 @@ class SupervisedExecutor(Reporting):
                 **order,
                 **limit_of(placed),
                 **(self._on_devices(placed) if placed.allocation.parts[0].devices else {}),
-                **self._of_this_job(job),
+                **self._of_this_job(placed),
+                **self._files_of(job, node),
                 **({"after": before} if before else {}),
             }
         )
 
-    def _of_this_job(self, job: Job) -> dict[str, Any]:
+    def _files_of(self, job: Job, node: str) -> dict[str, Any]:
+        """What this job reads, and whether it adds to the files that it writes."""
+        launch = job.launch
+        if launch is None:
+            return {}
+        read = launch.input(job, self._cwd, node)
+        found: dict[str, Any] = {} if read is None else {"stdin": read}
+        return {**found, "append": True} if launch.append else found
+
+    def _variables(self, placed: Placed) -> dict[str, str]:
+        """What the batch script of a job expects of its environment."""
+        return filled_variables(placed, self.cluster)
+
+    def _of_this_job(self, placed: Placed) -> dict[str, Any]:
         """What this job alone gets beside its setup: variables."""
+        job = placed.job
         own: dict[str, str] = {}
         if self._endless:
             number, underscore, index = job.id.partition("_")
@@ -114,11 +131,14 @@ class SupervisedExecutor(Reporting):
         if underscore:
             own |= {"DOVETAIL_ARRAY_JOB": number, "DOVETAIL_ARRAY_INDEX": index}
         if job.launch is not None and job.launch.batch_variables:
-            number = os.environ.get("SLURM_JOB_ID", number)  # Slurm's commands go by it, where there is one
             own |= {"SLURM_JOB_ID": number, "SLURM_JOB_NAME": job.name or job.app.name}
             own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
             if underscore:
                 own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
+        own |= self._variables(placed)
+        outer = os.environ.get("SLURM_JOB_ID")
+        if outer is not None:  # inside an allocation Slurm's commands go by its own number
+            own |= {name: outer for name in ("SLURM_JOB_ID", "SLURM_JOBID") if name in own}
         return {"vars": own} if own else {}
 
     def _on_devices(self, placed: Placed) -> dict[str, Any]:
@@ -139,12 +159,13 @@ class SupervisedExecutor(Reporting):
             link, uid = found
             link.stop(uid, reason, self._grace)
 
-    async def signal(self, job: JobId, number: int) -> None:
-        """Send the job's process group a signal; an unknown job is ignored."""
+    async def signal(self, job: JobId, number: int, *, leader_alone: bool = False) -> None:
+        """Send the job's processes, or its first one alone, a signal; an unknown job is ignored."""
         found = self._running.get(job)
         if found is not None:
             link, uid = found
-            link.send({"t": "signal", "uid": uid, "number": number})
+            request = {"t": "signal", "uid": uid, "number": number}
+            link.send({**request, "leader": True} if leader_alone else request)
 
     async def close(self) -> None:
         """Stop what still runs (state CANCELLED) and wait for it. May be called again."""

@@ -399,7 +399,7 @@ class Supervisor:
         elif kind == "signal":
             pid = self.pids.get(request["uid"])
             if pid is not None:
-                signal_group(pid, request["number"])
+                signal_group(pid, request["number"], leader_alone=request.get("leader", False))
         elif kind == "client":
             self.log.write(line)
             self.go_by(request.get("epoch", self.offset))

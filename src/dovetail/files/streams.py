@@ -1,4 +1,4 @@
-"""Standard output of which every byte is written, or it fails; standard error that never fails."""
+"""Standard output of which every byte is written, or it fails; errors that never fail; input as text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dovetail.errors import InputError
 from dovetail.files.sentences import printable
 
 if TYPE_CHECKING:
@@ -35,6 +36,27 @@ class Whole(io.FileIO):
                 poll.poll()
             left = left[done or 0 :]
         return size
+
+
+_inputs: list[tuple[object, str]] = []
+
+
+def standard_input(expected: str = "text") -> str:
+    """All of standard input as text, however often a program wants it. Raises `InputError`."""
+    for stream, text in _inputs:
+        if stream is sys.stdin:
+            return text
+    where = "standard input"
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        found = f"line {line}: found a byte 0x{error.object[error.start]:02x}, expected text in UTF-8"
+        raise InputError(found, where=where) from None
+    if not text.strip():
+        raise InputError(f"found nothing, expected {expected}", where=where)
+    _inputs[:] = [(sys.stdin, text)]
+    return text
 
 
 def note(message: str) -> None:

@@ -144,8 +144,8 @@ class StartsAfter(Protocol):
 class SignalsJobs(Protocol):
     """An executor that can send a running job a signal."""
 
-    async def signal(self, job: JobId, number: int) -> None:
-        """Send it to the job's processes; one that has ended is no error."""
+    async def signal(self, job: JobId, number: int, *, leader_alone: bool = False) -> None:
+        """Send it to the job's processes, or to the first one alone; a job that has ended is no error."""
         ...
 
 

@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from dovetail.model.frozen import frozen
+from dovetail.model.marks import fill_marks, job_marks
 from dovetail.records import dataclass
 
 __all__ = [
@@ -216,32 +217,44 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job may not start before another one has ended.
+    """A job may not start before another one has ended, or begun.
 
-    ``afterok``: as COMPLETED; ``afternotok``: as anything else; ``afterany``: in any way.
+    ``afterok``: ended as COMPLETED; ``afternotok``: as anything else; ``afterany``: in any way; ``after``:
+    begun or ended, ``delay`` seconds ago. Of those that are an ``alternative`` one has to come true.
     """
 
-    kind: Literal["afterok", "afternotok", "afterany"]
+    kind: Literal["after", "afterok", "afternotok", "afterany"]
     job: JobId
+    delay: Seconds = 0.0
+    alternative: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Dependency:
-        """``afterok:JOB``, ``afternotok:JOB`` or ``afterany:JOB``, as ``sbatch`` has it; raises `ValueError`.
+        """``afterok:JOB``, ``afternotok:JOB``, ``afterany:JOB``, ``after:JOB[+MINUTES]``, or an alternative.
 
-        >>> Dependency.parse("afterok:train-1")
-        Dependency(kind='afterok', job='train-1')
+        An alternative has a question mark before it. Raises `ValueError`.
+
+        >>> str(Dependency.parse("afterok:train-1")), Dependency.parse("?after:7+5").delay
+        ('afterok:train-1', 300.0)
         """
-        kind, _, job = text.partition(":")
-        if kind == "afterok" and job:
-            return cls("afterok", job)
-        if kind == "afternotok" and job:
-            return cls("afternotok", job)
-        if kind == "afterany" and job:
-            return cls("afterany", job)
-        raise ValueError(f"found {text!r}, expected afterok:JOB, afternotok:JOB or afterany:JOB")
+        kind, _, job = text.removeprefix("?").partition(":")
+        before, plus, minutes = job.rpartition("+")
+        delay = 0.0
+        if kind == "after" and plus and minutes.isdecimal() and len(minutes) < 9:
+            job, delay = before, float(minutes) * 60
+        for known in _DEPENDENCIES:
+            if kind == known and job:
+                return cls(known, job, delay, text.startswith("?"))
+        raise ValueError(f"found {text!r}, expected afterok:JOB, afternotok:JOB, afterany:JOB or after:JOB")
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.job}"
+        later = f"+{self.delay / 60:g}" if self.delay else ""
+        return f"{'?' if self.alternative else ''}{self.kind}:{self.job}{later}"
+
+
+_DEPENDENCIES: tuple[Literal["after", "afterok", "afternotok", "afterany"], ...] = (
+    *("after", "afterok", "afternotok", "afterany"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,14 +304,16 @@ class Launch:
     """Where a job's processes start, if not where Dovetail did: what comes with a submission.
 
     ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
-    paths, as seen from ``folder``; without them the run folder holds the output. ``signal`` is sent
-    ``notice`` seconds before the walltime. Beyond ``memory`` bytes a node the job is ended. With
-    ``batch_variables`` its environment has what the batch system would set whose script it is. ``umask`` and
-    the soft ``limits`` (name as `setrlimit` has it without its prefix, and value, -1 for none) are those of
-    the submitter; ``None``: Dovetail's own.
+    paths, as seen from ``folder``; without them the run folder holds the output; with ``append`` what is
+    there stays. ``stdin`` is what its processes read. ``signal`` is sent ``notice`` seconds before the
+    walltime, with ``leader_alone`` to the first process alone. Beyond ``memory`` bytes a node the job is
+    ended. With ``batch_variables`` its environment has what the batch system would set whose script it is;
+    ``variables`` go over the environment. ``umask`` and the soft ``limits`` (name as `setrlimit` has it
+    without its prefix, and value, -1 for none) are those of the submitter; ``None``: Dovetail's own.
 
-    Jobs that are alike share one, so that an environment is kept once for all of them. So what differs stands
-    for itself in paths: ``\\0j`` for the job's id, ``\\0A`` for its number, ``\\0a`` for its index.
+    Jobs that are alike share one, so that an environment is kept once for all of them: what differs stands as
+    a mark in paths and variables (`dovetail.model.marks`). Jobs of an array with ``indices`` have numbers of
+    their own.
     """
 
     folder: str | None = None
@@ -311,19 +326,29 @@ class Launch:
     batch_variables: bool = False
     umask: int | None = None
     limits: tuple[tuple[str, int], ...] | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    indices: str = ""
+    stdin: str | None = None
+    append: bool = False
+    leader_alone: bool = False
 
-    def files(self, job: JobId, cwd: str) -> tuple[str | None, str | None]:
-        """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is."""
-        number, _, index = job.partition("_")
-        found = []
-        for path in (self.stdout, self.stderr):
-            if path is not None:
-                for letter, value in (("j", job), ("A", number), ("a", index)):
-                    path = path.replace(f"\0{letter}", value)
-                path = os.path.join(self.folder or cwd, path)
-            found.append(path)
-        out, err = found
+    def files(self, job: Job, cwd: str, node: str = "") -> tuple[str | None, str | None]:
+        """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is.
+
+        ``node`` is the name of its first node.
+        """
+        out, err = (self._path(path, job, cwd, node) for path in (self.stdout, self.stderr))
         return out, out if err is None else err
+
+    def input(self, job: Job, cwd: str, node: str = "") -> str | None:
+        """What this job reads, where that was chosen."""
+        return self._path(self.stdin, job, cwd, node)
+
+    def _path(self, path: str | None, job: Job, cwd: str, node: str) -> str | None:
+        if path is None:
+            return None
+        known = {**job_marks(job.id, self.indices, job.index), "H": node.partition(".")[0]}
+        return os.path.join(self.folder or cwd, fill_marks(path, lambda letter: known.get(letter, "")))
 
 
 USUAL_SIZING = Sizing()
@@ -341,7 +366,7 @@ class Job:
     makes it; ``batch_options`` are passed to the batch system that runs it, as they stand. ``options`` are
     those of its `JobSpec` that are kept by name, where they differ from the default. ``name`` is for people.
     ``sizing`` says how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
-    holds of the cluster.
+    holds of the cluster. It starts at ``begin`` or later, in seconds since 1970.
     """
 
     id: JobId
@@ -369,6 +394,7 @@ class Job:
     sizing: Sizing = USUAL_SIZING
     foreign: bool = False
     options: Mapping[str, Any] = EMPTY
+    begin: Seconds | None = None
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, app={self.app.name!r})"

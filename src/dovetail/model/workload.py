@@ -57,7 +57,9 @@ class Workload:
     ``skipped`` counts malformed lines that a lenient reader passed over. ``machine`` is the cluster that
     the file itself names, which a simulation takes where no other is given. ``recorded`` is when jobs really
     started, as far as a log tells; ``placed`` in which implementation and where, on ``machine``. ``ran`` says
-    that the times are measured, so that a history may know those of the ways in which no job ran.
+    that the times are measured, so that a history may know those of the ways in which no job ran. ``follows``
+    gives of jobs that are submitted some seconds after the end of another one which one, and these seconds: a
+    simulation moves their submission with that end.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Workload:
     recorded: Mapping[JobId, Seconds] = EMPTY
     placed: Mapping[JobId, tuple[str, Allocation]] = EMPTY
     ran: bool = False
+    follows: Mapping[JobId, tuple[JobId, Seconds]] = EMPTY
 
     @property
     def table(self) -> JobTable | None:

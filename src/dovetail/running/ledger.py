@@ -594,9 +594,10 @@ class Ledger:
         return None if state in (State.PENDING, State.RUNNING) else state
 
     def last_number(self) -> int:
-        """The highest number that a service has given, 0 before the first."""
-        ((found,),) = self._read("SELECT coalesce(max(number), 0) FROM job")
-        return int(found)
+        """The highest number that a service has given, 0 before the first; arrays may have several."""
+        count = "SELECT coalesce(max(number), 0), count(*) FROM job"
+        ((found, jobs),) = self._read(f"{count} WHERE number = (SELECT max(number) FROM job)")
+        return int(found) + max(0, int(jobs) - 1)
 
     def counts(self) -> dict[State, int]:
         """How many jobs are in each state."""

@@ -144,6 +144,14 @@ class Archive:
             return self._rows(f"{_FOUND} {_AMONG} ORDER BY seq", (json.dumps(ids),))
         return self._rows(f"{_FOUND} number BETWEEN ? AND ? ORDER BY seq LIMIT ?", (first, last, limit))
 
+    def of_array(self, number: int) -> list[tuple[JobId, str, str | None]]:
+        """The job of an array whose jobs have numbers of their own, if this is the one of one of them."""
+        before = self._rows("SELECT max(number) FROM job WHERE number < ?", (number,))
+        if not before or before[0][0] is None:
+            return []
+        first = before[0][0]
+        return self._rows(f"{_FOUND} number = ? ORDER BY seq LIMIT 1 OFFSET ?", (first, number - first))
+
     def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
         """All jobs of this name, whatever their states, in order of submission."""
         return self._rows(f"{_FOUND} name = ? ORDER BY seq LIMIT ?", (name, MOST_FOUND))

@@ -26,7 +26,19 @@ from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
-from dovetail.model import Cluster, Job, JobId, NodeDrained, NodeJoined, Record, Seconds, State, Submitted
+from dovetail.model import (
+    Cluster,
+    Dependency,
+    Job,
+    JobId,
+    NodeDrained,
+    NodeJoined,
+    Record,
+    Seconds,
+    State,
+    Submitted,
+)
+from dovetail.model.marks import own_number
 from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger
@@ -46,6 +58,7 @@ from dovetail.service.stable import GroupCommit
 from dovetail.service.submission import (
     Submission,
     Submitter,
+    numbers_of,
     return_memory,
     submission_of,
     write_scripts,
@@ -309,10 +322,11 @@ class Service:
             raise Forbidden("priority: only the service's own account may ask for more than 0")
         if self.driver.blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
-        first, self._next = self._next, self._next + len(form.jobs)
+        count = sum(numbers_of(job.array, own=bool(job.variables)) for job in form.jobs)
+        first, self._next = self._next, self._next + count
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:
-            undo.callback(self._give_back, first, len(form.jobs))
+            undo.callback(self._give_back, first, count)
             known = await self._depended_on(form, person)
             guest = isinstance(self.live.executor, SubmitsJobs)
             who = Submitter(person.name, self.options.user_limit, self.options.memory_auto, guest)
@@ -355,7 +369,9 @@ class Service:
 
     async def _depended_on(self, form: SubmitForm, person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
-        names = {asked.partition(":")[2] for job in form.jobs for asked in job.depends}
+        asked = [text for job in form.jobs for text in job.depends]
+        names = {text.removeprefix("aftercorr:") for text in asked if text.startswith("aftercorr:")}
+        names |= {Dependency.parse(text).job for text in asked if not text.startswith("aftercorr:")}
         names -= {job.id for job in form.jobs if job.id is not None}
         found: dict[str, list[JobId]] = {}
         for name in names:
@@ -387,6 +403,10 @@ class Service:
         ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
             rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
+            first, last = selector.numbers
+            if not rows and first == last and not selector.elements:
+                rows = await ask(archive.pool, archive.of_array, first)
+                rows = [row for row in rows if self._is_number_of(row[0], first)]
         elif selector.kind == "name":
             rows = await ask(archive.pool, archive.named, selector.name)
         elif selector.kind == "last":
@@ -396,6 +416,11 @@ class Service:
         if selector.kind in ("name", "all"):
             rows = [row for row in rows if person.may_change(row[2])]
         return [SelectedJob(id, State(state), user) for id, state, user in rows]
+
+    def _is_number_of(self, id: JobId, number: int) -> bool:
+        """Whether a job of an array has this number as its own."""
+        launch = self.entry(id).job.launch
+        return launch is not None and bool(launch.indices) and own_number(id, launch.indices) == str(number)
 
     # ------------------------------------------------------------------ wishes
 

@@ -86,7 +86,10 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
 
 def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
-    out, err = (None, None) if job.launch is None else job.launch.files(job.id, service.about.cwd)
+    entry = service.entry(job.id)
+    held = None if entry.allocation is None else entry.allocation.first_node
+    node = "" if held is None else service.engine.cluster.nodes[held].name
+    out, err = (None, None) if job.launch is None else job.launch.files(job, service.about.cwd, node)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
     if os.path.islink(ours[0]):  # an outside scheduler has put it where a batch script says
         return Path(ours[0]), Path(ours[1])

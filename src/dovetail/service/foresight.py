@@ -148,7 +148,8 @@ def _standing(
     held = Occupancy(cluster, "pack")
     for entry in entries:
         depends = tuple(one for one in entry.job.depends if one.job in alive)
-        job = replace(entry.job, submit_time=SOON, index=entry.seq, depends=depends)
+        soon = max(SOON, (entry.job.begin or 0.0) - now)
+        job = replace(entry.job, submit_time=soon, index=entry.seq, depends=depends, begin=None)
         place, started = entry.allocation, entry.started
         if place is not None and not place.mask >> len(cluster):
             try:
@@ -183,6 +184,7 @@ def _standing(
         ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
         running[holder.label] = now - spent, holder.until
     ends.sort(key=lambda end: end[0])
+    jobs.sort(key=lambda job: job.submit_time)
     # Others may wait for those that run, which are no jobs of this workload.
     known = [Rejected(event.job, "runs") for _, event in ends if isinstance(event, Ended)]
     waiting = Workload("the queue", jobs, expected.truth(), known)

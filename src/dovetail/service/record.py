@@ -79,8 +79,9 @@ def _workload(path: str, entries: list[Entry], cluster: Cluster, model: RuntimeM
         assert entry.started is not None
         assert entry.ended is not None
         depends = tuple(one for one in job.depends if one.job in ids)
-        submit = entry.submitted - first
-        jobs.append(replace(job, submit_time=submit, index=index, depends=depends, launch=None))
+        submit = max(entry.submitted, job.begin or 0.0) - first
+        own = replace(job, submit_time=submit, index=index, depends=depends, launch=None, begin=None)
+        jobs.append(own)
         for choice in job.choices:
             one, request = choice.implementation, choice.request
             if one.name == entry.implementation and place is not None and request == place.request:
@@ -96,4 +97,5 @@ def _workload(path: str, entries: list[Entry], cluster: Cluster, model: RuntimeM
         if place is not None and entry.implementation is not None:
             placed[job.id] = entry.implementation, place
     truth = TableTruth(table)
+    jobs.sort(key=lambda job: job.submit_time)
     return Workload(f"service:{path}", jobs, truth, machine=cluster, recorded=starts, placed=placed)

@@ -8,15 +8,14 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from dovetail.errors import InputError
-from dovetail.files.reading import read_text
-from dovetail.files.sentences import file_name
 from dovetail.spec.jobs import PartialSpec, as_form
-from dovetail.spec.script_lines import read_script
 from dovetail.spec.values import LimitName
+
+if TYPE_CHECKING:
+    from dovetail.workloads.batch.script import BatchScript
 
 Form = dict[str, Any]
 
@@ -60,24 +59,14 @@ def request_of_file(path: str, part: PartialSpec, **options: Any) -> Form:
 
 
 def request_of_script(
-    path: str, arguments: list[str], part: PartialSpec, warn: Callable[[str], None]
+    script: BatchScript, arguments: list[str], part: PartialSpec, warn: Callable[[str], None]
 ) -> Form:
     """A batch script with its arguments; ``part`` goes over what its lines set. Raises `InputError`."""
-    text = read_text(path, "a batch script")
-    found = read_script(text, file_name(path))
-    for sentence in found.warnings:
-        warn(sentence)
-    own: PartialSpec = {"script": text, "arguments": arguments, "name": os.path.basename(path)}
-    if found.is_batch:
-        own["batch_variables"] = True
-        own["from_script"] = [name for name in found.repeated if name not in part]
-    return request_of_parts({**own, **found.part, **part})
+    from dovetail.workloads.batch.submitting import environment_of, script_part
+    from dovetail.workloads.batch.variables import Origin
 
-
-def is_script(path: str) -> bool:
-    """Whether a file begins with ``#!``."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(2) == b"#!"
-    except OSError:
-        return False
+    around = here()
+    asked = request_of_parts(script_part(script, arguments, part, Origin.here(around["folder"])))
+    for note in script.warned:
+        warn(note.sentence())
+    return {**asked, "environment": environment_of(script, around["environment"])}

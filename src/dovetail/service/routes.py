@@ -351,7 +351,8 @@ def _change(app: FastAPI, service: Service) -> None:
         """Take in jobs, all or none. When this answers, they are on the disk."""
         form = await _form(request, SubmitForm)
         found = await service.submit(form, _principal(request))
-        return Answer({"ids": found.ids, "numbers": sorted({number for number, _ in found.numbers})}, 201)
+        numbers = sorted({number for number, _ in found.numbers})
+        return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 
     def wish(action: Action, line: str) -> None:
         async def route(request: Request) -> Answer:

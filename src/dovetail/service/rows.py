@@ -101,6 +101,7 @@ def _of_job(job: Job) -> Row:
         "priority": job.priority,
         "partition": job.queue,
         "walltime": job.walltime,
+        "begin": job.begin,
         "depends": [str(one) for one in job.depends],
         "inputs": dict(job.inputs),
         "options": dict(job.options),

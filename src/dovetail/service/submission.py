@@ -22,8 +22,8 @@ from dovetail.service.errors import Full
 from dovetail.service.forms import SubmitForm
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
-from dovetail.workloads.array_indices import MOST_ELEMENTS
-from dovetail.workloads.job_builder import JobBuilder, depends_of
+from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
+from dovetail.workloads.job_builder import CORRESPONDING, JobBuilder, depends_of
 from dovetail.workloads.spec_forms import part_of
 
 MOST_DEPENDS = 1_000_000
@@ -50,13 +50,15 @@ class Submitter:
 class Submission:
     """Jobs with the numbers they get; ``scripts`` are texts to be written before, by their paths.
 
-    ``held`` are those that wait until somebody releases them.
+    ``held`` are those that wait until somebody releases them; ``notes`` are about fields of jobs that have no
+    meaning on this cluster.
     """
 
     jobs: list[Job] = field(default_factory=list)
     numbers: list[Number] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
     held: set[JobId] = field(default_factory=set)
+    notes: list[dict[str, str]] = field(default_factory=list)
 
     @property
     def ids(self) -> list[JobId]:
@@ -103,6 +105,7 @@ class _Maker:
             limits=None if form.limits is None else tuple(sorted(form.limits.items())),
             user=self.who.user,
             partitions={name for node in self.cluster.nodes for name in node.partitions},
+            models=_models_of(self.cluster),
             learn_memory=self.who.memory_auto,
             keep_script=self._keep_script,
         )
@@ -125,10 +128,15 @@ class _Maker:
 
     def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
         """A job, or all elements of an array; ``part`` is what was given of it."""
+        self.builder.passed_over.clear()
         is_script = spec.script is not None and self.who.as_guest
-        if is_script and "partition" in spec.from_script:  # which its own options say
+        if is_script and "partition" in spec.from_script:  # which its own options have
             spec = replace(spec, partition=None)
         built = self.builder.build(spec, where)
+        self.found.notes += [
+            {"job": str(self.number), "field": field, "text": text}
+            for field, text in self.builder.passed_over.items()
+        ]
         elements = 1 if built.indices is None else len(built.indices)
         if len(self.found.jobs) + elements > MOST_ELEMENTS:
             raise InputError(
@@ -150,6 +158,7 @@ class _Maker:
         self._count(template, elements, where)
         fields["choices"] = admitted.choices
         jobs = list(built.named(f"{self.number}", len(self.found.jobs), numbered=True))
+        jobs = self._corresponding(spec, jobs, built.indices, where)
         self.found.jobs += jobs
         self.found.numbers += [(self.number, index) for index in built.indices or (None,)]
         if spec.hold:
@@ -158,7 +167,28 @@ class _Maker:
             if spec.id in self.batch:
                 raise InputError(f"id: found {spec.id!r} twice, expected each id once", where=where)
             self.batch[spec.id] = [job.id for job in jobs]
-        self.number += 1
+        self.number += numbers_of(spec.array, own=bool(spec.variables))
+
+    def _corresponding(
+        self, spec: JobSpec, jobs: list[Job], indices: Sequence[int] | None, where: str
+    ) -> list[Job]:
+        """Each element of an array waits for the one of the same index of another."""
+        for text in spec.depends:
+            if not text.startswith(CORRESPONDING):
+                continue
+            name = text.removeprefix(CORRESPONDING)
+            ids = self.batch.get(name) or self.known.get(name) or ()
+            there = {id.rpartition("_")[2]: id for id in ids if "_" in id}
+            missing = [str(i) for i in indices or () if str(i) not in there]
+            if indices is None or missing:
+                what = f"without an element {missing[0]}" if missing else "of a job that is no array"
+                expected = "expected arrays of like indices"
+                raise InputError(f"depends: found {text!r} {what}, {expected}", where=where)
+            jobs = [
+                replace(job, depends=(*job.depends, Dependency("afterok", there[str(index)])))
+                for job, index in zip(jobs, indices, strict=True)
+            ]
+        return jobs
 
     def _keep_script(self, text: str) -> str:
         path = os.path.join(self.scripts, f"{self.number}")
@@ -184,11 +214,12 @@ class _Maker:
 
     def _depends(self, spec: JobSpec, where: str) -> tuple[Dependency, ...]:
         found: dict[Dependency, None] = {}
-        for one in depends_of(spec):
-            ids = self.batch.get(one.job) or self.known.get(one.job)
+        plain = [text for text in spec.depends if not text.startswith(CORRESPONDING)]
+        for asked in depends_of(replace(spec, depends=plain), where):
+            ids = self.batch.get(asked.job) or self.known.get(asked.job)
             if not ids:
-                raise InputError(f"depends: found {str(one)!r}, a job that is not there", where=where)
-            found.update(dict.fromkeys(Dependency(one.kind, id) for id in ids))
+                raise InputError(f"depends: found {str(asked)!r}, a job that is not there", where=where)
+            found.update(dict.fromkeys(replace(asked, job=id) for id in ids))
         return tuple(found)
 
 
@@ -200,6 +231,22 @@ def _for_batch(spec: JobSpec, part: PartialSpec) -> tuple[str, ...]:
     array = [] if spec.array is None else [f"--array={spec.array}"]
     kinds = spec.on or (["gpu"] if spec.gpus else ["cpu"])
     return script_options(own, [*array, *overriding_words(given, own, kinds), *spec.batch_options])
+
+
+def numbers_of(array: str | None, *, own: bool) -> int:
+    """How many numbers a job takes: one, or one for each element of an array that has its ``own``."""
+    if array is None or not own:
+        return 1
+    return max(1, len(parse_array(array)[0]))
+
+
+def _models_of(cluster: Cluster) -> dict[str, set[str]]:
+    """The models of the cluster's devices, by kind."""
+    found: dict[str, set[str]] = {}
+    for group in cluster.groups:
+        for device in group.node.devices:
+            found.setdefault(device.kind, set()).add(device.model)
+    return found
 
 
 def _folder(given: str | None) -> str:

@@ -31,6 +31,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("wait", "Wait for the end; 1 if not all complete.", flags="--wait -W"),
         Option("parsable", "Print the numbers alone."),
+        Option(
+            "explain_script",
+            "Print what becomes of each option of a batch script, and submit nothing.",
+            "FILE",
+        ),
     ),
     "run": (
         Option(
@@ -365,6 +370,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "since", "Ask sacct for jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
         ),
+        Option("lenient", "Leave malformed lines out, and count them."),
     ),
     "history import-nextflow": (Option("files", "Also .gz.", "FILE…", positional=True, required=True),),
     "history import-snakemake": (

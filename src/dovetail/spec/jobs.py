@@ -203,6 +203,15 @@ class JobSpec:
         "P", at=_JOBS, lines="--kill-risk",
         about="with memory auto: the largest probability of a kill; default 0.05", becomes="Sizing.risk",
     )
+    models: Sequence[str] = _field(
+        kinds.KINDS, "Models of devices that will do, e.g. a100.", "MODELS", at=_JOBS, lines="--models",
+        default=[], about="models of devices that will do, or words of their names",
+        becomes="Request.models",
+    )
+    exclusive: bool = _field(
+        kinds.FLAG, "All CPUs of its nodes.", at=_JOBS, lines="--exclusive", default=False,
+        about="it has all CPUs of its nodes, whatever it runs on", becomes="Request.cpus",
+    )
     nodes: int | None = _field(
         kinds.whole(1, MOST_NODES), "Nodes of a gang.", "N", "--nodes -N", at=_JOBS,
         lines="-N --nodes", default=1, absent=None, becomes="Job.nodes",
@@ -234,9 +243,10 @@ class JobSpec:
         becomes=JOB_OPTIONS,
     )
     depends: Sequence[str] = _field(
-        kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB or singleton.", "WHEN", "--depends -d",
-        at=_JOBS, lines="-d --depends --dependency", default=[],
-        about="afterok:JOB, afternotok:JOB or afterany:JOB", becomes="Job.depends",
+        kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES], aftercorr:JOB or "
+        "singleton.", "WHEN", "--depends -d", at=_JOBS, lines="-d --depends --dependency", default=[],
+        about="afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES] or aftercorr:JOB; "
+        "of those with ? before them one is enough", becomes="Job.depends",
     )
     singleton: bool = _field(
         kinds.FLAG, default=False, about="at most one of this name and user at once", becomes="Job.throttles"
@@ -244,6 +254,11 @@ class JobSpec:
     array: str | None = _field(
         kinds.TEXT, "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
         lines="-a --array", about="indices such as 0-9 or 1,3,5; 0-9%2: two at once", becomes="Job.id",
+    )
+    begin: float | None = _field(
+        kinds.MOMENT, "Start then or later: 16:00, now+1hour, 2030-01-20T12:34.", "TIME", "--begin -b",
+        at=_JOBS, lines="-b --begin", file=False,
+        about="start then or later: seconds since 1970, or 16:00, now+1hour, a date", becomes="Job.begin",
     )
     hold: bool = _field(
         kinds.FLAG, "Wait until released.", flags="--hold -H", at="submit",
@@ -280,6 +295,30 @@ class JobSpec:
         kinds.TEXT, "As --output.", "FILE", "--error -e", at=_JOBS,
         lines="-e --error", about="default: as stdout where that is given", becomes="Launch.stderr",
     )
+    stdin: str | None = _field(
+        kinds.TEXT, "File that the job reads; pattern as for --output.", "FILE", at=_JOBS, lines="--stdin",
+        about="a path from the folder that it reads, a pattern as stdout", becomes="Launch.stdin",
+    )
+    append: bool = _field(
+        kinds.FLAG, "Add to files of output that are there.", at=_JOBS, lines="--append", default=False,
+        about="its output is added to files that are there", becomes="Launch.append",
+    )
+    comment: str | None = _field(
+        kinds.TEXT, "Kept with the job, and shown.", "TEXT", at=_JOBS, lines="--comment",
+        about="kept with the job, and shown", becomes=JOB_OPTIONS,
+    )
+    account: str | None = _field(
+        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--account",
+        about="kept with the job, and shown", becomes=JOB_OPTIONS,
+    )
+    qos: str | None = _field(
+        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--qos",
+        about="kept with the job, and shown", becomes=JOB_OPTIONS,
+    )
+    wckey: str | None = _field(
+        kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--wckey",
+        about="kept with the job, and shown", becomes=JOB_OPTIONS,
+    )
     batch_variables: bool = _field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
         about="its environment has what sbatch would set", becomes="Launch.batch_variables",
@@ -287,6 +326,11 @@ class JobSpec:
     from_script: Sequence[str] = _field(
         kinds.WORDS, default=[], file=False, python=False,
         about="names of fields that only repeat the script's #SBATCH lines", becomes="Job.batch_options",
+    )
+    variables: Mapping[str, str] = _field(
+        kinds.ENV, default={}, file=False, python=False,
+        about="over its environment, with marks for what its start shows (dovetail.model.marks)",
+        becomes="Launch.variables",
     )
     # fmt: on
 

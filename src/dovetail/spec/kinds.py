@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from dovetail.files.moments import parse_begin
 from dovetail.files.sentences import NAME as A_NAME
 from dovetail.files.sentences import is_name
 from dovetail.files.units import DURATION, LONGEST, MOST_BYTES, SIZE, bytes_of, seconds_of
@@ -27,7 +29,7 @@ LONGEST_TEXT = 4096
 """Characters of a name, a path or a pattern."""
 _NUMBERED = re.compile(r"(?:[A-Za-z_][\w.-]*:)*([0-9]+)")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
-_DEPENDS = re.compile(r"after(ok|notok|any):.+", re.DOTALL)
+_DEPENDS = re.compile(r"\??after(ok|notok|any|corr)?:.+", re.DOTALL)
 SINGLETON = "singleton"
 """The dependency of which a job is the only one of its name."""
 
@@ -285,6 +287,17 @@ FLAG = Kind("flag", _flag, _true, {"type": "boolean"})
 """There or not."""
 
 
+def _moment(value: object) -> float:
+    """Seconds since 1970 of a number, or of a text such as ``now+1hour`` as it is read now."""
+    if isinstance(value, str):
+        return parse_begin(value, datetime.now().astimezone()).timestamp()
+    return bounded(value, "seconds since 1970", most=LONGEST)
+
+
+MOMENT = Kind("moment", _moment, _text, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
+"""A moment: seconds since 1970, or a text as sbatch has it, such as ``16:00`` or ``now+1hour``."""
+
+
 # -- what has a structure ------------------------------------------------------------------------------
 
 
@@ -297,11 +310,15 @@ def _kinds(text: str) -> list[str]:
 
 
 def _whens(text: str) -> list[str]:
-    """``afterok:3:4,singleton`` as sbatch writes it: one text for each job that is waited for."""
+    """``afterok:3:4,singleton`` as sbatch writes it: one text for each job that is waited for.
+
+    ``?`` in the place of commas: one of them is enough, and each text begins with it.
+    """
     found: list[str] = []
-    for part in (part.strip() for part in text.split(",") if part.strip()):
+    either = "?" if "?" in text else ""
+    for part in (part.strip() for part in text.replace("?", ",").split(",") if part.strip()):
         kind, *jobs = part.split(":")
-        found += [f"{kind}:{job}" for job in jobs] or [part]
+        found += [f"{either}{kind}:{job}" for job in jobs] or [part]
     return found
 
 
@@ -321,7 +338,7 @@ def _input(text: str) -> dict[str, Json]:
 
 
 def is_dependency(value: object) -> bool:
-    """Whether it names when a job may start: ``afterok:JOB``, ``afternotok:JOB``, ``afterany:JOB``."""
+    """Whether it names when a job may start: ``afterok:JOB`` and its kin, with ``?`` an alternative."""
     return isinstance(value, str) and _DEPENDS.fullmatch(value) is not None
 
 

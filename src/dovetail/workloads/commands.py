@@ -10,13 +10,13 @@ import itertools
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import file_name, shown
+from dovetail.files.streams import standard_input
 from dovetail.model import TableTruth, Workload
 from dovetail.model.templates import DEVICE
 from dovetail.records import dataclass
@@ -95,7 +95,7 @@ def _parts_of_list(
     path: str | os.PathLike[str], part: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, list[tuple[str, PartialSpec]]]:
     if os.fspath(path) == STDIN:
-        text, source = _standard_input(), "standard input"
+        text, source = standard_input("commands, one a line"), "standard input"
     else:
         text, source = read_text(path, _EXPECTED), file_name(path)
     raw = text.splitlines()
@@ -108,20 +108,6 @@ def _parts_of_list(
     if not lines:
         raise InputError("found only comments, expected commands, one a line", where=source)
     return source, _Reading(CommandOptions(**options), part).parts(lines, expand=True)
-
-
-def _standard_input() -> str:
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"line {line}: found a byte 0x{error.object[error.start]:02x}, expected text in UTF-8",
-            where="standard input",
-        ) from None
-    if not text.strip():
-        raise InputError("found nothing, expected commands, one a line", where="standard input")
-    return text
 
 
 def command_workload(argv: Sequence[str], part: Mapping[str, Any] | None = None, **options: Any) -> Workload:

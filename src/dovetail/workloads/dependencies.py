@@ -76,7 +76,7 @@ def _named(
                 f"depends: found {str(asked)!r}, a job that is not there{closest(asked.job, known)}",
                 where=entry.where,
             )
-        found.update(dict.fromkeys(Dependency(asked.kind, id) for id in ids))
+        found.update(dict.fromkeys(replace(asked, job=id) for id in ids))
     return tuple(found)
 
 

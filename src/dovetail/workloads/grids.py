@@ -22,6 +22,8 @@ T = TypeVar("T")
 MOST_VALUES = 1_000_000
 """Values of one name, and combinations of all."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PADDED = re.compile(r"-?0[0-9]")
+"""A bound with zeros before it: all numbers of its range are as long as the longer bound, as in a shell."""
 _RANGE = re.compile(r"(-?[0-9]{1,15})\.\.(-?[0-9]{1,15})(?:\.\.([0-9]{1,15}))?")
 
 
@@ -51,10 +53,11 @@ def parse_each(texts: Sequence[str], cwd: str | os.PathLike[str] = ".") -> dict[
 def parse_values(text: str, where: str, cwd: str | os.PathLike[str] = ".") -> list[str]:
     """The values of one name: texts with commas between them, ``FIRST..LAST[..STEP]``, file patterns.
 
-    A range takes in both ends and may fall; ``*`` and ``?`` stand for files, by name. Raises `InputError`.
+    A range takes in both ends and may fall; with zeros before a bound its numbers are as long as that. ``*``
+    and ``?`` stand for files, by name. Raises `InputError`.
 
-    >>> parse_values("1..3,10,7..3..2", "--each n")
-    ['1', '2', '3', '10', '7', '5', '3']
+    >>> parse_values("1..3,10,7..3..2,08..10", "--each n")
+    ['1', '2', '3', '10', '7', '5', '3', '08', '09', '10']
     """
     found: list[str] = []
     for part in text.split(","):
@@ -82,7 +85,8 @@ def _range(span: re.Match[str], where: str) -> Iterator[str]:
             f"found {shown(span[0])}, expected a range of at most {MOST_VALUES} values", where=where
         )
     down = last < first
-    return map(str, range(first, last + (-1 if down else 1), -step if down else step))
+    width = max(map(len, span.group(1, 2))) if any(map(_PADDED.match, span.group(1, 2))) else 0
+    return (f"{n:0{width}d}" for n in range(first, last + (-1 if down else 1), -step if down else step))
 
 
 def combinations(grid: Mapping[str, Sequence[T]]) -> Iterator[dict[str, T]]:

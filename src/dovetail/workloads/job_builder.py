@@ -37,11 +37,13 @@ from dovetail.model import (
     request_for,
 )
 from dovetail.model.job import ARRAY_INDEX, USUAL_SIZING
+from dovetail.model.marks import fill_marks
 from dovetail.model.templates import DEVICE, bind, escape, placeholders, render
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JOB_OPTIONS, SPEC, JobSpec
 from dovetail.workloads.app_builder import KnownApp, env_of, needs_of, split_command
 from dovetail.workloads.array_indices import parse_array
+from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.identity import identify, template_of, with_file_sizes
 from dovetail.workloads.job_times import node_counts, nodes_asked, true_seconds
 
@@ -54,6 +56,7 @@ NOTICE: Seconds = 60.0
 _INDEX = "{" + INDEX + "}"
 _braces = re.compile("[{}]").search
 _MARK = f"\0{INDEX}\0"
+_NO_LAUNCH = Launch()
 _NO_DEVICE = {DEVICE: "{" + DEVICE + "}"}
 _PLAIN = tuple(
     (one.name, one.becomes.removeprefix("Job."))
@@ -103,17 +106,22 @@ class BuiltJob:
             if not numbered:
                 changed["options"] = {**job.options, ARRAY_INDEX: number}
                 if job.launch is not None:
-                    changed["launch"] = _of_element(job.launch, id, number)
+                    changed["launch"] = _of_element(job.launch, id, str(index + 1), number)
             yield replace(job, id=f"{id}_{number}", index=index + at, **changed)
 
 
-def _of_element(launch: Launch, array: str, index: int) -> Launch:
-    """The launch of one element, where its id is not made of numbers alone."""
-    out, err = (
-        None if path is None else path.replace("\0A", array).replace("\0a", str(index))
-        for path in (launch.stdout, launch.stderr)
-    )
-    return launch if (out, err) == (launch.stdout, launch.stderr) else replace(launch, stdout=out, stderr=err)
+def _of_element(launch: Launch, array: str, number: str, index: int) -> Launch:
+    """The launch of one element, where its id is not made of numbers alone; variables have a ``number``."""
+    values = {"A": array, "a": str(index), "b": str(index)[-1:]}
+
+    def filled(text: str | None, own: Mapping[str, str] = values) -> str | None:
+        return None if text is None else fill_marks(text, lambda letter: own.get(letter, f"\0{letter}"))
+
+    variables = tuple((name, filled(text, {**values, "A": number}) or "") for name, text in launch.variables)
+    found = filled(launch.stdout), filled(launch.stderr), filled(launch.stdin), variables
+    if found == (launch.stdout, launch.stderr, launch.stdin, launch.variables):
+        return launch
+    return replace(launch, stdout=found[0], stderr=found[1], stdin=found[2], variables=variables)
 
 
 @dataclass
@@ -124,8 +132,8 @@ class JobBuilder:
     from a command line or a request. From ``folder`` files are looked up and jobs start, with ``environ``,
     ``umask`` and soft ``limits`` (as `Launch` has them); ``None`` are this process' own. ``user`` has all
     jobs; ``None``: as they are written. ``partitions`` are those of the cluster, ``None`` where it is not
-    known yet. With ``learn_memory`` it is learned where no memory is given. ``keep_script`` keeps a script's
-    text and gives its path.
+    known yet; ``models`` those of its devices, by kind. With ``learn_memory`` it is learned where no memory
+    is given. ``keep_script`` keeps a script's text and gives its path.
     """
 
     apps: Mapping[str, KnownApp] = field(default_factory=dict)
@@ -136,10 +144,13 @@ class JobBuilder:
     limits: tuple[tuple[str, int], ...] | None = None
     user: str | None = None
     partitions: Collection[str] | None = None
+    models: Mapping[str, Collection[str]] | None = None
     learn_memory: bool = False
     keep_script: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
+        self.passed_over: dict[str, str] = {}
+        """Fields of the last job that have no meaning on this cluster, and why."""
         self._apps: dict[Any, tuple[App, tuple[Choice, ...]]] = {}
         self._bound: dict[Any, App] = {}
         self._without_app: dict[Any, KnownApp] = {}
@@ -163,6 +174,10 @@ class JobBuilder:
             fields["user"] = self.user
         if spec.partition is not None:
             fields["queue"] = spec.partition
+            if self.partitions:
+                fields["queue"] = fields["choices"][0].request.partition or spec.partition
+        if spec.begin is not None:
+            fields["begin"] = spec.begin
         if not fields["inputs"]:
             del fields["inputs"]
         if spec.communication is not None:
@@ -282,7 +297,8 @@ class JobBuilder:
         """The app, with what the job itself needs."""
         own = spec.cpus, spec.gpus, spec.memory, spec.partition, spec.gpu_memory
         restartable = app.restartable or spec.restartable
-        if own == (None,) * 5 and restartable == app.restartable:
+        plain = own == (None,) * 5 and not spec.exclusive and not spec.models
+        if plain and restartable == app.restartable:
             return app
         key = (app, own, restartable)
         if key not in self._bound:
@@ -357,7 +373,10 @@ class JobBuilder:
     ) -> tuple[App, tuple[Choice, ...]]:
         """App and choices; jobs that run the same share them."""
         env, nodes = env_of(spec.env, where), spec.nodes or 1
-        needs = (nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.gpu_memory, spec.restartable)
+        needs = (
+            *(nodes, spec.memory, spec.partition, spec.cpus, spec.gpus, spec.gpu_memory, spec.restartable),
+            *(spec.exclusive, tuple(spec.models)),
+        )
         key = (name, tuple(templates.items()), env, needs)
         if key not in self._apps:
             ways, beside = [], _only_devices(templates)
@@ -380,22 +399,58 @@ class JobBuilder:
 
         Its CPUs are those of its ways to run on CPUs; of a job that runs on devices only those ``beside``.
         """
-        cpus, devices = plain.cpus, plain.devices
-        if spec.cpus is not None and (kind.startswith("cpu") or (beside and spec.cpus != "all")):
+        cpus, devices, models = plain.cpus, plain.devices, plain.models
+        if spec.exclusive:
+            cpus = WHOLE_POOL
+        elif spec.cpus is not None and (kind.startswith("cpu") or (beside and spec.cpus != "all")):
             cpus = WHOLE_POOL if spec.cpus == "all" else int(spec.cpus)
         if cpus == 0 and not devices:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
         if spec.gpus is not None and devices:
             devices = ((devices[0][0], float(spec.gpus)), *devices[1:])
         memory = spec.memory if isinstance(spec.memory, int) else plain.memory  # auto: to be learned
-        partition = spec.partition or ""
-        if partition and self.partitions is not None and partition not in self.partitions:
-            expected = ", ".join(sorted(self.partitions)) or "none: the cluster has no partitions"
-            raise InputError(f"partition: found {partition!r}, expected one of {expected}", where=where)
+        if spec.models and devices:
+            models = self._models(spec.models, devices[0][0], where)
         on_each = plain.gpu_memory
         if spec.gpu_memory is not None and devices:
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0  # auto: to be learned
-        return Request(plain.nodes, cpus, devices, memory, plain.models, partition, on_each)
+        partition = self._partition(spec, where)
+        return Request(plain.nodes, cpus, devices, memory, models, partition, on_each)
+
+    def _partition(self, spec: JobSpec, where: str) -> str:
+        """The partition of a job: of several the first that is there; none on a cluster without any."""
+        wanted = [name for name in (spec.partition or "").split(",") if name]
+        if not wanted or self.partitions is None:
+            return wanted[0] if wanted else ""
+        if not self.partitions:
+            self.passed_over.setdefault("partition", "the cluster has no partitions")
+            return ""
+        there = [name for name in wanted if name in self.partitions]
+        if not there:
+            expected = ", ".join(sorted(self.partitions))
+            raise InputError(f"partition: found {spec.partition!r}, expected one of {expected}", where=where)
+        if len(wanted) > 1:
+            self.passed_over.setdefault("partition", f"the job is one of {there[0]} alone")
+        return there[0]
+
+    def _models(self, wanted: Sequence[str], kind: str, where: str) -> tuple[str, ...]:
+        """The models of devices that are meant by names or words of names, whatever their case.
+
+        On a cluster whose devices of that kind name no model, any will do.
+        """
+        known = None if self.models is None else self.models.get(kind)
+        if known is None:
+            return tuple(wanted)
+        named = sorted(filter(None, known))
+        if not named:
+            if known:
+                self.passed_over.setdefault("models", "devices of this cluster have no model")
+            return ()
+        found = [model for model in named if any(_is_model(word, model) for word in wanted)]
+        if not found:
+            asked = " or ".join(wanted)
+            raise InputError(f"models: found {asked!r}, expected one of {', '.join(named)}", where=where)
+        return tuple(found)
 
     def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
         """How the memory of a job is found."""
@@ -431,32 +486,50 @@ class JobBuilder:
         """Folder, environment, files and signal; shared by jobs where they are the same."""
         folder = self.folder if spec.folder is None else os.path.abspath(self._folder_of(spec))
         memory = spec.memory if isinstance(spec.memory, int) and spec.communication is None else None
-        out, err = (None if path is None else output_path(path, name) for path in (spec.stdout, spec.stderr))
+        user = self.user or spec.user or ""
+        out, err, read = (
+            None if path is None else fill_pattern(path, name, user, is_array=spec.array is not None)[0]
+            for path in (spec.stdout, spec.stderr, spec.stdin)
+        )
         number, notice = _signal(spec, where)
-        key = (folder, out, err, number, notice, memory, spec.batch_variables)
-        around = self.environ, self.umask, self.limits
-        if key == (None, None, None, None, 0.0, None, False) and around == (None, None, None):
+        variables = tuple(spec.variables.items())
+        own_numbers = spec.array is not None and bool(variables)
+        made = Launch(
+            folder=folder,
+            environ=self.environ,
+            stdout=out,
+            stderr=err,
+            signal=number,
+            notice=notice,
+            memory=memory,
+            batch_variables=spec.batch_variables and not variables,
+            umask=self.umask,
+            limits=self.limits,
+            variables=variables,
+            indices=(spec.array or "").partition("%")[0] if own_numbers else "",
+            stdin=read,
+            append=spec.append,
+            leader_alone=spec.signal is not None and spec.signal.startswith("B:"),
+        )
+        if made == _NO_LAUNCH:
             return None
-        if key not in self._launches:
-            own = Launch(folder, self.environ, *key[1:])
-            self._launches[key] = replace(own, umask=self.umask, limits=self.limits)
-        return self._launches[key]
+        key = (folder, out, err, number, notice, memory, made.batch_variables, variables, made.indices, read)
+        return self._launches.setdefault((*key, made.append, made.leader_alone), made)
 
 
-def depends_of(spec: JobSpec) -> tuple[Dependency, ...]:
-    """What a job waits for, under the names that it was given."""
-    return tuple(map(Dependency.parse, spec.depends))
+CORRESPONDING = "aftercorr:"
+"""How a dependency begins of which each element of an array has its own: the element of the same index."""
 
 
-def output_path(path: str, name: str) -> str:
-    """A path with its ``%`` signs as in sbatch: %x and %% filled in, %j, %A and %a as `Launch` has them.
-
-    >>> output_path("%x-%j.%q%%a", "a b")
-    'a_b-\\x00j.%q%a'
-    """
-    plain = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name)
-    values = {"x": plain, "%": "%", "j": "\0j", "A": "\0A", "a": "\0a"}
-    return re.sub("%([xjAa%])", lambda found: values[found[1]], path)
+def depends_of(spec: JobSpec, where: str = "") -> tuple[Dependency, ...]:
+    """What a job waits for, under the names that it was given. Raises `InputError`."""
+    found = []
+    for text in spec.depends:
+        try:
+            found.append(Dependency.parse(text))
+        except ValueError as error:
+            raise InputError(f"depends: {error}", where=where) from None
+    return tuple(found)
 
 
 def _check_names(spec: JobSpec, app: App, where: str) -> None:
@@ -474,6 +547,12 @@ def _check_names(spec: JobSpec, app: App, where: str) -> None:
         raise InputError(
             "inputs: found 'device', expected another name: {device} stands for the device", where=where
         )
+
+
+def _is_model(word: str, model: str) -> bool:
+    """Whether a word names a model, or is a part of its name: ``a100`` of ``NVIDIA A100-SXM4-40GB``."""
+    parts = re.split(r"[^a-z0-9]+", model.lower())
+    return word.lower() == model.lower() or word.lower() in parts
 
 
 def _only_devices(kinds: Iterable[str]) -> bool:

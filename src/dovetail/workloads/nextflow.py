@@ -5,11 +5,13 @@ Mapping (columns by the header):
 ==========  ==============================================================================================
 task        from
 ==========  ==============================================================================================
-id          ``task_id``
+id          ``task_id``, else ``hash``, ``native_id`` or ``name``
 process     ``process``, else ``name`` without its tag in brackets
-start, end  ``start`` and ``complete``; where they are missing, ``submit`` plus ``duration``, less the time
+start, end  ``start`` and ``complete``; where ``complete`` is missing, ``submit`` plus ``duration``, less the
+            time; where these are missing, too, ``start`` plus the time, or when the file was written
 seconds     ``realtime``
-peak        ``peak_rss``: resident memory of the task's processes together, sampled
+peak        ``peak_rss``, else ``rss``: resident memory of the task's processes together, sampled; a trace
+            without either (``trace.fields`` is the user's to choose) gives times alone
 requested   ``memory``
 read        ``rchar``, bytes read; known only when the task has ended
 CPUs        ``cpus``
@@ -34,7 +36,9 @@ from dovetail.files.units import seconds_of
 from dovetail.model import CPU, DeviceClass, Run, Seconds, Usage
 from dovetail.records import dataclass
 
-REQUIRED = ("task_id", "status", "realtime", "peak_rss")
+REQUIRED = ("status", "realtime")
+NAMES = ("task_id", "hash", "native_id", "name")
+"""Columns that name a task, the first of a trace counts."""
 READ_BYTES = "read_bytes"
 """Name of the input that holds the bytes read."""
 UNKNOWN = ("", "-")
@@ -61,14 +65,21 @@ class Task:
 def read_nextflow(path: str | Path) -> list[Task]:
     """The completed tasks, in the order of the file. Raises `InputError` with file and line."""
     header = next(iter(lines(path, "a trace of Nextflow")), "")
-    found, _ = parse_table(path, REQUIRED, _task, delimiter="\t" if "\t" in header else ",")
+    try:
+        written = Path(path).stat().st_mtime
+    except OSError:  # what cannot be read was named above
+        written = 0.0
+    found, _ = parse_table(
+        path, REQUIRED, lambda row: _task(row, written), delimiter="\t" if "\t" in header else ","
+    )
     tasks = [task for task in found if task is not None]
     if not tasks:
         raise InputError("found no task that is COMPLETED, expected at least one", where=file_name(path))
     return tasks
 
 
-def _task(row: Mapping[str, str]) -> Task | None:
+def _task(row: Mapping[str, str], written: Seconds) -> Task | None:
+    """The task of a line, if it completed; ``written`` is when the file was."""
     seconds = _seconds(row, "realtime")
     if row["status"] != "COMPLETED" or not seconds:
         return None
@@ -76,18 +87,18 @@ def _task(row: Mapping[str, str]) -> Task | None:
     if complete is None and (submit := _moment(row, "submit")) is not None:
         complete = submit + (_seconds(row, "duration") or seconds)
     if complete is None:
-        raise Malformed("complete", row.get("complete", ""), "a moment, or the columns submit and duration")
+        complete = written if start is None else start + seconds
     process = row.get("process", "") or row.get("name", "").partition(" (")[0]
     if process in UNKNOWN:
         raise Malformed("process", process, "the name of a process")
     cpus = row.get("cpus", "-")
     return Task(
-        row["task_id"],
+        next(filter(None, map(row.get, NAMES)), ""),
         process,
         complete - seconds if start is None else start,
         complete,
         seconds,
-        _bytes(row, "peak_rss"),
+        _bytes(row, "peak_rss") or _bytes(row, "rss"),
         _bytes(row, "memory"),
         _bytes(row, "rchar"),
         1 if cpus in UNKNOWN else max(1, int(number(row, "cpus", least=0))),

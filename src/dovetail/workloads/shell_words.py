@@ -136,6 +136,11 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
         elif c == "#" and not bare and not pieces:
             end = text.find("\n", i)
             i = n if end < 0 else end
+        elif c in "'\"" and bare.endswith("$"):  # $'…' of bash; $"…" is translated there, and the same here
+            bare = bare[:-1]
+            if c == "'":
+                end_of_bare()
+                i = _escaped(text, i + 1, pieces)
         elif c == "'":
             end = text.find("'", i + 1)
             if end < 0:
@@ -178,6 +183,48 @@ def _double(text: str, i: int, pieces: list[Piece]) -> int:
             continue
         found += c
         i += 1
+    raise ValueError("no closing quotation")
+
+
+_ESCAPED = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|c(.))",
+    re.DOTALL,
+)
+_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
+
+
+def _escaped(text: str, i: int, pieces: list[Piece]) -> int:
+    """Adds what stands in ``$'…'`` from ``i`` on; returns where the text goes on after it.
+
+    The escapes are those of bash (Bash Reference Manual, ANSI-C Quoting); bytes above 127 are taken together
+    as UTF-8.
+    """
+    found = bytearray()
+    while i < len(text):
+        c = text[i]
+        if c == "'":
+            pieces.append((found.decode("utf-8", "surrogateescape"), "'"))
+            return i + 1
+        match = _ESCAPED.match(text, i) if c == "\\" else None
+        if match is None:
+            found += c.encode("utf-8", "surrogateescape")
+            i += 1
+            continue
+        letter, octal, byte, short, long, control = match.groups()
+        if letter is not None:
+            found += _LETTERS.get(letter, letter).encode()
+        elif octal is not None or byte is not None:
+            found.append(int(octal, 8) & 255 if octal is not None else int(byte, 16))
+        elif control is not None:
+            found.append(ord(control.upper()) & 31)
+        else:
+            number = int(short or long, 16)
+            if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+                raise ValueError(f"{match[0]}, which is no character")
+            found += chr(number).encode()
+        if found.endswith(b"\0"):
+            raise ValueError(f"{match[0]}, a null character")
+        i = match.end()
     raise ValueError("no closing quotation")
 
 

@@ -13,7 +13,8 @@ walltime           TimelimitRaw (minutes), else Timelimit; none where unlimited
 request            AllocTRES, else ReqTRES, else AllocNodes or NNodes or ReqNodes, and AllocCPUS or NCPUS or
                    ReqCPUS: what the job held, shared evenly over its nodes, rounded up
 memory             ``mem`` of the same TRES (not counted where the log has none)
-GPUs               ``gres/gpu`` of the same TRES, else the ``gres/gpu:MODEL`` entries together
+GPUs               ``gres/gpu`` of the same TRES, else the ``gres/gpu:MODEL`` entries together; before
+                   21.08 those of AllocGRES, else of ReqGRES for each node
 GPU model          from ReqTRES alone (AllocTRES names whatever was given): ``gres/gpu:MODEL``; not used where
                    no device of the cluster names its model
 user, group        User, Account (else Group)
@@ -40,13 +41,23 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.reading import GZIP_MAGIC, read_text
+from dovetail.files.reading import GZIP_MAGIC, lines, read_text
 from dovetail.files.sentences import file_name
-from dovetail.files.tables import LARGEST, Malformed, job_id, parse_table, wall_clock
+from dovetail.files.tables import LARGEST, Malformed, job_id, wall_clock
 from dovetail.files.units import seconds_of
 from dovetail.model import Cluster, Request, Workload
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.resources import Fitting
+from dovetail.workloads.sacct_rows import (
+    DELIMITER,
+    UNKNOWN,
+    count_of,
+    gpus_of,
+    header_of,
+    is_step,
+    resources_of,
+    rows_of,
+)
 
 REQUIRED = ("JobID", "Submit", "State")
 UNFINISHED = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "RESIZING")
@@ -64,12 +75,8 @@ FINISHED = (
     "REVOKED",
     "STOPPED",
 )
-UNKNOWN = ("", "None", "Unknown", "N/A", "INVALID")
 UNLIMITED = ("UNLIMITED", "Partition_Limit", "PARTITION_LIMIT")
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
-AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 PRINTED = re.compile(r"[0-9:.-]+")
-STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 MEBIBYTE = 2**20
 LONGEST_HEADER = 10_000
 
@@ -84,7 +91,7 @@ def is_sacct(path: str | Path) -> bool:
                 header = lines.readline(LONGEST_HEADER)
     except (OSError, ValueError, EOFError, zlib.error):  # whoever reads the file says so
         return False
-    names = header.decode("utf-8-sig", "replace").strip().split("|")
+    names, _ = header_of(header.decode("utf-8-sig", "replace"))
     return set(REQUIRED) <= set(names)
 
 
@@ -93,13 +100,13 @@ def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
     head = read_text(path, lenient=True).lstrip()[:LONGEST_HEADER].splitlines()[:1]
     if head and head[0].startswith("{"):
         return read_sacct_json(path, cluster, lenient=lenient)
-    if head and "|" not in head[0]:
+    if head and "|" not in head[0] and DELIMITER not in head[0]:
         raise InputError(
             "found a table without bars, expected that of sacct --parsable2 (or --json): the columns of the "
             "one that sacct prints for people cannot be told apart",
             where=f"{file_name(path)}: line 1",
         )
-    if head and not set(REQUIRED) & set(head[0].split("|")):
+    if head and not set(REQUIRED) & set(header_of(head[0])[0]):
         raise InputError(
             f"found no header, expected the names of the columns, {', '.join(REQUIRED)} among them: sacct "
             "without -n prints them",
@@ -116,28 +123,43 @@ def read_sacct_parsable(
     Raises `InputError` naming file and line at the first malformed line unless ``lenient``.
     """
     builder = TraceBuilder(str(path), cluster, app="slurm")
-
-    def parse(row: Mapping[str, str]) -> None:
-        if STEP.match(row["JobID"]):
-            return
-        request = _request(row, builder.fitting)
-        submit = wall_clock(row, "Submit")
-        run = elapsed_of(row)
-        builder.add(
-            job_id(row, "JobID"),
-            submit,
-            run,
-            request,
-            walltime=timelimit_of(row),
-            user=row.get("User"),
-            group=row.get("Account") or row.get("Group"),
-            queue=row.get("Partition"),
-            reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
-            start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
-        )
-
-    _, skipped = parse_table(path, REQUIRED, parse, delimiter="|", lenient=lenient, quoted=False)
+    where, found, skipped = file_name(path), 0, 0
+    for row in rows_of(lines(path, "a table"), where, REQUIRED):
+        try:
+            if isinstance(row, tuple):
+                raise row[1]
+            found += 1
+            _add_row(builder, row.cells)
+        except Malformed as error:
+            line = row[0] if isinstance(row, tuple) else row.line
+            if not lenient:
+                raise InputError(str(error), where=f"{where}: line {line}") from None
+            skipped += 1
+    if not found and not skipped:
+        raise InputError("holds a header and no line; expected at least one", where=where)
     return builder.workload(skipped=skipped, rebase=True)
+
+
+def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
+    if is_step(row):
+        return
+    if any("\udc80" <= character <= "\udcff" for text in row.values() for character in text):
+        raise Malformed("line", "|".join(row.values()), "UTF-8 text")
+    request = _request(row, builder.fitting)
+    submit = wall_clock(row, "Submit")
+    run = elapsed_of(row)
+    builder.add(
+        job_id(row, "JobID"),
+        submit,
+        run,
+        request,
+        walltime=timelimit_of(row),
+        user=row.get("User"),
+        group=row.get("Account") or row.get("Group"),
+        queue=row.get("Partition"),
+        reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
+        start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
+    )
 
 
 def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
@@ -172,8 +194,8 @@ def elapsed_of(row: Mapping[str, str]) -> float | None:
         text = row.get(field, "")
         if text in UNKNOWN:
             continue
-        try:
-            return duration(text)
+        try:  # a clock that was set back makes it negative: that rejects the job
+            return -duration(text[1:]) if text.startswith("-") else duration(text)
         except ValueError:
             raise Malformed(field, text, "a duration such as 1-02:03:04") from None
     if "Elapsed" not in row and "ElapsedRaw" not in row:
@@ -194,40 +216,18 @@ def timelimit_of(row: Mapping[str, str]) -> float | None:
     return None
 
 
-def parse_tres(text: str, field: str = "TRES") -> dict[str, float]:
-    """``cpu=4,mem=8G,node=1,gres/gpu:a100=2`` as amounts by name, memory in bytes. Raises `Malformed`.
-
-    >>> parse_tres("cpu=4,mem=8G,gres/gpu:a100=2")
-    {'cpu': 4.0, 'mem': 8589934592.0, 'gres/gpu:a100': 2.0}
-    """
-    amounts: dict[str, float] = {}
-    for entry in filter(None, text.split(",")):
-        name, equals, value = entry.partition("=")
-        match = AMOUNT.fullmatch(value)
-        if not equals or match is None:
-            raise Malformed(field, entry, "NAME=AMOUNT such as cpu=4 or mem=8G")
-        # Slurm prints plain memory in MiB in some versions, but then always with the letter M.
-        amounts[name] = float(match[1]) * UNITS[match[2]]
-    return amounts
-
-
 def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
-    asked = parse_tres(row.get("ReqTRES", ""), "ReqTRES")
-    tres = parse_tres(row.get("AllocTRES", ""), "AllocTRES") or asked
-    nodes = tres.get("node") or _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
+    nodes = _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
+    tres, asked = resources_of(row, nodes)
     cpus = tres.get("cpu") or _first_count(row, ("AllocCPUS", "NCPUS", "ReqCPUS"))
-    return _even_share(nodes or 0, cpus or 0, tres, asked, fitting)
+    return _even_share(tres.get("node") or nodes, cpus, tres, asked, fitting)
 
 
 def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
     for field in fields:
         text = row.get(field, "")
-        if text in UNKNOWN or text == "0":
-            continue
-        match = AMOUNT.fullmatch(text)
-        if match is None:
-            raise Malformed(field, text, "a count")
-        return float(match[1]) * {"": 1, "K": 1000, "M": 10**6}.get(match[2], 10**9)
+        if text not in UNKNOWN and text != "0":
+            return count_of(text, field)
     return 0
 
 
@@ -236,7 +236,7 @@ def _even_share(
 ) -> Request:
     count = int(nodes) if nodes >= 1 else int(cpus > 0)
     share = max(1, count)
-    gpus = tres.get("gres/gpu") or sum(v for k, v in tres.items() if k.startswith("gres/gpu:"))
+    gpus = gpus_of(tres)
     models = tuple(sorted(k.partition(":")[2] for k in asked if k.startswith("gres/gpu:")))
     return gpu_request(
         count,
@@ -291,7 +291,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     submit = _amount(time.get("submission"), "time.submission")
     if submit is None:
         raise Malformed("time.submission", time.get("submission"), "seconds since 1970")
-    run = _amount(time.get("elapsed"), "time.elapsed")
+    run = _amount(time.get("elapsed"), "time.elapsed", least=-LARGEST)
     limit = _amount(time.get("limit"), "time.limit")
     tres = _mapping(job.get("tres"), "tres")
     asked, held = _tres_list(tres.get("requested")), _tres_list(tres.get("allocated"))
@@ -338,7 +338,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _amount(value: object, field: str) -> float | None:
+def _amount(value: object, field: str, least: float = 0) -> float | None:
     """A number, plain or as ``{"set": …, "infinite": …, "number": …}``; ``None`` where unset or infinite."""
     if isinstance(value, dict):
         if not value.get("set", True) or value.get("infinite", False):
@@ -346,7 +346,7 @@ def _amount(value: object, field: str) -> float | None:
         value = value.get("number")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < LARGEST:
         raise Malformed(field, value, "a number of at least 0")
     return float(value)
 

@@ -18,70 +18,113 @@ peak memory     the largest MaxRSS of its steps, where the table has them: of on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from datetime import UTC, datetime
 
 from dovetail.errors import InputError
+from dovetail.files.tables import Malformed, WrongCount
 from dovetail.model import CPU, DeviceClass, Run, Usage
-from dovetail.workloads.slurm_accounting import (
+from dovetail.records import dataclass
+from dovetail.workloads.sacct_rows import (
     AMOUNT,
-    STEP,
     UNITS,
     UNKNOWN,
-    elapsed_of,
-    parse_tres,
-    timelimit_of,
+    Row,
+    count_of,
+    gpus_of,
+    is_step,
+    resources_of,
+    rows_of,
 )
+from dovetail.workloads.slurm_accounting import elapsed_of, timelimit_of
 
 COLUMNS = "JobID,JobName,User,Submit,End,ElapsedRaw,TimelimitRaw,State,NNodes,NCPUS,AllocTRES,MaxRSS"
-NEEDED = ("JobID", "JobName", "End", "State", "NNodes", "NCPUS", "AllocTRES")
+NEEDED = ("JobID", "JobName", "End", "State", "NNodes", "NCPUS")
+RESOURCES = ("AllocTRES", "AllocGRES", "ReqTRES", "ReqGRES")
+"""One of these shows whether a job had GPUs."""
+WHOLE = "a whole number"
 OURS = "dovetail-"
 
 
-def runs_of(lines: Sequence[str], where: str) -> Iterator[Run]:
-    """The completed jobs of a table. Raises `InputError` with the line of what is malformed. Linear."""
-    header = lines[0].rstrip("\n").split("|") if lines else []
-    missing = [name for name in NEEDED if name not in header]
-    if missing:
-        raise InputError(
-            f"found no column {', '.join(missing)}, expected what 'sacct --parsable2 --format {COLUMNS}' "
-            "prints",
-            where=f"{where}: line 1",
-        )
+class OddJob(Malformed):
+    """A job that no history can hold, in a line that is well-formed: it alone is left out."""
+
+    def __init__(self, reason: str) -> None:
+        ValueError.__init__(self, reason)
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a table of accounting gives: runs, and of the lines that were rejected where and why."""
+
+    runs: list[Run] = field(default_factory=list)
+    rejected: list[tuple[str, str]] = field(default_factory=list)
+
+
+def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Measured:
+    """The completed jobs of a table, and the lines that were left out.
+
+    Left out is a job that no history can hold (without a name, of a negative length), and a line of another
+    number of fields. Raises `InputError` with the line of anything else that is malformed, unless
+    ``lenient``, which leaves it out too. Linear.
+    """
+    found = Measured()
     runs: dict[str, Run] = {}
     peaks: dict[str, int] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        cells = line.rstrip("\n").split("|")
-        if len(cells) < len(header):
-            raise InputError(
-                f"found {len(cells)} fields, expected {len(header)}", where=f"{where}: line {number}"
-            )
-        row = dict(zip(header, cells, strict=False))
+    for row in _checked(rows_of(lines, where, NEEDED), where):
         try:
-            job = row["JobID"].partition(".")[0]
-            peaks[job] = max(peaks.get(job, 0), _peak(row.get("MaxRSS", "")))
-            run = _run(row)
+            if isinstance(row, tuple):
+                raise row[1]
+            job = row.cells["JobID"].partition(".")[0]
+            peaks[job] = max(peaks.get(job, 0), _peak(row.cells.get("MaxRSS", "")))
+            run = _run(row.cells)
         except ValueError as error:
-            raise InputError(str(error), where=f"{where}: line {number}") from None
-        if run is not None:
-            runs[job] = run
-    for job, run in runs.items():
-        yield replace(run, usage=Usage(peak_memory=peaks[job])) if peaks[job] else run
+            line = f"{where}: line {row[0] if isinstance(row, tuple) else row.line}"
+            if not (lenient or isinstance(error, OddJob | WrongCount)):
+                raise InputError(str(error), where=line) from None
+            found.rejected.append((line, str(error)))
+        else:
+            if run is not None:
+                runs[job] = run
+    found.runs = [
+        replace(run, usage=Usage(peak_memory=peaks[job])) if peaks[job] else run for job, run in runs.items()
+    ]
+    return found
+
+
+def _checked(
+    rows: Iterable[Row | tuple[int, Malformed]], where: str
+) -> Iterable[Row | tuple[int, Malformed]]:
+    """The rows, once the first one shows that the table says what jobs had."""
+    unknown = True
+    for row in rows:
+        if unknown and isinstance(row, Row):
+            unknown = False
+            if not any(name in row.cells for name in RESOURCES):
+                raise InputError(
+                    f"found no column AllocTRES, expected what 'sacct --parsable2 --format {COLUMNS}' prints",
+                    where=f"{where}: line 1",
+                )
+        yield row
 
 
 def _run(row: Mapping[str, str]) -> Run | None:
-    """The run of one line; ``None`` for steps, what did not complete, our own. Raises `ValueError`."""
+    """The run of one line; ``None`` for steps, what did not complete, our own. Raises `Malformed`."""
     ours = row["JobName"].startswith(OURS)
-    if ours or STEP.match(row["JobID"]) or row["State"].split(" ")[0] != "COMPLETED":
+    if ours or is_step(row) or row["State"].split(" ")[0] != "COMPLETED":
         return None
+    if not row["JobName"]:
+        raise OddJob("the job has no name")
     seconds = elapsed_of(row)
     if seconds is None:
         return None
-    nodes = max(1, _whole(row["NNodes"], "NNodes"))
-    tres = parse_tres(row["AllocTRES"], "AllocTRES")
+    if seconds < 0:
+        raise OddJob(f"the job has a negative length ({seconds:g} s)")
+    nodes = max(1, int(count_of(row["NNodes"], "NNodes", WHOLE)))
+    tres, _ = resources_of(row, nodes)
     models = {name.partition(":")[2]: n for name, n in tres.items() if name.startswith("gres/gpu:")}
-    gpus = tres.get("gres/gpu", sum(models.values()))
+    gpus = gpus_of(tres)
     kind = "gpu" if gpus else CPU
     model = next(iter(models)) if gpus and len(models) == 1 else ""
     return Run(
@@ -89,7 +132,7 @@ def _run(row: Mapping[str, str]) -> Run | None:
         implementation=kind,
         device_class=DeviceClass(kind, model),
         nodes=nodes,
-        cpus=-(-_whole(row["NCPUS"], "NCPUS") // nodes),
+        cpus=-(-int(count_of(row["NCPUS"], "NCPUS", WHOLE)) // nodes),
         gpus=gpus / nodes,
         seconds=seconds,
         walltime=timelimit_of(row),
@@ -106,14 +149,8 @@ def _peak(text: str) -> int:
         return 0
     found = AMOUNT.fullmatch(text)
     if found is None:
-        raise ValueError(f"MaxRSS: found {text!r}, expected an amount such as 123456K")
+        raise Malformed("MaxRSS", text, "an amount such as 123456K")
     return int(float(found[1]) * UNITS[found[2]])
-
-
-def _whole(text: str, field: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{field}: found {text!r}, expected a whole number")
-    return int(text)
 
 
 def _moment(text: str) -> float:
@@ -123,5 +160,5 @@ def _moment(text: str) -> float:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"End: found {text!r}, expected a moment such as 2026-05-04T12:30:00") from None
+        raise Malformed("End", text, "a moment such as 2026-05-04T12:30:00") from None
     return found.replace(tzinfo=found.tzinfo or datetime.now(UTC).astimezone().tzinfo).timestamp()

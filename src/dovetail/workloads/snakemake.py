@@ -1,12 +1,12 @@
-"""Measured runs from Snakemake's benchmark files: a header and a line for each time a job ran.
+"""Measured runs from Snakemake's benchmark files: a header and a line for each time a job ran, or JSON Lines.
 
-Mapping (columns by the header):
+Mapping (columns by the header; the same by name in the JSON Lines of Snakemake 8.11 and later):
 
 ==============  ====================================================================================
 run             from
 ==============  ====================================================================================
-app             ``rule_name`` where the file has it (``--benchmark-extended``), else the name of the
-                folder that the file is in, as in ``benchmarks/RULE/SAMPLE.tsv``
+app             ``rule_name`` where the file has it (``--benchmark-extended``, JSON Lines), else the name
+                of the folder that the file is in, as in ``benchmarks/RULE/SAMPLE.tsv``
 seconds         ``s``
 peak memory     ``max_rss``, MiB: resident memory of the job's processes together, sampled
 CPU time        ``cpu_time``
@@ -14,33 +14,38 @@ CPUs            ``threads``, else 1
 when            when the file was written
 ==============  ====================================================================================
 
-``NA`` means that the job ended before anything was measured.
+``NA`` (``null`` in JSON) means that the job ended before anything was measured.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
+from dovetail.files.reading import lines
 from dovetail.files.sentences import file_name, reason
-from dovetail.files.tables import number, parse_table
+from dovetail.files.tables import Malformed, number, parse_table
 from dovetail.model import CPU, DeviceClass, Run, Usage
 
 REQUIRED = ("s", "max_rss")
+NEEDED_IN_JSON = ("s",)
 UNKNOWN = ("", "-", "NA")
 MEBIBYTE = 2**20
+ENDINGS = ("*.tsv", "*.txt", "*.jsonl")
+"""How the names of benchmark files end."""
 
 
 def benchmark_files(path: str | Path) -> list[Path]:
-    """The file itself, or the ``*.tsv`` and ``*.txt`` of a folder and those below it, by name."""
+    """The file itself, or the benchmark files of a folder and those below it, by name."""
     found = Path(path)
     if not found.is_dir():
         return [found]
-    files = sorted(file for end in ("*.tsv", "*.txt") for file in found.rglob(end))
+    files = sorted(file for end in ENDINGS for file in found.rglob(end))
     if not files:
-        raise InputError("found no *.tsv or *.txt, expected benchmark files", where=file_name(path))
+        raise InputError(f"found no {' or '.join(ENDINGS)}, expected benchmark files", where=file_name(path))
     return files
 
 
@@ -73,8 +78,45 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
             uid="snakemake/" + hashlib.blake2b(said.encode(), digest_size=16).hexdigest(),
         )
 
+    first = next((line for line in lines(path, "a benchmark file") if line.strip()), "")
+    if first.lstrip().startswith("{"):
+        return [run for row in _json_rows(path) if (run := _placed(made, *row)) is not None]
     found, _ = parse_table(path, REQUIRED, made, delimiter="\t")
     return [run for run in found if run is not None]
+
+
+def _json_rows(path: str | Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line of JSON Lines with its place: its plain values as the cells of a table have them."""
+    for place, line in enumerate(lines(path, "a benchmark file"), start=1):
+        where = f"{file_name(path)}: line {place}"
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"found broken JSON ({error}), expected an object", where=where) from None
+        if not isinstance(entry, dict):
+            raise InputError("found JSON that is no object, expected one", where=where)
+        missing = [name for name in NEEDED_IN_JSON if name not in entry]
+        if missing:
+            raise InputError(f"found no {missing[0]}, expected the seconds of a job", where=where)
+        yield where, {name: _cell(value) for name, value in entry.items()}
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "NA"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _placed(
+    made: Callable[[Mapping[str, str]], Run | None], where: str, row: Mapping[str, str]
+) -> Run | None:
+    """The run of a row, and the place of what is malformed."""
+    try:
+        return made(row)
+    except Malformed as error:
+        raise InputError(str(error), where=where) from None
 
 
 def _known(row: Mapping[str, str], field: str) -> float | None:

@@ -131,7 +131,7 @@ Env = dict[str, str]
 Depends = Annotated[
     str,
     BeforeValidator(_dependency),
-    WithJsonSchema({"type": "string", "pattern": "^after(ok|notok|any):."}),
+    WithJsonSchema({"type": "string", "pattern": r"^\??after(ok|notok|any|corr)?:."}),
 ]
 Word = Annotated[str, AfterValidator(_without_null)]
 

@@ -11,6 +11,8 @@ true time             field 4, seconds; kept in the workload's truth, never in t
 processors            field 5 where positive, else field 8
 walltime              field 9 where positive, else none
 user, group, queue    fields 12, 13, 15 as text where not negative
+preceding job         fields 17 and 18: the job is submitted field 18 seconds after the end of job 17, which
+                      stands before it in the file; where that is not there or was rejected, at field 2
 app                   ``swf``, or ``swf-N`` where field 14 names the application N (positive)
 ====================  ==================================================================================
 
@@ -19,19 +21,21 @@ One processor is one CPU of a single-CPU node: k processors ask for k nodes with
 ceil(k / N) nodes with N CPUs each, so a count that N does not divide is rounded up to whole nodes.
 
 Rejected, with a reason: jobs with a negative run or submit time (-1 is unknown), without processors, or
-with more than the machine has. Field 3 gives the recorded start. Fields 6, 7, 10, 11 (status) and 16 to
-18 are not used: a failed or cancelled job used the machine as long as field 4 says.
+with more than the machine has. Field 3 gives the recorded start. Fields 6, 7, 10, 11 (status) and 16
+are not used: a failed or cancelled job used the machine as long as field 4 says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dovetail.errors import InputError
-from dovetail.model import EMPTY, Cluster, JobId, Rejected, Request, TableTruth, Workload
+from dovetail.files.arrays import Bools
+from dovetail.model import EMPTY, Cluster, JobId, Rejected, Request, Seconds, TableTruth, Workload
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.tables import JobTable, NumberedIds, Times
 from dovetail.workloads.builder import Interned, unique_ids
@@ -110,7 +114,34 @@ def swf_workload(
     order = order[np.argsort(arrays.submit[order], kind="stable")]
     jobs = _table(arrays, order, ids, cpus_per_node)
     recorded = EMPTY if arrays.wait is None else Times(ids, arrays.submit + arrays.wait)
-    return Workload(name, jobs, TableTruth(fixed=jobs.times), rejected, arrays.skipped, recorded=recorded)
+    return Workload(
+        name,
+        jobs,
+        TableTruth(fixed=jobs.times),
+        rejected,
+        arrays.skipped,
+        recorded=recorded,
+        follows=_follows(arrays, kept, ids),
+    )
+
+
+def _follows(
+    arrays: SwfArrays, kept: Bools, ids: NumberedIds | list[JobId]
+) -> Mapping[JobId, tuple[JobId, Seconds]]:
+    """Of each job that names a preceding one which is kept, that one and the think time."""
+    if arrays.preceding is None or arrays.think is None:
+        return EMPTY
+    wanted = set(arrays.preceding.tolist())
+    last: dict[int, int] = {}  # of a number the last place so far
+    found: dict[JobId, tuple[JobId, Seconds]] = {}
+    rows = zip(arrays.number.tolist(), arrays.preceding.tolist(), arrays.think.tolist(), strict=True)
+    for place, (number, preceding, think) in enumerate(rows):
+        before = last.get(preceding) if preceding > 0 else None
+        if before is not None and kept[place] and kept[before]:
+            found[ids[place]] = ids[before], think
+        if number in wanted:
+            last[number] = place
+    return found
 
 
 def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> dict[int, str]:

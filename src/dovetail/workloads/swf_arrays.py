@@ -51,6 +51,8 @@ WANTED = (0, 1, 2, 3, 4, 7, 8, 11, 12, 13, 14)
 """Columns that become arrays, counted from 0."""
 WHOLE = (0, 4, 7, 11, 12, 13, 14)
 """Of these, the columns that hold counts or identifiers."""
+PRECEDING, THINK = 16, 17
+"""Columns that become arrays in the few logs that hold them."""
 MOST_DIGITS = 15
 LONG_LINE = 1 << 16
 
@@ -62,7 +64,8 @@ class SwfArrays:
     Times are seconds. ``processors`` is field 5 where positive, else field 8, else 0; ``walltime`` is
     field 9 where positive, else NaN; identifiers are -1 where unknown. ``header`` holds the ``; Key:
     value`` lines (the first of each key), ``skipped`` counts malformed lines. ``wait`` is field 3 where it is
-    not negative, else NaN; ``None`` where there was no machine to wait for.
+    not negative, else NaN; ``None`` where there was no machine to wait for. ``preceding`` and ``think`` are
+    fields 17 and 18, ``None`` where no job of the log names a preceding one.
     """
 
     number: Ints
@@ -77,6 +80,8 @@ class SwfArrays:
     header: dict[str, str] = field(default_factory=dict)
     skipped: int = 0
     wait: Floats | None = None
+    preceding: Ints | None = None
+    think: Floats | None = None
 
     def __len__(self) -> int:
         return int(self.number.size)
@@ -136,8 +141,15 @@ def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
     if not jobs:
         found_lines = f"found no well-formed line among {skipped:,}" if skipped else "holds no job line"
         raise InputError(f"{found_lines}; expected lines of {form.fields} numbers", where=where)
-    columns = found[0] if len(found) == 1 else {c: np.concatenate([f[c] for f in found]) for c in WANTED}
+    columns = found[0] if len(found) == 1 else _joined(found)
     return _arrays(columns, header, skipped)
+
+
+def _joined(found: list[dict[int, Floats]]) -> dict[int, Floats]:
+    """The columns of all blocks, one after the other; what a block does not hold is -1."""
+    known = [*WANTED, *(c for c in (PRECEDING, THINK) if any(c in block for block in found))]
+    missing = {len(block[0]): np.full(len(block[0]), -1.0) for block in found}
+    return {c: np.concatenate([block.get(c, missing[len(block[0])]) for block in found]) for c in known}
 
 
 def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
@@ -154,6 +166,7 @@ def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) ->
     whole = {c: columns[c].astype(np.int64) for c in WHOLE}
     asked = np.where(whole[4] > 0, whole[4], np.maximum(whole[7], 0))
     walltime = np.where(columns[8] > 0, columns[8], np.nan)
+    follows = PRECEDING in columns
     return SwfArrays(
         number=whole[0],
         submit=columns[1],
@@ -167,6 +180,8 @@ def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) ->
         header=header,
         skipped=skipped,
         wait=np.where(columns[2] >= 0, columns[2], np.nan),
+        preceding=columns[PRECEDING].astype(np.int64) if follows else None,
+        think=np.maximum(columns[THINK], 0.0) if follows else None,
     )
 
 
@@ -224,7 +239,10 @@ def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
             return None
     if starts.size and int((ends - starts).max()) > MOST_DIGITS:
         return None
-    return {c: _digits(text, starts[:, c], ends[:, c]) for c in WANTED}
+    found = {c: _digits(text, starts[:, c], ends[:, c]) for c in WANTED}
+    if (text[starts[:, PRECEDING]] != ord("-")).any():
+        found |= {c: _digits(text, starts[:, c], ends[:, c]) for c in (PRECEDING, THINK)}
+    return found
 
 
 def _digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
@@ -253,7 +271,13 @@ def _clean_numbers(body: bytes, width: int) -> dict[int, Floats] | None:
         return None
     if not (np.abs(table) < LARGEST).all() or (table[:, WHOLE] != np.floor(table[:, WHOLE])).any():
         return None
-    return {c: np.ascontiguousarray(table[:, c]) for c in WANTED}
+    return _wanted(table)
+
+
+def _wanted(table: Floats) -> dict[int, Floats]:
+    """The columns of a table that become arrays."""
+    follows = (PRECEDING, THINK) if (table[:, PRECEDING] > 0).any() else ()
+    return {c: np.ascontiguousarray(table[:, c]) for c in (*WANTED, *follows)}
 
 
 def _line_by_line(data: bytes, where: str, before: int, form: Form) -> tuple[dict[int, Floats], int]:
@@ -274,7 +298,7 @@ def _line_by_line(data: bytes, where: str, before: int, form: Form) -> tuple[dic
                 raise InputError(str(error), where=f"{where}: line {index}") from None
             skipped += 1
     table = np.array(rows, dtype=np.float64).reshape(-1, WIDTH)
-    return {c: np.ascontiguousarray(table[:, c]) for c in WANTED}, skipped
+    return _wanted(table), skipped
 
 
 def _row(tokens: list[bytes], form: Form) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.errors import InputError
+from dovetail.workloads.sacct_rows import DELIMITER
 from dovetail_slurm.commands import SlurmError, call
 
 
@@ -13,9 +14,10 @@ def print_accounting(columns: str, since: str) -> Sequence[str]:
 
     Raises `InputError` where there is no Slurm, no accounting, or the date is none.
     """
-    words = ["sacct", "--parsable2", "--state=COMPLETED", f"--starttime={since}", f"--format={columns}"]
+    words = ["sacct", "--parsable2", f"--delimiter={DELIMITER}", "--state=COMPLETED"]
+    words += [f"--starttime={since}", f"--format={columns}"]
     try:
         printed, _ = call(words)
     except SlurmError as error:
         raise InputError(str(error)) from error
-    return printed.splitlines()
+    return printed.split("\n")

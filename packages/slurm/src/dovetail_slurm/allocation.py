@@ -635,9 +635,9 @@ class SlurmExecutor(SupervisedExecutor):
         own |= visible_on(first, part.devices, {**self._environ, **self._seen_by(placed)})
         return self._setup(link, placed, sorted(allocation.cores_on(allocation.first_node, first)), **own)
 
-    def _of_this_job(self, job: Job) -> dict[str, Any]:
+    def _of_this_job(self, placed: Placed) -> dict[str, Any]:
         """Without what would have Slurm's commands go by our numbers, or describe more than the job has."""
-        own = super()._of_this_job(job)
+        own = super()._of_this_job(placed)
         found: dict[str, str] = own.get("vars", {})
         for name in DESCRIBED & found.keys():
             del found[name]

@@ -1,19 +1,23 @@
-"""Who may be seen by the policy: dependencies, holds, throttles. Every policy works with all of them.
+"""Who may be seen by the policy: dependencies, begins, holds, throttles; any policy works with all of them.
 
 A waiting job that may not start yet is held: it is in no queue, and its reason is on record. Nothing here
-knows a time; what changes comes as events.
+reads a clock: what changes comes as events, each with its moment.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, State, Submitted
+from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, Seconds, State, Submitted
 from dovetail.records import dataclass
 
 HELD = "held"
 """Why a job waits that its user holds back."""
+BEGINS_LATER = "begins later"
+"""Why a job waits that may not begin yet."""
+INFINITE = float("inf")
 
 
 @dataclass(slots=True)
@@ -24,6 +28,7 @@ class _Waiting:
     depends: list[Dependency] = field(default_factory=list)
     by_user: bool = False
     throttled: bool = False
+    until: Seconds | None = None
 
     @property
     def reason(self) -> str:
@@ -31,50 +36,100 @@ class _Waiting:
             return HELD
         if self.depends:
             return "depends on " + ", ".join(map(str, self.depends))
+        if self.until is not None:
+            return BEGINS_LATER
         return "throttled" if self.throttled else ""
 
 
 class Admission:
-    """Turns submissions, ends, holds and releases into the events that the engine gets.
+    """Turns submissions, starts, ends, holds, releases and moments into the events that the engine gets.
 
-    ``state_of`` tells the final state of a job that ended before, ``None`` where it has not ended (or will
-    start again). A dependency that cannot come true cancels the job.
+    ``state_of`` gives the final state of a job that ended before, ``None`` where it has not ended (or will
+    start again); ``has_begun`` whether it runs. A dependency that cannot come true cancels the job. Moments
+    are those of the driver.
     """
 
-    def __init__(self, state_of: Callable[[JobId], State | None]) -> None:
+    def __init__(
+        self,
+        state_of: Callable[[JobId], State | None],
+        has_begun: Callable[[JobId], bool] = lambda job: False,
+    ) -> None:
         self._state_of = state_of
+        self._has_begun = has_begun
         self._never: set[JobId] = set()  # came in at this instant, and can never start
         self._waiting: dict[JobId, _Waiting] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
         self._through: dict[str, set[JobId]] = {}  # by key of a throttle
         self._throttled: dict[str, dict[JobId, None]] = {}  # in order of submission
+        self.gates: list[tuple[Seconds, JobId]] = []
+        """When jobs may begin, as a heap; some of these moments are out of date."""
+
+    def next_time(self) -> Seconds:
+        """When the next job may begin that waits for its moment; infinite if none does."""
+        return self.gates[0][0] if self.gates else INFINITE
 
     def begin(self) -> None:
         """A new instant: what became of the jobs of the last one is known to ``state_of``."""
         self._never.clear()
 
-    def submitted(self, event: Submitted) -> Iterator[Event]:
-        """The submission as the engine is to see it; and a cancellation where it can never start."""
+    def submitted(self, event: Submitted, now: Seconds = 0.0, epoch: Seconds = 0.0) -> Iterator[Event]:
+        """The submission as the engine is to see it; and a cancellation where it can never start.
+
+        ``epoch`` is the wall-clock time of the driver's time 0.
+        """
         job = event.job
-        if not (job.depends or job.throttles or event.held):
+        if not (job.depends or job.throttles or event.held or job.begin is not None):
             yield event
             return
         waiting = _Waiting(job, by_user=bool(event.held))
-        for depends in job.depends:
-            state = State.CANCELLED if depends.job in self._never else self._state_of(depends.job)
-            if state is None:
-                waiting.depends.append(depends)
-                self._dependents.setdefault(depends.job, []).append(job.id)
-            elif _broken(depends, state):
-                yield replace(event, held=str(depends))
-                yield Cancelled(job.id, _why(depends, state))
+        if job.begin is not None:
+            self._wait_until(waiting, job.begin - epoch, now)
+        waiting.depends = list(job.depends)
+        for other in dict.fromkeys(depends.job for depends in job.depends):
+            state = State.CANCELLED if other in self._never else self._state_of(other)
+            begun = state is None and self._has_begun(other)
+            broken = self._settle(waiting, other, state, now) if state is not None or begun else None
+            if broken is not None:
+                yield replace(event, held=str(broken))
+                yield Cancelled(job.id, _why(broken, state))
                 self._never.add(job.id)
-                yield from self.ended(job, State.CANCELLED)  # who waits for it may have come before it
+                yield from self.ended(job, State.CANCELLED, now)  # who waits for it may have come before it
                 return
+        for depends in waiting.depends:
+            self._dependents.setdefault(depends.job, []).append(job.id)
         self._throttle(waiting)
         if waiting.reason:
             self._waiting[job.id] = waiting
         yield event if waiting.by_user or not waiting.reason else replace(event, held=waiting.reason)
+
+    def _wait_until(self, waiting: _Waiting, moment: Seconds, now: Seconds) -> None:
+        """The job may not begin before a moment."""
+        if moment > now and moment > (waiting.until or now):
+            waiting.until = moment
+            heapq.heappush(self.gates, (moment, waiting.job.id))
+
+    def _settle(
+        self, waiting: _Waiting, other: JobId, state: State | None, now: Seconds
+    ) -> Dependency | None:
+        """Another job has begun (no ``state``) or ended: what depends on it comes true.
+
+        Returns a dependency that cannot come true any more.
+        """
+        for depends in [one for one in waiting.depends if one.job == other]:
+            if state is None and depends.kind != "after":
+                continue
+            broken = state is not None and _broken(depends, state)
+            if depends not in waiting.depends:
+                continue  # another alternative has come true
+            if broken:
+                waiting.depends.remove(depends)
+                if not depends.alternative or not any(one.alternative for one in waiting.depends):
+                    return depends
+                continue
+            self._wait_until(waiting, now + depends.delay, now)
+            gone = [depends] if not depends.alternative else [d for d in waiting.depends if d.alternative]
+            waiting.depends = [one for one in waiting.depends if one not in gone]
+        return None
 
     def again(self, job: Job) -> Iterator[Event]:
         """A job that had ended for good is to run once more: behind its throttles again."""
@@ -92,7 +147,7 @@ class Admission:
     def _throttle(self, waiting: _Waiting) -> None:
         """Let the job through its throttles if nothing else holds it and all of them have room."""
         job = waiting.job
-        if not job.throttles or waiting.by_user or waiting.depends:
+        if not job.throttles or waiting.by_user or waiting.depends or waiting.until is not None:
             return
         through = self._through
         waiting.throttled = any(len(through.get(t.key, ())) >= t.limit for t in job.throttles)
@@ -110,19 +165,41 @@ class Admission:
             del self._waiting[waiting.job.id]
             yield Released(waiting.job.id)
 
-    def ended(self, job: Job, state: State) -> Iterator[Event]:
+    def due(self, now: Seconds) -> Iterator[Event]:
+        """Jobs whose moment has come."""
+        while self.gates and self.gates[0][0] <= now:
+            _, job = heapq.heappop(self.gates)
+            waiting = self._waiting.get(job)
+            if waiting is not None and waiting.until is not None and waiting.until <= now:
+                waiting.until = None
+                yield from self._reconsider(waiting)
+
+    def begun(self, job: JobId, now: Seconds) -> bool:
+        """The job has started; whether others wait for that, which are then `due`."""
+        waits = False
+        for dependent in self._dependents.get(job, ()):
+            waiting = self._waiting.get(dependent)
+            if waiting is None or not any(d.job == job and d.kind == "after" for d in waiting.depends):
+                continue
+            self._settle(waiting, job, None, now)
+            if waiting.until is None:
+                waiting.until = now
+                heapq.heappush(self.gates, (now, dependent))
+            waits = True
+        return waits
+
+    def ended(self, job: Job, state: State, now: Seconds = 0.0) -> Iterator[Event]:
         """The job has ended for good: who waited for it may go, or never will."""
         self._waiting.pop(job.id, None)
         for dependent in self._dependents.pop(job.id, ()):
             waiting = self._waiting.get(dependent)
             if waiting is None:
                 continue
-            broken = [d for d in waiting.depends if d.job == job.id and _broken(d, state)]
-            if broken:
-                yield Cancelled(dependent, _why(broken[0], state))
-                yield from self.ended(waiting.job, State.CANCELLED)
+            broken = self._settle(waiting, job.id, state, now)
+            if broken is not None:
+                yield Cancelled(dependent, _why(broken, state))
+                yield from self.ended(waiting.job, State.CANCELLED, now)
                 continue
-            waiting.depends = [d for d in waiting.depends if d.job != job.id]
             if not waiting.depends:
                 yield from self._reconsider(waiting)
         yield from self._free(job)
@@ -168,5 +245,5 @@ def _broken(depends: Dependency, state: State) -> bool:
     return (depends.kind == "afterok" and not completed) or (depends.kind == "afternotok" and completed)
 
 
-def _why(depends: Dependency, state: State) -> str:
+def _why(depends: Dependency, state: State | None) -> str:
     return f"{depends} cannot come true: that job is {state}"

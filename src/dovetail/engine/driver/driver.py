@@ -170,7 +170,7 @@ class Driver:
         self.epoch: Seconds = 0.0  # wall-clock time of time 0, in seconds
         self.draining = False
         self.pauses = False  # nothing can be started for now, for want of something
-        self.admission = Admission(self._final_state)
+        self.admission = Admission(self._final_state, self._has_begun)
         self.priorities: Priorities | None = None
         self._rejected = {rejection.id for rejection in rejected}
         self._ended_before = ended_before
@@ -326,7 +326,11 @@ class Driver:
         wakes = self.engine.wake_times
         following = INFINITE if self.prefill is None else self.prefill.next_time()
         return min(
-            wakes[0] if wakes else INFINITE, self._withheld.retry, self._deadlines.next_time(), following
+            wakes[0] if wakes else INFINITE,
+            self._withheld.retry,
+            self._deadlines.next_time(),
+            self.admission.next_time(),
+            following,
         )
 
     # --------------------------------------------------------------- one instant
@@ -525,6 +529,8 @@ class Driver:
                 except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
                     self._unforeseen(event, error, now)
         left = self._apply(wishes, submitted, batch, now) if wishes else []
+        if self.admission.gates:
+            batch.extend(self.admission.due(now))
         if self.priorities is not None:
             for event in ends:
                 self.priorities.ended(event.job, now)
@@ -568,7 +574,7 @@ class Driver:
                 self._adopting.discard(job.id)
                 batch.append(event)
             else:
-                batch.extend(self.admission.submitted(event))
+                batch.extend(self.admission.submitted(event, now, self.epoch))
         elif isinstance(event, Lingering):
             if self.prefill is not None:
                 self.prefill.goes_on(event.job)
@@ -596,7 +602,7 @@ class Driver:
                 continue
             touched.add(wish.job)
             try:
-                for event in self._said(wish, new):
+                for event in self._said(wish, new, now):
                     batch.append(event)
                     touched.add(subject_of(event))
             except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
@@ -662,7 +668,7 @@ class Driver:
         if self.priorities is not None:
             self.priorities.left(job)
             self.priorities.ended(job, now)
-        brings: list[Event] = list(self.admission.ended(record.job, State.NODE_FAIL))
+        brings: list[Event] = list(self.admission.ended(record.job, State.NODE_FAIL, now))
         if self.priorities is not None:
             brings = self.priorities.in_turn(brings, now, self.engine.records)
         if brings:
@@ -696,7 +702,7 @@ class Driver:
         why = self._reasons.pop(job, "")
         if not stopped or again or (job in self.engine.preempted and not unwanted):
             return [event]
-        ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED)
+        ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED, now)
         return [event, Cancelled(job, why), *ended]
 
     def _gone(self, job: JobId, now: Seconds) -> None:
@@ -726,14 +732,14 @@ class Driver:
             self._orders.append(Stop(placed.job.id, placed.attempt, State.NODE_FAIL, f"node {name} was lost"))
         return ends
 
-    def _said(self, event: WishEvent, new: Mapping[JobId, Job]) -> Iterable[Event]:
+    def _said(self, event: WishEvent, new: Mapping[JobId, Job], now: Seconds) -> Iterable[Event]:
         """What a wish that can be fulfilled brings (``new``: jobs that come in at this instant)."""
         phase, admission = self.engine.phase(event.job), self.admission
         runs = phase in AT_WORK
         job = new[event.job] if event.job in new else self.engine.records[event.job].job
         if isinstance(event, Cancelled):
             if not runs:
-                return [event, *admission.ended(job, State.CANCELLED)]
+                return [event, *admission.ended(job, State.CANCELLED, now)]
             self._to_requeue.discard(event.job)  # what is wanted last counts
             self._unwanted.add(event.job)
             self._stop(event.job, State.CANCELLED, event.detail)
@@ -768,7 +774,7 @@ class Driver:
             self.sizes.waits(record.job, engine.cluster)
             return [Requeued(event.job)]
         self._ended[event.job] = record
-        return list(self.admission.ended(record.job, event.state))
+        return list(self.admission.ended(record.job, event.state, now))
 
     def _at_the_end(self, event: Ended, now: Seconds) -> list[Event]:
         """An end, and what it brings with it."""
@@ -806,6 +812,9 @@ class Driver:
     def _waits(self, job: JobId) -> bool:
         return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
 
+    def _has_begun(self, job: JobId) -> bool:
+        return job in self.engine.records and self.engine.phase(job) in AT_WORK
+
     def _bound(self, job: JobId) -> bool:
         return self.engine.phase(job) is Phase.BOUND
 
@@ -835,6 +844,7 @@ class Driver:
             else:
                 self._moments.add((decision.job, *prefill.after(decision.job)))
             self._orders.append(placed)
+            self.admission.begun(decision.job, now)
             if self.priorities is not None:
                 self.priorities.started(placed, engine.cluster, now)
         elif isinstance(decision, Submit):
@@ -870,7 +880,8 @@ class Driver:
         at_work = {**ending, **self.engine.running} if ending else self.engine.running
         for job, number in self._deadlines.due(now, at_work):
             if number:
-                self._orders.append(Signal(job, number))
+                launch = at_work[job].job.launch
+                self._orders.append(Signal(job, number, launch is not None and launch.leader_alone))
             else:
                 self._stop(job, State.TIMEOUT)
         if self.prefill is not None and not self.blocked:

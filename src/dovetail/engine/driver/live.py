@@ -474,7 +474,8 @@ class LiveRun:
                 await executor.migrate(order.placed, order.target)
             elif isinstance(order, Signal):
                 if isinstance(executor, SignalsJobs):
-                    await executor.signal(order.job, order.number)
+                    alone = {"leader_alone": True} if order.leader_alone else {}
+                    await executor.signal(order.job, order.number, **alone)
             else:
                 raise ExecutorError(f"cannot {_WORDS[type(order)]}")
         except Exception as error:  # noqa: BLE001 - a backend is a plugin: whatever it raises ends this job only

@@ -27,6 +27,7 @@ class Signal:
 
     job: JobId
     number: int
+    leader_alone: bool = False
 
 
 @frozen(frozen=True, slots=True)

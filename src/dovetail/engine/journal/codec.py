@@ -70,7 +70,7 @@ def _named(kinds: Any) -> dict[str, type]:
 
 _EVENTS, _DECISIONS = _named(Event), _named(Decision)
 _NAMES = {kind: name for known in (_EVENTS, _DECISIONS) for name, kind in known.items()}
-_LISTS = (Dependency, DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, Throttle, TimeUsed)
+_LISTS = (DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, Throttle, TimeUsed)
 """Written as the list of their fields; other dataclasses as objects."""
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
@@ -358,8 +358,14 @@ def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
     return choices
 
 
+def _dependency(item: Dependency) -> Json:
+    rest = [item.delay, item.alternative] if item.delay or item.alternative else []
+    return [item.kind, item.job, *rest]
+
+
 _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     Allocation: (_allocation, _allocation_from),
+    Dependency: (_dependency, lambda data: Dependency(*data)),
     Launch: (_plain, _launch_from),
     Node: (_plain, _node_from),
     Request: (_request, _request_from),

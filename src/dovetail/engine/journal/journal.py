@@ -353,7 +353,7 @@ def workload_from_journal(journal: Journal, cluster: Cluster | None = None) -> W
         for event in batch.events:
             if isinstance(event, Submitted):
                 if not event.job.foreign:
-                    jobs.append(_with_all_choices(event.job))
+                    jobs.append(replace(_with_all_choices(event.job), begin=None))
                     of_job[event.job.id] = event.job
             elif isinstance(event, Ended) and event.state is State.COMPLETED and event.job in started:
                 start, name, nodes, device = started[event.job]

@@ -14,6 +14,7 @@ from dovetail.engine.driver.orders import Move, Order, Stop
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
+from dovetail.engine.simulation.followers import Followers
 from dovetail.engine.simulation.request import (
     SimulationOptions,
     SimulationRequest,
@@ -107,13 +108,16 @@ class _Simulation:
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
         special = request.rates or journal or incidents or options.validate or observe is not None
+        self.followers = Followers(workload)
         nothing_to_mind = (
             not special
+            and not workload.follows
             and isinstance(policy, Policy)
             and (
                 workload.table is not None
                 or not any(
-                    job.depends or job.retries or job.throttles or job.sizing.auto for job in workload.jobs
+                    job.depends or job.retries or job.throttles or job.sizing.auto or job.begin is not None
+                    for job in workload.jobs
                 )
             )
         )
@@ -169,8 +173,10 @@ class _Simulation:
         columns, tell = self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
         wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
+        gates = driver.admission.gates
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
+        followers = self.followers
         now = 0.0
         while True:
             end = now
@@ -178,10 +184,14 @@ class _Simulation:
                 now = end = progress.next_end()
                 if next_submit < now:
                     now = next_submit
+                if followers.next_time < now:
+                    now = followers.next_time
                 if incidents and incidents[0][0] < now:
                     now = incidents[0][0]
                 if wake_times and wake_times[0] < now:
                     now = wake_times[0]
+                if gates and gates[0][0] < now:
+                    now = gates[0][0]
                 if now == inf:
                     break
             ends = progress.ended(now) if end <= now else []
@@ -190,9 +200,13 @@ class _Simulation:
                 events.append(Submitted(job))
                 job = next(jobs, None)
                 next_submit = inf if job is None else job.submit_time
+            if followers.next_time <= now:
+                events += map(Submitted, followers.due(now))
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             self._instant(now, events)
+            if followers:
+                followers.ended(driver.ended(), now)
             if ends:
                 if columns is not None:
                     self._put_away(columns, ends)
@@ -204,6 +218,8 @@ class _Simulation:
     def _line(self) -> Iterator[Job]:
         """The jobs by submission, each made when its time comes where they are columns that nobody keeps."""
         table = self.workload.table
+        if self.followers:
+            return self.followers.leaders()
         return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
 
     def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:

@@ -112,6 +112,7 @@ def _plainly_asked(wanted: SimulationRequest) -> bool:
     perfect = type(wanted.runtimes) is PerfectModel and wanted.runtimes.truth is wanted.workload.truth
     shared = wanted.rates is not None or wanted.forecast is not None
     special = shared or wanted.options.keep_considered or bool(wanted.cluster.gone)
+    special = special or bool(wanted.workload.follows)
     return modelled and perfect and not special and bool(wanted.workload.jobs)
 
 
@@ -183,6 +184,8 @@ def _seconds(
 ) -> Seconds | None:
     """The true seconds of a job of this kind; ``None`` of any other."""
     if len(job.choices) != 1 or job.depends or job.retries or job.throttles or job.sizing.auto:
+        return None
+    if job.begin is not None:
         return None
     choice = job.choices[0]
     if choice.request not in known:

@@ -32,7 +32,6 @@ from dovetail.model import (
     Cluster,
     Device,
     Event,
-    Job,
     JobId,
     Migrated,
     Node,
@@ -303,10 +302,10 @@ class LendingExecutor(SupervisedExecutor):
         """CUDA_VISIBLE_DEVICES on a node; ``None`` where it is not set, which leaves all."""
         return self._environ.get("CUDA_VISIBLE_DEVICES")
 
-    def _of_this_job(self, job: Job) -> dict[str, Any]:
+    def _of_this_job(self, placed: Placed) -> dict[str, Any]:
         """Where its devices are, and where it is told when they move."""
-        own = super()._of_this_job(job)
-        variables = self._lending.environment(job.id, self.cluster, self._cuda_on)
+        own = super()._of_this_job(placed)
+        variables = self._lending.environment(placed.job.id, self.cluster, self._cuda_on)
         return {**own, "vars": {**own.get("vars", {}), **variables}} if variables else own
 
     def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:

@@ -1,0 +1,132 @@
+"""Words into options, as getopt_long reads them for sbatch: abbreviations, letters together, ``--``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dovetail.errors import InputError
+from dovetail.files.sentences import shown
+from dovetail.records import dataclass
+from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, ScriptOption
+
+HEAD, ENVIRONMENT, COMMAND_LINE = "script", "environment", "command line"
+"""Where an option may come from; later ones win."""
+_TRUE = ("", "yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One option as it was given: what it is, its value (``None``: none), and where it stands.
+
+    ``text`` is what was written, ``line`` its line in the script, ``where`` begins a sentence about it.
+    """
+
+    option: ScriptOption
+    value: str | None
+    text: str
+    where: str
+    origin: str = HEAD
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A word, and where it stands."""
+
+    text: str
+    where: str
+    line: int | None = None
+
+
+def parse_words(words: Sequence[Placed], origin: str = HEAD) -> tuple[list[Given], list[Placed]]:
+    """The options of a row of words, and what follows them. Raises `InputError` with the place of the word.
+
+    The row of a script is that of all its lines together: a value may stand on the next line.
+    """
+    found: list[Given] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        text = word.text
+        if text == "--":
+            return found, list(words[at + 1 :])
+        if not text.startswith("-") or text == "-":
+            return found, list(words[at:])
+        at += 1
+        for option, value, name in _options_of(word):
+            if option.value == "required" and value is None:
+                if at == len(words):
+                    raise InputError(f"found {name} without a value, expected one", where=word.where)
+                value = words[at].text
+                text = f"{text} {value}"
+                at += 1
+            found.append(Given(option, value, text, word.where, origin, word.line))
+    return found, []
+
+
+def _options_of(word: Placed) -> Iterator[tuple[ScriptOption, str | None, str]]:
+    """The option of a word that begins with two dashes, or the several of one that begins with one."""
+    if word.text.startswith("--"):
+        name, equals, value = word.text[2:].partition("=")
+        option = find_option(name, word.where)
+        if equals and option.value == "none":
+            raise InputError(
+                f"found {shown(word.text)}, expected --{option.name} without a value", where=word.where
+            )
+        yield option, value if equals else None, f"--{name}"
+        return
+    for at, letter in enumerate(word.text[1:], 1):
+        if letter not in BY_LETTER:
+            raise InputError(
+                f"found -{letter}, which sbatch does not know, expected one of its options", where=word.where
+            )
+        option = BY_LETTER[letter]
+        if option.value == "required":
+            yield option, word.text[at + 1 :] or None, f"-{letter}"
+            return
+        yield option, None, f"-{letter}"
+
+
+def find_option(name: str, where: str) -> ScriptOption:
+    """The option of that long name, or of the only one that begins so. Raises `InputError`.
+
+    >>> find_option("cpus-per-ta", "job.sh: line 2").name
+    'cpus-per-task'
+    """
+    if name in BY_NAME:
+        return BY_NAME[name]
+    near = {known: option for known, option in BY_NAME.items() if known.startswith(name)}
+    if len(set(near.values())) == 1:
+        return next(iter(near.values()))
+    if near:
+        several = ", ".join(f"--{known}" for known in near)
+        raise InputError(
+            f"found --{name}, which begins several options, expected one of {several}", where=where
+        )
+    raise InputError(
+        f"found --{name}, which sbatch does not know, expected one of its options (a #DOVETAIL line holds "
+        "those of 'dovetail submit')",
+        where=where,
+    )
+
+
+def from_environment(environ: Mapping[str, str]) -> list[Given]:
+    """The options that ``SBATCH_*`` variables hold, in the order of the table.
+
+    An option without a value is set by a variable that is empty, ``yes`` or a number other than 0. Of
+    ``SLURM_HINT`` and ``SLURM_CLUSTERS`` those of sbatch win.
+    """
+    found: dict[str, Given] = {}
+    for name in sorted(BY_VARIABLE, key=lambda name: name.startswith("SBATCH_")):
+        value, option = environ.get(name), BY_VARIABLE[name]
+        if value is None or (option.value == "none" and not _is_true(value)):
+            continue
+        if option.value == "required" and not value:
+            continue
+        given = None if option.value == "none" or (option.value == "optional" and value in _TRUE) else value
+        found[option.name] = Given(option, given, f"{name}={value}", f"the environment: {name}", ENVIRONMENT)
+    return list(found.values())
+
+
+def _is_true(value: str) -> bool:
+    return value.lower() in _TRUE or (value.isdecimal() and int(value) != 0)

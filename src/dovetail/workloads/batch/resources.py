@@ -1,0 +1,152 @@
+"""From tasks, CPUs for a task, GPUs for whatever to what Dovetail counts: CPUs, GPUs and memory a node.
+
+sbatch leaves it to its controller how many nodes a number of tasks needs; here a job without ``--nodes`` and
+``--ntasks-per-node`` runs on one node. Numbers that nodes cannot share evenly are rounded up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Literal
+
+from dovetail.records import dataclass
+
+
+@dataclass(slots=True)
+class Asked:
+    """What a script asks of machines, as sbatch has it; ``None``: nothing was asked.
+
+    Memory is in bytes. ``gpus`` counts those of the job, ``gpus_per_node`` and the others those of each node,
+    task, socket; ``models`` are types of GPUs.
+    """
+
+    nodes: int | None = None
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    tasks_per_gpu: int | None = None
+    cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
+    least_cpus: int = 0
+    overcommit: bool = False
+    exclusive: bool = False
+    gpus: int | None = None
+    gpus_per_node: int | None = None
+    gpus_per_task: int | None = None
+    gpus_per_socket: int | None = None
+    sockets: int | None = None
+    models: list[str] = field(default_factory=list)
+    memory: int | None = None
+    memory_per_cpu: int | None = None
+    memory_per_gpu: int | None = None
+    memory_per_task: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """What each node of a job gives, and how the tasks lie on them.
+
+    ``cpus`` is ``None`` where nothing was asked and the default holds. ``remarks`` are sentences about what
+    differs from sbatch.
+    """
+
+    nodes: int
+    tasks: int
+    tasks_on_node: int
+    cpus_per_task: int
+    cpus: int | Literal["all"] | None
+    gpus: int
+    memory: int | None
+    remarks: Sequence[str]
+
+    def tasks_per_node(self) -> str:
+        """As ``SLURM_TASKS_PER_NODE`` has it: ``2(x3),1``."""
+        least, more = divmod(self.tasks, self.nodes)
+        groups = [(least + 1, more), (least, self.nodes - more)]
+        return ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups if nodes)
+
+
+def share_out(asked: Asked) -> Shares:
+    """The shares of what was asked. Raises `ValueError` for what contradicts itself."""
+    remarks: list[str] = []
+    nodes = asked.nodes
+    tasks = _tasks(asked, nodes)
+    if nodes is None:
+        nodes = -(-tasks // asked.tasks_per_node) if tasks and asked.tasks_per_node else 1
+    if tasks is None:
+        tasks = nodes * (asked.tasks_per_node or 1)
+    elif tasks < nodes:
+        remarks.append(f"{tasks} tasks for {nodes} nodes: the job gets {tasks}, as in sbatch")
+        nodes = tasks
+    on_node = -(-tasks // nodes)
+    gpus = _gpus(asked, nodes, tasks, on_node, remarks)
+    if asked.cpus_per_gpu is not None and asked.cpus_per_task is not None:
+        raise ValueError("found --cpus-per-gpu with --cpus-per-task, expected one of them")
+    cpus_per_task = asked.cpus_per_task or 1
+    cpus = on_node * cpus_per_task if not asked.overcommit else cpus_per_task
+    if asked.cpus_per_gpu is not None and gpus:
+        cpus = max(asked.cpus_per_gpu * gpus, on_node)
+        cpus_per_task = max(1, cpus // on_node)
+    counted = max(cpus, asked.least_cpus)
+    memory = _memory(asked, counted, gpus, on_node, remarks)
+    given: int | Literal["all"] | None = counted if counted > 1 or _says_cpus(asked) or gpus else None
+    if asked.exclusive:
+        given = "all"
+    return Shares(nodes, tasks, on_node, cpus_per_task, given, gpus, memory, remarks)
+
+
+def _says_cpus(asked: Asked) -> bool:
+    """Whether anything was asked of which CPUs follow."""
+    ways = (asked.tasks, asked.tasks_per_node, asked.cpus_per_task, asked.cpus_per_gpu, asked.tasks_per_gpu)
+    return any(way is not None for way in ways) or asked.least_cpus > 0
+
+
+def _tasks(asked: Asked, nodes: int | None) -> int | None:
+    """How many tasks the job has, where anything shows it."""
+    if asked.tasks is not None:
+        return asked.tasks
+    if asked.tasks_per_gpu is not None:
+        total = asked.gpus if asked.gpus is not None else (asked.gpus_per_node or 0) * (nodes or 1)
+        if total:
+            return total * asked.tasks_per_gpu
+    if asked.gpus_per_task and asked.gpus is not None and asked.gpus >= asked.gpus_per_task:
+        return asked.gpus // asked.gpus_per_task
+    return None
+
+
+def _gpus(asked: Asked, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
+    """GPUs of each node."""
+    found = [0]
+    if asked.gpus_per_node is not None:
+        found.append(asked.gpus_per_node)
+    if asked.gpus is not None:
+        found.append(-(-asked.gpus // nodes))
+        if asked.gpus % nodes:
+            remarks.append(f"{asked.gpus} GPUs on {nodes} nodes: each node gives {found[-1]}")
+    if asked.gpus_per_task is not None:
+        found.append(asked.gpus_per_task * on_node)
+    if asked.gpus_per_socket is not None:
+        if asked.sockets is None:
+            raise ValueError("found --gpus-per-socket without --sockets-per-node, expected both")
+        found.append(asked.gpus_per_socket * asked.sockets)
+    if asked.tasks_per_gpu is not None and len(found) == 1:
+        found.append(-(-tasks // asked.tasks_per_gpu // nodes))
+    return max(found)
+
+
+def _memory(asked: Asked, cpus: int, gpus: int, on_node: int, remarks: list[str]) -> int | None:
+    """Bytes of each node."""
+    ways = (asked.memory, asked.memory_per_cpu, asked.memory_per_gpu, asked.memory_per_task)
+    if sum(way is not None for way in ways) > 1:
+        raise ValueError("found two of --mem, --mem-per-cpu and --mem-per-gpu, expected one of them")
+    if asked.memory is not None:
+        return asked.memory
+    if asked.memory_per_cpu is not None:
+        if asked.exclusive:
+            remarks.append(f"memory is reserved for {cpus} CPUs, not for all of the node")
+        return asked.memory_per_cpu * cpus
+    if asked.memory_per_gpu is not None:
+        return asked.memory_per_gpu * gpus
+    if asked.memory_per_task is not None:
+        return asked.memory_per_task * on_node
+    return None

@@ -1,0 +1,605 @@
+"""A batch script as sbatch would take it: what of its options is honoured, warned about, refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from datetime import UTC, datetime
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.files.moments import parse_begin
+from dovetail.records import dataclass
+from dovetail.spec.jobs import PartialSpec, laid_over
+from dovetail.spec.sbatch import ScriptOption
+from dovetail.spec.script_lines import read_own_line
+from dovetail.workloads.batch import environment, units
+from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
+from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
+from dovetail.workloads.batch.patterns import fill_pattern
+from dovetail.workloads.batch.resources import Asked, Shares, share_out
+
+VRAM = "vram"
+"""A generic resource of some sites: memory of a GPU."""
+PASSED_OVER = "has no meaning here and is passed over"
+MAIL_TYPES = (
+    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
+    "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
+)  # fmt: skip
+SENT_MAIL = ("BEGIN", "END", "FAIL", "REQUEUE", "ALL")
+"""Events of which mail is sent here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What becomes of one option: where it stands, how it was written, what happens.
+
+    ``line`` is that of the script, ``None`` for what the environment or the command line says.
+    """
+
+    where: str
+    option: str
+    effect: str
+    line: int | None = None
+
+    def sentence(self) -> str:
+        """``job.sh: line 3: --mail-type=END: no mail is sent``."""
+        return f"{self.where}: {self.assertion}"
+
+    @property
+    def assertion(self) -> str:
+        """The sentence without the place."""
+        joint = "" if not self.option else " " if self.effect.startswith(PASSED_OVER) else ": "
+        return f"{self.option}{joint}{self.effect}"
+
+
+@dataclass(slots=True)
+class BatchScript:
+    """A script that was read.
+
+    ``fields`` are those of a job as `dovetail.spec` names them, in bytes and seconds; ``own`` those of its
+    ``#DOVETAIL`` lines; ``places`` has the options of sbatch that count, by their names. ``export`` is what
+    ``--export`` has, and ``export_file`` the file of variables. With ``wait``
+    the command ends when the job does. ``from_slurm``: it has ``#SBATCH`` lines;
+    ``path`` is empty where it came through standard input.
+    """
+
+    name: str
+    text: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    own: PartialSpec = field(default_factory=dict)
+    places: dict[str, Given] = field(default_factory=dict)
+    export: str = "ALL"
+    export_file: str | None = None
+    wait: bool = False
+    from_slurm: bool = False
+    path: str = ""
+    asked: Asked = field(default_factory=Asked)
+    shares: Shares | None = None
+    array: units.Array | None = None
+    honoured: list[Note] = field(default_factory=list)
+    warned: list[Note] = field(default_factory=list)
+    refused: list[Note] = field(default_factory=list)
+
+    @property
+    def job_name(self) -> str:
+        """The name of its job, unless an option gives one: that of its file, else ``sbatch``."""
+        return os.path.basename(self.name) if self.path else "sbatch"
+
+    def check(self) -> None:
+        """Raise `InputError` for the first option that is refused."""
+        if self.refused:
+            first = self.refused[0]
+            more = len(self.refused) - 1
+            rest = f" ({more} more: dovetail submit --explain-script FILE)" if more else ""
+            raise InputError(f"{first.assertion}{rest}", where=first.where)
+
+
+def read_script(
+    text: str,
+    name: str,
+    *,
+    environ: Mapping[str, str],
+    words: Sequence[str] = (),
+    path: str = "",
+    now: datetime | None = None,
+) -> BatchScript:
+    """The script ``name`` (for sentences) with all that its options become.
+
+    ``environ`` may hold ``SBATCH_*`` variables, which win over the script; ``words`` are options of sbatch's
+    own command line, which win over both. Raises `InputError` where the text is no batch script; an option
+    that cannot be is in ``refused``.
+    """
+    found = BatchScript(name, check_script(text, name), path=path)
+    reader = _Reader(found, datetime.now(UTC).astimezone() if now is None else now)
+    reader.read(environ, words)
+    return found
+
+
+class _Reader:
+    """Reads the options of one script, one method for each that is honoured."""
+
+    def __init__(self, found: BatchScript, now: datetime) -> None:
+        self.found, self.now = found, now
+        self.asked = found.asked
+        self.places = found.places
+        self.given: Given
+
+    def read(self, environ: Mapping[str, str], words: Sequence[str]) -> None:
+        """Everything: collect, let later ones win, take each, add up."""
+        given = [*self._of_head(), *from_environment(environ)]
+        given += self._of_words([Placed(word, "the command line") for word in words], "command line")
+        for one in self._last_ones(given):
+            self._take(one)
+        self._add_up()
+
+    # ------------------------------------------------------------------------------ collecting
+
+    def _of_head(self) -> Iterator[Given]:
+        row: list[Placed] = []
+        try:
+            for line in directives(self.found.text, self.found.name):
+                where = f"{self.found.name}: line {line.line}"
+                if line.keyword == SBATCH:
+                    row += [Placed(word, where, line.line) for word in line.words]
+                    self.found.from_slurm = True
+                elif line.keyword == DOVETAIL:
+                    self.found.own = laid_over(self.found.own, read_own_line(line.rest, where))
+                    effect = "as 'dovetail submit' reads it"
+                    self.found.honoured.append(Note(where, line.rest.strip(), effect, line.line))
+                else:
+                    self._warn_foreign(line, where)
+        except InputError as error:
+            self._refuse_error(error)
+        yield from self._of_words(row, "script")
+
+    def _of_words(self, row: Sequence[Placed], origin: str) -> list[Given]:
+        try:
+            given, rest = parse_words(row, origin)
+        except InputError as error:
+            self._refuse_error(error)
+            return []
+        if rest:
+            note = Note(rest[0].where, rest[0].text, "found no option, expected one", rest[0].line)
+            self.found.refused.append(note)
+        return given
+
+    def _refuse_error(self, error: InputError) -> None:
+        """An error of reading: its place and its sentence, as a note."""
+        place, _, sentence = str(error).rpartition(": found ")
+        line = place.rpartition("line ")[2]
+        number = int(line) if line.isdecimal() else None
+        self.found.refused.append(Note(place, "", f"found {sentence}", number))
+
+    def _warn_foreign(self, line: Directive, where: str) -> None:
+        effect = f"{PASSED_OVER}: only #SBATCH and #DOVETAIL lines are read"
+        self.found.warned.append(Note(where, line.keyword, effect, line.line))
+
+    def _last_ones(self, given: Iterable[Given]) -> list[Given]:
+        """Of each option the one that wins; of ways to say the same, those of the last origin."""
+        winner: dict[str, Given] = {}
+        for one in given:
+            before = winner.pop(one.option.name, None)
+            if before is not None:
+                self._note_replaced(before, one)
+            winner[one.option.name] = one
+        order = (
+            "environment",
+            "script",
+            "command line",
+        )  # as sbatch has it: another way to say it is no change
+        for group in RIVALS:
+            rivals = [winner[name] for name in group if name in winner]
+            last = max((order.index(one.origin) for one in rivals), default=0)
+            for one in rivals:
+                if order.index(one.origin) < last:
+                    del winner[one.option.name]
+                    self._note_replaced(one, next(r for r in rivals if order.index(r.origin) == last))
+        return list(winner.values())
+
+    def _note_replaced(self, before: Given, after: Given) -> None:
+        effect = f"replaced by {after.text} ({after.where})"
+        self.found.honoured.append(Note(before.where, before.text, effect, before.line))
+
+    # ---------------------------------------------------------------------------------- taking
+
+    def _take(self, given: Given) -> None:
+        """One option, by the method of its name, else by the table."""
+        option = given.option
+        self.given = self.places[option.name] = given
+        method: Callable[[str], str] | None = getattr(self, f"_{option.name.replace('-', '_')}", None)
+        if option.treatment == "refused":
+            self._note(self.found.refused, option.meaning)
+        elif method is None:
+            honoured = option.treatment == "honoured"
+            self._note(
+                self.found.honoured if honoured else self.found.warned,
+                option.meaning if honoured else _passed_over(option),
+            )
+        else:
+            try:
+                effect = method(given.value or "")
+            except ValueError as error:
+                self._note(self.found.refused, str(error))
+            else:
+                if effect:
+                    self._note(self.found.honoured, effect)
+
+    def _note(self, notes: list[Note], effect: str) -> None:
+        notes.append(Note(self.given.where, self.given.text, effect, self.given.line))
+
+    def _warn(self, effect: str) -> str:
+        """Warn about this option, and have it in no other list."""
+        self._note(self.found.warned, effect)
+        return ""
+
+    def _keep(self, name: str, value: object) -> None:
+        self.found.fields[name] = value
+
+    def _keep_text(self, name: str, value: str) -> None:
+        if value:
+            self._keep(name, value)
+
+    # ----------------------------------------------------------------- who, where, when, what
+
+    def _account(self, value: str) -> str:
+        self._keep_text("account", value)
+        return self._warn(_passed_over(self.given.option))
+
+    def _array(self, value: str) -> str:
+        array = self.found.array = units.parse_array(value)
+        self._keep("array", array.text)
+        return _many(array.count, "job")
+
+    def _begin(self, value: str) -> str:
+        try:
+            moment = parse_begin(value, self.now)
+        except ValueError as error:
+            raise ValueError(f"found {value!r}, expected {error}") from None
+        if moment <= self.now:
+            return "at once"
+        self._keep("begin", moment.timestamp())
+        return f"not before {moment:%Y-%m-%d %H:%M:%S}"
+
+    def _chdir(self, value: str) -> str:
+        if not value:
+            raise ValueError("found an empty text, expected a folder")
+        self._keep("folder", value)
+        return f"runs in {value}"
+
+    def _comment(self, value: str) -> str:
+        self._keep_text("comment", value)
+        return "kept and shown"
+
+    def _wckey(self, value: str) -> str:
+        self._keep_text("wckey", value)
+        return "kept and shown"
+
+    def _qos(self, value: str) -> str:
+        self._keep_text("qos", value)
+        return self._warn(_passed_over(self.given.option))
+
+    def _dependency(self, value: str) -> str:
+        if not value:
+            return "no dependency"
+        if "?" in value and "," in value:
+            raise ValueError(f"found {value!r}, expected ',' or '?' between dependencies, and not both")
+        either = "?" if "?" in value else ""
+        depends = []
+        for part in value.replace("?", ",").split(","):
+            kind, *jobs = part.split(":")
+            if not jobs and kind.lower() == "singleton":
+                self._keep("singleton", True)
+                continue
+            if not jobs:
+                kind, jobs = "afterany", [kind]
+            kind = self._kind_of_dependency(kind.lower(), value)
+            later = kind != "after" and any("+" in job for job in jobs)
+            if later or not all(job[:1].isdecimal() for job in jobs):
+                raise ValueError(f"found {value!r}, expected dependencies such as afterok:12:13,afterany:14")
+            depends += [f"{either}{kind}:{job}" for job in jobs]
+        if depends:
+            self._keep("depends", depends)
+        named = ["others of this name"] if "singleton" in self.found.fields else []
+        return f"waits for {', '.join([*depends, *named])}"
+
+    def _kind_of_dependency(self, kind: str, value: str) -> str:
+        if kind == "afterburstbuffer":
+            self._warn("afterburstbuffer is afterany: there is no burst buffer")
+            return "afterany"
+        if kind not in ("after", "afterok", "afternotok", "afterany", "aftercorr"):
+            raise ValueError(
+                f"found {value!r}, expected after, afterok, afternotok, afterany, aftercorr or singleton"
+            )
+        return kind
+
+    def _error(self, value: str) -> str:
+        return self._file("stderr", value)
+
+    def _output(self, value: str) -> str:
+        return self._file("stdout", value)
+
+    def _input(self, value: str) -> str:
+        return self._file("stdin", value)
+
+    def _file(self, name: str, value: str) -> str:
+        if not value:
+            return self._warn("an empty name: output is kept where 'dovetail logs' finds it")
+        if value.lower() == "none":  # as sbatch has it
+            value = "/dev/null"
+        _, unknown = fill_pattern(value, "x", "u", is_array=True)
+        if unknown:
+            self._warn(f"{', '.join(unknown)} stands for nothing and is left as it is")
+        self._keep(name, value)
+        return "" if unknown else f"{'reads' if name == 'stdin' else 'writes'} {value}"
+
+    def _open_mode(self, value: str) -> str:
+        mode = value.lower()
+        if not mode or not ("append".startswith(mode) or "truncate".startswith(mode)):
+            raise ValueError(f"found {value!r}, expected append or truncate")
+        self._keep("append", mode.startswith("a"))
+        return "adds to its files" if mode.startswith("a") else "begins its files anew"
+
+    def _export(self, value: str) -> str:
+        self.found.export = value or "NIL"
+        if environment.is_plain(self.found.export) and value.upper() != "NIL":
+            return self._warn(
+                "only these variables, and those with which a login begins: no login files are read"
+            )
+        return f"variables: {value or 'none'}"
+
+    def _export_file(self, value: str) -> str:
+        self.found.export_file = value
+        return f"variables of {value}"
+
+    def _hold(self, _: str) -> str:
+        self._keep("hold", True)
+        return "waits until released"
+
+    def _job_name(self, value: str) -> str:
+        if value:
+            self._keep("name", value)
+        return f"named {value}" if value else "named by the script"
+
+    def _kill_on_invalid_dep(self, value: str) -> str:
+        if value.lower() not in ("yes", "no"):
+            raise ValueError(f"found {value!r}, expected yes or no")
+        if value.lower() == "no":
+            return self._warn("a job whose dependency cannot come true is cancelled")
+        return "a job whose dependency cannot come true is cancelled"
+
+    def _mail_type(self, value: str) -> str:
+        types = [part.upper() for part in value.split(",")]
+        wrong = [part for part in types if part not in MAIL_TYPES]
+        if wrong:
+            raise ValueError(f"found {wrong[0]!r}, expected some of {', '.join(MAIL_TYPES)}")
+        if types == ["NONE"]:
+            return "no mail"
+        return self._warn(f"{PASSED_OVER}: no mail is sent")
+
+    def _mail_user(self, value: str) -> str:
+        return self._warn(f"{PASSED_OVER}: no mail is sent")
+
+    def _nice(self, value: str) -> str:
+        try:
+            nice = int(value) if value else 100
+        except ValueError:
+            nice = 0  # as strtol reads it
+        if nice < 0:
+            return self._warn(f"{PASSED_OVER}: it lowers jobs, and raises none")
+        self._keep("nice", nice)
+        return "behind jobs of the same user that are less nice"
+
+    def _no_requeue(self, _: str) -> str:
+        self._keep("restartable", False)
+        return "does not begin again"
+
+    def _requeue(self, _: str) -> str:
+        self._keep("restartable", True)
+        return "begins again where it was cut short"
+
+    def _partition(self, value: str) -> str:
+        names = [name for name in value.split(",") if name]
+        if not names:
+            return self._warn(f"{PASSED_OVER}: it names no partition")
+        self._keep("partition", ",".join(names))
+        return f"nodes of {' or '.join(names)}, where the service has partitions"
+
+    def _signal(self, value: str) -> str:
+        notice = units.parse_signal(value)
+        alone = "B:" if notice.script_alone else ""
+        self._keep("signal", f"{alone}{notice.signal}@{notice.seconds:g}")
+        if not notice.script_alone:
+            return self._warn("all processes of the job get it, the script itself too")
+        return f"{notice.signal} to the script {notice.seconds:g} s before its end"
+
+    def _time(self, value: str) -> str:
+        limit = units.parse_limit(value)
+        if limit is None:
+            return "no limit"
+        self._keep("walltime", limit)
+        return f"{limit:g} s"
+
+    def _wait(self, _: str) -> str:
+        self.found.wait = True
+        return "the command ends when the job does"
+
+    # ------------------------------------------------------------------------------- machines
+
+    def _nodes(self, value: str) -> str:
+        least, most = units.parse_nodes(value)
+        self.asked.nodes = least
+        if most != least:
+            return self._warn(f"the job gets {least}, the smaller number")
+        return _many(least, "node")
+
+    def _ntasks(self, value: str) -> str:
+        self.asked.tasks = units.parse_count(value)
+        return _many(self.asked.tasks, "task")
+
+    def _ntasks_per_node(self, value: str) -> str:
+        self.asked.tasks_per_node = units.parse_count(value)
+        return f"{_many(self.asked.tasks_per_node, 'task')} a node"
+
+    def _ntasks_per_gpu(self, value: str) -> str:
+        self.asked.tasks_per_gpu = units.parse_count(value)
+        return f"{_many(self.asked.tasks_per_gpu, 'task')} a GPU"
+
+    def _cpus_per_task(self, value: str) -> str:
+        self.asked.cpus_per_task = units.parse_count(value)
+        return f"{_many(self.asked.cpus_per_task, 'CPU')} a task"
+
+    def _cpus_per_gpu(self, value: str) -> str:
+        self.asked.cpus_per_gpu = units.parse_count(value)
+        return f"{_many(self.asked.cpus_per_gpu, 'CPU')} a GPU"
+
+    def _mincpus(self, value: str) -> str:
+        self.asked.least_cpus = units.parse_count(value)
+        return f"at least {_many(self.asked.least_cpus, 'CPU')} a node"
+
+    def _overcommit(self, _: str) -> str:
+        self.asked.overcommit = True
+        return "one task's CPUs a node"
+
+    def _exclusive(self, value: str) -> str:
+        if value not in ("", "user", "mcs", "topo"):
+            raise ValueError(f"found {value!r}, expected nothing, user or mcs")
+        self.asked.exclusive = True
+        if value:
+            return self._warn("the job has its nodes to itself, among jobs of the same user, too")
+        return "all CPUs of its nodes"
+
+    def _sockets_per_node(self, value: str) -> str:
+        self.asked.sockets = units.parse_count(value.partition("-")[0])
+        return self._warn(_passed_over(self.given.option))
+
+    def _gres(self, value: str) -> str:
+        return self._devices(units.parse_resources(value), "gpus_per_node")
+
+    def _gpus(self, value: str) -> str:
+        return self._devices(units.parse_gpus(value), "gpus")
+
+    def _gpus_per_node(self, value: str) -> str:
+        return self._devices(units.parse_gpus(value), "gpus_per_node")
+
+    def _gpus_per_task(self, value: str) -> str:
+        return self._devices(units.parse_gpus(value), "gpus_per_task")
+
+    def _gpus_per_socket(self, value: str) -> str:
+        return self._devices(units.parse_gpus(value), "gpus_per_socket")
+
+    def _devices(self, entries: Sequence[units.Resource], way: str) -> str:
+        """GPUs among generic resources; what is none is warned about."""
+        gpus = [one for one in entries if one.name == "gpu" and one.count]
+        foreign = [one for one in entries if one.name not in ("gpu", VRAM)]
+        vram = [one for one in entries if one.name == VRAM and one.count]
+        if vram:  # as sites write it: a GPU, and memory of it
+            size = vram[-1].count * (1 if vram[-1].count >= units.MEBIBYTE else units.MEBIBYTE)
+            self._keep("gpu_memory", size)
+            gpus = gpus or [units.Resource("gpu", "", 1)]
+            amount = f"{size // units.MEBIBYTE} MiB"
+            self._warn(f"vram is no gres that is counted here: it is read as --gpu-mem, {amount} on each GPU")
+        models = [one.type for one in gpus if one.type]
+        if len(set(models)) > 1:
+            raise ValueError(f"found GPUs of the types {', '.join(models)}, expected one type for a job")
+        count = sum(one.count for one in gpus)
+        before = getattr(self.asked, way)
+        setattr(self.asked, way, max(count, before or 0))
+        self.asked.models += [one for one in dict.fromkeys(models) if one not in self.asked.models]
+        of = f" of type {models[0]}" if models else ""
+        if foreign:
+            names = ", ".join(dict.fromkeys(one.name for one in foreign))
+            kept = f"; {_many(count, 'GPU')}{of} as asked" if count else ""
+            return self._warn(f"{names} {PASSED_OVER}: only GPUs are counted{kept}")
+        per = {"gpus": " in all", "gpus_per_node": " a node", "gpus_per_task": " a task"}.get(
+            way, " a socket"
+        )
+        if vram:
+            return ""
+        return f"{_many(count, 'GPU')}{of}{per}" if count else "no GPU"
+
+    def _mem(self, value: str) -> str:
+        found = units.parse_memory(value)
+        self.asked.memory = found
+        if not found:
+            return self._warn("memory is not counted, and not reserved for the job alone")
+        return f"{found // units.MEBIBYTE} MiB a node"
+
+    def _mem_per_cpu(self, value: str) -> str:
+        self.asked.memory_per_cpu = units.parse_memory(value)
+        return f"{self.asked.memory_per_cpu // units.MEBIBYTE} MiB a CPU"
+
+    def _mem_per_gpu(self, value: str) -> str:
+        self.asked.memory_per_gpu = units.parse_memory(value)
+        return f"{self.asked.memory_per_gpu // units.MEBIBYTE} MiB a GPU"
+
+    def _tres_per_task(self, value: str) -> str:
+        for entry in value.split(","):
+            name, _, amount = entry.replace("gres:", "gres/").partition("=")
+            kind, _, model = name.partition(":")
+            if kind == "cpu":
+                self.asked.cpus_per_task = units.parse_count(amount)
+            elif kind == "mem":
+                self.asked.memory_per_task = units.parse_memory(amount)
+            elif kind == "gres/gpu":
+                self.asked.gpus_per_task = units.parse_count(amount)
+                self.asked.models += [model] if model else []
+            else:
+                raise ValueError(f"found {entry!r}, expected cpu=N, mem=SIZE or gres/gpu=N")
+        return f"a task: {value}"
+
+    # ------------------------------------------------------------------------------ adding up
+
+    def _add_up(self) -> None:
+        """The shares of nodes, and with them the fields and the variables."""
+        found = self.found
+        if found.refused:
+            return
+        place = next((self.places[name] for name in COUNTED if name in self.places), None)
+        try:
+            shares = share_out(self.asked)
+        except ValueError as error:
+            assert place is not None  # nothing contradicts itself that was not given
+            found.refused.append(Note(place.where, place.text, str(error), place.line))
+            return
+        for remark in shares.remarks:
+            assert place is not None
+            found.warned.append(Note(place.where, place.text, remark, place.line))
+        found.shares = shares
+        if shares.cpus is not None:
+            self._keep("cpus", shares.cpus)
+        if shares.nodes > 1:
+            self._keep("nodes", shares.nodes)
+        if shares.memory:
+            self._keep("memory", shares.memory)
+        if shares.gpus:
+            self._keep("gpus", shares.gpus)
+            self._keep("on", ["gpu"])
+            if shares.cpus == "all":
+                self._keep("exclusive", True)
+            if self.asked.models:
+                self._keep("models", list(self.asked.models))
+        if "signal" in found.fields and "walltime" not in found.fields:
+            del found.fields["signal"]
+            self.given = self.places["signal"]
+            self._warn("it is never sent: the job has no time limit")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _passed_over(option: ScriptOption) -> str:
+    return f"{PASSED_OVER}: {option.meaning}"
+
+
+RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
+"""Options that say the same in other ways: one of the script replaces those of the environment, one of the
+command line both."""
+COUNTED = (
+    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node",
+    "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "gres", "mem", "mem-per-cpu", "mem-per-gpu",
+    "tres-per-task", "mincpus", "exclusive",
+)  # fmt: skip
+"""Options from which the shares of a node follow."""

@@ -1,0 +1,226 @@
+"""Values of options as Slurm reads them: time limits, memory, counts, generic resources, arrays, signals.
+
+Every function raises `ValueError` whose text says what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from dovetail.records import dataclass
+
+MEBIBYTE = 1 << 20
+MOST_NUMBER = 1_000_000_000_000
+_TIME = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})?((?::\d{1,9}){0,2})", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,12})([kmgt]?)b?", re.ASCII | re.IGNORECASE)
+_NODES = re.compile(r"\+?(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
+_RESOURCE = re.compile(r"[A-Za-z_][\w.+/-]*", re.ASCII)
+_AMOUNT = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
+_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+_SIGNAL = re.compile(r"(?:([RB]{1,2}):)?([A-Za-z0-9+-]+)(?:@(\d{0,9}))?", re.ASCII)
+NOTICE = 60.0
+"""Seconds before the end at which a signal comes whose option names no time."""
+LONGEST_NOTICE = 65535
+
+
+def parse_limit(text: str) -> float | None:
+    """Seconds of a time limit; ``None``: no limit.
+
+    ``MINUTES``, ``MINUTES:SECONDS``, ``HOURS:MINUTES:SECONDS``, ``DAYS-HOURS``, ``DAYS-HOURS:MINUTES``,
+    ``DAYS-HOURS:MINUTES:SECONDS``; ``0``, ``-1``, ``UNLIMITED``, ``INFINITE``: no limit.
+
+    >>> parse_limit("90"), parse_limit("1:5"), parse_limit("1-12"), parse_limit("unlimited")
+    (5400.0, 65.0, 129600.0, None)
+    """
+    if text.upper() in ("UNLIMITED", "INFINITE", "-1"):
+        return None
+    match = _TIME.fullmatch(text)
+    if match is None or (match[2] is None and (match[1] is None or match[3])):
+        raise ValueError(
+            f"found {text!r}, expected minutes, or a time such as 10:30, 1:00:00, 2-12 or UNLIMITED"
+        )
+    parts = [int(part) for part in (match[2] or "0", *match[3].split(":")[1:])]
+    if match[1] is not None:  # days, then hours first
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+    elif len(parts) == 3:
+        hours, minutes, seconds = parts
+    else:
+        hours, (minutes, seconds) = 0, [*parts, 0][:2]
+    total = int(match[1] or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    return float(total) or None
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of ``--mem``: MiB where no unit is given, K, M, G, T of 1024; K is rounded up to whole MiB.
+
+    >>> parse_memory("500") == 500 * 2**20, parse_memory("2g") == 2**31, parse_memory("1K") == 2**20
+    (True, True, True)
+    """
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"found {text!r}, expected MiB, or a whole number with K, M, G or T")
+    number = int(match[1])
+    unit = match[2].lower()
+    if unit == "k":
+        return -(-number // 1024) * MEBIBYTE
+    return number * (MEBIBYTE << 10 * "mgt".index(unit or "m"))
+
+
+def parse_nodes(text: str) -> tuple[int, int | None]:
+    """The least and the largest number of nodes of ``MIN[-MAX]``; K is 1024, M 1024 times that.
+
+    >>> parse_nodes("2"), parse_nodes("1k-2K")
+    ((2, 2), (1024, 2048))
+    """
+    least, dash, most = text.partition("-")
+    first = _node_count(least, text)
+    last = _node_count(most, text) if dash else first
+    if first < 1 or last < first:
+        raise ValueError(f"found {text!r}, expected a number of nodes above 0, or MIN-MAX")
+    return first, last
+
+
+def _node_count(text: str, whole: str) -> int:
+    match = _NODES.fullmatch(text)
+    if match is None:
+        raise ValueError(f"found {whole!r}, expected a number of nodes, or MIN-MAX")
+    return int(match[1]) << 10 * " km".index(match[2].lower() or " ")
+
+
+def parse_count(text: str, *, least: int = 1) -> int:
+    """A whole number without a unit, as ``--ntasks`` and ``--cpus-per-task`` have it."""
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdecimal()) or not least <= int(digits) <= MOST_NUMBER:
+        raise ValueError(f"found {text!r}, expected a whole number of at least {least}")
+    return int(digits)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A generic resource: its name, its type (empty: any) and how many."""
+
+    name: str
+    type: str
+    count: int
+
+
+def parse_resources(text: str) -> list[Resource]:
+    """The entries of ``--gres``: ``NAME[[:TYPE]:COUNT]`` with commas between them; ``none``: no entry.
+
+    >>> parse_resources("gpu:a100:2,nvme:1K")
+    [Resource(name='gpu', type='a100', count=2), Resource(name='nvme', type='', count=1024)]
+    """
+    if text.lower() == "none":
+        return []
+    found = []
+    for entry in text.split(","):
+        name, *rest = entry.removeprefix("gres:").removeprefix("gres/").split(":")
+        if not _RESOURCE.fullmatch(name) or len(rest) > 2 or not all(rest):
+            raise ValueError(f"found {entry!r}, expected NAME[:TYPE][:COUNT], such as gpu:2 or gpu:a100:1")
+        found.append(Resource(name, *_type_and_count(rest, entry)))
+    return found
+
+
+def parse_gpus(text: str) -> list[Resource]:
+    """The entries of ``--gpus`` and its kin: ``[TYPE:]COUNT`` with commas between them.
+
+    >>> parse_gpus("volta:3")
+    [Resource(name='gpu', type='volta', count=3)]
+    """
+    if text.lower() == "none":
+        return []
+    found = []
+    for entry in text.split(","):
+        rest = entry.split(":")
+        if not entry or len(rest) > 2 or not all(rest) or _AMOUNT.fullmatch(rest[-1]) is None:
+            raise ValueError(f"found {entry!r}, expected [TYPE:]COUNT, such as 2 or a100:1")
+        found.append(Resource("gpu", *_type_and_count(rest, entry)))
+    return found
+
+
+def _type_and_count(parts: list[str], entry: str) -> tuple[str, int]:
+    if not parts:
+        return "", 1
+    amount = _AMOUNT.fullmatch(parts[-1])
+    if amount is None:
+        if len(parts) == 2 or not _RESOURCE.fullmatch(parts[0]):
+            raise ValueError(f"found {entry!r}, expected a whole number at its end")
+        return parts[0], 1
+    count = int(amount[1]) << 10 * " kmgtp".index(amount[2].lower() or " ")
+    return (parts[0] if len(parts) == 2 else ""), count
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The indices of an array: as Dovetail writes them, how many, the smallest, the largest, their step.
+
+    The step is 1 where they have none in common, as in Slurm.
+    """
+
+    text: str
+    count: int
+    least: int
+    most: int
+    step: int
+
+
+def parse_array(text: str) -> Array:
+    """``0-15:4%2,20``: lists, ranges, steps, in brackets or not, and how many run at once.
+
+    >>> parse_array("0-15:4%2,20")
+    Array(text='0-15:4,20%2', count=5, least=0, most=20, step=1)
+    """
+    bare, percent, rest = text.partition("%")
+    limit = re.match(r"\d*", rest, re.ASCII)
+    assert limit is not None  # it matches nothing, too
+    bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
+    if percent and not limit[0]:
+        raise ValueError(f"found {text!r}, expected a number after '%'")
+    spans = []
+    for part in bare.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"found {text!r}, expected indices such as 0-9, 1,3,5 or 0-15:4%2")
+        first = int(match[1])
+        last, step = int(match[2] or first), int(match[3] or 1)
+        if last < first or step < 1:
+            raise ValueError(f"found {part!r}, expected the lower index first and a step above 0")
+        spans.append(range(first, last + 1, step))
+    count = len(spans[0]) if len(spans) == 1 else len(set().union(*map(set, spans)))
+    at_once = f"%{int(limit[0])}" if limit[0] and int(limit[0]) else ""
+    most = max(span[-1] for span in spans)
+    step = spans[0].step if len(spans) == 1 else 1
+    return Array(bare + at_once, count, min(span[0] for span in spans), most, step)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A signal before the end: its name, the seconds before, and whether the script alone gets it."""
+
+    signal: str
+    seconds: float
+    script_alone: bool
+
+
+def parse_signal(text: str) -> Notice:
+    """``[R|B:]SIGNAL[@SECONDS]``, a name or a number.
+
+    >>> parse_signal("B:USR1@90")
+    Notice(signal='USR1', seconds=90.0, script_alone=True)
+    """
+    match = _SIGNAL.fullmatch(text)
+    number = None if match is None else _signal_number(match[2])
+    seconds = NOTICE if match is None or not match[3] else float(match[3])
+    if match is None or number is None or seconds > LONGEST_NOTICE:
+        raise ValueError(f"found {text!r}, expected [B:]SIGNAL[@SECONDS], such as B:USR1@60")
+    return Notice(signal.Signals(number).name.removeprefix("SIG"), seconds, "B" in (match[1] or ""))
+
+
+def _signal_number(text: str) -> int | None:
+    try:
+        if text.isdecimal():
+            return signal.Signals(int(text)).value if int(text) else None
+        return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"].value
+    except (KeyError, ValueError):
+        return None

@@ -1,0 +1,80 @@
+"""A batch script as a workload: what ``dovetail run SCRIPT`` runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.files.writing import private_folder
+from dovetail.model import TableTruth, Workload
+from dovetail.spec.jobs import JobSpec
+from dovetail.workloads.batch.opening import STDIN
+from dovetail.workloads.batch.script import PASSED_OVER, BatchScript
+from dovetail.workloads.batch.submitting import environment_of, script_part
+from dovetail.workloads.batch.variables import Origin
+from dovetail.workloads.job_builder import JobBuilder
+
+OF_A_SERVICE = ("partition", "hold", "nice", "priority", "depends", "singleton")
+"""Fields that mean something among the jobs of a service alone."""
+
+
+def script_workload(
+    script: BatchScript, path: str, arguments: Sequence[str], part: Mapping[str, Any]
+) -> tuple[Workload, list[str]]:
+    """The job of a script, or the elements of its array, and sentences about what is different.
+
+    The interpreter that its first line names runs the file itself, with ``arguments``; what came through
+    standard input is kept in a file. Raises `InputError`.
+    """
+    folder = os.getcwd()
+    whole = script_part(script, arguments, part, Origin.here(folder))
+    notes = [note.sentence() for note in script.warned]
+    for name in OF_A_SERVICE:
+        if whole.pop(name, None) and name in script.fields:
+            given = script.places.get({"depends": "dependency", "singleton": "dependency"}.get(name, name))
+            if given is not None:
+                notes.append(f"{given.where}: {given.text} {PASSED_OVER}: 'dovetail submit' honours it")
+    program = _program(script.text, path)
+    del whole["script"], whole["arguments"]
+    builder = JobBuilder(folder=folder, environ=tuple(environment_of(script, os.environ).items()))
+    name = str(whole["name"])
+    whole |= {"command": [*program, *arguments], "inputs": {}, "app": whole.get("app", name)}
+    spec = JobSpec(**whole)
+    built = builder.build(replace(spec, command=[_literal(word) for word in spec.command]), "")
+    id = f"{built.fields['app'].name}-1"
+    return Workload(script.name, list(built.named(id, 0)), TableTruth()), notes
+
+
+def _program(text: str, path: str) -> list[str]:
+    """The words that run a script: its interpreter, with what follows that in the first line as one word."""
+    interpreter, _, rest = text.partition("\n")[0].removeprefix("#!").strip().partition(" ")
+    if not interpreter:
+        raise InputError("found #! without an interpreter, expected e.g. #!/bin/sh", where=f"{path}: line 1")
+    words = [interpreter, *([rest.strip()] if rest.strip() else [])]
+    return [*words, _kept(text) if path == STDIN else os.path.abspath(path)]
+
+
+def _kept(text: str) -> str:
+    """A file with this text: ``$XDG_STATE_HOME/dovetail/scripts``, by default under ``~/.local/state``.
+
+    The same text has the same file, so that runs of one script share it. Raises `InputError`.
+    """
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    data = text.encode()
+    path = Path(state, "dovetail", "scripts", hashlib.blake2b(data, digest_size=16).hexdigest())
+    try:
+        private_folder(path.parent)
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+    return str(path)
+
+
+def _literal(word: str) -> str:
+    """A word of which no brace is a placeholder."""
+    return word.replace("{", "{{").replace("}", "}}")
