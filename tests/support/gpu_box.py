@@ -113,7 +113,7 @@ WORDS = {
 """Last words of frameworks."""
 
 USER = '''
-"""Takes memory of its device for seconds, until a file is there, or until N are here: BYTES SECONDS|FILE|xN [WORDS]."""
+"""Takes memory of its device until a file is there, or N are: BYTES SECONDS|FILE|xN [WORDS]."""
 import os, sys, time
 from pathlib import Path
 
