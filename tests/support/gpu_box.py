@@ -113,11 +113,11 @@ WORDS = {
 """Last words of frameworks."""
 
 USER = '''
-"""Takes memory of its device for some seconds: user.py BYTES SECONDS [FRAMEWORK]."""
+"""Takes memory of its device until a file is there, or N are: BYTES SECONDS|FILE|xN [WORDS]."""
 import os, sys, time
 from pathlib import Path
 
-size, seconds = int(float(sys.argv[1])), float(sys.argv[2])
+size, span = int(float(sys.argv[1])), sys.argv[2]
 words = sys.argv[3] if len(sys.argv) > 3 else "torch"
 box = Path(os.environ["NVML_BOX"])
 uuid = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0]
@@ -150,7 +150,13 @@ try:
         time.sleep(float(os.environ.get("FAIL_AFTER", "0")))
         print(WORDS[words], file=sys.stderr)
         sys.exit(1)
-    time.sleep(seconds)
+    while span.startswith("x") and not (box / "met").exists():
+        if len([one for one in os.listdir(box / "processes") if one[0] != "."]) >= int(span[1:]):
+            (box / "met").touch()
+        time.sleep(0.02)
+    while span.startswith("/") and not os.path.exists(span):
+        time.sleep(0.02)
+    time.sleep(float(span) if span[0].isdigit() else 0)
 finally:
     mine.unlink(missing_ok=True)
 '''

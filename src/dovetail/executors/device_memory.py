@@ -1,6 +1,6 @@
 """Whether a job has failed because its device had too little memory: by its last words.
 
-A framework says so in words of its own, at the end of what it writes to standard error. A person's own
+A framework has words of its own for it, at the end of what it writes to standard error. A person's own
 pattern is a regular expression in the job's environment, ``DOVETAIL_OUT_OF_MEMORY``.
 """
 
@@ -32,7 +32,7 @@ WORDS: Mapping[str, re.Pattern[str]] = {
     ),
     "OpenCL": re.compile(r"CL_MEM_OBJECT_ALLOCATION_FAILURE|CL_OUT_OF_RESOURCES"),
 }
-"""What frameworks say, most particular first."""
+"""Words of frameworks, most particular first."""
 
 
 def last_words(path: str) -> str:
@@ -47,7 +47,7 @@ def last_words(path: str) -> str:
 
 
 def who_lacks_memory(text: str, own: str = "") -> str:
-    """Which framework says that its device has too little memory; empty where none does.
+    """The framework whose words mean that its device has too little memory; empty where there is none.
 
     ``own`` is a further regular expression; one that is none counts as if it were not there.
 

@@ -1,4 +1,4 @@
-"""Whose a process on a device is: user, program, and since when, as the kernel tells it."""
+"""Whose a process on a device is: user, program, and since when, by the kernel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DeviceProcess:
 
 
 def process_of(pid: int, memory: int | None = None, utilisation: float | None = None) -> DeviceProcess:
-    """A process as its driver names it, with what the kernel tells of it."""
+    """A process as its driver names it, with what the kernel knows of it."""
     began = started_at(pid)
     if began is None:
         return DeviceProcess(pid, memory, utilisation=utilisation)

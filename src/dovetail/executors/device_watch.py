@@ -1,7 +1,7 @@
-"""What the devices of this machine hold now, asked of their driver again and again.
+"""What the devices of this machine hold now, queried from their driver again and again.
 
 The driver is loaded by a process of its own (`dovetail.executors.probes`), which answers one line for each
-line. A driver that hangs or crashes costs a sentence: who asks waits a moment at most, and goes on.
+line. A driver that hangs or crashes costs a sentence: the caller waits a moment at most, and goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 WATCHED: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py"}
 """Makers whose drivers say who computes on a device."""
 PATIENCE = 0.25
-"""Seconds that one question may take before whoever asks goes on."""
+"""Seconds that one question may take before the caller goes on."""
 SILENT = 10.0
 """Seconds after which a driver that does not answer is taken to have stopped."""
 AGAIN = 5.0
@@ -36,7 +36,7 @@ _SCRIPTS = Path(__file__).with_name("probes")
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What a device holds. ``fault`` says why it can run nothing; ``memory`` and ``used`` are bytes."""
+    """What a device holds. ``fault`` is why it can run nothing; ``memory`` and ``used`` are bytes."""
 
     name: str
     index: int
@@ -64,24 +64,24 @@ class Snapshot:
 
 
 class DeviceWatch:
-    """The devices of one maker. ``trouble`` says what is wrong with their driver; empty while it answers."""
+    """The devices of one maker. ``trouble`` is what is wrong with their driver; empty while it answers."""
 
     def __init__(self, maker: str) -> None:
         self.trouble = ""
         self._command = [sys.executable, str(_SCRIPTS / WATCHED[maker]), "--watch"]
         self._maker = maker
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked: float | None = None  # when, of a question without an answer
+        self._queried: float | None = None  # when, of a question without an answer
         self._ended = -AGAIN
         self._inbox = b""
 
     @property
     def alive(self) -> bool:
-        """Whether the process that asks the driver runs."""
+        """Whether the process that queries the driver runs."""
         return self._process is not None
 
     def start(self) -> None:
-        """Have the driver loaded before it is asked."""
+        """Have the driver loaded before the first look."""
         self._start(time.monotonic())
 
     def look(self, patience: float = PATIENCE) -> Snapshot | None:
@@ -90,11 +90,11 @@ class DeviceWatch:
         process = self._process or self._start(now)
         if process is None:
             return None
-        if self._asked is not None:  # what comes now would be an answer of before
+        if self._queried is not None:  # what comes now would be an answer of before
             if not self._read(process, patience):
                 self._silent(process, time.monotonic())
                 return None
-            self._asked = None
+            self._queried = None
         try:
             assert process.stdin is not None
             process.stdin.write(b"\n")
@@ -102,12 +102,12 @@ class DeviceWatch:
         except OSError:
             self._over(process)
             return None
-        self._asked = now
+        self._queried = now
         answer = self._read(process, patience)
         if not answer:
             self._silent(process, time.monotonic())
             return None
-        self._asked = None
+        self._queried = None
         return self._snapshot(process, answer, now)
 
     def _start(self, now: float) -> subprocess.Popen[bytes] | None:
@@ -143,13 +143,13 @@ class DeviceWatch:
         """It has not answered: it hangs, or has ended."""
         if process.poll() is not None:
             self._over(process)
-        elif self._asked is not None and now - self._asked >= SILENT:
+        elif self._queried is not None and now - self._queried >= SILENT:
             self._say(f"the {self._maker} driver does not answer")
 
     def _over(self, process: subprocess.Popen[bytes]) -> None:
         self._say(f"the {self._maker} driver ended the process that watches it (status {process.wait()})")
         self._close_pipes(process)
-        self._process, self._asked, self._ended = None, None, time.monotonic()
+        self._process, self._queried, self._ended = None, None, time.monotonic()
 
     def _snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
         try:
@@ -175,7 +175,7 @@ class DeviceWatch:
             return
         self._close_pipes(process)
         try:
-            process.wait(timeout=0.5 if self._asked is None else 0.01)
+            process.wait(timeout=0.5 if self._queried is None else 0.01)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             try:
@@ -190,7 +190,7 @@ class DeviceWatch:
                 try:
                     pipe.close()
                 except OSError:
-                    continue  # a question is left in it that nobody will read
+                    continue  # a question is left in it that is read no more
 
 
 def _state_of(about: Mapping[str, Any]) -> DeviceState:

@@ -12,7 +12,7 @@ from dovetail.model.record import Placed
 __all__ = ["BARRED", "barred_devices", "device_kinds"]
 
 BARRED = "barred"
-"""The app of such a job; its name says why."""
+"""The app of such a job; its name is the reason."""
 MOST_NAMED = 3
 """Devices that a sentence names."""
 

@@ -1,6 +1,6 @@
 """The devices of this machine while a run goes: who else is on them, what our jobs hold, whether they work.
 
-Their drivers are asked by processes of their own (`dovetail.executors.device_watch`). What strangers hold is
+Processes of their own query the drivers (`dovetail.executors.device_watch`). What strangers hold is
 not ours: by ``avoid`` a device on which somebody else computes is left alone until that ends, by ``memory``
 only their memory counts as taken. A device whose driver reports an error or does not answer, and one on which
 jobs of several apps fail at once, is suspended, with a sentence. What our jobs hold is measured on the way.
@@ -57,7 +57,7 @@ SERVERS = "nvidia-cuda-mps"
 
 
 class Watch(Protocol):
-    """Asks the driver of a maker's devices; see `dovetail.executors.device_watch.DeviceWatch`."""
+    """Queries the driver of a maker's devices; see `dovetail.executors.device_watch.DeviceWatch`."""
 
     @property
     def trouble(self) -> str:
@@ -66,7 +66,7 @@ class Watch(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can be queried."""
         ...
 
     def look(self, patience: float = PATIENCE) -> Snapshot | None:
@@ -74,13 +74,13 @@ class Watch(Protocol):
         ...
 
     def close(self) -> None:
-        """Ask no more."""
+        """Look no more."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Why jobs may not start on a device, or not with all of its memory: that is what ``memory`` says."""
+    """Why jobs may not start on a device, or not with all of its memory: ``memory`` is how much is taken."""
 
     label: str
     memory: int | None = None
@@ -113,9 +113,9 @@ class _Measured:
 
 @dataclass(slots=True)
 class DeviceGuard:
-    """Asks the drivers when something is to start on a device, and now and then while our jobs run there.
+    """Queries the drivers when something is to start on a device, and now and then while our jobs run there.
 
-    ``is_ours`` says of a process whether it is one of a job's, and of which. ``due`` is when to look again,
+    ``is_ours`` knows of a process whether it is one of a job's, and of which. ``due`` is when to look again,
     by the driver's clock.
     """
 
@@ -130,7 +130,7 @@ class DeviceGuard:
     _left: dict[Place, float] = field(default_factory=dict)  # when a job of ours last ended there
     _failing: FailingDevices[Place] = field(default_factory=FailingDevices)
     _owners: dict[int, tuple[bool, JobId]] = field(default_factory=dict)  # of pids: not a stranger's, job
-    _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be asked at all
+    _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be queried at all
 
     # ------------------------------------------------------------------- what has happened
 
@@ -169,7 +169,7 @@ class DeviceGuard:
         ]
 
     def _weighed(self, driver: Driver, event: Ended, now: Seconds) -> Ended:
-        """An end with what was measured; what it says of its devices is kept."""
+        """An end with what was measured; what it shows of its devices is kept."""
         placed = driver.engine.running.get(event.job) or driver.engine.ending.get(event.job)
         if placed is None or event.attempt not in (None, placed.attempt):
             return event
@@ -261,7 +261,7 @@ class DeviceGuard:
             measured.looks += 1
 
     def _note_owners(self, seen: Snapshot) -> None:
-        """Whose each process is, asked while it lives: later nothing tells any more."""
+        """Whose each process is, looked up while it lives: later nothing shows it."""
         here = {process.pid: process for device in seen.devices for process in device.processes}
         for pid in self._owners.keys() - here.keys():
             del self._owners[pid]

@@ -72,7 +72,7 @@ class FailingDevices(Generic[Place]):
         )
 
     def fault(self, place: Place, why: str, now: Seconds) -> None:
-        """The driver has told of an error of the device."""
+        """The driver has reported an error of the device."""
         suspect = self._suspects.setdefault(place, _Suspect())
         if suspect.until is not None:
             suspect.pause = min(LONGEST_PAUSE, 2 * suspect.pause)

@@ -1,7 +1,7 @@
-"""How much memory of their devices jobs ask for: learned before a try, more after a device had too little.
+"""How much memory of their devices jobs need: learned before a try, more after a device had too little.
 
 What was measured of runs that completed gives the peak to expect, what a device had too little of is a bound
-below it. A job that asks for ``auto`` gets what is expected; one that has its devices to itself gets a device
+below it. A job with ``auto`` gets what is expected; one that has its devices to itself gets a device
 that is large enough. Nothing is tried twice alike: after a kill it is more memory, a larger device, or
 another kind of device.
 """
@@ -32,7 +32,7 @@ Sizes = tuple[int, int]
 
 
 def sizes_of(request: Request) -> Sizes:
-    """What a request asks for now."""
+    """The sizes of a request now."""
     return request.gpu_memory, request.gpu_least
 
 
@@ -46,13 +46,13 @@ def with_sizes(choices: Sequence[Choice], sizes: Sequence[Sizes]) -> tuple[Choic
 
 
 class DeviceSizes:
-    """Says how much memory of their devices jobs ask for; without a ``history`` nothing is learned."""
+    """Knows how much memory of their devices jobs need; without a ``history`` nothing is learned."""
 
     def __init__(self, history: History | None) -> None:
         self._model = None if history is None else MemoryModel(history, device_peak_of)
 
     def learns(self, job: Job, cluster: Cluster) -> bool:
-        """Whether what runs show may change what this job asks for. O(1) mostly."""
+        """Whether what runs show may change the sizes of this job. O(1) mostly."""
         if self._model is None or job.foreign:
             return False
         return bool(job.sizing.gpu_auto) or (
@@ -60,7 +60,7 @@ class DeviceSizes:
         )
 
     def of(self, job: Job, cluster: Cluster) -> tuple[Sizes, ...]:
-        """What each choice asks for by what is known now; nothing is lessened after a kill."""
+        """The sizes of each choice by what is known now; nothing is lessened after a kill."""
         return tuple(self._of_choice(job, choice, cluster) for choice in job.choices)
 
     def _of_choice(self, job: Job, choice: Choice, cluster: Cluster) -> Sizes:
@@ -132,7 +132,7 @@ class DeviceSizes:
         )
 
     def after_kill(self, record: Record, cluster: Cluster) -> tuple[Sizes, ...] | str:
-        """What a job asks for next whose device had too little memory; or why nothing is left to try."""
+        """The next sizes of a job whose device had too little memory; or why nothing is left to try."""
         job, allocation = record.job, record.allocation
         retry, kind = job.sizing.retry, record.implementation
         if retry == "no" or allocation is None or kind is None:
@@ -177,7 +177,7 @@ def held_of(record: Record, cluster: Cluster) -> int | None:
 
 
 def largest_for(request: Request, cluster: Cluster) -> int | None:
-    """Memory of the largest devices of which a node has as many as are asked for.
+    """Memory of the largest devices of which a node has as many as the request needs.
 
     ``None`` where that is not limited, or there is no such node.
     """

@@ -43,7 +43,7 @@ def probe() -> dict[str, Any]:
 
 
 def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
-    """One GPU and its MIG instances; ``unusable`` says why no job can run on it."""
+    """One GPU and its MIG instances; ``unusable`` is why no job can run on it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         about = {"index": index, "model": text(nvml.nvmlDeviceGetName(handle)), "driver": driver}
@@ -146,7 +146,7 @@ def busy_parts(nvml: Any, handle: Any) -> dict[int, float]:
 
 
 class Watcher:
-    """The devices of this machine, found once, and asked for their state again and again."""
+    """The devices of this machine, found once, and queried again and again."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -157,7 +157,7 @@ class Watcher:
         self.events = self._events()
 
     def _events(self) -> Any:
-        """Where the driver tells of errors; ``None`` where it cannot."""
+        """Where the driver reports errors; ``None`` where it cannot."""
         nvml = self.nvml
         try:
             events = nvml.nvmlEventSetCreate()
@@ -169,7 +169,7 @@ class Watcher:
         return events
 
     def look(self) -> list[dict[str, Any]]:
-        """The state of every device and instance; ``fault`` says why one can run nothing now."""
+        """The state of every device and instance; ``fault`` is why one can run nothing now."""
         faults = self._faults()
         answer: list[dict[str, Any]] = []
         for index, known in self._by_index().items():
@@ -205,7 +205,7 @@ class Watcher:
             return {**_named(about), "fault": f"{UNREADABLE}: {error}"}
 
     def _faults(self) -> dict[str, str]:
-        """Errors of devices that the driver has told since the last look."""
+        """Errors of devices that the driver has reported since the last look."""
         nvml = self.nvml
         found: dict[str, str] = {}
         for _ in range(64 if self.events is not None else 0):
@@ -218,7 +218,7 @@ class Watcher:
                 try:
                     uuid = text(nvml.nvmlDeviceGetUUID(event.device))
                 except nvml.NVMLError:
-                    continue  # it says so itself, as it is asked
+                    continue  # its own state shows that
                 found[uuid] = f"the driver reports error Xid {number}"
         return found
 
