@@ -68,7 +68,7 @@ class Outputs:
             endless_paths(self._folder, job, before), endless_paths(self._folder, job, attempt), strict=True
         ):
             if _is_there(old) and not _is_there(new):
-                os.symlink(os.path.basename(old), new)
+                os.link(old, new)
 
     def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
         out, err = endless_paths(self._folder, job, attempt)

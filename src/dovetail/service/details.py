@@ -9,7 +9,9 @@ from typing import Any
 
 from dovetail.engine.capacity.sizing import resized
 from dovetail.executors.outputs import endless_paths
+from dovetail.interfaces import SubmitsJobs
 from dovetail.model import Choice, Job, JobId, State
+from dovetail.model.batch_options import of_script
 from dovetail.running.entry import Entry
 from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound
@@ -91,9 +93,14 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     node = "" if held is None else service.engine.cluster.nodes[held].name
     out, err = (None, None) if job.launch is None else job.launch.files(job, service.about.cwd, node)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
-    if os.path.islink(ours[0]):  # an outside scheduler has put it where a batch script says
+    if _is_elsewhere(service, job) and os.path.islink(ours[0]):
         return Path(ours[0]), Path(ours[1])
     return Path(out or ours[0]), Path(err or ours[1])
+
+
+def _is_elsewhere(service: Service, job: Job) -> bool:
+    """Whether an outside scheduler writes where its batch script says, to which our own name is a link."""
+    return of_script(job.batch_options) is not None and isinstance(service.live.executor, SubmitsJobs)
 
 
 async def files(service: Service, id: JobId, person: Principal, attempt: int | None = None) -> Files:
@@ -106,7 +113,7 @@ async def files(service: Service, id: JobId, person: Principal, attempt: int | N
     launch = entry.job.launch
     chosen = launch is not None and (launch.stdout is not None or launch.stderr is not None)
     paths = _paths(service, entry.job, attempt or entry.attempt)
-    chosen = chosen or paths[0].is_symlink()
+    chosen = chosen or _is_elsewhere(service, entry.job)
     ended = entry.state not in (State.PENDING, State.RUNNING) or (attempt or entry.attempt) < entry.attempt
     return Files(*paths, ended, chosen)
 
