@@ -236,7 +236,8 @@ def status_of(arguments: list[str]) -> int:
 
 def _meant(own: list[str], command: list[str]) -> str:
     """What was meant by a command line that was refused, where that is known."""
-    if command or own[:1] not in (["run"], ["submit"]):
+    is_script = type(command) is not list  # its name was found, and what follows it is its own
+    if command or is_script or own[:1] not in (["run"], ["submit"]):
         return ""
     from dovetail.cli.meant import meant_by
 

@@ -27,8 +27,6 @@ MAIL_TYPES = (
     "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
     "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
 )  # fmt: skip
-SENT_MAIL = ("BEGIN", "END", "FAIL", "REQUEUE", "ALL")
-"""Events of which mail is sent here."""
 
 
 @dataclass(frozen=True, slots=True)
