@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -244,6 +245,14 @@ def test_large_arrays_are_read_only_there(two: dovetail.Executor) -> None:
     assert (total, writeable) == (array.sum(), False)
     assert np.array_equal(double, 2 * array)
     double[0] = 1.0  # a result is one's own
+
+
+def test_what_a_manager_of_multiprocessing_shares(two: dovetail.Executor) -> None:
+    with multiprocessing.get_context("spawn").Manager() as manager:
+        queue = manager.Queue()
+        two.submit(queue.put, "through").result(LONG)
+        two.submit(lambda there: there.put("again"), queue).result(LONG)
+        assert (queue.get(), queue.get()) == ("through", "again")
 
 
 def test_functions_by_value_are_as_they_are_now(two: dovetail.Executor) -> None:
