@@ -120,7 +120,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Calls that wait are cancelled; those that run end in their time, and no later one waits for them."""
+        """Calls that wait are cancelled; those that run end in their time, no later one waits for them."""
         if self._executor is not None:
             stopped = [future.cancel() or future.done() for future in list(self._futures)]
             if not all(stopped):
