@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import multiprocessing
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +21,7 @@ from concurrent.futures import (
     FIRST_EXCEPTION,
     BrokenExecutor,
     CancelledError,
+    Future,
     as_completed,
     wait,
 )
@@ -222,6 +226,52 @@ def test_a_killed_worker_costs_the_call_that_ran(tmp_path: Path) -> None:
         assert mark.read_text() == "x", "it was not made again"
 
 
+def test_a_worker_that_is_killed_between_calls_costs_none() -> None:
+    with dovetail.Executor(1, local=True) as executor:
+        worker = executor.submit(os.getpid).result(LONG)
+        os.kill(worker, signal.SIGSTOP)  # what is sent now it does not begin
+        futures = [executor.submit(ef.square, n) for n in range(5)]
+        until(futures[0].running)
+        os.kill(worker, signal.SIGKILL)
+        assert [future.result(LONG) for future in futures] == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_storm_of_calls(seed: int, tmp_path: Path) -> None:
+    """Whatever calls do, each future ends as its own call does, and no call is made twice."""
+    chance = random.Random(seed)
+    with dovetail.Executor(3, local=True) as executor:
+        given: list[tuple[str, int, Future[Any]]] = []
+        for n in range(300):
+            what = chance.choices(["square", "fail", "die", "lock", "cancel"], [60, 20, 1, 5, 14])[0]
+            future: Future[Any]
+            if what == "fail":
+                future = executor.submit(ef.fail, str(n))
+            elif what == "die":
+                future = executor.submit(ef.die, str(tmp_path / str(n)))
+            elif what == "lock":
+                future = executor.submit(ef.unpicklable)
+            else:
+                future = executor.submit(ef.square, n)
+                if what == "cancel":
+                    future.cancel()
+            given.append((what, n, future))
+        assert wait([future for *_, future in given], LONG).not_done == set()
+    lost = 0
+    for what, n, future in given:
+        error = None if future.cancelled() else future.exception()
+        if what != "die" and isinstance(error, WorkerLost):
+            lost += 1  # it was made together with one that was killed, and its result is lost
+        elif what in ("square", "cancel"):
+            assert future.cancelled() or future.result() == n * n
+        else:
+            kind = {"fail": LookupError, "die": WorkerLost, "lock": TypeError}[what]
+            assert isinstance(error, kind)
+    kills = [path for path in tmp_path.iterdir() if path.read_text() == "x"]
+    assert len(kills) == sum(what == "die" for what, *_ in given)
+    assert lost == 0, "batches are of one function, and that one kills"
+
+
 def test_initializer() -> None:
     with dovetail.Executor(2, local=True, initializer=ef.prepare, initargs=("word",)) as executor:
         found = dict(future.result(LONG) for future in [executor.submit(ef.prepared) for _ in range(20)])
@@ -244,6 +294,14 @@ def test_large_arrays_are_read_only_there(two: dovetail.Executor) -> None:
     assert (total, writeable) == (array.sum(), False)
     assert np.array_equal(double, 2 * array)
     double[0] = 1.0  # a result is one's own
+
+
+def test_what_a_manager_of_multiprocessing_shares(two: dovetail.Executor) -> None:
+    with multiprocessing.get_context("spawn").Manager() as manager:
+        queue = manager.Queue()
+        two.submit(queue.put, "through").result(LONG)
+        two.submit(lambda there: there.put("again"), queue).result(LONG)
+        assert (queue.get(), queue.get()) == ("through", "again")
 
 
 def test_functions_by_value_are_as_they_are_now(two: dovetail.Executor) -> None:

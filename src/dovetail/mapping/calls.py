@@ -13,6 +13,7 @@ import traceback
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.process import current_process
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -189,15 +190,20 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 class Runner(Reference):
-    """`run_call`, after the initializer of its executor has been run in the worker."""
+    """`run_call`, after the initializer of its executor has been run in the worker.
+
+    The worker has the executor's key of `multiprocessing`, so that calls may use what a manager there shares.
+    """
 
     def __init__(self, initializer: Callable[..., Any] | None, initargs: Sequence[Any]) -> None:
         super().__init__(__name__, "run_call", CPU)
         self.initializer = None if initializer is None else ship(as_function(initializer), CPU)
+        self.key = bytes(current_process().authkey)
         self.initargs = cloudpickle.dumps(tuple(initargs), protocol=5)
 
     def load(self) -> Callable[..., Any]:
         """Run the initializer. Raises what it raises."""
+        current_process().authkey = self.key
         if self.initializer is not None:
             load(self.initializer)(*pickle.loads(self.initargs))
         return run_call

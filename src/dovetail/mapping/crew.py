@@ -72,7 +72,8 @@ class Lost:
     """A worker has gone, and with it what it had not sent.
 
     ``position`` is that of the first of ``span`` items of which one ran, ``None`` if that is not known.
-    ``by_itself``: it left in good order, by an exit that the function called.
+    ``by_itself``: it left in good order, by an exit that the function called. ``begun`` is how many items of
+    its first order had begun, where the crew knows that; more than there are, if all had.
     """
 
     slot: Slot
@@ -81,6 +82,7 @@ class Lost:
     span: int = 1
     traceback: str = ""
     by_itself: bool = False
+    begun: int = 0
 
 
 Event: TypeAlias = Ready | Unable | Finished | Lost

@@ -44,6 +44,15 @@ LEAVE_TIME = 2.0
 """Seconds that idle workers have to leave by themselves."""
 MOST_SUPERVISORS = 20
 PACKET = 1 << 16
+ALL = 1 << 62
+
+
+def items_begun(page: mmap.mmap, orders: Sequence[int]) -> int:
+    """How many items of a worker's first order have begun; `ALL` while it sends results."""
+    order, position, span = struct.unpack_from("<qqq", page)
+    if not orders or order != orders[0]:
+        return 0
+    return position + span if position >= 0 else ALL
 
 
 class Process:
@@ -69,6 +78,10 @@ class Process:
         """
         order, position, span = struct.unpack_from("<qqq", self.page)
         return (position if self.orders and order == self.orders[0] and position >= 0 else None), span
+
+    def begun(self) -> int:
+        """How many items of its first order have begun."""
+        return items_begun(self.page, self.orders)
 
     def trace(self) -> str:
         """What Python's fault handler wrote."""
@@ -432,7 +445,8 @@ class LocalCrew(Crew):
             reason = process.reason or _how(code)
             if process.ready:
                 by_itself = code >= 0 and not process.reason
-                self._events.append(Lost(slot, reason, *process.position(), process.trace(), by_itself))
+                where, trace = process.position(), process.trace()
+                self._events.append(Lost(slot, reason, *where, trace, by_itself, process.begun()))
             else:
                 self._false_starts += 1
             if self._false_starts < FALSE_STARTS * len(self.slots):

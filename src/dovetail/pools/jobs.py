@@ -25,6 +25,7 @@ from typing import Any
 
 from dovetail.errors import DovetailError
 from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
+from dovetail.mapping.local import items_begun
 from dovetail.mapping.places import InUse, Place, Wanted
 from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
@@ -293,7 +294,8 @@ class JobCrew:
             reason = f"its worker, job {member.job}, ended {row['state']}{why}"
         except DovetailError as error:
             _log.warning("how job %s ended is not known: %s", member.job, error)
-        self._events.append(Lost(member.slot, reason, *member.position(), member.trace()))
+        where, begun = member.position(), items_begun(member.page, member.orders)
+        self._events.append(Lost(member.slot, reason, *where, member.trace(), begun=begun))
         self._forget(member)
 
     def _look(self) -> None:

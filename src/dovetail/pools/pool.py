@@ -289,7 +289,7 @@ class Pool:
 
     def _lost(self, member: Member, event: Lost) -> None:
         """A call that had begun is never made twice: it fails. What had not begun waits again, first."""
-        begun = (event.position or 0) + event.span if member.orders else 0
+        begun = event.begun
         again: list[Call] = []
         for _, calls in member.orders:
             for call in calls[:begun]:

@@ -10,7 +10,9 @@ on that worker's cores, as joblib's own backends do. Arrays of 8 KiB and more li
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -36,17 +38,16 @@ def _executor(options: Mapping[str, Any]) -> Executor:
     with _lock:
         found = _executors.pop(key, None) or Executor(**options)
         _executors[key] = found  # the last one used is the last
-        old = [_executors.pop(next(iter(_executors))) for _ in range(len(_executors) - MOST)]
-    for one in old:
-        one.shutdown(wait=False)  # its calls are made
+        for _ in range(len(_executors) - MOST):
+            del _executors[next(iter(_executors))]  # it ends when nothing uses it any more
     return found
 
 
-def _drop(executor: Executor) -> None:
+def _forget(executor: Executor) -> None:
+    """Use it no more for new calls; it ends when those that use it now have ended."""
     with _lock:
         for key in [key for key, one in _executors.items() if one is executor]:
             del _executors[key]
-    executor.shutdown(wait=False, cancel_futures=True)
 
 
 class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
@@ -63,6 +64,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         self._options = dict(options)
         self._options.setdefault("local", self._options.get("service") is None)
         self._executor: Executor | None = None
+        self._futures: set[Future[Any]] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Without its executor, which is this process' own."""
@@ -72,7 +74,16 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         """Calls at once: of -1 as many as fit, of this machine or of the service."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
-        if n_jobs is None:
+        within = multiprocessing.current_process().daemon or not (
+            self.in_main_thread() or self.nesting_level == 0
+        )
+        if within and n_jobs not in (None, 1):
+            warnings.warn(
+                "Dovetail's workers are not there for parallel loops below threads or within "
+                "multiprocessing, setting n_jobs=1",
+                stacklevel=3,
+            )
+        if n_jobs is None or within:
             return 1
         if n_jobs > 0:
             return n_jobs
@@ -98,6 +109,8 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         """Have a batch of calls made."""
         assert self._executor is not None
         future = self._executor.submit(_call, func)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
         if callback is not None:
             future.add_done_callback(callback)
         return future
@@ -107,9 +120,11 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Calls that wait are cancelled; those that run end in their time, and nothing waits for them."""
+        """Calls that wait are cancelled; those that run end in their time, no later one waits for them."""
         if self._executor is not None:
-            _drop(self._executor)
+            stopped = [future.cancel() or future.done() for future in list(self._futures)]
+            if not all(stopped):
+                _forget(self._executor)
             self._executor = None
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
