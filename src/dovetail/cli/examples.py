@@ -38,6 +38,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "hold": ("dovetail hold 12", "dovetail hold train"),
     "release": ("dovetail release 12", "dovetail release all"),
     "requeue": ("dovetail requeue 12", "dovetail requeue train"),
+    "pause": ("dovetail pause", "dovetail pause --kind gpu"),
+    "resume": ("dovetail resume", "dovetail resume --kind gpu"),
     "top": ("dovetail top",),
     "whatif": ("dovetail whatif --policy sjf", "dovetail whatif --cluster 1x16cpu+2gpu"),
     "dashboard": ("dovetail dashboard", "dovetail dashboard --no-browse"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import clock, jobs_meant, memory_words, opened, print_json, show_rows, span
+from dovetail.cli.wait import paused_words
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 
@@ -40,6 +41,8 @@ def queue(
     now = about["now"]
     if about["blocked"] and not (ended or as_json or parsable):
         note(about["blocked"])
+    if about.get("paused") and not (ended or as_json or parsable):
+        note(paused_words(about["paused"]))
     rows = found["jobs"]
     if ended and chosen is not None:
         rows = _ended(rows, states, user, name)

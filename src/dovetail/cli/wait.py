@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened, print_json
@@ -12,6 +12,8 @@ from dovetail.service.client import Connection
 
 MOST_REFUSED = 10
 """Jobs of which is shown why something could not be done."""
+EVERYWHERE = "all"
+"""Among the kinds that are paused: the whole queue."""
 PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
@@ -46,6 +48,34 @@ release = _action("release", "Released", "Let jobs go that were held back.")
 requeue = _action(
     "requeue", "Requeued", "Run jobs again: ended ones now, running ones after they were stopped."
 )
+
+
+def _queue(action: str, about: str) -> Callable[..., int]:
+    """A command that pauses the queue, or has it go on."""
+
+    def wanted(kind: str | None, at: str | None, as_json: bool) -> int:
+        with opened(at) as service:
+            paused = service.post(f"/api/v1/queue/{action}", {"kinds": opt.kinds(kind)})["paused"]
+        if as_json:
+            print_json({"paused": paused})
+        else:
+            print(paused_words(paused) or "The queue is not paused: jobs start.")
+        return 0
+
+    wanted.__name__, wanted.__doc__ = action, about
+    return opt.takes(action)(wanted)
+
+
+def paused_words(paused: Sequence[str]) -> str:
+    """What is paused, as a sentence; empty where nothing is."""
+    if not paused:
+        return ""
+    which = "" if EVERYWHERE in paused else f" for {', '.join(paused)}"
+    return f"The queue is paused{which}: what runs goes on, what waits waits ('dovetail resume')."
+
+
+pause = _queue("pause", "Pause the queue: jobs that wait go on waiting, those that run go on.")
+resume = _queue("resume", "Have jobs start again after a pause.")
 
 
 @opt.takes("wait")

@@ -29,6 +29,7 @@ __all__ = [
     "NodeDrained",
     "NodeJoined",
     "NodeLost",
+    "Paused",
     "Planned",
     "Recalled",
     "RecentEnd",
@@ -250,6 +251,16 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """From now on no waiting job starts on these kinds of devices (``all``: anywhere); empty: all may again.
+
+    What runs goes on. A job that can run on another kind may start there.
+    """
+
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterEnds:
     """All nodes will be gone in ``left`` seconds, counted from this instant; ``None``: no end is known.
 
@@ -343,6 +354,7 @@ Event = (
     | NodeLost
     | NodeDrained
     | NodeJoined
+    | Paused
     | ClusterEnds
     | Estimated
     | Delayed

@@ -22,6 +22,7 @@ from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
+from dovetail.engine.state.suspensions import EVERYWHERE
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
@@ -33,6 +34,7 @@ from dovetail.model import (
     JobId,
     NodeDrained,
     NodeJoined,
+    Paused,
     Record,
     Seconds,
     State,
@@ -517,6 +519,43 @@ class Service:
         while any(event is change for event in self.driver.pending):
             await self.instant()
         await self.on_record()
+
+    @property
+    def paused(self) -> list[str]:
+        """Kinds of devices on which nothing new starts; ``all``: on none."""
+        return sorted(self.engine.suspensions.paused)
+
+    async def set_paused(self, action: Literal["pause", "resume"], kinds: Sequence[str]) -> list[str]:
+        """Have nothing new start on these kinds of devices (none: on any), or have it start again.
+
+        What runs goes on. Returns what is paused now. Raises `InputError`, `Full`.
+        """
+        there = sorted({"cpu", *(unit.kind for unit in self.engine.cluster.units)})
+        for kind in kinds:
+            if kind not in there:
+                raise InputError(f"kind: found {shown(kind)}, expected one of {', '.join(there)}")
+        before = self.engine.suspensions.paused
+        if action == "pause":
+            after = before | frozenset(kinds or (EVERYWHERE,))
+        elif kinds and EVERYWHERE in before:
+            raise InputError(
+                f"kind: found {', '.join(kinds)}, but the whole queue is paused: it resumes as a whole"
+            )
+        else:
+            after = before - frozenset(kinds) if kinds else frozenset()
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        try:
+            self.folder.note_paused(after)  # for the next start
+        except OSError as error:
+            raise Full(f"{self.folder.paused}: cannot be written: {error.strerror}") from error
+        change = Paused(tuple(sorted(after)))
+        self.driver.happened(change)
+        while any(event is change for event in self.driver.pending):
+            await self.instant()
+        await self.on_record()
+        _log.info("queue: %s", f"paused for {', '.join(sorted(after))}" if after else "not paused")
+        return self.paused
 
     # ------------------------------------------------------------------ waiting
 

@@ -54,6 +54,14 @@ class ActionForm(Entry):
     jobs: Text = Field(description="numbers, ranges, names, 'last' or 'all'")
 
 
+class PauseForm(Entry):
+    """For which kinds of devices the queue is to pause, or to go on."""
+
+    kinds: list[Text] = Field(
+        default_factory=list, max_length=64, description="cpu, gpu, opencl …; default: all"
+    )
+
+
 class WaitForm(Entry):
     """Which jobs to wait for, and how long."""
 
@@ -79,6 +87,6 @@ def schema_of(form: type[Entry]) -> dict[str, Any]:
 def definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
-    for form in (ActionForm, SubmitForm, WaitForm, WhatIfForm):
+    for form in (ActionForm, PauseForm, SubmitForm, WaitForm, WhatIfForm):
         found |= form.model_json_schema(ref_template=_PLACE).get("$defs", {})
     return found

@@ -229,6 +229,21 @@ class Client:
         with self._lock:
             return bool(self._asks.post("/api/v1/cancel", {"jobs": future.job})["jobs"])
 
+    # ------------------------------------------------------------------- the queue
+
+    def pause(self, *kinds: str) -> list[str]:
+        """Have nothing new start on these kinds of devices (none: on any); returns what is paused."""
+        return self._queue("pause", kinds)
+
+    def resume(self, *kinds: str) -> list[str]:
+        """Have jobs start again on these kinds of devices (none: on all); returns what is still paused."""
+        return self._queue("resume", kinds)
+
+    def _queue(self, action: str, kinds: Sequence[str]) -> list[str]:
+        with self._lock:
+            found: list[str] = self._asks.post(f"/api/v1/queue/{action}", {"kinds": list(kinds)})["paused"]
+        return found
+
     # ------------------------------------------------------------------- watching
 
     def _watch(self) -> None:

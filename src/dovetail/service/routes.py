@@ -27,7 +27,15 @@ from dovetail.service import overview
 from dovetail.service.core import Action, Service
 from dovetail.service.details import details, explained, files
 from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.forms import ActionForm, SubmitForm, WaitForm, WhatIfForm, definitions, schema_of
+from dovetail.service.forms import (
+    ActionForm,
+    PauseForm,
+    SubmitForm,
+    WaitForm,
+    WhatIfForm,
+    definitions,
+    schema_of,
+)
 from dovetail.service.gate import Sessions
 from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
@@ -398,6 +406,13 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
         admin(request)
         await service.set_node(name, action)
         return Answer({"node": name, "action": action})
+
+    @app.post("/api/v1/queue/{action}", responses=ERRORS, openapi_extra=_takes(PauseForm))
+    async def queue(request: Request, action: Literal["pause", "resume"]) -> Answer:
+        """Have jobs that wait go on waiting, of some kinds of devices or of all, or have them start again."""
+        admin(request)
+        form = await _form(request, PauseForm)
+        return Answer({"paused": await service.set_paused(action, form.kinds)})
 
     @app.post("/api/v1/service/{action}", responses=ERRORS)
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:

@@ -137,6 +137,9 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit, logs, wait": (
         Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),
     ),
+    "pause, resume": (
+        Option("kind", "Only these kinds of devices, e.g. gpu or cpu,gpu. Default: all.", "KINDS"),
+    ),
     "explain": (
         Option(
             "target",
@@ -425,8 +428,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("give_up", "Look at this run no more, whatever of it is not recorded.", "RUN"),
     ),
     (
-        "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, top, "
-        "whatif, dashboard"
+        "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
+        "pause, resume, top, whatif, dashboard"
     ): (
         Option(
             "at",
@@ -437,7 +440,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
-        "whatif, dashboard, token list, simulate, compare, policies, workload describe, "
+        "pause, resume, whatif, dashboard, token list, simulate, compare, policies, workload describe, "
         f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }

@@ -41,6 +41,7 @@ from dovetail.model import (
     NodeDrained,
     NodeJoined,
     NodeLost,
+    Paused,
     Planned,
     Recalled,
     Record,
@@ -432,6 +433,9 @@ class Engine(Books):
             self.only_class.clear()
         self._machine_changed()
 
+    def _pause(self, event: Paused, now: Seconds) -> None:
+        self.suspensions.pause(event.kinds)
+
     def _machine_changed(self) -> None:
         self.incidents += 1
         self.profiles.machine_changed()
@@ -532,6 +536,7 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     NodeLost: (5, Engine._lose, True),  # nodes as they came: one may join and be lost at once
     NodeDrained: (5, Engine._drain, True),
     NodeJoined: (5, Engine._join, True),
+    Paused: (6, Engine._pause, True),
     ClusterEnds: (6, Engine._cluster_ends, True),
     Submitted: (7, Engine._submit, False),
     Adopted: (8, Engine._adopt, True),
