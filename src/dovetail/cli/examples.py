@@ -38,6 +38,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "hold": ("dovetail hold 12", "dovetail hold train"),
     "release": ("dovetail release 12", "dovetail release all"),
     "requeue": ("dovetail requeue 12", "dovetail requeue train"),
+    "update": (
+        "dovetail update 12 --walltime 2h",
+        "dovetail update train --priority 5 --on cpu,gpu",
+        "dovetail update 12_0-4 --depends afterok:11",
+        "dovetail update 12 --depends none",
+    ),
     "pause": ("dovetail pause", "dovetail pause --kind gpu"),
     "resume": ("dovetail resume", "dovetail resume --kind gpu"),
     "top": ("dovetail top",),

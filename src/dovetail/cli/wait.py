@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened, print_json
+from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
+from dovetail.spec.jobs import as_form
 
 MOST_REFUSED = 10
 """Jobs of which is shown why something could not be done."""
@@ -24,20 +27,43 @@ def _action(action: str, past: str, about: str) -> Callable[..., int]:
     def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
         with opened(at) as service:
             found = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})
-        done, refused = found["jobs"], found.get("refused", {})  # which an older service does not name
-        if as_json:
-            print_json({"jobs": done, "refused": refused})
-        else:
-            shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
-            print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
-        for job, why in list(refused.items())[:MOST_REFUSED]:
-            note(f"job {job} was not {past.lower()}: {why}")
-        if len(refused) > MOST_REFUSED:
-            note(f"and {len(refused) - MOST_REFUSED} more")
-        return 0 if done else 1
+        return _show_answer(found, past, as_json=as_json)
 
     wanted.__name__, wanted.__doc__ = action, about
     return opt.takes(action)(wanted)
+
+
+def _show_answer(found: Mapping[str, Any], past: str, *, as_json: bool) -> int:
+    """Show of which jobs something is done, and why not of others; the exit status."""
+    done, refused = found["jobs"], found.get("refused", {})  # which an older service does not name
+    if as_json:
+        print_json({"jobs": done, "refused": refused})
+    else:
+        shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
+        print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
+    for job, why in list(refused.items())[:MOST_REFUSED]:
+        note(f"job {job} was not {past.lower()}: {why}")
+    if len(refused) > MOST_REFUSED:
+        note(f"and {len(refused) - MOST_REFUSED} more")
+    return 0 if done else 1
+
+
+@opt.takes("update")
+def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
+    """Change jobs that wait, and the walltime of those that run; what is not given stays."""
+    nothing = given.get("depends") == ["none"]
+    part = opt.part_of_options({**given, "depends": None} if nothing else given)
+    if nothing:
+        part["depends"] = []
+    if not part:
+        raise InputError(
+            "found nothing to change, expected e.g. --walltime 2h or --priority 5", where="update"
+        )
+    if part.get("singleton"):
+        part.setdefault("depends", [])
+    with opened(at) as service:
+        found = service.post("/api/v1/update", {"jobs": ",".join(jobs), "changes": as_form(part)})
+    return _show_answer(found, "Updated", as_json=as_json)
 
 
 cancel = _action(

@@ -40,6 +40,7 @@ __all__ = [
     "Started",
     "State",
     "Submitted",
+    "Updated",
     "Usage",
     "Withdrawn",
     "Woken",
@@ -217,6 +218,18 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """Somebody has changed these ``fields`` of a job, which is ``into`` from now on.
+
+    One that waits keeps its place; of one that runs only the walltime changes.
+    """
+
+    job: JobId
+    into: Job
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """A waiting job is cancelled; ``detail`` says why. A running one is stopped and then `Ended`."""
 
@@ -350,6 +363,7 @@ Event = (
     | Sized
     | Held
     | Released
+    | Updated
     | Cancelled
     | NodeLost
     | NodeDrained

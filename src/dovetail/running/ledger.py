@@ -61,6 +61,7 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Updated,
     Withdrawn,
 )
 from dovetail.model.hostlist import compress
@@ -88,6 +89,7 @@ _END = (
 )
 _HOLD = "UPDATE job SET held = ? WHERE seq = ?"
 _SIZE = "UPDATE job SET doc = ? WHERE seq = ?"
+_UPDATE = "UPDATE job SET app = ?, launch = ?, doc = ?, name = ? WHERE seq = ?"
 _MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
 _KEEP_ATTEMPT = (
     "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
@@ -430,6 +432,12 @@ class Ledger:
         elif isinstance(event, Cancelled):
             values = (State.CANCELLED.value, when, None, event.detail or None, None)
             add.append((_END, (*values, self._place(event.job))))
+        elif isinstance(event, Updated):
+            job = engine.records[event.job].job if event.job in engine.running else event.into
+            launch = None if job.launch is None else self._launch(job.launch)
+            name = None if job.name is None else _text(job.name)
+            doc = encoded(encode_job(job))
+            add.append((_UPDATE, (self._app(job.app), launch, doc, name, self._place(job.id))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
         elif isinstance(event, Sized) and (

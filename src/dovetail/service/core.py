@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -28,6 +28,7 @@ from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
 from dovetail.model import (
+    Cancelled,
     Cluster,
     Dependency,
     Job,
@@ -49,7 +50,7 @@ from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
-from dovetail.service.forms import SubmitForm
+from dovetail.service.forms import SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.open_jobs import OpenJobs
@@ -65,6 +66,8 @@ from dovetail.service.submission import (
     submission_of,
     write_scripts,
 )
+from dovetail.service.updating import job_with
+from dovetail.workloads.spec_forms import part_of
 
 __all__ = ["Action", "Options", "Service"]
 
@@ -375,6 +378,10 @@ class Service:
         names = {text.removeprefix("aftercorr:") for text in asked if text.startswith("aftercorr:")}
         names |= {Dependency.parse(text).job for text in asked if not text.startswith("aftercorr:")}
         names -= {job.id for job in form.jobs if job.id is not None}
+        return await self._named(names, person)
+
+    async def _named(self, names: Iterable[str], person: Principal) -> dict[str, list[JobId]]:
+        """Ids of the jobs that these words mean where something depends on them."""
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
@@ -431,14 +438,7 @@ class Service:
 
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
         """
-        meant = await self.meant(text, person)
-        for one in meant:
-            if not person.may_change(one.user):
-                raise Forbidden(f"job {one.id} belongs to {one.user}")
-        if self._incoming or not self.driver.idle:
-            while self._incoming:
-                self.driver.happened(self._incoming.popleft())
-            await self.instant()  # a wish needs the engine to know its job
+        meant = await self._to_change(text, person)
         refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
         if wanted:
@@ -453,6 +453,56 @@ class Service:
             if late:
                 self.ledger.settle()
             await self.on_record()
+        return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    async def _to_change(self, text: str, person: Principal) -> list[SelectedJob]:
+        """The jobs that somebody means and may change; the engine knows all of them that have not ended."""
+        meant = await self.meant(text, person)
+        for one in meant:
+            if not person.may_change(one.user):
+                raise Forbidden(f"job {one.id} belongs to {one.user}")
+        if self._incoming or not self.driver.idle:
+            while self._incoming:
+                self.driver.happened(self._incoming.popleft())
+            await self.instant()  # a wish needs the engine to know its job
+        return meant
+
+    async def update(self, form: UpdateForm, person: Principal) -> WishAnswer:
+        """Change waiting jobs, and the walltime of running ones; of which it is done, and why not of others.
+
+        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        """
+        part = part_of(form.changes, "http")
+        if not part:
+            raise InputError("changes: found nothing to change")
+        if part.get("priority", 0) > 0 and not person.admin:
+            raise Forbidden("priority: only the service's own account may ask for more than 0")
+        meant = await self._to_change(form.jobs, person)
+        names = {text.partition(":")[2] for text in part.get("depends", ())}
+        known = await self._named(names, person)
+        for name in names:
+            if not known.get(name):
+                raise InputError(f"depends: found {shown(name)}, a job that is not there")
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        refused: dict[JobId, str] = {}
+        wishes: dict[JobId, Wish] = {}
+        for one in meant:
+            if self.engine.phase(one.id) is Phase.UNKNOWN:
+                refused[one.id] = refusal_of(Cancelled(one.id), Phase.ENDED, new=False)
+                continue
+            try:
+                job = self.engine.choices.whole(one.id)
+                into, fields = job_with(job, part, self.engine.cluster, known)
+                self.check([into], self.engine.cluster)
+            except DovetailError as error:
+                refused[one.id] = str(error)
+                continue
+            wishes[one.id] = self.driver.update(one.id, into, fields)
+        while not all(wish.settled for wish in wishes.values()):
+            await self.instant()
+        refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
+        await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
     def _refusal(self, action: Action, one: SelectedJob) -> str:

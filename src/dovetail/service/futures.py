@@ -231,6 +231,18 @@ class Client:
 
     # ------------------------------------------------------------------- the queue
 
+    def update(self, jobs: str, **changes: Any) -> dict[str, str]:
+        """Change jobs that wait (``walltime``, ``memory``, ``priority``, ``name``, ``on``, ``depends`` …).
+
+        ``jobs`` are numbers, ranges or a name; of running ones only the walltime changes. Returns the jobs
+        of which that could not be done, with the reason. Raises `InputError`.
+        """
+        with self._lock:
+            found: dict[str, str] = self._asks.post("/api/v1/update", {"jobs": jobs, "changes": changes})[
+                "refused"
+            ]
+        return found
+
     def pause(self, *kinds: str) -> list[str]:
         """Have nothing new start on these kinds of devices (none: on any); returns what is paused."""
         return self._queue("pause", kinds)

@@ -31,6 +31,7 @@ from dovetail.service.forms import (
     ActionForm,
     PauseForm,
     SubmitForm,
+    UpdateForm,
     WaitForm,
     WhatIfForm,
     definitions,
@@ -381,6 +382,12 @@ def _change(app: FastAPI, service: Service) -> None:
     wish(
         "requeue", "Another attempt: of jobs that have ended now, of those that run after they were stopped."
     )
+
+    @app.post("/api/v1/update", responses=ERRORS, openapi_extra=_takes(UpdateForm))
+    async def update(request: Request) -> Answer:
+        """Change jobs that wait, and the walltime of those that run."""
+        found = await service.update(await _form(request, UpdateForm), _principal(request))
+        return Answer({"jobs": found.done, "refused": found.refused})
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
     async def wait(request: Request) -> Answer:

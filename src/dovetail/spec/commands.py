@@ -21,6 +21,9 @@ WORKLOADS = "workload describe, workload convert, workload cut, workload scale, 
 WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
 """Commands that have options in common."""
 
+UPDATED = ("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton")
+"""Options of a job that can be changed while it waits."""
+
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(
@@ -124,7 +127,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("tail", "Only the last so many bytes.", SIZE),
         Option("run", "A job of this run, not of the service.", "RUN", complete="runs"),
     ),
-    "wait, cancel, hold, release, requeue": (
+    "wait, cancel, hold, release, requeue, update": (
         Option(
             "jobs",
             "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.",
@@ -429,7 +432,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
-        "pause, resume, top, whatif, dashboard"
+        "update, pause, resume, top, whatif, dashboard"
     ): (
         Option(
             "at",
@@ -440,7 +443,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
-        "pause, resume, whatif, dashboard, token list, simulate, compare, policies, workload describe, "
+        "update, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
+        "workload describe, "
         f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
@@ -449,6 +453,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
 
 def _all() -> dict[tuple[str, str], Option]:
     found = {(command, option.name): option for option in JOB for command in option.commands}
+    found |= {("update", option.name): option for option in JOB if option.name in UPDATED and option.commands}
     for at, options in _COMMANDS.items():
         for option in options:
             placed = option._replace(at=at)

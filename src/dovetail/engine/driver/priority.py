@@ -28,6 +28,7 @@ from dovetail.model import (
     Requeued,
     Seconds,
     Submitted,
+    Updated,
 )
 from dovetail.records import dataclass
 
@@ -41,7 +42,13 @@ NICE = "nice"
 """The option that puts a job behind those of its user that have a lower one."""
 RANKING = (NICE,)
 """Options of jobs that decide here who goes first."""
-_PASSES: tuple[tuple[type, ...], ...] = ((Submitted, Requeued), (Held,), (Released,), (Cancelled,))
+_PASSES: tuple[tuple[type, ...], ...] = (
+    (Submitted, Requeued),
+    (Updated,),
+    (Held,),
+    (Released,),
+    (Cancelled,),
+)
 """The order in which the engine takes such events in."""
 
 
@@ -193,6 +200,9 @@ class Priorities:
                     moved[event.job.id] = True
             elif isinstance(event, Released) and event.job in arrived:
                 events.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
+            elif isinstance(event, Updated) and event.job in arrived and event.job not in released:
+                events.append(event)
+                events.append(Released(event.job) if moved.pop(event.job, False) else Held(event.job, BEHIND))
             elif isinstance(event, Requeued) and event.job in arrived:
                 events.append(event)
                 if event.job not in released and not moved.pop(event.job, False):
@@ -206,6 +216,7 @@ class Priorities:
         """Note who waits and who does not any more; returns who has come."""
         adopted = {event.job for event in batch if isinstance(event, Adopted)}
         new = {event.job.id: event.job for event in batch if isinstance(event, Submitted)}
+        new |= {event.job: event.into for event in batch if isinstance(event, Updated)}
         arrived: set[JobId] = set()
         for kinds in _PASSES:
             for event in batch:
@@ -216,6 +227,11 @@ class Priorities:
                     if not (event.held or job.foreign or job.id in adopted):
                         self._entered(job)
                         arrived.add(job.id)
+                elif isinstance(event, Updated):
+                    if event.job in self._group_of:  # one that is held back comes when it is released
+                        self.left(event.job)
+                        self._entered(event.into)
+                        arrived.add(event.job)
                 elif isinstance(event, Released | Requeued):
                     self._entered(new[event.job] if event.job in new else records[event.job].job)
                     arrived.add(event.job)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dovetail.engine.state.horizon import Horizon
+from dovetail.engine.state.horizon import TOO_LATE, Horizon
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.suspensions import PAUSED, Suspensions
-from dovetail.model import Choice, Ended, Job, Record, Seconds, State
+from dovetail.model import Choice, Ended, Job, JobId, Record, Seconds, State
 
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
@@ -64,6 +64,22 @@ class ChoiceLimits:
             self._books.records[name].job = job
             self._books.records[name].wait_reason = ""
             self._books.enter_queue(job)
+
+    def set_aside(self, job: JobId) -> bool:
+        """Whether a job is held back here, for none of its choices is left."""
+        reason = self._books.held.get(job, "")
+        return reason.startswith((SUSPENDED, PAUSED, TOO_LATE))
+
+    def forget(self, job: JobId) -> None:
+        """A job is another one from now on: it has all its choices, until they are looked at again."""
+        self.suspensions.narrowed.pop(job, None)
+        if self.horizon.narrowed.pop(job, None) is not None:
+            self.horizon.next_look = 0.0
+
+    def whole(self, job: JobId) -> Job:
+        """A job with all its choices."""
+        found = self.suspensions.narrowed.get(job) or self.horizon.narrowed.get(job)
+        return found or self._books.records[job].job
 
     def _suspensions_changed(self) -> None:
         """Waiting jobs have all their choices again but for those that are suspended now."""

@@ -53,6 +53,7 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Updated,
     Withdrawn,
     Woken,
 )
@@ -194,6 +195,44 @@ class Engine(Books):
             self.predictions.drop(event.job)
         self.view.changes.incident = True
         return False
+
+    def _update(self, event: Updated, now: Seconds) -> bool:
+        """A job is another one from now on, at its old place; what was set aside is looked at again."""
+        id, phase = event.job, self.phase(event.job)
+        if (phase, Updated) not in STEPS:
+            return True
+        if self.predictions.cached:
+            self.predictions.drop(id)
+        self.view.changes.incident = True
+        record = self.records[id]
+        if phase is Phase.RUNNING:
+            self._limit_anew(record, event.into.walltime)
+            return False
+        aside = self.choices.set_aside(id)
+        reason = self.held.get(id)
+        if not self.held.let_go(id):
+            self.withdraw(record.job)
+        self.choices.forget(id)
+        record.job = event.into
+        if reason is not None and not aside:
+            self.hold_back(record, reason)
+            return False
+        record.wait_reason = ""
+        self.enter_queue(event.into)
+        self.view.changes.submitted.append(event.into)
+        return False
+
+    def _limit_anew(self, record: Record, walltime: Seconds | None) -> None:
+        """A running job has another walltime; what was promised behind it holds no more."""
+        placed = self.running[record.job.id]
+        narrowed = self.suspensions.narrowed
+        if record.job.id in narrowed:
+            narrowed[record.job.id] = replace(narrowed[record.job.id], walltime=walltime)
+        record.job = job = replace(record.job, walltime=walltime)
+        bound = placed.start_time + self.bound_of(job, placed.implementation, placed.allocation.request)
+        self.occupancy.rebind(placed, replace(placed, job=job, bound=bound))
+        self.profiles.machine_changed()
+        self.promises.drop_all()
 
     def _started(self, event: Started, now: Seconds) -> bool:
         start = now if event.at is None else event.at
@@ -542,6 +581,7 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     Adopted: (8, Engine._adopt, True),
     Requeued: (9, Engine._requeue, True),
     Sized: (10, Engine._size, False),
+    Updated: (10, Engine._update, True),
     Held: (11, Engine._hold, False),
     Released: (12, Engine._let_go, False),
     Cancelled: (13, Engine._cancel, False),

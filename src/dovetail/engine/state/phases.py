@@ -33,6 +33,7 @@ from dovetail.model import (
     Started,
     Submit,
     Submitted,
+    Updated,
     Withdrawn,
 )
 
@@ -87,6 +88,10 @@ STEPS = MappingProxyType(
         (_P.QUEUED, Sized): _P.QUEUED,
         (_P.HELD, Sized): _P.HELD,
         (_P.BOUND, Sized): _P.QUEUED,  # what it waits for may be too small for it
+        (_P.QUEUED, Updated): _P.QUEUED,
+        (_P.BOUND, Updated): _P.QUEUED,
+        (_P.HELD, Updated): _P.HELD,  # or QUEUED, where it was set aside for what it was
+        (_P.RUNNING, Updated): _P.RUNNING,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,
