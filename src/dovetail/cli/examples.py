@@ -19,7 +19,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail submit --array 0-9%2 job.sh",
         "dovetail submit --depends afterok:12 commands.txt",
     ),
-    "queue": ("dovetail queue", "dovetail queue train --json", "dovetail queue --ended --state FAILED"),
+    "queue": (
+        "dovetail queue",
+        "dovetail queue train --json",
+        "dovetail queue --since 2d --failed",
+        "dovetail queue -o id,state,command",
+    ),
     "logs": ("dovetail logs last -f", "dovetail logs 12_3 --err"),
     "wait": ("dovetail wait 12,15-18", "dovetail wait train --timeout 2h"),
     "cancel": ("dovetail cancel 12", "dovetail cancel train", "dovetail cancel all"),
@@ -37,7 +42,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "nodes": ("dovetail nodes",),
     "hold": ("dovetail hold 12", "dovetail hold train"),
     "release": ("dovetail release 12", "dovetail release all"),
-    "requeue": ("dovetail requeue 12", "dovetail requeue train"),
+    "requeue": ("dovetail requeue 12", "dovetail requeue --failed", "dovetail requeue --failed train"),
     "update": (
         "dovetail update 12 --walltime 2h",
         "dovetail update train --priority 5 --on cpu,gpu",

@@ -71,9 +71,17 @@ cancel = _action(
 )
 hold = _action("hold", "Held", "Keep waiting jobs back.")
 release = _action("release", "Released", "Let jobs go that were held back.")
-requeue = _action(
-    "requeue", "Requeued", "Run jobs again: ended ones now, running ones after they were stopped."
-)
+
+
+@opt.takes("requeue")
+def requeue(jobs: list[str] | None, failed: bool, at: str | None, as_json: bool) -> int:
+    """Run jobs again: ended ones now, running ones after they were stopped; with --failed what failed."""
+    if not (jobs or failed):
+        raise InputError("found no job, expected numbers, a name, 'last', 'all' or --failed", where="requeue")
+    form = {"jobs": ",".join(jobs) if jobs else None, **({"failed": True} if failed else {})}
+    with opened(at) as service:
+        found = service.post("/api/v1/requeue", form)
+    return _show_answer(found, "Requeued", as_json=as_json)
 
 
 def _queue(action: str, about: str) -> Callable[..., int]:

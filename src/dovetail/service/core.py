@@ -84,6 +84,8 @@ LOOKS_AT_LOG = 256
 """Instants between two looks at how long the executor's record has grown."""
 MOST_SHOWN = 100
 """Characters of an array's indices in a sentence."""
+FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
+"""States of jobs that have failed."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -433,12 +435,16 @@ class Service:
 
     # ------------------------------------------------------------------ wishes
 
-    async def act(self, action: Action, text: str, person: Principal) -> WishAnswer:
+    async def act(
+        self, action: Action, text: str | None, person: Principal, *, failed: bool = False
+    ) -> WishAnswer:
         """Cancel, hold, release or requeue; of which jobs that is done, and why not of the others.
+
+        With ``failed`` only those of them that have failed; without a text all of these of this person.
 
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
         """
-        meant = await self._to_change(text, person)
+        meant = await self._to_change(text, person, failed=failed)
         refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
         if wanted:
@@ -455,9 +461,19 @@ class Service:
             await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
-    async def _to_change(self, text: str, person: Principal) -> list[SelectedJob]:
+    async def _to_change(
+        self, text: str | None, person: Principal, *, failed: bool = False
+    ) -> list[SelectedJob]:
         """The jobs that somebody means and may change; the engine knows all of them that have not ended."""
-        meant = await self.meant(text, person)
+        if text is None:
+            rows = await self.ask(lambda archive: archive.failed(person.name, [*map(str, FAILED)]))
+            meant = [SelectedJob(id, State(state), user) for id, state, user in rows]
+        else:
+            meant = await self.meant(text, person)
+        if failed:
+            meant = [one for one in meant if one.state in FAILED]
+            if not meant:
+                raise NotFound("found no job that has failed")
         for one in meant:
             if not person.may_change(one.user):
                 raise Forbidden(f"job {one.id} belongs to {one.user}")

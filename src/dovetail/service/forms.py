@@ -55,6 +55,15 @@ class ActionForm(Entry):
     jobs: Text = Field(description="numbers, ranges, names, 'last' or 'all'")
 
 
+class RequeueForm(Entry):
+    """Which jobs are to run again."""
+
+    jobs: Text | None = Field(
+        default=None, description="numbers, ranges, names, 'last' or 'all'; with `failed` by default all"
+    )
+    failed: bool = Field(default=False, description="of these only those that have failed")
+
+
 _Changes: Any = form_of("http", "ChangesForm", {}, only=UPDATED)
 
 
@@ -102,6 +111,6 @@ def schema_of(form: type[Entry]) -> dict[str, Any]:
 def definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
-    for form in (ActionForm, PauseForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
+    for form in (ActionForm, PauseForm, RequeueForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
         found |= form.model_json_schema(ref_template=_PLACE).get("$defs", {})
     return found

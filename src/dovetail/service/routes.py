@@ -30,6 +30,7 @@ from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
     PauseForm,
+    RequeueForm,
     SubmitForm,
     UpdateForm,
     WaitForm,
@@ -379,9 +380,18 @@ def _change(app: FastAPI, service: Service) -> None:
     )
     wish("hold", "Keep waiting jobs back.")
     wish("release", "Let jobs go that were held back.")
-    wish(
-        "requeue", "Another attempt: of jobs that have ended now, of those that run after they were stopped."
-    )
+
+    @app.post("/api/v1/requeue", responses=ERRORS, openapi_extra=_takes(RequeueForm))
+    async def requeue(request: Request) -> Answer:
+        """Another attempt: of jobs that have ended now, of those that run after they were stopped.
+
+        With `failed` only of those that have failed, of all of the caller's where no others are named.
+        """
+        form = await _form(request, RequeueForm)
+        if form.jobs is None and not form.failed:
+            raise InputError("jobs: found nothing, expected numbers, ranges, names, 'last' or 'all'")
+        found = await service.act("requeue", form.jobs, _principal(request), failed=form.failed)
+        return Answer({"jobs": found.done, "refused": found.refused})
 
     @app.post("/api/v1/update", responses=ERRORS, openapi_extra=_takes(UpdateForm))
     async def update(request: Request) -> Answer:

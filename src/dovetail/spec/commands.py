@@ -116,6 +116,14 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("user", "Only of this user.", "NAME", "--user -u"),
         Option("name", "Only of this name.", "NAME", "--name -n"),
         Option("ended", "Those that have ended, the last one first.", flags="--ended -e"),
+        Option("failed", "Those that have failed: FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY."),
+        Option("since", "Those that have ended since so long ago, e.g. 2d.", DURATION),
+        Option(
+            "columns",
+            "Columns by name, e.g. id,name,command, or squeue's: '%i %j'.",
+            "COLUMNS",
+            "--columns --output -o",
+        ),
         Option("limit", "At most so many rows.", default=1000, least=1, most=100000),
     ),
     "queue, nodes": (Option("parsable", "Fields separated by '|', no header, no alignment."),),
@@ -127,7 +135,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("tail", "Only the last so many bytes.", SIZE),
         Option("run", "A job of this run, not of the service.", "RUN", complete="runs"),
     ),
-    "wait, cancel, hold, release, requeue, update": (
+    "requeue": (
+        Option("jobs", "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.", "[JOBS]…", positional=True),
+        Option("failed", "Of these, or of all of yours, only those that have failed."),
+    ),
+    "wait, cancel, hold, release, update": (
         Option(
             "jobs",
             "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.",

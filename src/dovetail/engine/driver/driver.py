@@ -603,7 +603,10 @@ class Driver:
         touched = {subject_of(event) for event in batch if not isinstance(event, Submitted)}
         left: list[Event] = []
         for wish in wishes:
-            if wish.job in touched or (isinstance(wish, Updated) and wish.job in new):
+            if wish.job in touched or (
+                isinstance(wish, Updated)
+                and (wish.job in new or any(one.job in touched for one in wish.into.depends))
+            ):
                 left.append(wish)
                 continue
             refused = refusal_of(wish, self.engine.phase(wish.job), new=wish.job in new)
