@@ -60,6 +60,13 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             "Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
         ),
         Option("resume", "Take up a run whose Dovetail ended before its jobs (the newest one)."),
+        Option(
+            "retry_failed",
+            "Run what failed in an earlier run (its id, or last) once more, as a new run.",
+            "RUN",
+            complete="runs",
+        ),
+        Option("then", "Start it when all is over; DOVETAIL_RUN, _STATUS and _COUNTS have how.", "COMMAND"),
         Option("run_dir", "Outputs and journal; must not hold a run yet.", "FOLDER"),
     ),
     "run, explain, serve, whatif, simulate": (
