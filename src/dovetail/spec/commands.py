@@ -24,6 +24,22 @@ WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
 UPDATED = ("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton")
 """Options of a job that can be changed while it waits."""
 
+LETTERS: Mapping[str, tuple[str, ...]] = {
+    "D": ("folder",), "G": ("gpus",), "H": ("hold",), "I": ("implementation",), "J": ("name",),
+    "N": ("nodes",), "W": ("wait",), "a": ("array",), "c": ("cpus",), "d": ("depends",),
+    "e": ("stderr", "err"), "f": ("follow",), "i": ("inputs",), "j": ("jobs",), "k": ("keep_order",),
+    "o": ("stdout",), "p": ("partition",), "q": ("quiet",), "s": ("state",), "t": ("walltime",),
+    "u": ("user",), "v": ("verbose",),
+}  # fmt: skip
+"""What a short letter stands for in all commands: names of options that mean the same."""
+OLD_LETTERS: Mapping[tuple[str, str], str] = {
+    ("d", "device"): "of the history's commands, which know no dependencies",
+    ("e", "ended"): "from before this table",
+    ("n", "name"): "from before this table; -J everywhere",
+    ("o", "columns"): "as in squeue",
+}
+"""Letters that mean something else in some commands, and why."""
+
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(
@@ -121,7 +137,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("state", "Only in this state; repeatable.", "STATE", "--state -s"),
         Option("user", "Only of this user.", "NAME", "--user -u"),
-        Option("name", "Only of this name.", "NAME", "--name -n"),
+        Option("name", "Only of this name.", "NAME", "--name -J -n"),
         Option("ended", "Those that have ended, the last one first.", flags="--ended -e"),
         Option("failed", "Those that have failed: FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY."),
         Option("since", "Those that have ended since so long ago, e.g. 2d.", DURATION),
@@ -199,7 +215,12 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("submit", "Hand it to the service, as a job: seen in queue, cancelled there."),
     ),
     "serve, token add, token remove, token list": (
-        Option("folder", "Where it keeps everything. Default: in the XDG state folder.", "FOLDER"),
+        Option(
+            "folder",
+            "Where it keeps everything. Default: in the XDG state folder.",
+            "FOLDER",
+            "--folder --service",
+        ),
     ),
     "serve": (
         Option("socket", "The socket, another than the default one.", "FILE"),
