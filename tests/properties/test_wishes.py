@@ -259,6 +259,10 @@ class World:
         record = self.driver.engine.records.get(job)
         if record is None:
             return
+        if rng.random() < 0.3:
+            after = rng.choice([None, self.some_job()])
+            self.updates.append(self.driver.move(job, None if after == job else after, rng.random()))
+            return
         fields: dict[str, Any] = rng.choice(
             [
                 {"walltime": rng.choice([None, 5.0, 50.0])},

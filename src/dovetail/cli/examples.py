@@ -51,6 +51,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail update 12_0-4 --depends afterok:11",
         "dovetail update 12 --depends none",
     ),
+    "move": ("dovetail move 12 --first", "dovetail move 12 --after 15"),
     "pause": ("dovetail pause", "dovetail pause --kind gpu"),
     "resume": ("dovetail resume", "dovetail resume --kind gpu"),
     "top": ("dovetail top",),

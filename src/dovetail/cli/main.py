@@ -48,6 +48,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "release": ("wait:release", "Let held jobs go."),
         "requeue": ("wait:requeue", "Run jobs again."),
         "update": ("wait:update", "Change jobs that wait, and walltimes of those that run."),
+        "move": ("wait:move", "Give a waiting job another place."),
         "pause": ("wait:pause", "Have nothing new start; what runs goes on."),
         "resume": ("wait:resume", "Have jobs start again after a pause."),
         "top": ("watch:top", "Watch the service."),

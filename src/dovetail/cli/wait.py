@@ -66,6 +66,16 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
     return _show_answer(found, "Updated", as_json=as_json)
 
 
+@opt.takes("move")
+def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
+    """Give a waiting job another place in the queue; priorities and fair shares go before places."""
+    if first == (after is not None):
+        raise InputError("found no place, or two, expected --first or --after JOB", where="move")
+    with opened(at) as service:
+        found = service.post("/api/v1/move", {"job": job, "after": after})
+    return _show_answer(found, "Moved", as_json=as_json)
+
+
 cancel = _action(
     "cancel", "Cancelled", "Cancel jobs that wait, stop those that run; exit status 1 if there was none."
 )

@@ -26,6 +26,7 @@ __all__ = [
     "Held",
     "Lingering",
     "Migrated",
+    "Moved",
     "NodeDrained",
     "NodeJoined",
     "NodeLost",
@@ -230,6 +231,18 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """A waiting job has another place: right ``after`` another one that waits, or (``None``) the first.
+
+    ``turn`` is the number of that place on record.
+    """
+
+    job: JobId
+    after: JobId | None
+    turn: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """A waiting job is cancelled; ``detail`` says why. A running one is stopped and then `Ended`."""
 
@@ -364,6 +377,7 @@ Event = (
     | Held
     | Released
     | Updated
+    | Moved
     | Cancelled
     | NodeLost
     | NodeDrained

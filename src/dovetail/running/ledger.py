@@ -50,6 +50,7 @@ from dovetail.model import (
     JobId,
     Launch,
     Migrated,
+    Moved,
     Node,
     NodeJoined,
     Placed,
@@ -65,6 +66,7 @@ from dovetail.model import (
     Withdrawn,
 )
 from dovetail.model.hostlist import compress
+from dovetail.model.job import TURN
 from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger_schema import TABLES, VERSION
 
@@ -432,6 +434,9 @@ class Ledger:
         elif isinstance(event, Cancelled):
             values = (State.CANCELLED.value, when, None, event.detail or None, None)
             add.append((_END, (*values, self._place(event.job))))
+        elif isinstance(event, Moved):
+            doc = encoded(encode_job(engine.choices.whole(event.job)))
+            add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Updated):
             job = engine.records[event.job].job if event.job in engine.running else event.into
             launch = None if job.launch is None else self._launch(job.launch)
@@ -530,6 +535,11 @@ class Ledger:
             if row is not None:
                 seq = self._seq[job] = row[0]
         return seq
+
+    def turn_of(self, job: Job) -> float:
+        """The number of a job's place in the order of all: of its submission, or where it was moved to."""
+        moved = job.options.get(TURN)
+        return float(self._place(job.id) or 0) if moved is None else float(moved)
 
     def forget(self, job: JobId) -> None:
         """Keep nothing in memory of a job that has ended; the file keeps it."""

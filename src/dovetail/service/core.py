@@ -86,6 +86,8 @@ MOST_SHOWN = 100
 """Characters of an array's indices in a sentence."""
 FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 """States of jobs that have failed."""
+LEAST_GAP = 1e-6
+"""Between the places of two jobs, for another one to have room there."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -520,6 +522,66 @@ class Service:
         refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
         await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    async def move(self, text: str, after: str | None, person: Principal) -> WishAnswer:
+        """Give a waiting job the place after another one, or the first; priorities go before places.
+
+        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        """
+        meant = await self._to_change(text, person)
+        others = [] if after is None else await self.meant(after, person)
+        for what, found in (("job", meant), ("after", others)):
+            if len(found) != 1 and (what == "job" or after is not None):
+                raise InputError(f"{what}: found {len(found)} jobs, expected one")
+        id, other = meant[0].id, others[0].id if others else None
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        why = self._why_not_moved(id, other)
+        if why:
+            return WishAnswer([], {id: why})
+        records = self.engine.records
+        waiting = [record.job for record in records.values() if record.state is State.PENDING]
+        turns = {job.id: self.ledger.turn_of(job) for job in waiting}
+        if other is None:
+            turn = min(turns.values()) - 1.0
+        else:
+            behind = min((t for job, t in turns.items() if t > turns[other] and job != id), default=None)
+            turn = turns[other] + 0.5 if behind is None else (turns[other] + behind) / 2
+            if behind is not None and behind - turns[other] < LEAST_GAP:
+                return WishAnswer([], {id: "too many jobs were moved there: move it after another one"})
+        if not person.admin:
+            for job in waiting:
+                if job.user != person.name and turn < turns[job.id] < turns[id]:
+                    raise Forbidden(f"job {job.id} belongs to {job.user}, and would wait longer")
+        wish = self.driver.move(id, other, turn)
+        while not wish.settled:
+            await self.instant()
+        await self.on_record()
+        return WishAnswer([] if wish.refused else [id], {id: wish.refused} if wish.refused else {})
+
+    def _why_not_moved(self, id: JobId, other: JobId | None) -> str:
+        """Why a job cannot have the place after another one (``None``: the first); empty where it can."""
+        records = self.engine.records
+        if id not in records or records[id].state is not State.PENDING:
+            return "it does not wait"
+        if other == id:
+            return "it would stand after itself"
+        own = records[id].job.priority
+        if other is not None:
+            if other not in records or records[other].state is not State.PENDING:
+                return f"job {other} does not wait"
+            theirs = records[other].job.priority
+            return (
+                "" if theirs == own else f"job {other} has priority {theirs:g}, this one {own:g}: update it"
+            )
+        higher = [
+            record.job
+            for record in records.values()
+            if record.state is State.PENDING and record.job.priority > own
+        ]
+        if higher:
+            return f"job {higher[0].id} has priority {higher[0].priority:g}, this one {own:g}: update it"
+        return ""
 
     def _refusal(self, action: Action, one: SelectedJob) -> str:
         """Why that cannot be wanted of the job as it stands; empty where it can."""

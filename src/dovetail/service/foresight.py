@@ -42,6 +42,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
+from dovetail.model.job import TURN
 from dovetail.plugins import load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
@@ -197,6 +198,9 @@ def _standing(
         begun += [(0.0, Submitted(job)), (0.0, adopted)]
         ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
         running[holder.label] = now - spent, holder.until
+    if any(TURN in job.options for job in jobs):
+        jobs.sort(key=lambda job: job.options.get(TURN, job.index))
+        jobs = [replace(job, index=at) for at, job in enumerate(jobs)]
     ends.sort(key=lambda end: end[0])
     jobs.sort(key=lambda job: job.submit_time)
     # Others may wait for those that run, which are no jobs of this workload.

@@ -78,6 +78,13 @@ class UpdateForm(Entry):
     changes: ChangesForm
 
 
+class MoveForm(Entry):
+    """Where in the queue a job is to stand."""
+
+    job: Text = Field(description="one job that waits")
+    after: Text | None = Field(default=None, description="another one that waits; default: first of all")
+
+
 class PauseForm(Entry):
     """For which kinds of devices the queue is to pause, or to go on."""
 
@@ -111,6 +118,6 @@ def schema_of(form: type[Entry]) -> dict[str, Any]:
 def definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
-    for form in (ActionForm, PauseForm, RequeueForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
+    for form in (ActionForm, MoveForm, PauseForm, RequeueForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
         found |= form.model_json_schema(ref_template=_PLACE).get("$defs", {})
     return found

@@ -29,6 +29,7 @@ from dovetail.service.details import details, explained, files
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
+    MoveForm,
     PauseForm,
     RequeueForm,
     SubmitForm,
@@ -397,6 +398,13 @@ def _change(app: FastAPI, service: Service) -> None:
     async def update(request: Request) -> Answer:
         """Change jobs that wait, and the walltime of those that run."""
         found = await service.update(await _form(request, UpdateForm), _principal(request))
+        return Answer({"jobs": found.done, "refused": found.refused})
+
+    @app.post("/api/v1/move", responses=ERRORS, openapi_extra=_takes(MoveForm))
+    async def move(request: Request) -> Answer:
+        """Give a waiting job the place after another one, or the first."""
+        form = await _form(request, MoveForm)
+        found = await service.move(form.job, form.after, _principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))

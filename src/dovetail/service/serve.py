@@ -46,6 +46,7 @@ from dovetail.model import (
     Usage,
     Workload,
 )
+from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
@@ -380,6 +381,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         raise
     gc.freeze()
     waiting.sort(key=lambda one: by_submission(one.job))
+    if any(TURN in one.job.options for one in waiting):
+        waiting.sort(key=lambda one: ledger.turn_of(one.job))
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())
     journal = _journal(folder, about, loaded)

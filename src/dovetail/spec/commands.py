@@ -175,6 +175,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit, logs, wait": (
         Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),
     ),
+    "move": (
+        Option("job", "One job that waits.", "JOB", positional=True, required=True),
+        Option("first", "Before all others of its priority."),
+        Option("after", "Right after this one.", "JOB"),
+    ),
     "pause, resume": (
         Option("kind", "Only these kinds of devices, e.g. gpu or cpu,gpu. Default: all.", "KINDS"),
     ),
@@ -472,7 +477,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
-        "update, pause, resume, top, whatif, dashboard"
+        "update, move, pause, resume, top, whatif, dashboard"
     ): (
         Option(
             "at",
@@ -483,7 +488,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
-        "update, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
+        "update, move, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
         "workload describe, "
         f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),

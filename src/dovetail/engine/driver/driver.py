@@ -65,6 +65,7 @@ from dovetail.model import (
     JobId,
     Lingering,
     Migrate,
+    Moved,
     NodeLost,
     Placed,
     Planned,
@@ -258,6 +259,10 @@ class Driver:
     def update(self, job: JobId, into: Job, fields: Sequence[str]) -> Wish:
         """Change these fields of a waiting job to what ``into`` has; of a running one only the walltime."""
         return self._wish(Updated(job, into, tuple(fields)))
+
+    def move(self, job: JobId, after: JobId | None, turn: float) -> Wish:
+        """Give a waiting job the place after another one that waits, or the first."""
+        return self._wish(Moved(job, after, turn))
 
     def _wish(self, event: WishEvent | Submitted) -> Wish:
         self.pending.append(event)
@@ -604,12 +609,18 @@ class Driver:
         left: list[Event] = []
         for wish in wishes:
             if wish.job in touched or (
-                isinstance(wish, Updated)
-                and (wish.job in new or any(one.job in touched for one in wish.into.depends))
+                isinstance(wish, Moved) and {wish.job, wish.after} & (new.keys() | touched)
+            ):
+                left.append(wish)
+                continue
+            if isinstance(wish, Updated) and (
+                wish.job in new or any(one.job in touched for one in wish.into.depends)
             ):
                 left.append(wish)
                 continue
             refused = refusal_of(wish, self.engine.phase(wish.job), new=wish.job in new)
+            if not refused and isinstance(wish, Moved) and wish.after is not None:
+                refused = "" if self._waits(wish.after) else f"job {wish.after} does not wait"
             if not refused and isinstance(wish, Updated):
                 refused = self._refusal_of_update(wish, now)
             if refused:
@@ -779,6 +790,8 @@ class Driver:
             return admission.hold(job)
         if isinstance(event, Updated):
             return self._changed(event, job, now, runs=runs)
+        if isinstance(event, Moved):
+            return [event]
         return admission.release(event.job)
 
     def _changed(self, event: Updated, before: Job, now: Seconds, *, runs: bool) -> Iterable[Event]:
@@ -977,6 +990,7 @@ _PAST = {
     Released: "released",
     Submitted: "submitted",
     Updated: "updated",
+    Moved: "moved",
 }
 
 

@@ -22,6 +22,7 @@ from dovetail.model import (
     Held,
     Job,
     JobId,
+    Moved,
     Placed,
     Record,
     Released,
@@ -186,11 +187,15 @@ class Priorities:
     def in_turn(self, batch: Sequence[Event], now: Seconds, records: Mapping[JobId, Record]) -> list[Event]:
         """The events as the engine is to see them: who has to wait stays out, whose turn it is comes in."""
         arrived = self._taken_in(batch, records)
-        if not arrived and not self.due and (self.shares is None or now < self._next_look):
+        has_moved = any(isinstance(event, Moved) for event in batch)
+        if not (arrived or has_moved or self.due) and (self.shares is None or now < self._next_look):
             return list(batch)
         self.due = False
         moved = dict(self._moved(now))
         released = {event.job for event in batch if isinstance(event, Released)}
+        for event in batch:
+            if isinstance(event, Moved) and self._is_moved(event):
+                moved[event.job] = True
         events: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
@@ -211,6 +216,23 @@ class Priorities:
                 events.append(event)
         events += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
         return events
+
+    def _is_moved(self, event: Moved) -> bool:
+        """Put a job that is held back at its new place in its group; whether it is let in by that."""
+        group = self._group_of.get(event.job)
+        if group is None or event.job not in group.behind:
+            return False
+        del group.behind[event.job]
+        if event.after is not None and event.after in group.behind:
+            order = list(group.behind)
+            order.insert(order.index(event.after) + 1, event.job)
+            group.behind = dict.fromkeys(order)
+        elif group.through:
+            group.through[event.job] = None
+            return True
+        else:
+            group.behind = {event.job: None, **group.behind}
+        return False
 
     def _taken_in(self, batch: Sequence[Event], records: Mapping[JobId, Record]) -> set[JobId]:
         """Note who waits and who does not any more; returns who has come."""

@@ -38,6 +38,7 @@ from dovetail.model import (
     JobId,
     Lingering,
     Migrated,
+    Moved,
     NodeDrained,
     NodeJoined,
     NodeLost,
@@ -58,6 +59,7 @@ from dovetail.model import (
     Woken,
 )
 from dovetail.model.allocation import NARROW
+from dovetail.model.job import TURN
 
 __all__ = ["EVENTS", "Bound", "Engine", "no_bound"]
 
@@ -220,6 +222,26 @@ class Engine(Books):
         record.wait_reason = ""
         self.enter_queue(event.into)
         self.view.changes.submitted.append(event.into)
+        return False
+
+    def _move(self, event: Moved, now: Seconds) -> bool:
+        """A waiting job has another place; what was promised on the old ones holds no more."""
+        if (self.phase(event.job), Moved) not in STEPS:
+            return True
+        record, waits = self.records[event.job], event.job not in self.held
+        before = record.job
+        if waits:
+            self.withdraw(before)
+        record.job = replace(before, options={**before.options, TURN: event.turn})
+        narrowed = self.suspensions.narrowed
+        if event.job in narrowed:
+            whole = narrowed[event.job]
+            narrowed[event.job] = replace(whole, options={**whole.options, TURN: event.turn})
+        self.queue.move(before, event.after)
+        if waits:
+            self.enter_queue(record.job)
+        self.promises.drop_all()
+        self.view.changes.incident = True
         return False
 
     def _limit_anew(self, record: Record, walltime: Seconds | None) -> None:
@@ -582,6 +604,7 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     Requeued: (9, Engine._requeue, True),
     Sized: (10, Engine._size, False),
     Updated: (10, Engine._update, True),
+    Moved: (10, Engine._move, True),
     Held: (11, Engine._hold, False),
     Released: (12, Engine._let_go, False),
     Cancelled: (13, Engine._cancel, False),
