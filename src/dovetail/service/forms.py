@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field
 
 from dovetail.files.fields import Entry, duration, number_or_text
 from dovetail.spec import kinds
-from dovetail.spec.values import LimitName
 from dovetail.spec.commands import UPDATED
+from dovetail.spec.values import LimitName
 from dovetail.workloads.jobfile_schema import AppEntry
 from dovetail.workloads.spec_forms import Env, annotation_of, form_of
 

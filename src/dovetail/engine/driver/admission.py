@@ -7,7 +7,7 @@ reads a clock: what changes comes as events, each with its moment.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
 from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, Seconds, State, Submitted
