@@ -35,6 +35,7 @@ from dovetail.model import (
     NodeDrained,
     NodeJoined,
     NodeLost,
+    Paused,
     Placed,
     State,
     Throttle,
@@ -91,6 +92,7 @@ class World:
         self.stops: dict[str, State] = {}
         self.moves: list[str] = []
         self.clients: list[Client] = []
+        self.updates: list[Wish] = []
         self.counts: Counter[str] = Counter()
         self.driver, self.ledger = self.begun(())
 
@@ -126,6 +128,7 @@ class World:
         """The service dies with all that was not acknowledged; jobs run on, some end; it starts again."""
         self.counts["kill"] += 1
         self.moves.clear()
+        self.updates.clear()
         for client in self.clients:  # they were never answered: either may be so
             self.forget(client.job)
         self.clients.clear()
@@ -233,6 +236,9 @@ class World:
 
     def answered(self) -> None:
         """After an instant everybody has an answer; the model takes down what was acknowledged."""
+        assert all(wish.settled for wish in self.updates), "an update has no answer"
+        self.counts["updated"] += sum(wish.applied for wish in self.updates)
+        self.updates.clear()
         clients, self.clients = self.clients, []
         for client in clients:
             assert client.wish.settled, f"{client.action} of job {client.job} has no answer"
@@ -246,6 +252,27 @@ class World:
             expected.starts_then = expected.starts
             expected.ran_then = client.job in self.alive
             expected.held = client.action == "hold"
+
+    def change(self) -> None:
+        """A job is to be another one, whatever that brings."""
+        rng, job = self.rng, self.some_job()
+        record = self.driver.engine.records.get(job)
+        if record is None:
+            return
+        if rng.random() < 0.3:
+            after = rng.choice([None, self.some_job()])
+            self.updates.append(self.driver.move(job, None if after == job else after, rng.random()))
+            return
+        fields: dict[str, Any] = rng.choice(
+            [
+                {"walltime": rng.choice([None, 5.0, 50.0])},
+                {"priority": rng.randrange(3)},
+                {"throttles": rng.choice([(), (Throttle("few", 1),)]), "name": "new"},
+                {"depends": (Dependency("afterany", self.some_job()),)},
+                {"depends": ()},
+            ]
+        )
+        self.updates.append(self.driver.update(job, replace(record.job, **fields), list(fields)))
 
     def node(self) -> None:
         n = self.rng.randrange(2)
@@ -281,6 +308,10 @@ class World:
                     self.want(rng.choice(ACTIONS), job)
             if rng.random() < 0.1:
                 self.node()
+            if self.expected and rng.random() < 0.2:
+                self.change()
+            if rng.random() < 0.05:
+                self.driver.happened(Paused(rng.choice([(), ("all",), ("cpu",), ("gpu",)])))
             if rng.random() < 0.04:
                 self.killed()
             if self.expected:
@@ -290,7 +321,7 @@ class World:
 
     def to_the_end(self) -> None:
         """All nodes are back, nothing is held: everything comes to its end."""
-        self.driver.happened(NodeJoined(0), NodeJoined(1))
+        self.driver.happened(NodeJoined(0), NodeJoined(1), Paused())
         self.instant()
         for id in self.expected:
             if self.driver.engine.phase(id) is Phase.HELD:
@@ -321,5 +352,5 @@ def test_everything_at_once_is_answered_and_done(block: int, tmp_path: Path) -> 
             raise
         counts += world.counts
         world.path.unlink()
-    for what in (*ACTIONS, "refused", "refused at once", "kill", "left memory"):
+    for what in (*ACTIONS, "updated", "refused", "refused at once", "kill", "left memory"):
         assert counts[what] > 0, f"no case had {what}"

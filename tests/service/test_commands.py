@@ -344,3 +344,47 @@ def test_a_singleton_waits_for_the_one_of_its_name(service: Serving) -> None:
     assert service.dovetail("wait", *jobs).returncode == 0
     spans = sorted((row(service, job)["start"], row(service, job)["end"]) for job in jobs)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_what_failed_is_listed_and_runs_again(service: Serving, tmp_path: Path) -> None:
+    flag = tmp_path / "now"
+    command = ["sh", "-c", f"test -e {flag}"]
+    bad = submitted(service, "-J", "brittle", "--", *command)
+    good = submitted(service, "-J", "brittle", "--", "true")
+    assert service.dovetail("wait", "brittle").returncode == 1
+    rows = json.loads(
+        service.dovetail("queue", "--since", "1h", "--failed", "--name", "brittle", "--json").stdout
+    )
+    assert [row["id"] for row in rows] == [bad]
+    again = json.loads(service.dovetail("queue", "brittle", "--failed", "--json").stdout)
+    assert [row["id"] for row in again] == [bad]
+    flag.touch()
+    done = json.loads(service.dovetail("requeue", "--failed", "brittle", "--json").stdout)
+    assert done == {"jobs": [bad], "refused": {}}
+    assert service.dovetail("wait", bad, good).returncode == 0
+    none = service.dovetail("requeue", "--failed", "brittle")
+    assert (none.returncode, none.stderr) == (2, "dovetail: found no job that has failed\n")
+    flag.unlink()
+    assert service.dovetail("requeue", bad).returncode == 0
+    assert service.dovetail("wait", bad).returncode == 1
+    flag.touch()
+    assert bad in json.loads(service.dovetail("requeue", "--failed", "--json").stdout)["jobs"]
+    assert service.dovetail("wait", bad).returncode == 0
+    assert service.dovetail("requeue").returncode == 2
+
+
+def test_the_queue_shows_what_runs_in_the_columns_that_are_wanted(service: Serving) -> None:
+    words = ["sh", "-c", "exit 0 # " + "x" * 60]
+    plain, named = submitted(service, "--", *words), submitted(service, "-J", "fit", "--", *words)
+    assert service.dovetail("wait", plain, named).returncode == 0
+    shown = service.dovetail("queue", f"{plain},{named}", "-o", "id,name,state,exit_code").stdout.splitlines()
+    assert shown[0].split() == ["ID", "NAME", "STATE", "EXIT", "CODE"]
+    assert shown[1].split()[0] == plain
+    assert "…" in shown[1]
+    assert shown[2].split()[:3] == [named, "fit", "COMPLETED"]
+    as_squeue = service.dovetail("queue", plain, named, "-o", "%.18i|%j %T", "--parsable").stdout.splitlines()
+    assert as_squeue[1] == f"{named}|fit|COMPLETED"
+    assert as_squeue[0].startswith(f"{plain}|sh -c 'exit 0 # xxx")
+    refused = service.dovetail("queue", "-o", "id,stat")
+    assert (refused.returncode, "expected id, name" in refused.stderr) == (2, True)
+    assert "found %Z" in service.dovetail("queue", "-o", "%i %Z").stderr

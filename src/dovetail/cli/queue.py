@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import clock, jobs_meant, memory_words, opened, print_json, show_rows, span
-from dovetail.files.sentences import printable
+from dovetail.cli.wait import paused_words
+from dovetail.errors import InputError
+from dovetail.files.sentences import closest, printable, shown
 from dovetail.files.streams import note
 
 PATIENCE = 2.0
@@ -22,6 +26,9 @@ def queue(
     user: str | None,
     name: str | None,
     ended: bool,
+    failed: bool,
+    since: float | None,
+    columns: str | None,
     limit: int,
     at: str | None,
     as_json: bool,
@@ -29,10 +36,15 @@ def queue(
 ) -> int:
     """Show the queue: what runs, then what waits, with predicted starts and ends (~) and the reason."""
     states = [text.upper() for text in state] if state else None
+    chosen_columns = COLUMNS if columns is None else columns_of(columns)
+    if failed:
+        states = [*(states or ()), *FAILED]
+    ended = ended or failed or since is not None
+    after = None if since is None else time.time() - since
     with opened(at) as service:
         chosen = ",".join(jobs) if jobs else None
         if ended and chosen is None:
-            found = service.get("/api/v1/ended", state=states, user=user, name=name, limit=limit)
+            found = service.get("/api/v1/ended", state=states, user=user, name=name, since=after, limit=limit)
         else:
             asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
             found = service.get("/api/v1/jobs", jobs=chosen, **asked)
@@ -40,16 +52,18 @@ def queue(
     now = about["now"]
     if about["blocked"] and not (ended or as_json or parsable):
         note(about["blocked"])
+    if about.get("paused") and not (ended or as_json or parsable):
+        note(paused_words(about["paused"]))
     rows = found["jobs"]
     if ended and chosen is not None:
-        rows = _ended(rows, states, user, name)
+        rows = [row for row in _ended(rows, states, user, name) if (row["end"] or 0.0) >= (after or 0.0)]
     if as_json:
         print_json(rows)
         return 0
     if not rows and not parsable:
-        print(_nothing(about, ended=ended, chosen=bool(chosen or states or user or name)))
+        print(_nothing(about, ended=ended, chosen=bool(chosen or states or user or name or after)))
         return 0
-    show_rows(COLUMNS, [queue_row(row, now) for row in rows], parsable=parsable)
+    show_rows(chosen_columns, [queue_row(row, now, whole=parsable) for row in rows], parsable=parsable)
     left = 0 if ended and chosen is not None else found.get("total", len(rows)) - len(rows)
     if left > 0 and not parsable:
         note(f"and {left} more (--limit)")
@@ -99,8 +113,71 @@ def _nothing(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
     return f"The queue is empty; ended: {counts} ('dovetail queue --ended' lists them)."
 
 
-def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
-    """A row of the API as people see it; ``~`` marks what is predicted."""
+FAILED = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY")
+"""States of jobs that have failed."""
+MOST_COMMAND = 40
+"""Characters of a command in the place of a name."""
+LETTERS: Mapping[str, str] = {
+    "A": "id", "C": "cores", "N": "nodes", "P": "partition", "Q": "priority", "R": "reason", "S": "start",
+    "T": "state", "V": "submitted", "b": "devices", "e": "end", "i": "id", "j": "name", "l": "walltime",
+    "M": "took", "o": "command", "p": "priority", "r": "reason", "t": "state", "u": "user",
+}  # fmt: skip
+"""Columns by the letters of ``squeue --format``."""
+OTHERS = (
+    "app", "attempts", "command", "cores", "detail", "devices", "exit_code", "implementation", "nodes",
+    "partition", "priority", "took", "walltime",
+)  # fmt: skip
+"""Columns that are only shown where they are named."""
+
+
+_LETTER = re.compile(r"%\.?[0-9]*([A-Za-z])")
+
+
+def columns_of(text: str) -> list[str]:
+    """Columns by their names, ``id,name``, or by the letters of squeue, ``%.18i %j``, whose widths are ours.
+
+    Raises `InputError`.
+    """
+    names: list[str] = _LETTER.findall(text)
+    if names and not _LETTER.sub("", text).strip(" |,"):
+        unknown = [letter for letter in names if letter not in LETTERS]
+        if unknown:
+            expected = " ".join(f"%{letter}" for letter in LETTERS)
+            raise InputError(f"found %{unknown[0]}, expected some of {expected}", where="--columns")
+        return list(dict.fromkeys(LETTERS[letter] for letter in names))
+    names = [name.strip().lower() for name in text.split(",")]
+    known = (*COLUMNS, *OTHERS)
+    for name in names:
+        if name not in known:
+            expected = ", ".join(known)
+            raise InputError(
+                f"found {shown(name)}{closest(name, known)}, expected {expected}", where="--columns"
+            )
+    return list(dict.fromkeys(names))
+
+
+def name_or_command(row: Mapping[str, Any], *, whole: bool = False) -> str:
+    """What a row is known by: the name that its user gave it, else its command, shortened in the middle."""
+    name, command = str(row["name"]), str(row.get("command") or "")
+    if name != row["app"] or not command:
+        return name
+    return command if whole or len(command) <= MOST_COMMAND else shortened(command, MOST_COMMAND)
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most ``width`` characters, cut out of its middle.
+
+    >>> shortened("python train.py --rows 1e6 data.csv", 20)
+    'python tra…data.csv'
+    """
+    if len(text) <= width:
+        return text
+    end = width // 2
+    return f"{text[: width - end - 1].rstrip()}…{text[-end:].lstrip()}"
+
+
+def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dict[str, str]:
+    """A row of the API as people see it; ``~`` marks what is predicted. ``whole``: no command is cut."""
     start = clock(row["start"], now) or _predicted(row["predicted_start"], now)
     expected = row["predicted_end"]
     late = row["start"] is not None and expected is not None and expected < now
@@ -111,7 +188,7 @@ def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
         reason = f"exit code {row['exit_code']}"
     return {
         "id": row["id"],
-        "name": row["name"],
+        "name": name_or_command(row, whole=whole),
         "user": row["user"] or "",
         "state": row["state"],
         "submitted": clock(row["submit"], now),
@@ -119,6 +196,19 @@ def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
         "end": end,
         "where": where,
         "reason": reason,
+        "app": row["app"],
+        "attempts": str(row["attempts"]),
+        "command": str(row.get("command") or ""),
+        "cores": "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in row["cores"].items()),
+        "detail": row["detail"] or "",
+        "devices": ",".join(row["devices"]),
+        "exit_code": "" if row["exit_code"] is None else str(row["exit_code"]),
+        "implementation": row["implementation"] or "",
+        "nodes": row["nodes"] or "",
+        "partition": row["partition"] or "",
+        "priority": f"{row['priority']:g}",
+        "took": "" if row["start"] is None else span((row["end"] or now) - row["start"]),
+        "walltime": span(row["walltime"]),
     }
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +51,8 @@ def run(
     executor: str,
     cut_walltimes: bool,
     resume: bool,
+    retry_failed: str | None,
+    then: str | None,
     run_dir: Path | None,
     as_json: bool,
     csv: Path | None,
@@ -90,10 +95,19 @@ def run(
     retries, memory = part.pop("retries", None), part.pop("memory", None)
     if resume and command:
         raise InputError("found --resume and a command after '--', expected one of them")
+    if retry_failed is not None and (resume or command or file is not None):
+        raise InputError("found --retry-failed and other jobs, expected one of them")
+    follows = None if then is None else _split(then)
     of_commands = opt.reader_options(
         on=part.pop("on", None), app=part.pop("app", None), drop=drop, add=add, each=each
     )
-    workload = script or (None if resume else _workload(file, command, part, of_commands))
+    if retry_failed is not None:
+        from dovetail.running.folder import find_run
+        from dovetail.running.retrying import failed_jobs
+
+        workload: str | Workload | None = failed_jobs(find_run(retry_failed, maps=False))
+    else:
+        workload = script or (None if resume else _workload(file, command, part, of_commands))
     if isinstance(workload, Workload):
         part, of_commands = {}, {"on": of_commands.get("on", ())}
     kept = KeepOrder() if keep_order else None
@@ -142,7 +156,38 @@ def run(
     if kept is not None:
         kept.rest()
     ended.show(found)
-    return ended.status(found.result, what, halted=halt != "never")
+    status = ended.status(found.result, what, halted=halt != "never")
+    if follows is not None:
+        _start_after(follows, found.result, ended.folder, status)
+    return status
+
+
+def _split(text: str) -> list[str]:
+    """The words of `--then`. Raises `InputError`."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"found {text!r}: {error}", where="--then") from None
+    if not words:
+        raise InputError("found nothing, expected a command", where="--then")
+    return words
+
+
+def _start_after(words: list[str], result: Result, folder: Path | None, status: int) -> None:
+    """Run what comes after a run, wait for it, and note where it fails. Its exit status is not the run's."""
+    counts = Counter(str(record.state) for record in result.records)
+    about = {
+        "DOVETAIL_RUN": "" if folder is None else str(folder),
+        "DOVETAIL_STATUS": str(status),
+        "DOVETAIL_COUNTS": ",".join(f"{state}={count}" for state, count in sorted(counts.items())),
+    }
+    try:
+        done = subprocess.run(words, env={**os.environ, **about}, check=False)
+    except OSError as error:
+        note(f"--then: {words[0]} cannot be started: {error.strerror}")
+        return
+    if done.returncode:
+        note(f"--then: {words[0]} ended with exit status {done.returncode}")
 
 
 @dataclass(slots=True)

@@ -67,7 +67,18 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, pars
     _print(columns, rows)
 
 
-FLEXIBLE = ("name", "where", "reason", "where/reason", "workload", "jobs", "devices", "partitions")
+FLEXIBLE = (
+    "name",
+    "where",
+    "reason",
+    "where/reason",
+    "workload",
+    "jobs",
+    "devices",
+    "partitions",
+    "command",
+    "detail",
+)
 """Columns that are cut where a line would be too long; all others are whole, or not there."""
 DISPENSABLE = ("user", "submitted", "policy", "partitions")
 """Columns that go first, in this order, where there is no room for them."""

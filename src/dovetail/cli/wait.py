@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import opened, print_json
+from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
+from dovetail.spec.jobs import as_form
 
 MOST_REFUSED = 10
 """Jobs of which is shown why something could not be done."""
+EVERYWHERE = "all"
+"""Among the kinds that are paused: the whole queue."""
 PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
@@ -22,20 +27,53 @@ def _action(action: str, past: str, about: str) -> Callable[..., int]:
     def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
         with opened(at) as service:
             found = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})
-        done, refused = found["jobs"], found.get("refused", {})  # which an older service does not name
-        if as_json:
-            print_json({"jobs": done, "refused": refused})
-        else:
-            shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
-            print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
-        for job, why in list(refused.items())[:MOST_REFUSED]:
-            note(f"job {job} was not {past.lower()}: {why}")
-        if len(refused) > MOST_REFUSED:
-            note(f"and {len(refused) - MOST_REFUSED} more")
-        return 0 if done else 1
+        return _show_answer(found, past, as_json=as_json)
 
     wanted.__name__, wanted.__doc__ = action, about
     return opt.takes(action)(wanted)
+
+
+def _show_answer(found: Mapping[str, Any], past: str, *, as_json: bool) -> int:
+    """Show of which jobs something is done, and why not of others; the exit status."""
+    done, refused = found["jobs"], found.get("refused", {})  # which an older service does not name
+    if as_json:
+        print_json({"jobs": done, "refused": refused})
+    else:
+        shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
+        print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
+    for job, why in list(refused.items())[:MOST_REFUSED]:
+        note(f"job {job} was not {past.lower()}: {why}")
+    if len(refused) > MOST_REFUSED:
+        note(f"and {len(refused) - MOST_REFUSED} more")
+    return 0 if done else 1
+
+
+@opt.takes("update")
+def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
+    """Change jobs that wait, and the walltime of those that run; what is not given stays."""
+    nothing = given.get("depends") == ["none"]
+    part = opt.part_of_options({**given, "depends": None} if nothing else given)
+    if nothing:
+        part["depends"] = []
+    if not part:
+        raise InputError(
+            "found nothing to change, expected e.g. --walltime 2h or --priority 5", where="update"
+        )
+    if part.get("singleton"):
+        part.setdefault("depends", [])
+    with opened(at) as service:
+        found = service.post("/api/v1/update", {"jobs": ",".join(jobs), "changes": as_form(part)})
+    return _show_answer(found, "Updated", as_json=as_json)
+
+
+@opt.takes("move")
+def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
+    """Give a waiting job another place in the queue; priorities and fair shares go before places."""
+    if first == (after is not None):
+        raise InputError("found no place, or two, expected --first or --after JOB", where="move")
+    with opened(at) as service:
+        found = service.post("/api/v1/move", {"job": job, "after": after})
+    return _show_answer(found, "Moved", as_json=as_json)
 
 
 cancel = _action(
@@ -43,9 +81,45 @@ cancel = _action(
 )
 hold = _action("hold", "Held", "Keep waiting jobs back.")
 release = _action("release", "Released", "Let jobs go that were held back.")
-requeue = _action(
-    "requeue", "Requeued", "Run jobs again: ended ones now, running ones after they were stopped."
-)
+
+
+@opt.takes("requeue")
+def requeue(jobs: list[str] | None, failed: bool, at: str | None, as_json: bool) -> int:
+    """Run jobs again: ended ones now, running ones after they were stopped; with --failed what failed."""
+    if not (jobs or failed):
+        raise InputError("found no job, expected numbers, a name, 'last', 'all' or --failed", where="requeue")
+    form = {"jobs": ",".join(jobs) if jobs else None, **({"failed": True} if failed else {})}
+    with opened(at) as service:
+        found = service.post("/api/v1/requeue", form)
+    return _show_answer(found, "Requeued", as_json=as_json)
+
+
+def _queue(action: str, about: str) -> Callable[..., int]:
+    """A command that pauses the queue, or has it go on."""
+
+    def wanted(kind: str | None, at: str | None, as_json: bool) -> int:
+        with opened(at) as service:
+            paused = service.post(f"/api/v1/queue/{action}", {"kinds": opt.kinds(kind)})["paused"]
+        if as_json:
+            print_json({"paused": paused})
+        else:
+            print(paused_words(paused) or "The queue is not paused: jobs start.")
+        return 0
+
+    wanted.__name__, wanted.__doc__ = action, about
+    return opt.takes(action)(wanted)
+
+
+def paused_words(paused: Sequence[str]) -> str:
+    """What is paused, as a sentence; empty where nothing is."""
+    if not paused:
+        return ""
+    which = "" if EVERYWHERE in paused else f" for {', '.join(paused)}"
+    return f"The queue is paused{which}: what runs goes on, what waits waits ('dovetail resume')."
+
+
+pause = _queue("pause", "Pause the queue: jobs that wait go on waiting, those that run go on.")
+resume = _queue("resume", "Have jobs start again after a pause.")
 
 
 @opt.takes("wait")

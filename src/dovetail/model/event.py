@@ -26,9 +26,11 @@ __all__ = [
     "Held",
     "Lingering",
     "Migrated",
+    "Moved",
     "NodeDrained",
     "NodeJoined",
     "NodeLost",
+    "Paused",
     "Planned",
     "Recalled",
     "RecentEnd",
@@ -39,6 +41,7 @@ __all__ = [
     "Started",
     "State",
     "Submitted",
+    "Updated",
     "Usage",
     "Withdrawn",
     "Woken",
@@ -216,6 +219,30 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """Somebody has changed these ``fields`` of a job, which is ``into`` from now on.
+
+    One that waits keeps its place; of one that runs only the walltime changes.
+    """
+
+    job: JobId
+    into: Job
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A waiting job has another place: right ``after`` another one that waits, or (``None``) the first.
+
+    ``turn`` is the number of that place on record.
+    """
+
+    job: JobId
+    after: JobId | None
+    turn: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cancelled:
     """A waiting job is cancelled; ``detail`` says why. A running one is stopped and then `Ended`."""
 
@@ -247,6 +274,16 @@ class NodeJoined:
 
     node: int
     new: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """From now on no waiting job starts on these kinds of devices (``all``: anywhere); empty: all may again.
+
+    What runs goes on. A job that can run on another kind may start there.
+    """
+
+    kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,10 +376,13 @@ Event = (
     | Sized
     | Held
     | Released
+    | Updated
+    | Moved
     | Cancelled
     | NodeLost
     | NodeDrained
     | NodeJoined
+    | Paused
     | ClusterEnds
     | Estimated
     | Delayed

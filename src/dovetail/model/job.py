@@ -47,6 +47,8 @@ HOST_CPUS = -2
 """``Request.cpus``: the ``host_cpus`` of the node (cluster file), the default beside a device."""
 ARRAY_INDEX = "array_index"
 """The option of a job that keeps its index in an array, where its id does not give it away."""
+TURN = "turn"
+"""The option of a job that somebody has moved in the queue: the number of its place on record."""
 FRACTION_UNITS = 1_000_000
 """One device is counted in this many units, so that shares of a device add up exactly."""
 

@@ -50,6 +50,7 @@ from dovetail.model import (
     JobId,
     Launch,
     Migrated,
+    Moved,
     Node,
     NodeJoined,
     Placed,
@@ -61,9 +62,11 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Updated,
     Withdrawn,
 )
 from dovetail.model.hostlist import compress
+from dovetail.model.job import TURN
 from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger_schema import TABLES, VERSION
 
@@ -88,6 +91,7 @@ _END = (
 )
 _HOLD = "UPDATE job SET held = ? WHERE seq = ?"
 _SIZE = "UPDATE job SET doc = ? WHERE seq = ?"
+_UPDATE = "UPDATE job SET app = ?, launch = ?, doc = ?, name = ? WHERE seq = ?"
 _MOVE = "UPDATE job SET allocation = ?, nodes = ?, devices = ? WHERE seq = ?"
 _KEEP_ATTEMPT = (
     "INSERT OR IGNORE INTO attempt SELECT seq, attempt, state, implementation, nodes, devices, started,"
@@ -430,12 +434,21 @@ class Ledger:
         elif isinstance(event, Cancelled):
             values = (State.CANCELLED.value, when, None, event.detail or None, None)
             add.append((_END, (*values, self._place(event.job))))
+        elif isinstance(event, Moved):
+            doc = self._doc_of(engine.choices.whole(event.job))
+            add.append((_SIZE, (doc, self._place(event.job))))
+        elif isinstance(event, Updated):
+            job = engine.records[event.job].job if event.job in engine.running else event.into
+            launch = None if job.launch is None else self._launch(job.launch)
+            name = None if job.name is None else _text(job.name)
+            doc = encoded(encode_job(job)) if "depends" in event.fields else self._doc_of(job)
+            add.append((_UPDATE, (self._app(job.app), launch, doc, name, self._place(job.id))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
         elif isinstance(event, Sized) and (
             event.kills or event.gpu_kills
         ):  # others are sized anew by the next Dovetail
-            doc = encoded(encode_job(engine.records[event.job].job))
+            doc = self._doc_of(engine.records[event.job].job)
             add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
@@ -465,6 +478,14 @@ class Ledger:
         except DAMAGED:  # whoever reads it names the damage
             return []
         return [(_SIZE, (encoded(form), seq))]
+
+    def _doc_of(self, job: Job) -> bytes:
+        """A job that is on record, as it is now; what it depended on stays waived where it is (`_waived`)."""
+        row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (self._place(job.id),)).fetchone()
+        form = encode_job(job)
+        if row is not None and b'"depends"' not in row[0]:
+            form.pop("depends", None)
+        return encoded(form)
 
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
@@ -522,6 +543,11 @@ class Ledger:
             if row is not None:
                 seq = self._seq[job] = row[0]
         return seq
+
+    def turn_of(self, job: Job) -> float:
+        """The number of a job's place in the order of all: of its submission, or where it was moved to."""
+        moved = job.options.get(TURN)
+        return float(self._place(job.id) or 0) if moved is None else float(moved)
 
     def forget(self, job: JobId) -> None:
         """Keep nothing in memory of a job that has ended; the file keeps it."""

@@ -156,6 +156,12 @@ class Archive:
         """All jobs of this name, whatever their states, in order of submission."""
         return self._rows(f"{_FOUND} name = ? ORDER BY seq LIMIT ?", (name, MOST_FOUND))
 
+    def failed(self, user: str, states: Sequence[str]) -> list[tuple[JobId, str, str | None]]:
+        """Jobs of this user that ended in one of these states, in order of submission. O(ended jobs)."""
+        holes = ", ".join("?" * len(states))
+        condition = f"ended IS NOT NULL AND user = ? AND state IN ({holes})"
+        return self._rows(f"{_FOUND} {condition} ORDER BY seq LIMIT ?", (user, *states, MOST_FOUND))
+
     def last_batch(self, user: str) -> list[tuple[JobId, str, str | None]]:
         """What this user has submitted last."""
         sql = "SELECT batch FROM job WHERE user = ? AND batch IS NOT NULL ORDER BY seq DESC LIMIT 1"

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -22,17 +22,20 @@ from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
+from dovetail.engine.state.suspensions import EVERYWHERE
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
 from dovetail.model import (
+    Cancelled,
     Cluster,
     Dependency,
     Job,
     JobId,
     NodeDrained,
     NodeJoined,
+    Paused,
     Record,
     Seconds,
     State,
@@ -47,7 +50,7 @@ from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
-from dovetail.service.forms import SubmitForm
+from dovetail.service.forms import SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.open_jobs import OpenJobs
@@ -63,6 +66,8 @@ from dovetail.service.submission import (
     submission_of,
     write_scripts,
 )
+from dovetail.service.updating import job_with
+from dovetail.workloads.spec_forms import part_of
 
 __all__ = ["Action", "Options", "Service"]
 
@@ -79,6 +84,10 @@ LOOKS_AT_LOG = 256
 """Instants between two looks at how long the executor's record has grown."""
 MOST_SHOWN = 100
 """Characters of an array's indices in a sentence."""
+FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
+"""States of jobs that have failed."""
+LEAST_GAP = 1e-6
+"""Between the places of two jobs, for another one to have room there."""
 PATIENCE: Seconds = 5.0
 """Within which what somebody wants must be on record, else they hear why not."""
 
@@ -373,6 +382,10 @@ class Service:
         names = {text.removeprefix("aftercorr:") for text in asked if text.startswith("aftercorr:")}
         names |= {Dependency.parse(text).job for text in asked if not text.startswith("aftercorr:")}
         names -= {job.id for job in form.jobs if job.id is not None}
+        return await self._named(names, person)
+
+    async def _named(self, names: Iterable[str], person: Principal) -> dict[str, list[JobId]]:
+        """Ids of the jobs that these words mean where something depends on them."""
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
@@ -424,19 +437,16 @@ class Service:
 
     # ------------------------------------------------------------------ wishes
 
-    async def act(self, action: Action, text: str, person: Principal) -> WishAnswer:
+    async def act(
+        self, action: Action, text: str | None, person: Principal, *, failed: bool = False
+    ) -> WishAnswer:
         """Cancel, hold, release or requeue; of which jobs that is done, and why not of the others.
+
+        With ``failed`` only those of them that have failed; without a text all of these of this person.
 
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
         """
-        meant = await self.meant(text, person)
-        for one in meant:
-            if not person.may_change(one.user):
-                raise Forbidden(f"job {one.id} belongs to {one.user}")
-        if self._incoming or not self.driver.idle:
-            while self._incoming:
-                self.driver.happened(self._incoming.popleft())
-            await self.instant()  # a wish needs the engine to know its job
+        meant = await self._to_change(text, person, failed=failed)
         refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
         if wanted:
@@ -452,6 +462,126 @@ class Service:
                 self.ledger.settle()
             await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    async def _to_change(
+        self, text: str | None, person: Principal, *, failed: bool = False
+    ) -> list[SelectedJob]:
+        """The jobs that somebody means and may change; the engine knows all of them that have not ended."""
+        if text is None:
+            rows = await self.ask(lambda archive: archive.failed(person.name, [*map(str, FAILED)]))
+            meant = [SelectedJob(id, State(state), user) for id, state, user in rows]
+        else:
+            meant = await self.meant(text, person)
+        if failed:
+            meant = [one for one in meant if one.state in FAILED]
+            if not meant:
+                raise NotFound("found no job that has failed")
+        for one in meant:
+            if not person.may_change(one.user):
+                raise Forbidden(f"job {one.id} belongs to {one.user}")
+        if self._incoming or not self.driver.idle:
+            while self._incoming:
+                self.driver.happened(self._incoming.popleft())
+            await self.instant()  # a wish needs the engine to know its job
+        return meant
+
+    async def update(self, form: UpdateForm, person: Principal) -> WishAnswer:
+        """Change waiting jobs, and the walltime of running ones; of which it is done, and why not of others.
+
+        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        """
+        part = part_of(form.changes, "http")
+        if not part:
+            raise InputError("changes: found nothing to change")
+        if part.get("priority", 0) > 0 and not person.admin:
+            raise Forbidden("priority: only the service's own account may ask for more than 0")
+        meant = await self._to_change(form.jobs, person)
+        names = {text.partition(":")[2] for text in part.get("depends", ())}
+        known = await self._named(names, person)
+        for name in names:
+            if not known.get(name):
+                raise InputError(f"depends: found {shown(name)}, a job that is not there")
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        refused: dict[JobId, str] = {}
+        wishes: dict[JobId, Wish] = {}
+        for one in meant:
+            if self.engine.phase(one.id) is Phase.UNKNOWN:
+                refused[one.id] = refusal_of(Cancelled(one.id), Phase.ENDED, new=False)
+                continue
+            try:
+                job = self.engine.choices.whole(one.id)
+                into, fields = job_with(job, part, self.engine.cluster, known)
+                self.check([into], self.engine.cluster)
+            except DovetailError as error:
+                refused[one.id] = str(error)
+                continue
+            wishes[one.id] = self.driver.update(one.id, into, fields)
+        while not all(wish.settled for wish in wishes.values()):
+            await self.instant()
+        refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
+        await self.on_record()
+        return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    async def move(self, text: str, after: str | None, person: Principal) -> WishAnswer:
+        """Give a waiting job the place after another one, or the first; priorities go before places.
+
+        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        """
+        meant = await self._to_change(text, person)
+        others = [] if after is None else await self.meant(after, person)
+        for what, found in (("job", meant), ("after", others)):
+            if len(found) != 1 and (what == "job" or after is not None):
+                raise InputError(f"{what}: found {len(found)} jobs, expected one")
+        id, other = meant[0].id, others[0].id if others else None
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        why = self._why_not_moved(id, other)
+        if why:
+            return WishAnswer([], {id: why})
+        records = self.engine.records
+        waiting = [record.job for record in records.values() if record.state is State.PENDING]
+        turns = {job.id: self.ledger.turn_of(job) for job in waiting}
+        if other is None:
+            turn = min(turns.values()) - 1.0
+        else:
+            behind = min((t for job, t in turns.items() if t > turns[other] and job != id), default=None)
+            turn = turns[other] + 0.5 if behind is None else (turns[other] + behind) / 2
+            if behind is not None and behind - turns[other] < LEAST_GAP:
+                return WishAnswer([], {id: "too many jobs were moved there: move it after another one"})
+        if not person.admin:
+            for job in waiting:
+                if job.user != person.name and turn < turns[job.id] < turns[id]:
+                    raise Forbidden(f"job {job.id} belongs to {job.user}, and would wait longer")
+        wish = self.driver.move(id, other, turn)
+        while not wish.settled:
+            await self.instant()
+        await self.on_record()
+        return WishAnswer([] if wish.refused else [id], {id: wish.refused} if wish.refused else {})
+
+    def _why_not_moved(self, id: JobId, other: JobId | None) -> str:
+        """Why a job cannot have the place after another one (``None``: the first); empty where it can."""
+        records = self.engine.records
+        if id not in records or records[id].state is not State.PENDING:
+            return "it does not wait"
+        if other == id:
+            return "it would stand after itself"
+        own = records[id].job.priority
+        if other is not None:
+            if other not in records or records[other].state is not State.PENDING:
+                return f"job {other} does not wait"
+            theirs = records[other].job.priority
+            return (
+                "" if theirs == own else f"job {other} has priority {theirs:g}, this one {own:g}: update it"
+            )
+        higher = [
+            record.job
+            for record in records.values()
+            if record.state is State.PENDING and record.job.priority > own
+        ]
+        if higher:
+            return f"job {higher[0].id} has priority {higher[0].priority:g}, this one {own:g}: update it"
+        return ""
 
     def _refusal(self, action: Action, one: SelectedJob) -> str:
         """Why that cannot be wanted of the job as it stands; empty where it can."""
@@ -517,6 +647,43 @@ class Service:
         while any(event is change for event in self.driver.pending):
             await self.instant()
         await self.on_record()
+
+    @property
+    def paused(self) -> list[str]:
+        """Kinds of devices on which nothing new starts; ``all``: on none."""
+        return sorted(self.engine.suspensions.paused)
+
+    async def set_paused(self, action: Literal["pause", "resume"], kinds: Sequence[str]) -> list[str]:
+        """Have nothing new start on these kinds of devices (none: on any), or have it start again.
+
+        What runs goes on. Returns what is paused now. Raises `InputError`, `Full`.
+        """
+        there = sorted({"cpu", *(unit.kind for unit in self.engine.cluster.units)})
+        for kind in kinds:
+            if kind not in there:
+                raise InputError(f"kind: found {shown(kind)}, expected one of {', '.join(there)}")
+        before = self.engine.suspensions.paused
+        if action == "pause":
+            after = before | frozenset(kinds or (EVERYWHERE,))
+        elif kinds and EVERYWHERE in before:
+            raise InputError(
+                f"kind: found {', '.join(kinds)}, but the whole queue is paused: it resumes as a whole"
+            )
+        else:
+            after = before - frozenset(kinds) if kinds else frozenset()
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        try:
+            self.folder.note_paused(after)  # for the next start
+        except OSError as error:
+            raise Full(f"{self.folder.paused}: cannot be written: {error.strerror}") from error
+        change = Paused(tuple(sorted(after)))
+        self.driver.happened(change)
+        while any(event is change for event in self.driver.pending):
+            await self.instant()
+        await self.on_record()
+        _log.info("queue: %s", f"paused for {', '.join(sorted(after))}" if after else "not paused")
+        return self.paused
 
     # ------------------------------------------------------------------ waiting
 

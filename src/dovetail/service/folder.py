@@ -10,6 +10,7 @@
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
       drained.json       the nodes that somebody has drained
+      paused.json        the kinds of devices for which somebody has paused the queue
       shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account
@@ -120,21 +121,25 @@ class ServiceFolder:
 
     def drained_nodes(self) -> list[str]:
         """These names. Raises `InputError`."""
-        try:
-            names = read_form(self.drained)
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError):
-            names = None
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            expected = "expected a list of names of nodes; without the file none is drained"
-            raise InputError(f"is damaged: {expected}", where=str(self.drained))
-        return names
+        return _names_in(self.drained, "names of nodes; without the file none is drained")
 
     def note_drained(self, name: str, drained: bool) -> None:
         """Have a node among them, or not. Raises `InputError`, `OSError`."""
         names = {*self.drained_nodes(), name} if drained else {*self.drained_nodes()} - {name}
         replace_file(self.drained, json.dumps(sorted(names)))
+
+    @property
+    def paused(self) -> Path:
+        """The kinds of devices on which nothing new starts."""
+        return self.path / "paused.json"
+
+    def paused_kinds(self) -> list[str]:
+        """These kinds; ``all`` stands for the whole queue. Raises `InputError`."""
+        return _names_in(self.paused, "kinds of devices; without the file nothing is paused")
+
+    def note_paused(self, kinds: Iterable[str]) -> None:
+        """Have these be all that are paused. Raises `OSError`."""
+        replace_file(self.paused, json.dumps(sorted(kinds)))
 
     @property
     def log(self) -> Path:
@@ -271,3 +276,16 @@ def read_form(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except RecursionError as error:
         raise ValueError("hundreds of nested brackets") from error
+
+
+def _names_in(path: Path, what: str) -> list[str]:
+    """A file's list of texts; none without the file. Raises `InputError`."""
+    try:
+        names = read_form(path)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"is damaged: expected a list of {what}", where=str(path))
+    return names

@@ -22,6 +22,7 @@ from dovetail.engine.capacity.occupancy import Occupancy
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
+from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import DovetailError
 from dovetail.executors.claims import Holder, units_of_cluster
 from dovetail.history.sqlite import SqliteHistory
@@ -44,6 +45,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
+from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
@@ -126,8 +128,11 @@ def _simulated(
     """The queue simulated, and how it stands."""
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
-        elsewhere = Elsewhere(about.uid, machine, local=about.executor == "local" and machine is about.cluster)
-        standing = _standing(entries, machine, model, now, elsewhere.holders())
+        elsewhere = Elsewhere(
+            about.uid, machine, local=about.executor == "local" and machine is about.cluster
+        )
+        paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
+        standing = _standing(entries, machine, model, now, elsewhere.holders(), paused)
         result = simulate(
             standing.waiting,
             machine,
@@ -162,7 +167,12 @@ class _Standing:
 
 
 def _standing(
-    entries: list[Entry], cluster: Cluster, model: RuntimeModel, now: Seconds, others: Sequence[Holder]
+    entries: list[Entry],
+    cluster: Cluster,
+    model: RuntimeModel,
+    now: Seconds,
+    others: Sequence[Holder],
+    paused: Suspensions,
 ) -> _Standing:
     alive = {entry.job.id for entry in entries}
     expected = _Expected(cluster, model)
@@ -193,9 +203,16 @@ def _standing(
             begun += [(0.0, Submitted(replace(job, submit_time=0.0, depends=()))), (0.0, adopted)]
             ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
             running[job.id] = started, now + left if left > 0 else None
-        elif entry.held == HELD or len(jobs) >= MOST or any(one.job in left_out for one in depends):
+        elif (
+            entry.held == HELD
+            or len(jobs) >= MOST
+            or any(one.job in left_out for one in depends)
+            or not (choices := [one for one in job.choices if not paused.paused_for(one.implementation.kind)])
+        ):
             left_out.add(job.id)
         else:
+            if len(choices) < len(job.choices):
+                job = replace(job, choices=tuple(choices))
             jobs.append(job)
             expected.add(job)
     for job, place, holder in _held_by(others, cluster):
@@ -209,6 +226,9 @@ def _standing(
         begun += [(0.0, Submitted(job)), (0.0, adopted)]
         ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
         running[holder.label] = now - spent, holder.until
+    if any(TURN in job.options for job in jobs):
+        jobs.sort(key=lambda job: job.options.get(TURN, job.index))
+        jobs = [replace(job, index=at) for at, job in enumerate(jobs)]
     ends.sort(key=lambda end: end[0])
     jobs.sort(key=lambda job: job.submit_time)
     # Others may wait for those that run, which are no jobs of this workload.

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from dovetail.files.fields import Entry, duration, number_or_text
 from dovetail.spec import kinds
+from dovetail.spec.commands import UPDATED
 from dovetail.spec.values import LimitName
 from dovetail.workloads.jobfile_schema import AppEntry
 from dovetail.workloads.spec_forms import Env, annotation_of, form_of
@@ -54,6 +55,44 @@ class ActionForm(Entry):
     jobs: Text = Field(description="numbers, ranges, names, 'last' or 'all'")
 
 
+class RequeueForm(Entry):
+    """Which jobs are to run again."""
+
+    jobs: Text | None = Field(
+        default=None, description="numbers, ranges, names, 'last' or 'all'; with `failed` by default all"
+    )
+    failed: bool = Field(default=False, description="of these only those that have failed")
+
+
+_Changes: Any = form_of("http", "ChangesForm", {}, only=UPDATED)
+
+
+class ChangesForm(_Changes):  # type: ignore[misc]  # its fields are options of `dovetail.spec.jobs`
+    """What jobs are to have from now on; what is not given stays."""
+
+
+class UpdateForm(Entry):
+    """Which jobs are to be changed, and how."""
+
+    jobs: Text = Field(description="numbers, ranges, names, 'last' or 'all'")
+    changes: ChangesForm
+
+
+class MoveForm(Entry):
+    """Where in the queue a job is to stand."""
+
+    job: Text = Field(description="one job that waits")
+    after: Text | None = Field(default=None, description="another one that waits; default: first of all")
+
+
+class PauseForm(Entry):
+    """For which kinds of devices the queue is to pause, or to go on."""
+
+    kinds: list[Text] = Field(
+        default_factory=list, max_length=64, description="cpu, gpu, opencl …; default: all"
+    )
+
+
 class WaitForm(Entry):
     """Which jobs to wait for, and how long."""
 
@@ -79,6 +118,6 @@ def schema_of(form: type[Entry]) -> dict[str, Any]:
 def definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
-    for form in (ActionForm, SubmitForm, WaitForm, WhatIfForm):
+    for form in (ActionForm, MoveForm, PauseForm, RequeueForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
         found |= form.model_json_schema(ref_template=_PLACE).get("$defs", {})
     return found

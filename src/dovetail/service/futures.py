@@ -229,6 +229,39 @@ class Client:
         with self._lock:
             return bool(self._asks.post("/api/v1/cancel", {"jobs": future.job})["jobs"])
 
+    # ------------------------------------------------------------------- the queue
+
+    def move(self, job: str, after: str | None = None) -> dict[str, str]:
+        """Give a waiting job the place after another one, or the first; why that could not be, by job."""
+        with self._lock:
+            found: dict[str, str] = self._asks.post("/api/v1/move", {"job": job, "after": after})["refused"]
+        return found
+
+    def update(self, jobs: str, **changes: Any) -> dict[str, str]:
+        """Change jobs that wait (``walltime``, ``memory``, ``priority``, ``name``, ``on``, ``depends`` …).
+
+        ``jobs`` are numbers, ranges or a name; of running ones only the walltime changes. Returns the jobs
+        of which that could not be done, with the reason. Raises `InputError`.
+        """
+        with self._lock:
+            found: dict[str, str] = self._asks.post("/api/v1/update", {"jobs": jobs, "changes": changes})[
+                "refused"
+            ]
+        return found
+
+    def pause(self, *kinds: str) -> list[str]:
+        """Have nothing new start on these kinds of devices (none: on any); returns what is paused."""
+        return self._queue("pause", kinds)
+
+    def resume(self, *kinds: str) -> list[str]:
+        """Have jobs start again on these kinds of devices (none: on all); returns what is still paused."""
+        return self._queue("resume", kinds)
+
+    def _queue(self, action: str, kinds: Sequence[str]) -> list[str]:
+        with self._lock:
+            found: list[str] = self._asks.post(f"/api/v1/queue/{action}", {"kinds": list(kinds)})["paused"]
+        return found
+
     # ------------------------------------------------------------------- watching
 
     def _watch(self) -> None:

@@ -39,6 +39,7 @@ def info(service: Service) -> dict[str, Any]:
         "ended": dict(service.figures.ended),
         "elsewhere": service.elsewhere.rows(),
         "draining": service.driver.draining,
+        "paused": service.paused,
         "shared": service.shared,
         "blocked": service.why_blocked,
         "user_limit": service.options.user_limit,

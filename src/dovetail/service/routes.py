@@ -27,7 +27,18 @@ from dovetail.service import overview
 from dovetail.service.core import Action, Service
 from dovetail.service.details import details, explained, files
 from dovetail.service.errors import Forbidden, Full, NotFound
-from dovetail.service.forms import ActionForm, SubmitForm, WaitForm, WhatIfForm, definitions, schema_of
+from dovetail.service.forms import (
+    ActionForm,
+    MoveForm,
+    PauseForm,
+    RequeueForm,
+    SubmitForm,
+    UpdateForm,
+    WaitForm,
+    WhatIfForm,
+    definitions,
+    schema_of,
+)
 from dovetail.service.gate import Sessions
 from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
@@ -370,9 +381,31 @@ def _change(app: FastAPI, service: Service) -> None:
     )
     wish("hold", "Keep waiting jobs back.")
     wish("release", "Let jobs go that were held back.")
-    wish(
-        "requeue", "Another attempt: of jobs that have ended now, of those that run after they were stopped."
-    )
+
+    @app.post("/api/v1/requeue", responses=ERRORS, openapi_extra=_takes(RequeueForm))
+    async def requeue(request: Request) -> Answer:
+        """Another attempt: of jobs that have ended now, of those that run after they were stopped.
+
+        With `failed` only of those that have failed, of all of the caller's where no others are named.
+        """
+        form = await _form(request, RequeueForm)
+        if form.jobs is None and not form.failed:
+            raise InputError("jobs: found nothing, expected numbers, ranges, names, 'last' or 'all'")
+        found = await service.act("requeue", form.jobs, _principal(request), failed=form.failed)
+        return Answer({"jobs": found.done, "refused": found.refused})
+
+    @app.post("/api/v1/update", responses=ERRORS, openapi_extra=_takes(UpdateForm))
+    async def update(request: Request) -> Answer:
+        """Change jobs that wait, and the walltime of those that run."""
+        found = await service.update(await _form(request, UpdateForm), _principal(request))
+        return Answer({"jobs": found.done, "refused": found.refused})
+
+    @app.post("/api/v1/move", responses=ERRORS, openapi_extra=_takes(MoveForm))
+    async def move(request: Request) -> Answer:
+        """Give a waiting job the place after another one, or the first."""
+        form = await _form(request, MoveForm)
+        found = await service.move(form.job, form.after, _principal(request))
+        return Answer({"jobs": found.done, "refused": found.refused})
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
     async def wait(request: Request) -> Answer:
@@ -398,6 +431,13 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
         admin(request)
         await service.set_node(name, action)
         return Answer({"node": name, "action": action})
+
+    @app.post("/api/v1/queue/{action}", responses=ERRORS, openapi_extra=_takes(PauseForm))
+    async def queue(request: Request, action: Literal["pause", "resume"]) -> Answer:
+        """Have jobs that wait go on waiting, of some kinds of devices or of all, or have them start again."""
+        admin(request)
+        form = await _form(request, PauseForm)
+        return Answer({"paused": await service.set_paused(action, form.kinds)})
 
     @app.post("/api/v1/service/{action}", responses=ERRORS)
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.model.strangers import barred_devices, device_kinds
+from dovetail.model.templates import DEVICE, render
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import UNKNOWN_SPAN, Forecast
@@ -18,6 +20,8 @@ from dovetail.starts.calibration import CONFIDENCE
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
 
+MOST_COMMAND = 500
+"""Characters of a command in a row."""
 WAITS = "waits for its turn"
 
 
@@ -110,6 +114,7 @@ def _of_job(job: Job) -> Row:
         "id": job.id,
         "name": job.name or job.app.name,
         "app": job.app.name,
+        "command": command_words(job),
         "user": job.user,
         "priority": job.priority,
         "partition": job.queue,
@@ -119,6 +124,18 @@ def _of_job(job: Job) -> Row:
         "inputs": dict(job.inputs),
         "options": dict(job.options),
     }
+
+
+def command_words(job: Job) -> str:
+    """What runs, as one line: the command of its first way, with its inputs filled in as far as they go."""
+    command = next((one.command for one in job.app.implementations if one.command is not None), None)
+    if command is None:
+        return ""
+    try:
+        words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in command.argv]
+    except (KeyError, ValueError):  # an input that is not known here
+        words = list(command.argv)
+    return shlex.join(words)[:MOST_COMMAND]
 
 
 def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:

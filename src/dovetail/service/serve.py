@@ -34,7 +34,19 @@ from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
-from dovetail.model import Cluster, Ended, Job, NodeDrained, Seconds, State, TableTruth, Usage, Workload
+from dovetail.model import (
+    Cluster,
+    Ended,
+    Job,
+    NodeDrained,
+    Paused,
+    Seconds,
+    State,
+    TableTruth,
+    Usage,
+    Workload,
+)
+from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
@@ -369,6 +381,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         raise
     gc.freeze()
     waiting.sort(key=lambda one: by_submission(one.job))
+    if any(TURN in one.job.options for one in waiting):
+        waiting.sort(key=lambda one: ledger.turn_of(one.job))
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())
     journal = _journal(folder, about, loaded)
@@ -418,6 +432,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         found.trouble = lambda: neighbours.trouble
     nodes = driver.engine.cluster.index_of
     driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)
+    if paused := folder.paused_kinds():
+        driver.happened(Paused(tuple(paused)))
+        options.tell(f"the queue is paused ({', '.join(paused)}): 'dovetail resume' lets jobs start")
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
         elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""

@@ -21,6 +21,25 @@ WORKLOADS = "workload describe, workload convert, workload cut, workload scale, 
 WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
 """Commands that have options in common."""
 
+UPDATED = ("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton")
+"""Options of a job that can be changed while it waits."""
+
+LETTERS: Mapping[str, tuple[str, ...]] = {
+    "D": ("folder",), "G": ("gpus",), "H": ("hold",), "I": ("implementation",), "J": ("name",),
+    "N": ("nodes",), "W": ("wait",), "a": ("array",), "c": ("cpus",), "d": ("depends",),
+    "e": ("stderr", "err"), "f": ("follow",), "i": ("inputs",), "j": ("jobs",), "k": ("keep_order",),
+    "o": ("stdout",), "p": ("partition",), "q": ("quiet",), "s": ("state",), "t": ("walltime",),
+    "u": ("user",), "v": ("verbose",),
+}  # fmt: skip
+"""What a short letter stands for in all commands: names of options that mean the same."""
+OLD_LETTERS: Mapping[tuple[str, str], str] = {
+    ("d", "device"): "of the history's commands, which know no dependencies",
+    ("e", "ended"): "from before this table",
+    ("n", "name"): "from before this table; -J everywhere",
+    ("o", "columns"): "as in squeue",
+}
+"""Letters that mean something else in some commands, and why."""
+
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(
@@ -57,6 +76,13 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             "Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
         ),
         Option("resume", "Take up a run whose Dovetail ended before its jobs (the newest one)."),
+        Option(
+            "retry_failed",
+            "Run what failed in an earlier run (its id, or last) once more, as a new run.",
+            "RUN",
+            complete="runs",
+        ),
+        Option("then", "Start it when all is over; DOVETAIL_RUN, _STATUS and _COUNTS have how.", "COMMAND"),
         Option("run_dir", "Outputs and journal; must not hold a run yet.", "FOLDER"),
     ),
     "run, explain, serve, whatif, simulate": (
@@ -111,8 +137,16 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("state", "Only in this state; repeatable.", "STATE", "--state -s"),
         Option("user", "Only of this user.", "NAME", "--user -u"),
-        Option("name", "Only of this name.", "NAME", "--name -n"),
+        Option("name", "Only of this name.", "NAME", "--name -J -n"),
         Option("ended", "Those that have ended, the last one first.", flags="--ended -e"),
+        Option("failed", "Those that have failed: FAILED, TIMEOUT, NODE_FAIL, OUT_OF_MEMORY."),
+        Option("since", "Those that have ended since so long ago, e.g. 2d.", DURATION),
+        Option(
+            "columns",
+            "Columns by name, e.g. id,name,command, or squeue's: '%i %j'.",
+            "COLUMNS",
+            "--columns --output -o",
+        ),
         Option("limit", "At most so many rows.", default=1000, least=1, most=100000),
     ),
     "queue, nodes": (Option("parsable", "Fields separated by '|', no header, no alignment."),),
@@ -124,7 +158,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("tail", "Only the last so many bytes.", SIZE),
         Option("run", "A job of this run, not of the service.", "RUN", complete="runs"),
     ),
-    "wait, cancel, hold, release, requeue": (
+    "requeue": (
+        Option("jobs", "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.", "[JOBS]…", positional=True),
+        Option("failed", "Of these, or of all of yours, only those that have failed."),
+    ),
+    "wait, cancel, hold, release, update": (
         Option(
             "jobs",
             "Numbers, 3-7, 3,5, 12_0-4, a name, 'last' or 'all'.",
@@ -136,6 +174,14 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "wait": (Option("timeout", "Give up after this; exit status 124.", DURATION),),
     "submit, logs, wait": (
         Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),
+    ),
+    "move": (
+        Option("job", "One job that waits.", "JOB", positional=True, required=True),
+        Option("first", "Before all others of its priority."),
+        Option("after", "Right after this one.", "JOB"),
+    ),
+    "pause, resume": (
+        Option("kind", "Only these kinds of devices, e.g. gpu or cpu,gpu. Default: all.", "KINDS"),
     ),
     "explain": (
         Option(
@@ -174,7 +220,12 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("submit", "Hand it to the service, as a job: seen in queue, cancelled there."),
     ),
     "serve, token add, token remove, token list": (
-        Option("folder", "Where it keeps everything. Default: in the XDG state folder.", "FOLDER"),
+        Option(
+            "folder",
+            "Where it keeps everything. Default: in the XDG state folder.",
+            "FOLDER",
+            "--folder --service",
+        ),
     ),
     "serve": (
         Option("socket", "The socket, another than the default one.", "FILE"),
@@ -425,8 +476,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("give_up", "Look at this run no more, whatever of it is not recorded.", "RUN"),
     ),
     (
-        "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, top, "
-        "whatif, dashboard"
+        "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
+        "update, move, pause, resume, top, whatif, dashboard"
     ): (
         Option(
             "at",
@@ -437,7 +488,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
-        "whatif, dashboard, token list, simulate, compare, policies, workload describe, "
+        "update, move, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
+        "workload describe, "
         f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
@@ -446,6 +498,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
 
 def _all() -> dict[tuple[str, str], Option]:
     found = {(command, option.name): option for option in JOB for command in option.commands}
+    found |= {("update", option.name): option for option in JOB if option.name in UPDATED and option.commands}
     for at, options in _COMMANDS.items():
         for option in options:
             placed = option._replace(at=at)

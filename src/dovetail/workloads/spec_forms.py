@@ -6,7 +6,7 @@ a spec with `part_of`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -31,15 +31,21 @@ def annotation_of(kind: Kind) -> Any:
     return Annotated[Any, BeforeValidator(checking(kind.check)), WithJsonSchema(dict(kind.schema))]
 
 
-def form_of(place: Place, name: str, own: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Any:
+def form_of(
+    place: Place,
+    name: str,
+    own: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    only: Collection[str] | None = None,
+) -> Any:
     """The model of a job in one place. ``own`` are types of fields by name, where the kind has none.
 
-    Fields of ``before`` come first: they are no options of a job.
+    Fields of ``before`` come first: they are no options of a job. With ``only`` it has no others than these.
     """
     fields: dict[str, Any] = dict(before or {})
     for option in SPEC:
         key = option.http if place == "http" else option.file
-        if key:
+        if key and (only is None or option.name in only):
             kind = (option.file_kind if place == "file" else None) or option.kind
             fields[key] = (
                 own[option.name] if option.name in own else _field_type(option, kind),

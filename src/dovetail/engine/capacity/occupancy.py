@@ -109,6 +109,14 @@ class Occupancy:
         self.enter(placed)
         return placed
 
+    def rebind(self, before: Placed, after: Placed) -> None:
+        """The same job on the same place has another bound."""
+        if before.job.id in self.uncounted:
+            self.running[before.job.id] = after
+            return
+        self._withdraw(before)
+        self.enter(after)
+
     def exchange(self, before: Placed, after: Placed) -> Placed:
         """The job holds another allocation from now on; returns ``after`` with its core ids.
 

@@ -188,6 +188,58 @@ class Admission:
             waits = True
         return waits
 
+    def why_never(self, job: Job, now: Seconds) -> str:
+        """Why a job could never start that waited for what this one depends on; empty where it could."""
+        trial = _Waiting(job, depends=list(job.depends))
+        for other in dict.fromkeys(depends.job for depends in job.depends):
+            state = self._state_of(other)
+            broken = None if state is None else self._settle(trial, other, state, now)
+            if broken is not None:
+                return _why(broken, state)
+        seen: set[JobId] = set()
+        left = [one.job for one in trial.depends]
+        while left:
+            other = left.pop()
+            if other == job.id:
+                return "it would wait for itself"
+            if other not in seen and other in self._waiting:
+                seen.add(other)
+                left += [one.job for one in self._waiting[other].depends]
+        return ""
+
+    def changed(self, before: Job, job: Job, now: Seconds, epoch: Seconds) -> Iterator[Event]:
+        """A waiting job is another one from now on: what holds it back may be something else."""
+        if job.depends == before.depends and job.throttles == before.throttles:
+            if job.id in self._waiting:
+                self._waiting[job.id].job = job
+            return
+        waiting = self._waiting.get(job.id)
+        if waiting is None:
+            waiting = self._waiting[job.id] = _Waiting(job)
+        waiting.job, waiting.throttled = job, False
+        if job.depends != before.depends:
+            self._depend_on_others(waiting, now, epoch)
+        freed = list(self._free(before))
+        yield from self._reconsider(waiting)
+        yield from freed
+
+    def _depend_on_others(self, waiting: _Waiting, now: Seconds, epoch: Seconds) -> None:
+        """A job waits for what it depends on now, and for nothing that it did before."""
+        job = waiting.job
+        for one in waiting.depends:
+            if job.id in self._dependents.get(one.job, ()):
+                self._dependents[one.job].remove(job.id)
+        waiting.until = None
+        if job.begin is not None:
+            self._wait_until(waiting, job.begin - epoch, now)
+        waiting.depends = list(job.depends)
+        for other in dict.fromkeys(depends.job for depends in job.depends):
+            state = self._state_of(other)
+            if state is not None or self._has_begun(other):
+                self._settle(waiting, other, state, now)
+        for depends in waiting.depends:
+            self._dependents.setdefault(depends.job, []).append(job.id)
+
     def ended(self, job: Job, state: State, now: Seconds = 0.0) -> Iterator[Event]:
         """The job has ended for good: who waited for it may go, or never will."""
         self._waiting.pop(job.id, None)

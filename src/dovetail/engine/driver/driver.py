@@ -65,6 +65,7 @@ from dovetail.model import (
     JobId,
     Lingering,
     Migrate,
+    Moved,
     NodeLost,
     Placed,
     Planned,
@@ -81,6 +82,7 @@ from dovetail.model import (
     State,
     Submit,
     Submitted,
+    Updated,
     Usage,
     Withdrawn,
     Woken,
@@ -126,9 +128,9 @@ class Driver:
     """One run of a policy over a cluster.
 
     `happened` gathers what comes in between instants (events of the world, and what people say: `submit`,
-    `cancel`, `hold`, `release`, `requeue`); `instant` takes it in, asks the policy and returns the orders;
-    `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come in, and
-    ``follow`` carries its plan out.
+    `cancel`, `hold`, `release`, `requeue`, `update`); `instant` takes it in, asks the policy and returns the
+    orders; `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come
+    in, and ``follow`` carries its plan out.
     """
 
     def __init__(
@@ -253,6 +255,14 @@ class Driver:
     def requeue(self, job: JobId) -> Wish:
         """Another attempt: of an ended job now, of a running one after it has been stopped."""
         return self._wish(Requeued(job))
+
+    def update(self, job: JobId, into: Job, fields: Sequence[str]) -> Wish:
+        """Change these fields of a waiting job to what ``into`` has; of a running one only the walltime."""
+        return self._wish(Updated(job, into, tuple(fields)))
+
+    def move(self, job: JobId, after: JobId | None, turn: float) -> Wish:
+        """Give a waiting job the place after another one that waits, or the first."""
+        return self._wish(Moved(job, after, turn))
 
     def _wish(self, event: WishEvent | Submitted) -> Wish:
         self.pending.append(event)
@@ -495,6 +505,11 @@ class Driver:
                 self.admission.adopted(placed.job)
                 # Nobody carries out the orders of this instant: what is due of it already is due in the next.
                 self._watch(placed, placed.start_time, now)
+            elif isinstance(event, Updated):
+                placed = engine.running.get(event.job)
+                if placed is not None and not self.after(event.job):
+                    self._deadlines.forget(event.job)
+                    self._watch(placed, placed.start_time, now)
             elif isinstance(event, Cancelled):  # one that waited: what runs is stopped, and ends later
                 record = engine.records.get(event.job)
                 if record is not None and record.end is not None:
@@ -593,10 +608,21 @@ class Driver:
         touched = {subject_of(event) for event in batch if not isinstance(event, Submitted)}
         left: list[Event] = []
         for wish in wishes:
-            if wish.job in touched:
+            if wish.job in touched or (
+                isinstance(wish, Moved) and {wish.job, wish.after} & (new.keys() | touched)
+            ):
+                left.append(wish)
+                continue
+            if isinstance(wish, Updated) and (
+                wish.job in new or any(one.job in touched for one in wish.into.depends)
+            ):
                 left.append(wish)
                 continue
             refused = refusal_of(wish, self.engine.phase(wish.job), new=wish.job in new)
+            if not refused and isinstance(wish, Moved) and wish.after is not None:
+                refused = "" if self._waits(wish.after) else f"job {wish.after} does not wait"
+            if not refused and isinstance(wish, Updated):
+                refused = self._refusal_of_update(wish, now)
             if refused:
                 self._refuse(wish, wish.job, refused)
                 continue
@@ -610,6 +636,15 @@ class Driver:
             else:
                 self._wishes.answer(wish)
         return left
+
+    def _refusal_of_update(self, wish: Updated, now: Seconds) -> str:
+        """Why a job cannot become what somebody wants; empty where it can."""
+        placed, into = self.engine.running.get(wish.job), wish.into
+        if placed is not None and into.walltime is not None and into.walltime <= now - placed.start_time:
+            return f"it has run for {now - placed.start_time:.3g} s already: cancel it"
+        if "depends" in wish.fields:
+            return self.admission.why_never(into, now)
+        return ""
 
     def _refuse(self, event: WishEvent | Submitted, job: JobId, why: str) -> None:
         """A wish cannot be fulfilled: note it, and answer whoever waits for that."""
@@ -753,7 +788,21 @@ class Driver:
             return []
         if isinstance(event, Held):
             return admission.hold(job)
+        if isinstance(event, Updated):
+            return self._changed(event, job, now, runs=runs)
+        if isinstance(event, Moved):
+            return [event]
         return admission.release(event.job)
+
+    def _changed(self, event: Updated, before: Job, now: Seconds, *, runs: bool) -> Iterable[Event]:
+        """The fields that somebody has changed, in the job as it is now, and what that brings."""
+        whole = self.engine.choices.whole(event.job)
+        into = replace(whole, **{name: getattr(event.into, name) for name in event.fields})
+        if "sizing" in event.fields:
+            self.sizes.begun(event.job)
+            into = self.sizes.of_new(into, self.engine.cluster)
+        brought = [] if runs else list(self.admission.changed(before, into, now, self.epoch))
+        return [replace(event, into=into), *brought]
 
     def _after(self, event: Ended, now: Seconds) -> list[Event]:
         """What an end brings with it: another attempt, or news for those who wait for it."""
@@ -940,6 +989,8 @@ _PAST = {
     Held: "held",
     Released: "released",
     Submitted: "submitted",
+    Updated: "updated",
+    Moved: "moved",
 }
 
 

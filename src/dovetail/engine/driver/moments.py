@@ -43,6 +43,11 @@ class Deadlines:
             notice = max(since, end - launch.notice, math.nextafter(after, INFINITE))
             heapq.heappush(self._heap, (notice, placed.job.id, placed.attempt, launch.signal))
 
+    def forget(self, job: JobId) -> None:
+        """Nothing is due of a job any more, until it is watched again. O(jobs that are watched)."""
+        self._heap = [entry for entry in self._heap if entry[1] != job]
+        heapq.heapify(self._heap)
+
     def next_time(self) -> Seconds:
         """When something is due; infinite if nothing is."""
         return self._heap[0][0] if self._heap else INFINITE

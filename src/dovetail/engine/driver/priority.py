@@ -22,12 +22,14 @@ from dovetail.model import (
     Held,
     Job,
     JobId,
+    Moved,
     Placed,
     Record,
     Released,
     Requeued,
     Seconds,
     Submitted,
+    Updated,
 )
 from dovetail.records import dataclass
 
@@ -41,7 +43,13 @@ NICE = "nice"
 """The option that puts a job behind those of its user that have a lower one."""
 RANKING = (NICE,)
 """Options of jobs that decide here who goes first."""
-_PASSES: tuple[tuple[type, ...], ...] = ((Submitted, Requeued), (Held,), (Released,), (Cancelled,))
+_PASSES: tuple[tuple[type, ...], ...] = (
+    (Submitted, Requeued),
+    (Updated,),
+    (Held,),
+    (Released,),
+    (Cancelled,),
+)
 """The order in which the engine takes such events in."""
 
 
@@ -179,11 +187,15 @@ class Priorities:
     def in_turn(self, batch: Sequence[Event], now: Seconds, records: Mapping[JobId, Record]) -> list[Event]:
         """The events as the engine is to see them: who has to wait stays out, whose turn it is comes in."""
         arrived = self._taken_in(batch, records)
-        if not arrived and not self.due and (self.shares is None or now < self._next_look):
+        has_moved = any(isinstance(event, Moved) for event in batch)
+        if not (arrived or has_moved or self.due) and (self.shares is None or now < self._next_look):
             return list(batch)
         self.due = False
         moved = dict(self._moved(now))
         released = {event.job for event in batch if isinstance(event, Released)}
+        for event in batch:
+            if isinstance(event, Moved) and self._is_moved(event):
+                moved[event.job] = True
         events: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
@@ -193,6 +205,9 @@ class Priorities:
                     moved[event.job.id] = True
             elif isinstance(event, Released) and event.job in arrived:
                 events.append(event if moved.pop(event.job, False) else Held(event.job, BEHIND))
+            elif isinstance(event, Updated) and event.job in arrived and event.job not in released:
+                events.append(event)
+                events.append(Released(event.job) if moved.pop(event.job, False) else Held(event.job, BEHIND))
             elif isinstance(event, Requeued) and event.job in arrived:
                 events.append(event)
                 if event.job not in released and not moved.pop(event.job, False):
@@ -202,10 +217,28 @@ class Priorities:
         events += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
         return events
 
+    def _is_moved(self, event: Moved) -> bool:
+        """Put a job that is held back at its new place in its group; whether it is let in by that."""
+        group = self._group_of.get(event.job)
+        if group is None or event.job not in group.behind:
+            return False
+        del group.behind[event.job]
+        if event.after is not None and event.after in group.behind:
+            order = list(group.behind)
+            order.insert(order.index(event.after) + 1, event.job)
+            group.behind = dict.fromkeys(order)
+        elif group.through:
+            group.through[event.job] = None
+            return True
+        else:
+            group.behind = {event.job: None, **group.behind}
+        return False
+
     def _taken_in(self, batch: Sequence[Event], records: Mapping[JobId, Record]) -> set[JobId]:
         """Note who waits and who does not any more; returns who has come."""
         adopted = {event.job for event in batch if isinstance(event, Adopted)}
         new = {event.job.id: event.job for event in batch if isinstance(event, Submitted)}
+        new |= {event.job: event.into for event in batch if isinstance(event, Updated)}
         arrived: set[JobId] = set()
         for kinds in _PASSES:
             for event in batch:
@@ -216,6 +249,11 @@ class Priorities:
                     if not (event.held or job.foreign or job.id in adopted):
                         self._entered(job)
                         arrived.add(job.id)
+                elif isinstance(event, Updated):
+                    if event.job in self._group_of:  # one that is held back comes when it is released
+                        self.left(event.job)
+                        self._entered(event.into)
+                        arrived.add(event.job)
                 elif isinstance(event, Released | Requeued):
                     self._entered(new[event.job] if event.job in new else records[event.job].job)
                     arrived.add(event.job)

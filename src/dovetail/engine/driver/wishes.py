@@ -7,15 +7,28 @@ from dataclasses import field
 from types import MappingProxyType
 
 from dovetail.engine.state.phases import AT_WORK, Phase
-from dovetail.model import Cancelled, Decision, Event, Held, JobId, Released, Requeued, Submitted
+from dovetail.model import (
+    Cancelled,
+    Decision,
+    Event,
+    Held,
+    JobId,
+    Moved,
+    Released,
+    Requeued,
+    Submitted,
+    Updated,
+)
 from dovetail.records import dataclass
 
-WishEvent = Cancelled | Requeued | Held | Released
-WISHES = (Cancelled, Requeued, Held, Released)
+WishEvent = Cancelled | Requeued | Held | Released | Updated | Moved
+WISHES = (Cancelled, Requeued, Held, Released, Updated, Moved)
 WISH_EVENTS: Mapping[str, Callable[[JobId], WishEvent]] = MappingProxyType(
     {"cancel": Cancelled, "requeue": Requeued, "hold": Held, "release": Released}
 )
 """By what somebody wants of a job: the event that stands for it."""
+WALLTIME = "walltime"
+"""The only field that can change while a job runs."""
 _WAITS = (Phase.HELD, Phase.QUEUED, Phase.BOUND)
 
 
@@ -45,8 +58,14 @@ def refusal_of(event: WishEvent, phase: Phase, *, new: bool) -> str:
     if isinstance(event, Cancelled):
         return ""
     waits = new or phase in _WAITS
+    if isinstance(event, Updated) and phase is Phase.RUNNING:
+        return "" if event.fields == (WALLTIME,) else "it runs: only its walltime can change"
     if isinstance(event, Requeued):
         return "it waits already" if waits else ""
+    if isinstance(event, Moved) and phase is Phase.BOUND:
+        return "it waits in the line of a device already"
+    if phase is Phase.HANDED_OVER:
+        return "it is in the hands of another scheduler" if isinstance(event, Updated) else "it runs"
     return "" if waits or phase not in AT_WORK else "it runs"
 
 

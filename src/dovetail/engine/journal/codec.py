@@ -52,6 +52,7 @@ from dovetail.model import (
     Submitted,
     Throttle,
     TimeUsed,
+    Updated,
 )
 from dovetail.model.hostlist import MOST_NAMES
 from dovetail.model.node import Nodes, Numbered
@@ -413,6 +414,8 @@ class Codec:
             if event.attempts:
                 return [name, job, event.held, event.attempts, event.failures]
             return [name, job, event.held] if event.held else [name, job]
+        if isinstance(event, Updated):
+            return [name, event.job, self._job(event.into), list(event.fields)]
         form = [name, *_listed(event)]
         if isinstance(event, Started):
             del form[5:]  # its own moment is told by the one before
@@ -433,6 +436,9 @@ class Codec:
         if name == "submitted":
             job, *rest = fields
             return Submitted(self._job_from(job), *rest)
+        if name == "updated":
+            subject, into, changed = fields
+            return Updated(subject, self._job_from(into), tuple(changed))
         if name == "adopted" and len(fields) == 8:
             known = fields.pop()
             fields[6] = float("inf") if known and fields[6] is None else fields[6]

@@ -40,6 +40,7 @@ from dovetail.model import (
     Started,
     Submit,
     Submitted,
+    Updated,
 )
 from dovetail.model.node import Nodes
 
@@ -112,6 +113,8 @@ class Plausible:
             wrong = wrong or min(event.kills, event.gpu_kills) < 0
             if wrong or (event.gpu and len(event.gpu) != len(event.memory)):
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
+        elif isinstance(event, Updated):
+            self._updated(event)
         elif isinstance(event, Ended):
             self._job(event.job)
         elif isinstance(event, NodeJoined) and event.new is not None:
@@ -211,6 +214,13 @@ class Plausible:
             if any(not 0 <= number <= LATEST * 1e6 for number in numbers):
                 raise ValueError(f"job {job.id!r:.60} whose communication is less than nothing")
         self._jobs[job.id] = job
+
+    def _updated(self, event: Updated) -> None:
+        self._job(event.job)
+        if event.into.id != event.job:
+            raise ValueError(f"job {event.job!r:.60} that becomes {event.into.id!r:.60}")
+        del self._jobs[event.job]
+        self._submitted(event.into)
 
     def _job(self, name: JobId) -> Job:
         if name not in self._jobs:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import inf
 
 from dovetail.engine.state.core import Engine
+from dovetail.engine.state.suspensions import PAUSED
 from dovetail.model import (
     Adopted,
     Decision,
@@ -18,6 +19,7 @@ from dovetail.model import (
     Job,
     NodeDrained,
     NodeLost,
+    Paused,
     Placed,
     Planned,
     Recalled,
@@ -42,12 +44,15 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     """How the engine stands; ``None`` at a moment that cannot be told so: then ask again later.
 
     That is while a job moves or has given its place away, is being put back, or is in the hands of an outside
-    scheduler, while a promise is overdue or an implementation suspended, and where the cluster has an end.
+    scheduler, while a promise is overdue, an implementation suspended or a queue with FIFOs paused, and where
+    the cluster has an end.
     What was predicted is forgotten, and will be asked for anew.
     O(jobs that have not ended).
     """
     outside = engine.handed_over or engine.occupancy.uncounted or engine.horizon.end != inf
     if engine.moving or engine.ending or engine.preempted or outside or engine.suspensions.active:
+        return None
+    if engine.suspensions.paused and engine.device_queues:
         return None
     if any(promise.start < now for promise in engine.promises.held.values()):
         return None
@@ -60,7 +65,8 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
         failures = record.failures + sum(
             span.state in (State.FAILED, State.NODE_FAIL) for span in record.earlier
         )
-        jobs.append(Submitted(job, engine.held.get(job.id, ""), attempts, failures))
+        whole, held = engine.suspensions.narrowed.get(job.id, job), engine.held.get(job.id, "")
+        jobs.append(Submitted(whole, "" if held.startswith(PAUSED) else held, attempts, failures))
         if running is None or engine.looks_back:
             engine.limit(job)  # a replay will ask for it: have the answer written down
     jobs += [_as_it_runs(placed) for placed in engine.running.values()]
@@ -68,6 +74,8 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     nodes: list[Event] = [
         NodeLost(n) if n in engine.lost else NodeDrained(n) for n in sorted({*engine.lost, *drained})
     ]
+    if engine.suspensions.paused:
+        nodes.append(Paused(tuple(sorted(engine.suspensions.paused))))
     if engine.view.plan is not None:
         nodes.append(Planned(engine.view.plan))
     if engine.looks_back:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from dovetail.engine.state.horizon import Horizon
+from dovetail.engine.state.horizon import TOO_LATE, Horizon
 from dovetail.engine.state.phases import Phase
-from dovetail.engine.state.suspensions import Suspensions
-from dovetail.model import Choice, Ended, Job, Record, Seconds, State
+from dovetail.engine.state.suspensions import PAUSED, Suspensions
+from dovetail.model import Choice, Ended, Job, JobId, Record, Seconds, State
 
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
@@ -30,7 +30,7 @@ class ChoiceLimits:
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in self._waiting():
                 self.narrow(job, now)
-        if self.suspensions.active or self.suspensions.changed:
+        if self.suspensions.limits or self.suspensions.changed:
             self.look_at_suspensions(now)
 
     def _waiting(self) -> list[Job]:
@@ -65,6 +65,22 @@ class ChoiceLimits:
             self._books.records[name].wait_reason = ""
             self._books.enter_queue(job)
 
+    def set_aside(self, job: JobId) -> bool:
+        """Whether a job is held back here, for none of its choices is left."""
+        reason = self._books.held.get(job, "")
+        return reason.startswith((SUSPENDED, PAUSED, TOO_LATE))
+
+    def forget(self, job: JobId) -> None:
+        """A job is another one from now on: it has all its choices, until they are looked at again."""
+        self.suspensions.narrowed.pop(job, None)
+        if self.horizon.narrowed.pop(job, None) is not None:
+            self.horizon.next_look = 0.0
+
+    def whole(self, job: JobId) -> Job:
+        """A job with all its choices."""
+        found = self.suspensions.narrowed.get(job) or self.horizon.narrowed.get(job)
+        return found or self._books.records[job].job
+
     def _suspensions_changed(self) -> None:
         """Waiting jobs have all their choices again but for those that are suspended now."""
         suspensions = self.suspensions
@@ -76,7 +92,7 @@ class ChoiceLimits:
             record = self._books.records[name]
             if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
                 suspensions.narrowed[name] = job  # it has its choices again when it has ended
-            elif phase is Phase.HELD and not self._books.held[name].startswith(SUSPENDED):
+            elif phase is Phase.HELD and not self._books.held[name].startswith((SUSPENDED, PAUSED)):
                 record.job = job
             else:
                 if not self._books.held.let_go(name):
@@ -84,19 +100,23 @@ class ChoiceLimits:
                 self.horizon.narrowed.pop(name, None)
                 record.job, record.wait_reason = job, ""
                 self._books.enter_queue(job)
-        if suspensions.active:
+        if suspensions.limits:
             for job in self._waiting():
                 self.leave_out_suspended(job)
         self._books.view.changes.incident = True
 
     def leave_out_suspended(self, job: Job) -> bool:
-        """Take from a waiting job what is suspended; whether that changed anything.
+        """Take from a waiting job what is suspended or paused; whether that changed anything.
 
         One that has nothing else waits until that ends, if the app is known to complete elsewhere.
         """
         left: list[Choice] = []
-        reason = ""
+        reason = paused = ""
         for choice in job.choices:
+            pause = self.suspensions.paused_for(choice.implementation.kind)
+            if pause:
+                paused = pause
+                continue
             ways = [
                 (job.app.name, choice.implementation.name, device)
                 for device in self._books.classes_of(choice, None)
@@ -116,6 +136,7 @@ class ChoiceLimits:
         unproven = not left and not all(
             self.suspensions.proven((job.app.name, choice.implementation.name, device))
             for choice in job.choices
+            if not self.suspensions.paused_for(choice.implementation.kind)
             for device in self._books.classes_of(choice, None)
         )
         if unproven or left == list(job.choices):
@@ -127,7 +148,7 @@ class ChoiceLimits:
             record.job = replace(job, choices=tuple(left))
             self._books.enter_queue(record.job)
         else:
-            self._books.hold_back(record, f"{SUSPENDED}: {reason}")
+            self._books.hold_back(record, paused or f"{SUSPENDED}: {reason}")
         return True
 
     def weigh(self, record: Record, event: Ended, now: Seconds) -> None:

@@ -38,9 +38,11 @@ from dovetail.model import (
     JobId,
     Lingering,
     Migrated,
+    Moved,
     NodeDrained,
     NodeJoined,
     NodeLost,
+    Paused,
     Planned,
     Recalled,
     Record,
@@ -52,10 +54,12 @@ from dovetail.model import (
     Started,
     State,
     Submitted,
+    Updated,
     Withdrawn,
     Woken,
 )
 from dovetail.model.allocation import NARROW
+from dovetail.model.job import TURN
 
 __all__ = ["EVENTS", "Bound", "Engine", "no_bound"]
 
@@ -193,6 +197,64 @@ class Engine(Books):
             self.predictions.drop(event.job)
         self.view.changes.incident = True
         return False
+
+    def _update(self, event: Updated, now: Seconds) -> bool:
+        """A job is another one from now on, at its old place; what was set aside is looked at again."""
+        id, phase = event.job, self.phase(event.job)
+        if (phase, Updated) not in STEPS:
+            return True
+        if self.predictions.cached:
+            self.predictions.drop(id)
+        self.view.changes.incident = True
+        record = self.records[id]
+        if phase is Phase.RUNNING:
+            self._limit_anew(record, event.into.walltime)
+            return False
+        aside = self.choices.set_aside(id)
+        reason = self.held.get(id)
+        if not self.held.let_go(id):
+            self.withdraw(record.job)
+        self.choices.forget(id)
+        record.job = event.into
+        if reason is not None and not aside:
+            self.hold_back(record, reason)
+            return False
+        record.wait_reason = ""
+        self.enter_queue(event.into)
+        self.view.changes.submitted.append(event.into)
+        return False
+
+    def _move(self, event: Moved, now: Seconds) -> bool:
+        """A waiting job has another place; what was promised on the old ones holds no more."""
+        if (self.phase(event.job), Moved) not in STEPS:
+            return True
+        record, waits = self.records[event.job], event.job not in self.held
+        before = record.job
+        if waits:
+            self.withdraw(before)
+        record.job = replace(before, options={**before.options, TURN: event.turn})
+        narrowed = self.suspensions.narrowed
+        if event.job in narrowed:
+            whole = narrowed[event.job]
+            narrowed[event.job] = replace(whole, options={**whole.options, TURN: event.turn})
+        self.queue.move(before, event.after)
+        if waits:
+            self.enter_queue(record.job)
+        self.promises.drop_all()
+        self.view.changes.incident = True
+        return False
+
+    def _limit_anew(self, record: Record, walltime: Seconds | None) -> None:
+        """A running job has another walltime; what was promised behind it holds no more."""
+        placed = self.running[record.job.id]
+        narrowed = self.suspensions.narrowed
+        if record.job.id in narrowed:
+            narrowed[record.job.id] = replace(narrowed[record.job.id], walltime=walltime)
+        record.job = job = replace(record.job, walltime=walltime)
+        bound = placed.start_time + self.bound_of(job, placed.implementation, placed.allocation.request)
+        self.occupancy.rebind(placed, replace(placed, job=job, bound=bound))
+        self.profiles.machine_changed()
+        self.promises.drop_all()
 
     def _started(self, event: Started, now: Seconds) -> bool:
         start = now if event.at is None else event.at
@@ -432,6 +494,9 @@ class Engine(Books):
             self.only_class.clear()
         self._machine_changed()
 
+    def _pause(self, event: Paused, now: Seconds) -> None:
+        self.suspensions.pause(event.kinds)
+
     def _machine_changed(self) -> None:
         self.incidents += 1
         self.profiles.machine_changed()
@@ -532,11 +597,14 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     NodeLost: (5, Engine._lose, True),  # nodes as they came: one may join and be lost at once
     NodeDrained: (5, Engine._drain, True),
     NodeJoined: (5, Engine._join, True),
+    Paused: (6, Engine._pause, True),
     ClusterEnds: (6, Engine._cluster_ends, True),
     Submitted: (7, Engine._submit, False),
     Adopted: (8, Engine._adopt, True),
     Requeued: (9, Engine._requeue, True),
     Sized: (10, Engine._size, False),
+    Updated: (10, Engine._update, True),
+    Moved: (10, Engine._move, True),
     Held: (11, Engine._hold, False),
     Released: (12, Engine._let_go, False),
     Cancelled: (13, Engine._cancel, False),

@@ -15,6 +15,8 @@ from math import inf
 from dovetail.engine.state.predictions import Predictions
 from dovetail.model import Allocation, Choice, DeviceClass, Job, JobId, Seconds
 
+TOO_LATE = "cannot end before the cluster does"
+"""How the reason begins of a job that was set aside."""
 SHRUNK = 0.9
 """The queue is looked through again when so much of the time is left that was left the last time."""
 
@@ -70,4 +72,4 @@ class Horizon:
         """Why the job was set aside."""
         least = min(self.expected(job, choice) for choice in job.choices)
         left = max(0.0, self.end - now)
-        return f"cannot end before the cluster does: expected to take {least:.3g} s, {left:.3g} s are left"
+        return f"{TOO_LATE}: expected to take {least:.3g} s, {left:.3g} s are left"

@@ -10,7 +10,7 @@ from dovetail.model import Job, Request, Seconds
 
 BLOCK = 64
 
-Entry = tuple[Any, int, Seconds, Job]
+Entry = tuple[Any, float, Seconds, Job]
 """Key of an order, place of submission, limit of the run time, job: entries compare as the order."""
 
 
@@ -51,7 +51,7 @@ class LikeJobs:
             del block[BLOCK:]
             least[at : at + 1] = [min(map(_limit, block)), min(map(_limit, blocks[at + 1]))]
 
-    def remove(self, key: Any, place: int) -> None:
+    def remove(self, key: Any, place: float) -> None:
         """Take an entry out."""
         self.size -= 1
         blocks = self._blocks
@@ -111,9 +111,9 @@ class ByRequest(dict[Request, LikeJobs]):
     def __init__(self) -> None:
         super().__init__()
         self.several = 0
-        self.new: dict[int, Job] = {}
+        self.new: dict[float, Job] = {}
 
-    def insert(self, key: Any, place: int, job: Job, limit: Seconds) -> None:
+    def insert(self, key: Any, place: float, job: Job, limit: Seconds) -> None:
         """Put a job among those that ask for the same."""
         if len(job.choices) > 1:
             self.several += 1
@@ -124,7 +124,7 @@ class ByRequest(dict[Request, LikeJobs]):
             alike = self[request] = LikeJobs()
         alike.add((key, place, limit, job))
 
-    def remove(self, key: Any, place: int, job: Job) -> None:
+    def remove(self, key: Any, place: float, job: Job) -> None:
         """Take a job out again."""
         if len(job.choices) > 1:
             self.several -= 1

@@ -24,6 +24,7 @@ from dovetail.model import (
     Lingering,
     Migrate,
     Migrated,
+    Moved,
     Preempt,
     Released,
     Requeued,
@@ -33,6 +34,7 @@ from dovetail.model import (
     Started,
     Submit,
     Submitted,
+    Updated,
     Withdrawn,
 )
 
@@ -87,6 +89,12 @@ STEPS = MappingProxyType(
         (_P.QUEUED, Sized): _P.QUEUED,
         (_P.HELD, Sized): _P.HELD,
         (_P.BOUND, Sized): _P.QUEUED,  # what it waits for may be too small for it
+        (_P.QUEUED, Updated): _P.QUEUED,
+        (_P.QUEUED, Moved): _P.QUEUED,
+        (_P.HELD, Moved): _P.HELD,
+        (_P.BOUND, Updated): _P.QUEUED,
+        (_P.HELD, Updated): _P.HELD,  # or QUEUED, where it was set aside for what it was
+        (_P.RUNNING, Updated): _P.RUNNING,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,

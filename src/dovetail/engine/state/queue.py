@@ -24,7 +24,7 @@ class Line(Sequence[Job]):
 
     __slots__ = ("_entries", "_gone")
 
-    def __init__(self, entries: list[tuple[Any, int, Job]]) -> None:
+    def __init__(self, entries: list[tuple[Any, float, Job]]) -> None:
         self._entries = entries
         self._gone = 0
 
@@ -52,7 +52,7 @@ class Line(Sequence[Job]):
             raise IndexError(index)
         return self._entries[at][2]
 
-    def add(self, entry: tuple[Any, int, Job]) -> None:
+    def add(self, entry: tuple[Any, float, Job]) -> None:
         """Put an entry at its place."""
         entries = self._entries
         if not entries or entry > entries[-1]:
@@ -60,7 +60,7 @@ class Line(Sequence[Job]):
         else:
             insort(entries, entry, lo=self._gone)
 
-    def remove(self, key: Any, place: int) -> None:
+    def remove(self, key: Any, place: float) -> None:
         """Take an entry out."""
         entries, gone = self._entries, self._gone
         if entries[gone][1] != place:
@@ -75,12 +75,12 @@ class Line(Sequence[Job]):
             gone = 0
         self._gone = gone
 
-    def find(self, place: int) -> bool:
+    def find(self, place: float) -> bool:
         """Whether the entry of that place is there, in a line whose keys are all the same."""
         at = bisect_left(self._entries, place, lo=self._gone, key=_place_of)
         return at < len(self._entries) and self._entries[at][1] == place
 
-    def entries(self) -> Iterator[tuple[Any, int, Job]]:
+    def entries(self) -> Iterator[tuple[Any, float, Job]]:
         """All entries in order."""
         return iter(self._entries[self._gone :])
 
@@ -109,7 +109,7 @@ class JobQueue:
     """
 
     def __init__(self, limit: Callable[[Job], Seconds]) -> None:
-        self._place: dict[JobId, int] = {}  # of every job that is not forgotten
+        self._place: dict[JobId, float] = {}  # of every job that is not forgotten
         self._places = 0
         self._line = Line([])
         self._orders: dict[Key, _Order] = {}
@@ -176,11 +176,27 @@ class JobQueue:
                 lines.setdefault(of(entry[2]), Line([])).add(entry)
         return lines
 
-    def keep_place(self, job: Job) -> int:
+    def keep_place(self, job: Job) -> float:
         """The job's place in the order of submission, whether it is in the queue or not."""
         place = self._place.setdefault(job.id, self._places)
         self._places += place == self._places
         return place
+
+    def move(self, job: Job, after: JobId | None) -> None:
+        """Give a job that is not in the queue the place after another one, or the first. O(jobs known).
+
+        Raises `ValueError` where nothing fits between two places any more.
+        """
+        places = [place for id, place in self._place.items() if id != job.id]
+        if after is None:
+            self._place[job.id] = min(places, default=0) - 1
+            return
+        before = self._place[after]
+        behind = min((place for place in places if place > before), default=before + 1)
+        place = (before + behind) / 2
+        if not before < place < behind:
+            raise ValueError(f"no place is left between job {after} and the next one")
+        self._place[job.id] = place
 
     def forget(self, job: JobId) -> None:
         """A job that will not come back gives up its place."""
@@ -287,5 +303,5 @@ class JobQueue:
         return self._requests
 
 
-def _place_of(entry: tuple[Any, int, Job]) -> int:
+def _place_of(entry: tuple[Any, float, Job]) -> float:
     return entry[1]

@@ -8,7 +8,7 @@ completed elsewhere yet, the first job that ends elsewhere decides: if it fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TypeAlias
 
@@ -20,6 +20,11 @@ AT_ONCE: Seconds = 5.0
 IN_A_ROW = 3
 FIRST_PAUSE: Seconds = 60.0
 LONGEST_PAUSE: Seconds = 3600.0
+
+PAUSED = "the queue is paused"
+"""How the reason begins of a job that waits until somebody lets its kind go on."""
+EVERYWHERE = "all"
+"""Among paused kinds: nothing starts at all."""
 
 Way: TypeAlias = tuple[str, str, DeviceClass]
 """App, implementation, device class."""
@@ -50,8 +55,28 @@ class Suspensions:
     """How many ways are suspended, or on trial."""
     changed: bool = False
     """Whether something was suspended or let go since this was last set back."""
+    paused: frozenset[str] = frozenset()
+    """Kinds of devices on which nothing starts until somebody lets it; `EVERYWHERE`: on none."""
     _suspects: dict[Way, _FailingWay] = field(default_factory=dict)
     _completed: dict[str, set[tuple[str, DeviceClass]]] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> bool:
+        """Whether any waiting job may have lost a choice."""
+        return bool(self.active or self.paused)
+
+    def pause(self, kinds: Iterable[str]) -> None:
+        """From now on nothing starts on these kinds, and on all others what waits may."""
+        self.paused, self.changed = frozenset(kinds), True
+
+    def paused_for(self, kind: str) -> str:
+        """Why no implementation of this kind starts now, for people; empty where it may."""
+        if not self.paused:
+            return ""
+        if EVERYWHERE in self.paused:
+            return PAUSED
+        found = [part for part in kind.split("+") if part in self.paused]
+        return f"{PAUSED} for {found[0]}" if found else ""
 
     def started(self, way: Way, job: JobId) -> None:
         """A job has started; where the way was suspended it is the trial."""

@@ -1,0 +1,53 @@
+"""`run --retry-failed`: what failed, and what waited for it, in a new run; `run --then`: what comes after."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from dovetail_command import run_command
+
+pytestmark = pytest.mark.live
+
+JOBS = """
+[[job]]
+id = "bad"
+command = ["sh", "-c", "test -e {flag}"]
+cpus = 1
+[[job]]
+id = "after"
+command = ["true"]
+cpus = 1
+depends = ["afterok:bad"]
+[[job]]
+id = "good"
+command = ["true"]
+cpus = 1
+"""
+
+
+def test_what_failed_runs_once_more_where_it_was_started(tmp_path: Path) -> None:
+
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    (tmp_path / "jobs.toml").write_text(JOBS.replace("{flag}", "flag"))
+    then = f"sh -c 'echo $DOVETAIL_STATUS $DOVETAIL_COUNTS > {tmp_path}/then'"
+    first = run_command(["run", "jobs.toml", "--quiet", "--then", then], tmp_path, environment)
+    assert first.returncode == 1, first.stderr
+    assert (tmp_path / "then").read_text() == "1 CANCELLED=1,COMPLETED=1,FAILED=1\n"
+    (tmp_path / "flag").touch()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    again = run_command(
+        ["run", "--retry-failed", "last", "--json", "--then", "false"], elsewhere, environment
+    )
+    assert again.returncode == 0, again.stderr
+    assert {job["id"]: job["state"] for job in json.loads(again.stdout)["jobs"]} == {
+        "bad": "COMPLETED",
+        "after": "COMPLETED",
+    }
+    assert "--then: false ended with exit status 1" in again.stderr
+    none = run_command(["run", "--retry-failed", "last"], elsewhere, environment)
+    assert (none.returncode, "found no failed job" in none.stderr) == (2, True)
+    assert run_command(["run", "x", "--retry-failed", "last"], elsewhere, environment).returncode == 2

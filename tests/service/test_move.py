@@ -1,0 +1,42 @@
+"""Waiting jobs change places: in the order in which they start, also after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from services import serving, submit, wait
+
+from dovetail.service.client import connection
+
+pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "history"])
+def test_jobs_start_in_the_order_to_which_they_were_moved(tmp_path: Path, policy: str) -> None:
+    with serving(tmp_path, "--cluster", "1x1cpu", "--policy", policy) as here:
+        with connection(here.folder.path) as service:
+            service.post("/api/v1/queue/pause")
+            jobs = submit(service, *[{"command": ["true"], "cpus": 1} for _ in range(5)])
+            high = submit(service, {"command": ["true"], "cpus": 1, "priority": 5})[0]
+            a, b, c, d, e = jobs
+            assert here.dovetail("move", high, "--first").returncode == 0
+            refused = json.loads(here.dovetail("move", e, "--first", "--json").stdout)["refused"]
+            assert refused == {e: f"job {high} has priority 5, this one 0: update it"}
+            service.post("/api/v1/cancel", {"jobs": high})
+            assert here.dovetail("move", e, "--first").stdout == f"Moved: {e}\n"
+            assert here.dovetail("move", a, "--after", c).returncode == 0
+            assert here.dovetail("move", b, "--after", c).returncode == 0
+            assert here.dovetail("move", b).returncode == 2
+            assert here.dovetail("move", high, "--first").returncode == 1
+        here.kill()
+        here.start().close()
+        with connection(here.folder.path) as service:
+            assert here.dovetail("move", d, "--after", e).returncode == 0
+            service.post("/api/v1/queue/resume")
+            wait(service, jobs)
+            rows = [service.get(f"/api/v1/jobs/{job}") for job in jobs]
+            order = [row["id"] for row in sorted(rows, key=lambda row: row["start"])]
+            assert order == [e, d, c, b, a]
+        assert "Traceback" not in here.folder.log.read_text()
