@@ -330,13 +330,9 @@ class Service:
         with ExitStack() as undo:
             undo.callback(self._give_back, first, count)
             known = await self._depended_on(form, person)
-            who = Submitter(
-                person.name,
-                self.options.user_limit,
-                self.options.memory_auto,
-                isinstance(self.live.executor, SubmitsJobs),
-                self.options.partitions,
-            )
+            guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
+            limit, learns = self.options.user_limit, self.options.memory_auto
+            who = Submitter(person.name, limit, learns, guest, partitions)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
             found = await loop.run_in_executor(
                 self._makers, submission_of, form, who, cluster, first, scripts, known
