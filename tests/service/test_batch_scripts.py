@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from services import Serving, serving
 
+from dovetail.errors import InputError
+from dovetail.model import Cluster, Node
+from dovetail.service.partitions import read_partitions, with_partitions
+
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 
@@ -206,3 +210,41 @@ def test_run_takes_a_script_as_one_job(service: Serving, tmp_path: Path) -> None
     done = service.dovetail("run", "-q", "-", cwd=tmp_path, input="#!/bin/sh\nsleep 0.1\necho end > end\n")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "end").read_text() == "end\n"
+
+
+def test_partitions_of_a_service(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text(
+        '[[node]]\nname = "n0"\ncores = [0]\n[[node]]\nname = "g"\ncores = [1]\ngpus = 1\n'
+    )
+    (tmp_path / "parts.toml").write_text(
+        '[[partition]]\nname = "short"\nnodes = "n0"\ndefault = true\nwalltime = "1m"\nlongest = "5m"\n'
+        'most_nodes = 1\n[[partition]]\nname = "fast"\ndevices = ["gpu"]\n'
+    )
+    options = ("--cluster", str(tmp_path / "cluster.toml"), "--partitions", str(tmp_path / "parts.toml"))
+    with serving(tmp_path, *options, "--policy", "easy") as found:
+        job = submit(found, tmp_path, "--hold", str(script(tmp_path, "true")))
+        assert (info(found, job)["walltime"], info(found, job)["partition"]) == (60.0, "short")
+        job = submit(found, tmp_path, "--hold", str(script(tmp_path, "#SBATCH -p none,fast --gres=gpu:1")))
+        assert (info(found, job)["walltime"], info(found, job)["partition"]) == (None, "fast")
+        said = submit(found, tmp_path, str(script(tmp_path, "#SBATCH -t 6 -p short")), status=2)
+        assert said.endswith("walltime: found 360 s, expected at most 300 in partition short")
+        said = submit(found, tmp_path, str(script(tmp_path, "#SBATCH -p long")), status=2)
+        assert said.endswith("line 2: -p long: partition: found 'long', expected one of fast, short")
+        found.dovetail("cancel", "all")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "found an empty file"),
+        ('[[partition]]\nname = "a"\n[[partition]]\nname = "a"\n', "partition: found 'a' twice"),
+        ('[[partition]]\nname = "a"\nnodes = "x"\n', "partition 'a': nodes: found 'x', expected one of here"),
+        ('[[partition]]\nname = "a"\ndevices = ["tpu"]\n', "partition 'a': found no node with tpu"),
+    ],
+)
+def test_files_of_partitions_that_cannot_be(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "parts.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        with_partitions(Cluster((Node("here", (0,)),)), read_partitions(str(path)))
+    assert sentence in str(error.value)

@@ -89,7 +89,7 @@ def test_elements_of_an_array_share_what_they_start_in() -> None:
     jobs = made({"array": "0-9", "stdout": "%x-%A_%a.%j"}, environment={"A": "x" * 5000}).jobs
     assert len({id(job.launch) for job in jobs}) == 1
     assert jobs[7].launch is not None
-    assert jobs[7].launch.files(jobs[7].id, "/home") == ("/true-1_7.1_7",) * 2
+    assert jobs[7].launch.files(jobs[7], "/home") == ("/true-1_7.1_7",) * 2
 
 
 def test_a_job_that_is_named_a_thousand_times_is_looked_for_once() -> None:

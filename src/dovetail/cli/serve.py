@@ -43,6 +43,7 @@ def serve(
     keep: float,
     user_limit: int | None,
     memory: str | None,
+    partitions: str | None,
     half_life: float | None,
     share: list[str] | None,
     log_level: LogLevel,
@@ -56,6 +57,7 @@ def serve(
     if drain or stop:
         return _end(place, drain)
     from dovetail.service.daemon import log_to_stderr
+    from dovetail.service.partitions import read_partitions
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
 
@@ -92,6 +94,7 @@ def serve(
             keep=keep,
             user_limit=user_limit,
             memory_auto=memory is not None,
+            partitions=() if partitions is None else read_partitions(partitions),
             new=new,
             fair=fair,
             tell=logging.getLogger("dovetail.serve").info,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Literal, TypeVar
 
 from dovetail.engine.driver.admission import HELD
@@ -54,6 +54,7 @@ from dovetail.service.forms import SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.open_jobs import OpenJobs
+from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
 from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
@@ -99,6 +100,7 @@ class Options:
     keep: Seconds = 3600.0
     user_limit: int | None = None
     memory_auto: bool = False
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,8 +339,9 @@ class Service:
         with ExitStack() as undo:
             undo.callback(self._give_back, first, count)
             known = await self._depended_on(form, person)
-            guest = isinstance(self.live.executor, SubmitsJobs)
-            who = Submitter(person.name, self.options.user_limit, self.options.memory_auto, guest)
+            guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
+            limit, learns = self.options.user_limit, self.options.memory_auto
+            who = Submitter(person.name, limit, learns, guest, partitions)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
             found = await loop.run_in_executor(
                 self._makers, submission_of, form, who, cluster, first, scripts, known

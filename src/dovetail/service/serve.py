@@ -60,6 +60,7 @@ from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import Authentication, Sessions
 from dovetail.service.ground import Ground, why_ended_at_logout
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
+from dovetail.service.partitions import Partition, with_partitions
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
 from dovetail.service.starting import Starting
@@ -91,9 +92,9 @@ class ServeOptions(LiveOptions):
 
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
-    jobs of one user may run at once; with ``fair`` who used less goes first. ``new`` begins with an empty
-    queue where the ledger of the one before has gone. ``ready`` is called when the service answers,
-    ``reopen`` at SIGHUP.
+    jobs of one user may run at once; with ``fair`` who used less goes first. ``partitions`` are names for
+    nodes, with limits. ``new`` begins with an empty queue where the ledger of the one before has gone.
+    ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
@@ -108,6 +109,7 @@ class ServeOptions(LiveOptions):
     keep: Seconds = 3600.0
     user_limit: int | None = None
     memory_auto: bool = False
+    partitions: tuple[Partition, ...] = ()
     new: bool = False
     fair: FairUse | None = None
     reopen: Callable[[], None] = lambda: None
@@ -241,6 +243,8 @@ def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) 
 def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
     """The cluster that is asked for; the one before while jobs run there."""
     wanted = options.cluster or backend.discover()
+    if options.partitions:
+        wanted = with_partitions(wanted, options.partitions)
     if before is None:
         return wanted
     known = ledger.cluster(before.cluster)
@@ -422,7 +426,17 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         elapsed=lambda: time.time() - epoch,
     )
     found = Service(
-        folder, about, driver, live, ledger, Options(options.keep, options.user_limit, options.memory_auto)
+        folder,
+        about,
+        driver,
+        live,
+        ledger,
+        Options(
+            options.keep,
+            options.user_limit,
+            options.memory_auto,
+            {one.name: one for one in options.partitions},
+        ),
     )
     service.append(found)
     stack.callback(found.close)

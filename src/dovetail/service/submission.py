@@ -20,6 +20,7 @@ from dovetail.records import dataclass
 from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
 from dovetail.service.forms import SubmitForm
+from dovetail.service.partitions import Partition, in_partition
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
@@ -44,6 +45,7 @@ class Submitter:
     limit: int | None = None
     memory_auto: bool = False
     as_guest: bool = False
+    partitions: Mapping[str, Partition] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -128,6 +130,7 @@ class _Maker:
 
     def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
         """A job, or all elements of an array; ``part`` is what was given of it."""
+        spec = in_partition(spec, self.who.partitions, where)
         self.builder.passed_over.clear()
         is_script = spec.script is not None and self.who.as_guest
         if is_script and "partition" in spec.from_script:  # which its own options have

@@ -237,6 +237,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("keep", "How long ended jobs stay in memory.", DURATION, default=3600.0),
         Option("user_limit", "Jobs of one user that may run at once.", "N", least=1),
         Option("memory", "auto: learned, of jobs that give none.", "auto", "--memory --mem"),
+        Option("partitions", "Names for nodes, with limits of jobs (TOML).", "FILE"),
         Option(
             "half_life",
             "Fair shares: after so long half of what was used is forgotten.",

@@ -502,7 +502,7 @@ class JobBuilder:
             signal=number,
             notice=notice,
             memory=memory,
-            batch_variables=spec.batch_variables and not variables,
+            batch_variables=spec.batch_variables,
             umask=self.umask,
             limits=self.limits,
             variables=variables,

@@ -33,6 +33,7 @@ def script_part(
     part: PartialSpec = {"script": script.text, "arguments": list(arguments), "name": script.job_name}
     part |= {**fields, **mine}
     if script.from_slurm:
+        part["batch_variables"] = True
         part["from_script"] = [name for name in fields if name not in mine]
     part["variables"] = _variables(script, mine, part, origin)
     return part
