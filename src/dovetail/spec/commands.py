@@ -26,8 +26,7 @@ UPDATED = ("name", "walltime", "memory", "priority", "nice", "retries", "on", "d
 
 LETTERS: Mapping[str, tuple[str, ...]] = {
     "D": ("folder",), "G": ("gpus",), "H": ("hold",), "I": ("implementation",), "J": ("name",),
-    "N": ("nodes",), "W": ("wait",), "a": ("array",), "b": ("begin",), "c": ("cpus",),
-    "d": ("depends",),
+    "N": ("nodes",), "W": ("wait",), "a": ("array",), "b": ("begin",), "c": ("cpus",), "d": ("depends",),
     "e": ("stderr", "err"), "f": ("follow",), "i": ("inputs",), "j": ("jobs",), "k": ("keep_order",),
     "o": ("stdout",), "p": ("partition",), "q": ("quiet",), "s": ("state",), "t": ("walltime",),
     "u": ("user",), "v": ("verbose",),
