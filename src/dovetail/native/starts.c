@@ -6,7 +6,7 @@
 #include "kernels.h"
 
 enum { FCFS, EASY };
-enum { OWN = 64, OTHERS = 200, CANDIDATES = OWN + OTHERS };
+enum { OWN = 64, OTHERS = 1500, CANDIDATES = OWN + OTHERS };
 
 /* ------------------------------------------------------------------------------------------ what is drawn */
 
@@ -118,8 +118,8 @@ static int same_kind(const Kind *a, const Kind *b) {
     return a->user == b->user && a->app == b->app && a->width == b->width && a->wall == b->wall;
 }
 
-/* Kinds by jobs: `kind_of` is the number of each job's, `first` the first job of each kind. How many there are. */
-static number number_kinds(const Kind *kinds, number n, number *kind_of, number *first, number *slots) {
+/* Jobs of one kind as chains in their order: `first` of each kind, `next` of each job. How many kinds there are. */
+static number chain_kinds(const Kind *kinds, number n, number *next, number *first, number *newest, number *slots) {
     number count = 0, size = 2 * n + 1;
     for (number i = 0; i < size; i++) slots[i] = NOBODY;
     for (number j = 0; j < n; j++) {
@@ -128,11 +128,14 @@ static number number_kinds(const Kind *kinds, number n, number *kind_of, number 
         if (kinds[j].wall < 1e15) key += (uint64_t)kinds[j].wall;
         number at = (number)((key * 0x9E3779B97F4A7C15u) >> 33) % size;
         while (slots[at] != NOBODY && !same_kind(&kinds[first[slots[at]]], &kinds[j])) at = (at + 1) % size;
+        next[j] = NOBODY;
         if (slots[at] == NOBODY) {
-            first[count] = j;
-            slots[at] = count++;
+            slots[at] = count;
+            first[count++] = j;
+        } else {
+            next[newest[slots[at]]] = j;
         }
-        kind_of[j] = slots[at];
+        newest[slots[at]] = j;
     }
     return count;
 }
@@ -147,68 +150,130 @@ number dovetail_draw_lengths(const number *user, number n, const number *app, nu
     Ended ended = {ended_user, ended_app, ended_width, ended_before, ended_wall, ended_ran, e};
     size_t room = (size_t)n + 1;
     Kind *kinds = malloc(sizeof(Kind) * room);
-    number *kind_of = malloc(sizeof(number) * 5 * room), *first = kind_of + room, *sibling = first + room;
-    Lengths *tables = NULL;
-    number status = kinds && kind_of ? 0 : OUT_OF_MEMORY, count = 0;
+    Lengths *l = malloc(sizeof(Lengths));
+    number *next = malloc(sizeof(number) * 6 * room), *first = next + room, *newest = first + room;
+    number *slots = newest + room, status = kinds && l && next ? 0 : OUT_OF_MEMORY, count = 0;
     if (!status) {
         for (number j = 0; j < n; j++) kinds[j] = (Kind){user[j], app[j], width[j], last[j], wall[j]};
-        count = number_kinds(kinds, n, kind_of, first, sibling + room);
-        if (!(tables = malloc(sizeof(Lengths) * (size_t)(count + 1)))) status = OUT_OF_MEMORY;
+        count = chain_kinds(kinds, n, next, first, newest, slots);
     }
     for (number k = 0; k < count && !status; k++) {
-        status = gather(&ended, &kinds[first[k]], weights, &tables[k]);
-        sibling[k] = NOBODY;
-    }
-    for (number j = 0; j < n && !status; j++) /* of each kind the one that has run for longest */
-        if (spent[j] > 0 && (sibling[kind_of[j]] == NOBODY || spent[j] > spent[sibling[kind_of[j]]]))
-            sibling[kind_of[j]] = j;
-    for (number d = 0; d < draws && !status; d++) {
-        double *row = found + d * n;
-        for (number j = 0; j < n; j++) {
-            const Lengths *l = &tables[kind_of[j]];
-            number like = sibling[kind_of[j]];
-            number key = d % 2 == 0 && user[j] >= 0 ? -1 - user[j] : seed[j];
-            double at = chance(key, d);
-            row[j] = length_at(l, spent[j], wall[j], at);
-            if (spent[j] <= 0 && like != NOBODY && like < j && chance(seed[like], d + COPIES) < COPIED) row[j] = row[like];
-        }
+        number like = NOBODY; /* who has run for longest of those that run */
+        if ((status = gather(&ended, &kinds[first[k]], weights, l))) break;
+        for (number j = first[k]; j != NOBODY; j = next[j])
+            if (spent[j] > 0 && (like == NOBODY || spent[j] > spent[like])) like = j;
+        for (number j = first[k]; j != NOBODY; j = next[j])
+            for (number d = 0; d < draws; d++) {
+                number shared = d % 2 == 0 && user[j] >= 0;
+                if (spent[j] <= 0 && like != NOBODY && like < j && chance(seed[like], d + COPIES) < COPIED)
+                    found[d * n + j] = found[d * n + like];
+                else
+                    found[d * n + j] = length_at(l, spent[j], wall[j], chance(shared ? -1 - user[j] : seed[j], d));
+            }
     }
     free(kinds);
-    free(kind_of);
-    free(tables);
+    free(l);
+    free(next);
     return status;
 }
 
 /* ---------------------------------------------------------------------------------------------- rolled out */
 
-typedef struct { /* jobs that run, and those that wait or come, by numbers that grow as they come */
-    number room, used;    /* of the columns below */
-    number *width;
+enum { CPUS, DEVICES, MEMORY, AMOUNTS };
+
+typedef struct { /* jobs that run, wait or come, by numbers that grow as they come */
+    number room, used;
+    number *width, *need, *group; /* how many nodes, what of each, and which may serve */
     double *wall, *length;
-    double *end, *bound; /* of those that have started */
+    double *end, *bound;    /* of those that have started */
+    number *held, held_room, held_used, *held_from; /* the nodes of those that have, where nodes have names */
     number *by_end, running;   /* a heap */
     number *by_bound, bounded; /* ascending; some have ended (their width is 0) */
     number *waiting, line;
 } Queue;
 
+typedef struct { /* where nodes are counted `nodes` is 0, and `idle` all that there is */
+    number idle, nodes;
+    const number *group;
+    number *free, *then, *most; /* shape (nodes, AMOUNTS); the most that any node has free */
+    number *chosen, *ranks;
+    uint8_t *planned;
+    number ready, extra; /* nodes that fit the head at its time; those left beside it where they are counted */
+} Machine;
+
 static number grow(Queue *q, number room) {
     if (room <= q->room) return 0;
     room += room / 2;
-    number *numbers[] = {q->width, q->by_end, q->by_bound, q->waiting};
-    double *seconds[] = {q->wall, q->length, q->end, q->bound};
-    for (int i = 0; i < 4; i++) {
-        number *n = realloc(numbers[i], sizeof(number) * (size_t)room);
-        if (n) numbers[i] = n;
-        double *s = realloc(seconds[i], sizeof(double) * (size_t)room);
-        if (s) seconds[i] = s;
-        if (!n || !s) room = -1;
-        if (room < 0) break;
+    number **numbers[] = {&q->width, &q->group, &q->by_end, &q->by_bound, &q->waiting, &q->held_from};
+    double **seconds[] = {&q->wall, &q->length, &q->end, &q->bound};
+    for (int i = 0; i < 6; i++) {
+        number *n = realloc(*numbers[i], sizeof(number) * (size_t)room);
+        if (!n) return OUT_OF_MEMORY;
+        *numbers[i] = n;
     }
-    q->width = numbers[0], q->by_end = numbers[1], q->by_bound = numbers[2], q->waiting = numbers[3];
-    q->wall = seconds[0], q->length = seconds[1], q->end = seconds[2], q->bound = seconds[3];
-    if (room < 0) return OUT_OF_MEMORY;
+    for (int i = 0; i < 4; i++) {
+        double *s = realloc(*seconds[i], sizeof(double) * (size_t)room);
+        if (!s) return OUT_OF_MEMORY;
+        *seconds[i] = s;
+    }
+    number *need = realloc(q->need, sizeof(number) * AMOUNTS * (size_t)room);
+    if (!need) return OUT_OF_MEMORY;
+    q->need = need;
     q->room = room;
     return 0;
+}
+
+static int fits(const number *free, const number *need) {
+    return free[CPUS] >= need[CPUS] && free[DEVICES] >= need[DEVICES] && free[MEMORY] >= need[MEMORY];
+}
+
+/* Nodes for a job, those with the fewest free devices first, not on barred ones; whether there are enough. */
+static int place(Machine *m, const number *free, const Queue *q, number job, const uint8_t *barred) {
+    const number *need = q->need + job * AMOUNTS;
+    number wanted = q->width[job], found = 0;
+    for (number i = 0; i < m->nodes; i++) {
+        if ((barred && barred[i]) || !(m->group[i] & q->group[job]) || !fits(free + i * AMOUNTS, need)) continue;
+        number rank = free[i * AMOUNTS + DEVICES];
+        if (found == wanted) {
+            if (rank >= m->ranks[found - 1]) continue;
+            found--;
+        }
+        number at = found++;
+        for (; at > 0 && m->ranks[at - 1] > rank; at--) {
+            m->ranks[at] = m->ranks[at - 1];
+            m->chosen[at] = m->chosen[at - 1];
+        }
+        m->ranks[at] = rank;
+        m->chosen[at] = i;
+        if (found == wanted && m->ranks[found - 1] == need[DEVICES]) break; /* none has a lower rank */
+    }
+    return found == wanted;
+}
+
+static void change(number *free, const Queue *q, number job, const number *nodes, number sign) {
+    const number *need = q->need + job * AMOUNTS;
+    for (number i = 0; i < q->width[job]; i++)
+        for (int a = 0; a < AMOUNTS; a++) free[nodes[i] * AMOUNTS + a] += sign * need[a];
+}
+
+static void note_most(Machine *m) {
+    for (int a = 0; a < AMOUNTS; a++) m->most[a] = 0;
+    for (number i = 0; i < m->nodes * AMOUNTS; i++)
+        if (m->free[i] > m->most[i % AMOUNTS]) m->most[i % AMOUNTS] = m->free[i];
+}
+
+static number fitting_then(const Machine *m, const Queue *q, number head, const number *nodes, number count) {
+    number found = 0;
+    for (number i = 0; i < count; i++)
+        found += (m->group[nodes[i]] & q->group[head]) &&
+                 fits(m->then + nodes[i] * AMOUNTS, q->need + head * AMOUNTS);
+    return found;
+}
+
+/* Whether a job fits now; where nodes have names they are chosen. */
+static int fits_now(Machine *m, const Queue *q, number job) {
+    if (!m->nodes) return q->width[job] <= m->idle;
+    return fits(m->most, q->need + job * AMOUNTS) && place(m, m->free, q, job, NULL);
 }
 
 static void sift_down(Queue *q, number at) {
@@ -224,9 +289,22 @@ static void sift_down(Queue *q, number at) {
     q->by_end[at] = job;
 }
 
-static void run(Queue *q, number job, double end, double bound) {
+/* A job runs on these nodes. */
+static number run(Queue *q, number job, double end, double bound, const number *nodes) {
     q->end[job] = end;
     q->bound[job] = bound;
+    if (nodes) {
+        number wanted = q->held_used + q->width[job];
+        if (wanted > q->held_room) {
+            number *held = realloc(q->held, sizeof(number) * (size_t)(2 * wanted));
+            if (!held) return OUT_OF_MEMORY;
+            q->held = held;
+            q->held_room = 2 * wanted;
+        }
+        q->held_from[job] = q->held_used;
+        memcpy(q->held + q->held_used, nodes, sizeof(number) * (size_t)q->width[job]);
+        q->held_used = wanted;
+    }
     number low = 0, high = q->bounded;
     while (low < high) {
         number middle = (low + high) >> 1;
@@ -239,146 +317,234 @@ static void run(Queue *q, number job, double end, double bound) {
     number at = q->running++;
     for (; at > 0 && q->end[q->by_end[(at - 1) / 2]] > end; at = (at - 1) / 2) q->by_end[at] = q->by_end[(at - 1) / 2];
     q->by_end[at] = job;
+    return 0;
 }
 
-/* What those held that have ended by now. */
-static number ended_by(Queue *q, double now) {
-    number given = 0;
-    while (q->running && q->end[q->by_end[0]] <= now) {
+/* Start a job now that fits; its nodes are the chosen ones. */
+static number start(Machine *m, Queue *q, number job, double now) {
+    if (m->nodes) {
+        change(m->free, q, job, m->chosen, -1);
+        note_most(m);
+    } else {
+        m->idle -= q->width[job];
+    }
+    return run(q, job, now + q->length[job], now + q->wall[job], m->nodes ? m->chosen : NULL);
+}
+
+/* Those that have ended by now give back what they held. */
+static void end_by(Machine *m, Queue *q, double now) {
+    int any = 0;
+    for (; q->running && q->end[q->by_end[0]] <= now; any = 1) {
         number job = q->by_end[0];
-        given += q->width[job];
+        if (m->nodes) change(m->free, q, job, q->held + q->held_from[job], 1);
+        else m->idle += q->width[job];
         q->width[job] = 0;
         q->by_end[0] = q->by_end[--q->running];
         if (q->running) sift_down(q, 0);
     }
-    return given;
+    if (any && m->nodes) note_most(m);
 }
 
-/* When so many are free by the bounds of what runs; `extra` becomes what is free then beside them. */
-static double shadow_of(Queue *q, number idle, number wanted, number *extra) {
-    double when = INFINITY;
+/* When the head fits by the bounds of what runs; what has ended is left out from now on. */
+static double shadow_of(Machine *m, Queue *q, number head, double now) {
+    double when = now;
     number kept = 0, i = 0;
-    *extra = idle - wanted;
+    m->ready = m->idle;
+    if (m->nodes) {
+        memcpy(m->then, m->free, sizeof(number) * AMOUNTS * (size_t)m->nodes);
+        m->ready = 0;
+        for (number node = 0; node < m->nodes; node++) m->ready += fitting_then(m, q, head, &node, 1);
+    }
     for (; i < q->bounded; i++) {
         number job = q->by_bound[i];
         if (!q->width[job]) continue;
-        if (*extra >= 0 && q->bound[job] > when) break;
-        *extra += q->width[job];
-        if (*extra >= 0) when = q->bound[job];
+        if (q->bound[job] > when) {
+            if (m->ready >= q->width[head]) break;
+            when = q->bound[job];
+        }
         q->by_bound[kept++] = job;
+        if (!m->nodes) {
+            m->ready += q->width[job];
+            continue;
+        }
+        const number *nodes = q->held + q->held_from[job];
+        m->ready -= fitting_then(m, q, head, nodes, q->width[job]);
+        change(m->then, q, job, nodes, 1);
+        m->ready += fitting_then(m, q, head, nodes, q->width[job]);
     }
     if (kept < i) {
         memmove(q->by_bound + kept, q->by_bound + i, sizeof(number) * (size_t)(q->bounded - i));
         q->bounded -= i - kept;
     }
-    if (*extra < 0) *extra = 0;
+    m->extra = m->ready - q->width[head];
+    if (m->extra < 0) m->extra = 0, when = INFINITY;
     return when;
 }
 
+static void plan_head(Machine *m, const Queue *q, number head) {
+    if (!m->nodes) return;
+    memset(m->planned, 0, (size_t)m->nodes);
+    if (!place(m, m->then, q, head, NULL)) return;
+    for (number i = 0; i < q->width[head]; i++) m->planned[m->chosen[i]] = 1;
+}
+
+/* Whether a job of any length fits such that the head still fits at its time, which is then noted. */
+static int fits_beside(Machine *m, const Queue *q, number job, number head) {
+    number width = q->width[job];
+    if (!m->nodes) {
+        if (width > m->extra) return 0;
+        m->extra -= width;
+        return 1;
+    }
+    if (!place(m, m->free, q, job, NULL)) return 0;
+    int touches = 0;
+    for (number i = 0; i < width; i++) touches |= m->planned[m->chosen[i]];
+    number before = fitting_then(m, q, head, m->chosen, width);
+    change(m->then, q, job, m->chosen, -1);
+    number left = m->ready - before + fitting_then(m, q, head, m->chosen, width);
+    if (touches && left < q->width[head]) { /* on others then */
+        change(m->then, q, job, m->chosen, 1);
+        if (!place(m, m->free, q, job, m->planned)) return 0;
+        before = fitting_then(m, q, head, m->chosen, width);
+        change(m->then, q, job, m->chosen, -1);
+        left = m->ready - before + fitting_then(m, q, head, m->chosen, width);
+    }
+    m->ready = left;
+    return 1;
+}
+
 typedef struct { /* submissions of the past, by time: they come again */
-    const double *time, *wall;
-    const number *width, *job; /* job: whose length is drawn here, as it has not ended; or NOBODY, then `ran` */
-    const double *ran;
+    const double *time, *wall, *ran;
+    const number *width, *job, *need, *group; /* job: whose drawn length is taken, or NOBODY, then it `ran` so long */
     number count;
 } Past;
 
 typedef struct {
-    number known, target, policy, idle;
+    number running, known, target, policy;
     double horizon, span; /* span: of the stretch of the past, after which it comes again */
+    double *start;
+    number left; /* how many are to start before it is over */
 } Question;
 
-/* Starts the jobs that wait, in turn, until the target has (or all known ones have); 0, or OUT_OF_MEMORY. */
-static number roll(Queue *q, const Question *ask, const Past *past, double origin, number coming, const double *lengths,
-                   double *start) {
-    number idle = ask->idle, left = ask->target >= 0 ? 1 : q->line, waits_from = q->used - q->line;
-    number base = waits_from, narrowest = 0, first = coming;
-    double now = 0.0, shortest = 0.0;
-    while (left > 0) {
+static void note_start(Question *ask, number job, double now) {
+    number place = job - ask->running;
+    if (place >= ask->known) return;
+    ask->start[place] = now;
+    ask->left -= ask->target < 0 || place == ask->target;
+}
+
+/* The narrowest and the shortest job that waits behind the head, or less. */
+typedef struct {
+    number width;
+    double wall;
+} Least;
+
+/* Who delays the head's start by its bounds may not go; others go in the order of the line. */
+static number backfill(Machine *m, Queue *q, Question *ask, Least *least, double now) {
+    number head = q->waiting[0], kept = 1, i = 1;
+    if (!m->nodes && (m->idle <= 0 || m->idle < least->width)) return 0;
+    double shadow = shadow_of(m, q, head, now);
+    Least seen = {INT64_MAX, INFINITY};
+    if (!m->nodes && now + least->wall > shadow && least->width > m->extra) return 0;
+    plan_head(m, q, head);
+    for (; i < q->line && (m->nodes || m->idle >= least->width); i++) {
+        number job = q->waiting[i];
+        int in_time = now + q->wall[job] <= shadow, goes = 0;
+        if (m->nodes ? fits(m->most, q->need + job * AMOUNTS) : q->width[job] <= m->idle)
+            goes = in_time ? fits_now(m, q, job) : fits_beside(m, q, job, head);
+        if (!goes) {
+            q->waiting[kept++] = job;
+            if (q->width[job] < seen.width) seen.width = q->width[job];
+            if (q->wall[job] < seen.wall) seen.wall = q->wall[job];
+            continue;
+        }
+        if (start(m, q, job, now)) return OUT_OF_MEMORY;
+        note_start(ask, job, now);
+        if (!in_time) plan_head(m, q, head);
+    }
+    if (i == q->line) *least = seen;
+    else memmove(q->waiting + kept, q->waiting + i, sizeof(number) * (size_t)(q->line - i));
+    q->line += kept - i;
+    return 0;
+}
+
+/* Starts those that wait, in turn, until all have that are asked about; 0, or OUT_OF_MEMORY. */
+static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double origin, number coming,
+                   const double *lengths) {
+    number first = coming;
+    Least least = {0, 0.0};
+    double now = 0.0;
+    while (ask->left > 0) {
         number at = 0;
-        while (at < q->line && q->width[q->waiting[at]] <= idle) { /* from the front while jobs fit */
-            number job = q->waiting[at++];
-            idle -= q->width[job];
-            run(q, job, now + q->length[job], now + q->wall[job]);
-            if (job - base < ask->known) {
-                start[job - base] = now;
-                left -= ask->target < 0 || job - base == ask->target;
-            }
+        for (; at < q->line && fits_now(m, q, q->waiting[at]); at++) { /* from the front while jobs fit */
+            if (start(m, q, q->waiting[at], now)) return OUT_OF_MEMORY;
+            note_start(ask, q->waiting[at], now);
         }
         memmove(q->waiting, q->waiting + at, sizeof(number) * (size_t)(q->line -= at));
-        if (at) narrowest = 0, shortest = 0.0;
-        if (!left) break;
-        if (ask->policy == EASY && q->line > 1 && idle > 0 && idle >= narrowest) {
-            number extra, kept = 1, i = 1, least = narrowest;
-            double shadow = fmax(shadow_of(q, idle, q->width[q->waiting[0]], &extra), now), soonest = shortest;
-            int any = now + shortest <= shadow || narrowest <= extra;
-            narrowest = INT64_MAX;
-            shortest = INFINITY;
-            for (; any && idle >= least && i < q->line; i++) {
-                number job = q->waiting[i];
-                int in_time = now + q->wall[job] <= shadow;
-                if (q->width[job] > idle || !(in_time || q->width[job] <= extra)) {
-                    q->waiting[kept++] = job;
-                    if (q->width[job] < narrowest) narrowest = q->width[job];
-                    if (q->wall[job] < shortest) shortest = q->wall[job];
-                    continue;
-                }
-                if (!in_time) extra -= q->width[job];
-                idle -= q->width[job];
-                run(q, job, now + q->length[job], now + q->wall[job]);
-                if (job - base < ask->known) {
-                    start[job - base] = now;
-                    left -= ask->target < 0 || job - base == ask->target;
-                }
-            }
-            if (i < q->line) {
-                memmove(q->waiting + kept, q->waiting + i, sizeof(number) * (size_t)(q->line - i));
-                narrowest = least;
-                shortest = soonest;
-            }
-            q->line += kept - i;
-            if (!left) break;
-        }
+        if (at) least = (Least){0, 0.0};
+        if (ask->left && ask->policy == EASY && q->line > 1 && backfill(m, q, ask, &least, now)) return OUT_OF_MEMORY;
+        if (!ask->left) break;
         double next = q->running ? q->end[q->by_end[0]] : INFINITY;
-        double arrives = coming < past->count ? past->time[coming] - origin : INFINITY;
-        if (arrives == INFINITY && past->count > first) { /* the stretch comes again */
+        if (coming == past->count && past->count > first) { /* the stretch comes again */
             origin -= ask->span;
             coming = first;
-            arrives = past->time[coming] - origin;
         }
+        double arrives = coming < past->count ? past->time[coming] - origin : INFINITY;
         now = fmax(now, fmin(next, arrives));
-        if (now > ask->horizon) break;
+        if (!(now <= ask->horizon)) break;
         for (; coming < past->count && past->time[coming] - origin <= now; coming++) {
             if (grow(q, q->used + 1)) return OUT_OF_MEMORY;
             number job = q->used++, drawn = past->job[coming];
             q->width[job] = past->width[coming];
+            q->group[job] = past->group[coming];
+            memcpy(q->need + job * AMOUNTS, past->need + coming * AMOUNTS, sizeof(number) * AMOUNTS);
             q->wall[job] = past->wall[coming];
             q->length[job] = drawn == NOBODY ? past->ran[coming] : lengths[drawn];
             q->waiting[q->line++] = job;
-            if (q->width[job] < narrowest) narrowest = q->width[job];
-            if (q->wall[job] < shortest) shortest = q->wall[job];
+            if (q->width[job] < least.width) least.width = q->width[job];
+            if (q->wall[job] < least.wall) least.wall = q->wall[job];
         }
-        idle += ended_by(q, now);
+        end_by(m, q, now);
     }
     return 0;
 }
 
-number dovetail_roll_starts(number idle, number policy, number running, const number *width, number n,
-                            const double *wall, number n2, const double *spent, number n3, const double *lengths,
-                            number draws, number n4, const double *past_time, number p, const number *past_width,
-                            number p2, const double *past_wall, number p3, const double *past_ran, number p4,
-                            const number *past_job, number p5, const double *origins, number d2, double span_end,
+number dovetail_roll_starts(number idle, const number *free_now, number nodes, number amounts,
+                            const number *node_group, number g, number policy, number running, const number *width,
+                            number n, const double *wall, number n2, const double *spent, number n3,
+                            const number *need, number n4, number amounts2, const number *group, number n5,
+                            const number *held, number h, const double *lengths, number draws, number n6,
+                            const double *past_time, number p, const number *past_width, number p2,
+                            const double *past_wall, number p3, const double *past_ran, number p4,
+                            const number *past_job, number p5, const number *past_need, number p6, number amounts3,
+                            const number *past_group, number p7, const double *origins, number d2, double until,
                             number target, double horizon, double *starts, number d3, number w) {
-    Past past = {past_time, past_wall, past_width, past_job, past_ran, p};
+    Past past = {past_time, past_wall, past_ran, past_width, past_job, past_need, past_group, p};
     Queue q = {0};
-    number status = grow(&q, n + 64), known = n - running;
+    size_t room = sizeof(number) * AMOUNTS * (size_t)(nodes + 1);
+    number *space = malloc(5 * room), known = n - running;
+    number status = space && !grow(&q, n + 64) ? 0 : OUT_OF_MEMORY;
+    Machine m = {.nodes = nodes, .group = node_group, .free = space};
+    if (space) {
+        m.then = space + AMOUNTS * (nodes + 1), m.most = m.then + AMOUNTS * nodes;
+        m.chosen = m.then + AMOUNTS * (nodes + 1), m.ranks = m.chosen + AMOUNTS * (nodes + 1);
+        m.planned = (uint8_t *)(m.ranks + AMOUNTS * (nodes + 1));
+    }
     for (number d = 0; d < draws && !status; d++) {
         const double *length = lengths + d * n;
         q.used = n;
-        q.running = q.bounded = q.line = 0;
+        q.running = q.bounded = q.line = q.held_used = 0;
+        m.idle = idle;
+        memcpy(m.free, free_now, sizeof(number) * AMOUNTS * (size_t)nodes);
+        note_most(&m);
         memcpy(q.width, width, sizeof(number) * (size_t)n);
+        memcpy(q.need, need, sizeof(number) * AMOUNTS * (size_t)n);
+        memcpy(q.group, group, sizeof(number) * (size_t)n);
         memcpy(q.wall, wall, sizeof(double) * (size_t)n);
         memcpy(q.length, length, sizeof(double) * (size_t)n);
-        for (number j = 0; j < running; j++) run(&q, j, fmax(length[j] - spent[j], 0.0), wall[j] - spent[j]);
+        const number *of = held;
+        for (number j = 0; j < running && !status; of += width[j++])
+            status = run(&q, j, fmax(length[j] - spent[j], 0.0), wall[j] - spent[j], nodes ? of : NULL);
         for (number j = running; j < n; j++) q.waiting[q.line++] = j;
         for (number j = 0; j < known; j++) starts[d * w + j] = INFINITY;
         number low = 0, high = p;
@@ -387,10 +553,13 @@ number dovetail_roll_starts(number idle, number policy, number running, const nu
             if (past_time[middle] <= origins[d]) low = middle + 1;
             else high = middle;
         }
-        Question ask = {known, target, policy, idle, horizon, span_end - origins[d]};
-        status = roll(&q, &ask, &past, origins[d], low, length, starts + d * w);
+        Question ask = {running, known, target, policy, horizon, until - origins[d], starts + d * w, known};
+        if (target >= 0) ask.left = 1;
+        if (!status) status = roll(&m, &q, &ask, &past, origins[d], low, length);
     }
-    free(q.width), free(q.wall), free(q.length), free(q.end), free(q.bound);
-    free(q.by_end), free(q.by_bound), free(q.waiting);
+    number *numbers[] = {q.width, q.need, q.group, q.held, q.held_from, q.by_end, q.by_bound, q.waiting, space};
+    double *seconds[] = {q.wall, q.length, q.end, q.bound};
+    for (int i = 0; i < 9; i++) free(numbers[i]);
+    for (int i = 0; i < 4; i++) free(seconds[i]);
     return status;
 }
