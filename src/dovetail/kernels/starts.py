@@ -69,8 +69,8 @@ class Line(NamedTuple):
     """The jobs: the first ``running`` of them run, the others wait, in order.
 
     A job takes ``need`` (CPUs, devices, bytes) of each of ``width`` nodes, of a ``group`` that it may use.
-    ``wall`` is the bound that the policy plans with. ``held`` are the nodes of those that run, one job's after
-    another's. ``length`` has a row for each draw: how long each runs in all.
+    ``wall`` is the bound that the policy plans with. ``held`` are the nodes of those that run, job after job.
+    ``length`` has a row for each draw: how long each runs in all.
     """
 
     policy: int
@@ -377,11 +377,11 @@ def roll_starts(
     horizon: float,
     starts: Floats,
 ) -> None:
-    """Fill in when each waiting job starts in each draw (a row of ``starts``; infinite: not before it is over).
+    """Fill in when each waiting job starts in each draw (a row of ``starts``; infinite: not in time).
 
     What was submitted after a draw's origin comes again, from now on; after what was submitted ``until`` now
-    the stretch begins anew. A roll-out is over when the target has started (a place among those that wait), or
-    all have where that is -1, or after the ``horizon``.
+    the stretch begins anew. A roll-out is over when the target has started (a place among those that wait),
+    or all have where that is -1, or after the ``horizon``.
     """
     times = past.time.tolist()
     for d, row in enumerate(line.length):

@@ -443,6 +443,11 @@ typedef struct {
 static number backfill(Machine *m, Queue *q, Question *ask, Least *least, double now) {
     number head = q->waiting[0], kept = 1, i = 1;
     if (!m->nodes && (m->idle <= 0 || m->idle < least->width)) return 0;
+    if (m->nodes) { /* mostly nobody fits: that is seen at once */
+        while (i < q->line && !fits(m->most, q->need + q->waiting[i] * AMOUNTS)) i++;
+        if (i == q->line) return 0;
+        i = 1;
+    }
     double shadow = shadow_of(m, q, head, now);
     Least seen = {INT64_MAX, INFINITY};
     if (!m->nodes && now + least->wall > shadow && least->width > m->extra) return 0;

@@ -1,0 +1,1 @@
+"""When jobs start: forecasts walked forward through traces, beside plans and baselines."""

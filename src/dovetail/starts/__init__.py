@@ -1,0 +1,1 @@
+"""When jobs start: distributions of run times, roll-outs of the queue, intervals that hold."""

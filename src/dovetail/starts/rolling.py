@@ -1,0 +1,216 @@
+"""A queue as it stands, rolled out by the policy over drawn run times and drawn arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
+
+from dovetail.files.arrays import Floats, Ints, np
+from dovetail.kernels.starts import AMOUNTS, EASY, FCFS, Line, Nodes, Past, roll_starts
+from dovetail.starts.run_times import Column, JobKind, RunTimes
+
+DRAWS, FEWEST = 100, 16
+"""Roll-outs of a forecast; fewer where the queue is long, since errors of many run times level out."""
+SHORT_QUEUE = 200
+"""Jobs up to which all roll-outs are made."""
+DAY, WEEK_DAYS, LOOK_BACK = 86_400.0, 7, 28
+"""Arrivals are like those of the same hour of up to so many days ago."""
+SHORTEST = 3600.0
+"""Seconds of submissions that let others be expected."""
+HORIZON = 4e8
+"""Seconds after which a roll-out is given up: the job does not start."""
+ENDLESS = 86_400.0
+"""The bound that a policy plans with for a job without a walltime, seconds."""
+POLICIES = {"easy": EASY, "fcfs": FCFS}
+
+
+class QueuedJob(NamedTuple):
+    """A job that runs or waits.
+
+    ``need`` are the CPUs, devices and bytes of each of ``nodes``, ``group`` the bits of nodes that it may use.
+    ``spent`` is 0 for one that waits. ``held`` are the nodes of one that runs, where nodes have names.
+    ``seed`` is a number of its own, ``key`` names its submission.
+    """
+
+    key: Hashable
+    kind: JobKind
+    seed: int
+    nodes: int = 1
+    spent: float = 0.0
+    need: tuple[int, int, int] = (0, 0, 0)
+    group: int = 1
+    held: tuple[int, ...] = ()
+
+    @property
+    def bound(self) -> float:
+        """The seconds that the policy plans with."""
+        return ENDLESS if self.kind.walltime is None else self.kind.walltime
+
+
+class Situation(NamedTuple):
+    """All that is known at a moment: what is free, what runs, what waits in the order of the queue."""
+
+    now: float
+    policy: str
+    nodes: Nodes
+    running: Sequence[QueuedJob]
+    waiting: Sequence[QueuedJob]
+
+
+class Submissions:
+    """What was submitted so far, by time, and how long each ran where that is known."""
+
+    def __init__(self) -> None:
+        self._time, self._wall, self._ran = (Column("float64") for _ in range(3))
+        self._nodes, self._group = Column("int64"), Column("int64")
+        self._need = Column("int64", AMOUNTS)
+        self._open: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._time)
+
+    def submit(self, time: float, job: QueuedJob) -> None:
+        """One more; times ascend."""
+        self._open[job.key] = len(self._time)
+        self._time.append(time)
+        self._nodes.append(job.nodes)
+        self._wall.append(job.bound)
+        self._ran.append(0.0)
+        self._need.append(job.need)
+        self._group.append(job.group)
+
+    def end(self, key: Hashable, ran: float) -> None:
+        """It has ended after so many seconds; 0 where it never ran."""
+        place = self._open.pop(key, None)
+        if place is not None:
+            self._ran[place] = ran
+
+    @property
+    def first(self) -> float | None:
+        """When the first one came."""
+        return float(self._time.array()[0]) if len(self._time) else None
+
+    def past(self, now: float, places: Mapping[Hashable, int]) -> Past:
+        """The last weeks; ``places`` are those of jobs in the line whose length is drawn."""
+        times = self._time.array()
+        first = int(np.searchsorted(times, now - (LOOK_BACK + 1) * DAY))
+        job = np.full(len(times) - first, -1, np.int64)
+        for key, place in places.items():
+            at = self._open.get(key, -1)
+            if at >= first:
+                job[at - first] = place
+        return Past(
+            times[first:],
+            self._nodes.array(first),
+            self._wall.array(first),
+            self._ran.array(first),
+            job,
+            self._need.array(first),
+            self._group.array(first),
+        )
+
+
+NO_PAST = Submissions().past(0.0, {})
+
+
+def draws_for(jobs: int) -> int:
+    """How many roll-outs are made with so many jobs."""
+    return max(FEWEST, min(DRAWS, DRAWS * SHORT_QUEUE // max(jobs, 1)))
+
+
+def roll_out(
+    situation: Situation,
+    lengths: Floats,
+    past: Past = NO_PAST,
+    origins: Floats | None = None,
+    target: int = -1,
+) -> Floats:
+    """Seconds until each waiting job starts (or the target alone), shape (draws, waiting jobs).
+
+    ``lengths`` has a row for each draw: how long each job runs in all, those that run first. What was
+    submitted after each draw's origin comes again.
+    """
+    jobs = [*situation.running, *situation.waiting]
+    line = Line(
+        POLICIES[situation.policy],
+        len(situation.running),
+        np.array([job.nodes for job in jobs], np.int64),
+        np.array([job.bound for job in jobs], float),
+        np.array([job.spent for job in jobs], float),
+        np.array([job.need for job in jobs], np.int64).reshape(-1, AMOUNTS),
+        np.array([job.group for job in jobs], np.int64),
+        np.array([node for job in situation.running for node in job.held], np.int64),
+        np.ascontiguousarray(lengths),
+    )
+    starts = np.full((len(lengths), len(situation.waiting)), np.inf)
+    where = np.full(len(lengths), situation.now) if origins is None else origins
+    roll_starts(situation.nodes, line, past, where, situation.now, target, HORIZON, starts)
+    return starts
+
+
+def plan_starts(situation: Situation, target: int = -1) -> Floats:
+    """The policy's own plan: as if all ran as long as their bounds and nobody came; shape (waiting jobs,)."""
+    jobs = [*situation.running, *situation.waiting]
+    lengths = np.array([max(job.bound, job.spent) for job in jobs], float).reshape(1, -1)
+    found: Floats = roll_out(situation, lengths, target=target)[0]
+    return found
+
+
+class StartDraws:
+    """Run times and submissions so far, and the starts that they let expect."""
+
+    def __init__(self, run_times: RunTimes | None = None) -> None:
+        self.run_times = RunTimes() if run_times is None else run_times
+        self.submissions = Submissions()
+
+    def submit(self, time: float, job: QueuedJob) -> None:
+        """A job is submitted."""
+        self.submissions.submit(time, job)
+
+    def end(self, key: Hashable, kind: JobKind, ran: float) -> None:
+        """A job has ended that ran for so many seconds."""
+        self.submissions.end(key, ran)
+        self.run_times.end(kind, ran)
+
+    def starts(self, situation: Situation, target: int = -1, seed: int = 0) -> Floats:
+        """Seconds until waiting jobs start, shape (draws, waiting jobs); see `roll_out`."""
+        jobs = [*situation.running, *situation.waiting]
+        draws = draws_for(len(jobs))
+        lengths = self.run_times.draw(
+            [job.kind for job in jobs],
+            np.array([job.spent for job in jobs], float),
+            np.array([job.seed for job in jobs], np.int64),
+            draws,
+        )
+        past = self.submissions.past(situation.now, {job.key: place for place, job in enumerate(jobs)})
+        return roll_out(situation, lengths, past, self._origins(situation.now, draws, seed), target)
+
+    def _origins(self, now: float, draws: int, seed: int) -> Floats:
+        """From when on submissions come again: this hour of other days, in half the draws of this weekday.
+
+        Where less than a day has passed, any moment of its first half; where nearly nothing has, nobody comes.
+        """
+        first = self.submissions.first
+        seen = 0.0 if first is None else now - first
+        if seen < SHORTEST:
+            return np.full(draws, now)
+        chance = np.random.Generator(np.random.PCG64(seed))
+        days = min(int(seen // DAY), LOOK_BACK)
+        if days < 1:
+            found: Floats = now - (0.5 + 0.5 * chance.random(draws)) * seen
+            return found
+        back: Ints = chance.integers(1, days + 1, draws)
+        weeks = days // WEEK_DAYS
+        if weeks:
+            back[::2] = WEEK_DAYS * chance.integers(1, weeks + 1, len(back[::2]))
+        return np.subtract(now, DAY * back, dtype=np.float64)
+
+
+def waits_as_logs(starts: Floats) -> Floats:
+    """The scale on which waits are compared: log of the seconds plus a minute.
+
+    >>> float(waits_as_logs(np.array([math.e * 60 - 60]))[0].round(3)) - round(math.log(60), 3)
+    1.0
+    """
+    found: Floats = np.log(np.minimum(starts, HORIZON) + 60.0)
+    return found
