@@ -1,0 +1,189 @@
+"""Intervals that hold: what roll-outs say is corrected by how wrong they were of late.
+
+Split conformal prediction on the log of waits, walked forward: z = (y - median) / spread of the last outcomes,
+the interval is median + spread times quantiles of z. A job that still waits has an outcome that is only known
+to be above what it has waited: such outcomes are censored, and the quantiles those of Kaplan and Meier (1958).
+Waits drift, so later outcomes weigh more, and the levels themselves follow the misses seen so far (Gibbs &
+Candès 2021, "Adaptive Conformal Inference Under Distribution Shift").
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Hashable, Sequence
+from statistics import NormalDist
+from typing import Any
+
+from dovetail.files.arrays import Bools, Floats, np
+from dovetail.records import dataclass
+
+CONFIDENCE = 0.9
+WINDOW = 300
+"""Forecasts whose outcomes are looked at."""
+DECAY = 120.0
+"""Forecasts after which an outcome weighs 1/e."""
+PSEUDO, PSEUDO_SPREAD = 20, 1.25
+"""Outcomes that are made up, normal and so wide: they stand in while there are none."""
+LEAST_SPREAD = 0.25
+"""On the log scale: roll-outs that agree are not that sure."""
+GAIN, LEAST_LEVEL, MOST_LEVEL = 0.015, 0.02, 0.12
+"""How far a miss more than there should be moves the level of its side, and between which it stays."""
+OTHER_KIND = 0.25
+"""What an outcome of another kind of job weighs."""
+MINUTE = 60.0
+
+
+@dataclass(slots=True)
+class Foretold:
+    """A forecast of a wait, on the log scale; ``counts``: its hit or miss moves the levels."""
+
+    key: Hashable
+    asked: float
+    median: float
+    spread: float
+    low: float
+    high: float
+    kind: Hashable = None
+    counts: bool = True
+    start: float | None = None
+    gone: bool = False
+
+
+def log_wait(seconds: float) -> float:
+    """The scale of waits: log of the seconds plus a minute."""
+    return math.log(max(seconds, 0.0) + MINUTE)
+
+
+def wait_of(log: float) -> float:
+    """The seconds back from that scale, 0 at least."""
+    return max(math.exp(log) - MINUTE, 0.0)
+
+
+def censored_quantiles(values: Floats, known: Bools, weights: Floats, levels: Sequence[float]) -> list[float]:
+    """Quantiles where values that are not ``known`` are only known to be above theirs (Kaplan & Meier 1958).
+
+    >>> values = np.array([1.0, 2.0, 3.0, 4.0])
+    >>> censored_quantiles(values, values != 2.0, np.ones(4), [0.25, 0.5, 0.9])
+    [1.0, 3.0, 4.0]
+    """
+    order = np.lexsort((~known, values))
+    values, known, weights = values[order], known[order], weights[order]
+    risk = weights.sum() - np.concatenate(([0.0], np.cumsum(weights)[:-1]))
+    left = np.cumprod(np.where(known, 1.0 - weights / np.maximum(risk, 1e-12), 1.0))
+    found = []
+    for level in levels:
+        place = int(np.searchsorted(1.0 - left, level - 1e-12))
+        if place < len(values):
+            found.append(float(values[place]))
+        else:  # so many are censored that nobody knows: a spread beyond what was seen
+            found.append(float(values[known].max()) + 1.0 if known.any() else float(values.max()) + 1.0)
+    return found
+
+
+def spread_of(low: float, high: float) -> float:
+    """A standard deviation from the 5 % and 95 % quantiles of roll-outs, log scale."""
+    return math.hypot((high - low) / 3.29, LEAST_SPREAD)
+
+
+class Calibration:
+    """Forecasts and what became of them; intervals for the next ones. Times ascend from call to call."""
+
+    def __init__(self, confidence: float = CONFIDENCE) -> None:
+        self.confidence = confidence
+        self._window: deque[Foretold] = deque(maxlen=WINDOW)
+        self._open: dict[Hashable, list[Foretold]] = {}
+        self._due: list[tuple[float, int, Foretold]] = []
+        self._turn = 0
+        self.judged = 0
+        """Forecasts whose interval is over, of those that count."""
+        self.missed_below = self.missed_above = 0
+        normal = NormalDist(0.0, PSEUDO_SPREAD)
+        self._pseudo = np.array([normal.inv_cdf((place + 0.5) / PSEUDO) for place in range(PSEUDO)])
+
+    def interval(
+        self, now: float, median: float, spread: float, kind: Hashable = None
+    ) -> tuple[float, float]:
+        """Where the log of the wait lies with the confidence. O(window · log window)."""
+        self._judge(now)
+        past = [one for one in self._window if not one.gone]
+        count = len(past)
+        values, known, weights = np.empty(count), np.ones(count, np.bool_), np.empty(count)
+        for place, one in enumerate(past):
+            started = one.start is not None and one.start <= now
+            until = one.start if started and one.start is not None else now
+            values[place] = (log_wait(until - one.asked) - one.median) / one.spread
+            known[place] = started
+            weights[place] = math.exp(-(count - place) / DECAY) * (1.0 if one.kind == kind else OTHER_KIND)
+        low, high = censored_quantiles(
+            np.concatenate([values, self._pseudo]),
+            np.concatenate([known, np.ones(PSEUDO, np.bool_)]),
+            np.concatenate([weights, np.ones(PSEUDO)]),
+            self._levels(),
+        )
+        return max(median + low * spread, math.log(MINUTE)), median + high * spread
+
+    def _levels(self) -> tuple[float, float]:
+        """The quantiles of z that bound the interval, after the misses so far."""
+        side = (1.0 - self.confidence) / 2.0
+        below = side - GAIN * (self.missed_below - side * self.judged)
+        above = side - GAIN * (self.missed_above - side * self.judged)
+        return min(max(below, LEAST_LEVEL), MOST_LEVEL), 1.0 - min(max(above, LEAST_LEVEL), MOST_LEVEL)
+
+    def foretell(
+        self,
+        key: Hashable,
+        now: float,
+        median: float,
+        spread: float,
+        *,
+        kind: Hashable = None,
+        counts: bool = True,
+    ) -> Foretold:
+        """A forecast with its interval, which is remembered until its outcome is known."""
+        low, high = self.interval(now, median, spread, kind)
+        made = Foretold(key, now, median, spread, low, high, kind, counts)
+        self._window.append(made)
+        self._open.setdefault(key, []).append(made)
+        if counts:
+            self._turn += 1
+            heapq.heappush(self._due, (now + wait_of(high), self._turn, made))
+        return made
+
+    def start(self, key: Hashable, at: float) -> None:
+        """The job has started."""
+        for one in self._open.pop(key, ()):
+            one.start = at
+
+    def drop(self, key: Hashable) -> None:
+        """The job never starts: forecasts of it count for nothing."""
+        for one in self._open.pop(key, ()):
+            one.gone = True
+
+    def _judge(self, now: float) -> None:
+        """Count hits and misses of the forecasts whose interval is over: of all of them, whatever came."""
+        while self._due and self._due[0][0] < now:
+            one = heapq.heappop(self._due)[2]
+            if one.gone:
+                continue
+            self.judged += 1
+            if one.start is None or log_wait(one.start - one.asked) > one.high + 1e-9:
+                self.missed_above += 1
+            elif log_wait(one.start - one.asked) < one.low - 1e-9:
+                self.missed_below += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is kept from one process to the next."""
+        kept = list({id(one): one for one in [*self._window, *(entry[2] for entry in self._due)]}.values())
+        return {
+            "judged": self.judged,
+            "missed_below": self.missed_below,
+            "missed_above": self.missed_above,
+            "window": len(self._window),
+            "forecasts": [
+                [one.key, one.asked, one.median, one.spread, one.low, one.high, one.kind, one.counts, one.start]
+                for one in kept
+                if not one.gone
+            ],
+        }
