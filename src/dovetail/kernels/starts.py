@@ -22,6 +22,8 @@ OWN, OTHERS = 64, 1500
 RARE = 1e-9
 UNKNOWN_PART, UNKNOWN_LENGTH = 8.0, 600.0
 """Where nothing is known, the shortest length: that part of the walltime, or seconds where it has none."""
+LEAST_TAIL = 0.05
+"""Nothing runs for longer than one over this times what it has run, where nothing else is known."""
 COPIED, COPIES = 0.5, 1_000_003
 AMOUNTS = 3
 _WORD = (1 << 64) - 1
@@ -176,7 +178,7 @@ def length_at(values: list[float], upto: list[float], spent: float, wall: float,
     below = upto[low - 1] if low else 0.0
     if every - below <= RARE * every:  # longer than all that is known: a heavy tail
         shortest = spent if spent > 0 else wall / UNKNOWN_PART if wall < math.inf else UNKNOWN_LENGTH
-        return min(wall, shortest / (1.0 - at))
+        return min(wall, shortest / max(1.0 - at, LEAST_TAIL))
     wanted = below + at * (every - below)
     return values[bisect_right(upto, wanted, low, len(values) - 1)]
 

@@ -21,7 +21,7 @@ static double chance(number one, number other) {
 
 double dovetail_chance(number one, number other) { return chance(one, other); }
 
-static const double RARE = 1e-9, UNKNOWN_PART = 8.0, UNKNOWN_LENGTH = 600.0, COPIED = 0.5;
+static const double RARE = 1e-9, UNKNOWN_PART = 8.0, UNKNOWN_LENGTH = 600.0, LEAST_TAIL = 0.05, COPIED = 0.5;
 enum { COPIES = 1000003 };
 
 typedef struct { /* jobs that have ended, in the order of their ends */
@@ -102,7 +102,7 @@ static double length_at(const Lengths *l, double spent, double wall, double at) 
     double all = l->count ? l->upto[l->count - 1] : 0.0, below = low ? l->upto[low - 1] : 0.0;
     if (all - below <= RARE * all) { /* longer than all that is known: a heavy tail */
         double from = spent > 0 ? spent : wall < INFINITY ? wall / UNKNOWN_PART : UNKNOWN_LENGTH;
-        return fmin(wall, from / (1.0 - at));
+        return fmin(wall, from / fmax(1.0 - at, LEAST_TAIL));
     }
     double wanted = below + at * (all - below);
     high = l->count - 1;
@@ -181,6 +181,13 @@ number dovetail_draw_lengths(const number *user, number n, const number *app, nu
 
 enum { CPUS, DEVICES, MEMORY, AMOUNTS };
 
+enum { BLOCK = 64 }; /* of the line */
+
+typedef struct { /* the least of some neighbours in the line: those that all ask for too much are passed at once */
+    number width, need[AMOUNTS];
+    double wall;
+} Block;
+
 typedef struct { /* jobs that run, wait or come, by numbers that grow as they come */
     number room, used;
     number *width, *need, *group; /* how many nodes, what of each, and which may serve */
@@ -189,7 +196,9 @@ typedef struct { /* jobs that run, wait or come, by numbers that grow as they co
     number *held, held_room, held_used, *held_from; /* the nodes of those that have, where nodes have names */
     number *by_end, running;   /* a heap */
     number *by_bound, bounded; /* ascending; some have ended (their width is 0) */
-    number *waiting, line;
+    number *waiting, first, line; /* from `first` up to `line`, in order; who has left is NOBODY */
+    Block *blocks;
+    int named; /* whether nodes have names, so that needs count */
 } Queue;
 
 typedef struct { /* where nodes are counted `nodes` is 0, and `idle` all that there is */
@@ -219,8 +228,35 @@ static number grow(Queue *q, number room) {
     number *need = realloc(q->need, sizeof(number) * AMOUNTS * (size_t)room);
     if (!need) return OUT_OF_MEMORY;
     q->need = need;
+    Block *blocks = realloc(q->blocks, sizeof(Block) * (size_t)(room / BLOCK + 1));
+    if (!blocks) return OUT_OF_MEMORY;
+    q->blocks = blocks;
     q->room = room;
     return 0;
+}
+
+static const Block EMPTY = {INT64_MAX, {INT64_MAX, INT64_MAX, INT64_MAX}, INFINITY};
+
+static void lessen(Block *b, const Queue *q, number job) {
+    if (q->width[job] < b->width) b->width = q->width[job];
+    if (q->wall[job] < b->wall) b->wall = q->wall[job];
+    for (int a = 0; q->named && a < AMOUNTS; a++)
+        if (q->need[job * AMOUNTS + a] < b->need[a]) b->need[a] = q->need[job * AMOUNTS + a];
+}
+
+static void line_up(Queue *q, number job) {
+    if (q->line % BLOCK == 0) q->blocks[q->line / BLOCK] = EMPTY;
+    lessen(&q->blocks[q->line / BLOCK], q, job);
+    q->waiting[q->line++] = job;
+}
+
+static void step_out(Queue *q, number at) {
+    q->waiting[at] = NOBODY;
+    while (q->first < q->line && q->waiting[q->first] == NOBODY) q->first++;
+    Block *b = &q->blocks[at / BLOCK];
+    *b = EMPTY;
+    for (number i = at / BLOCK * BLOCK; i < q->line && i < (at / BLOCK + 1) * BLOCK; i++)
+        if (q->waiting[i] != NOBODY) lessen(b, q, q->waiting[i]);
 }
 
 static int fits(const number *free, const number *need) {
@@ -433,43 +469,44 @@ static void note_start(Question *ask, number job, double now) {
     ask->left -= ask->target < 0 || place == ask->target;
 }
 
-/* The narrowest and the shortest job that waits behind the head, or less. */
-typedef struct {
-    number width;
-    double wall;
-} Least;
+/* The next place in the line from one on that may hold a job that could go; the end where there is none. */
+static number next_candidate(const Machine *m, const Queue *q, number at, double now, double shadow) {
+    for (; at < q->line; at++) {
+        if (at % BLOCK == 0) {
+            const Block *b = &q->blocks[at / BLOCK];
+            int none = m->nodes ? !fits(m->most, b->need)
+                                : b->width > m->idle || (now + b->wall > shadow && b->width > m->extra);
+            if (none) {
+                at += BLOCK - 1;
+                continue;
+            }
+        }
+        number job = q->waiting[at];
+        if (job == NOBODY) continue;
+        if (m->nodes ? fits(m->most, q->need + job * AMOUNTS) : q->width[job] <= m->idle) return at;
+    }
+    return q->line;
+}
 
 /* Who delays the head's start by its bounds may not go; others go in the order of the line. */
-static number backfill(Machine *m, Queue *q, Question *ask, Least *least, double now) {
-    number head = q->waiting[0], kept = 1, i = 1;
-    if (!m->nodes && (m->idle <= 0 || m->idle < least->width)) return 0;
-    if (m->nodes) { /* mostly nobody fits: that is seen at once */
-        while (i < q->line && !fits(m->most, q->need + q->waiting[i] * AMOUNTS)) i++;
-        if (i == q->line) return 0;
-        i = 1;
-    }
+static number backfill(Machine *m, Queue *q, Question *ask, double now) {
+    number head = q->waiting[q->first], at = q->first + 1;
+    if (!m->nodes && m->idle <= 0) return 0;
+    m->extra = INT64_MAX;
+    if (next_candidate(m, q, at, now, INFINITY) >= q->line) return 0; /* mostly nobody fits: that is seen at once */
     double shadow = shadow_of(m, q, head, now);
-    Least seen = {INT64_MAX, INFINITY};
-    if (!m->nodes && now + least->wall > shadow && least->width > m->extra) return 0;
     plan_head(m, q, head);
-    for (; i < q->line && (m->nodes || m->idle >= least->width); i++) {
-        number job = q->waiting[i];
-        int in_time = now + q->wall[job] <= shadow, goes = 0;
-        if (m->nodes ? fits(m->most, q->need + job * AMOUNTS) : q->width[job] <= m->idle)
-            goes = in_time ? fits_now(m, q, job) : fits_beside(m, q, job, head);
-        if (!goes) {
-            q->waiting[kept++] = job;
-            if (q->width[job] < seen.width) seen.width = q->width[job];
-            if (q->wall[job] < seen.wall) seen.wall = q->wall[job];
-            continue;
+    while ((at = next_candidate(m, q, at, now, shadow)) < q->line) {
+        number job = q->waiting[at];
+        int in_time = now + q->wall[job] <= shadow;
+        if (in_time ? fits_now(m, q, job) : fits_beside(m, q, job, head)) {
+            if (start(m, q, job, now)) return OUT_OF_MEMORY;
+            step_out(q, at);
+            note_start(ask, job, now);
+            if (!in_time) plan_head(m, q, head);
         }
-        if (start(m, q, job, now)) return OUT_OF_MEMORY;
-        note_start(ask, job, now);
-        if (!in_time) plan_head(m, q, head);
+        at++;
     }
-    if (i == q->line) *least = seen;
-    else memmove(q->waiting + kept, q->waiting + i, sizeof(number) * (size_t)(q->line - i));
-    q->line += kept - i;
     return 0;
 }
 
@@ -477,17 +514,16 @@ static number backfill(Machine *m, Queue *q, Question *ask, Least *least, double
 static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double origin, number coming,
                    const double *lengths) {
     number first = coming;
-    Least least = {0, 0.0};
     double now = 0.0;
     while (ask->left > 0) {
-        number at = 0;
-        for (; at < q->line && fits_now(m, q, q->waiting[at]); at++) { /* from the front while jobs fit */
-            if (start(m, q, q->waiting[at], now)) return OUT_OF_MEMORY;
-            note_start(ask, q->waiting[at], now);
+        while (q->first < q->line && fits_now(m, q, q->waiting[q->first])) { /* from the front while jobs fit */
+            number job = q->waiting[q->first];
+            if (start(m, q, job, now)) return OUT_OF_MEMORY;
+            step_out(q, q->first);
+            note_start(ask, job, now);
         }
-        memmove(q->waiting, q->waiting + at, sizeof(number) * (size_t)(q->line -= at));
-        if (at) least = (Least){0, 0.0};
-        if (ask->left && ask->policy == EASY && q->line > 1 && backfill(m, q, ask, &least, now)) return OUT_OF_MEMORY;
+        if (ask->left && ask->policy == EASY && q->line > q->first + 1 && backfill(m, q, ask, now))
+            return OUT_OF_MEMORY;
         if (!ask->left) break;
         double next = q->running ? q->end[q->by_end[0]] : INFINITY;
         if (coming == past->count && past->count > first) { /* the stretch comes again */
@@ -505,9 +541,7 @@ static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double
             memcpy(q->need + job * AMOUNTS, past->need + coming * AMOUNTS, sizeof(number) * AMOUNTS);
             q->wall[job] = past->wall[coming];
             q->length[job] = drawn == NOBODY ? past->ran[coming] : lengths[drawn];
-            q->waiting[q->line++] = job;
-            if (q->width[job] < least.width) least.width = q->width[job];
-            if (q->wall[job] < least.wall) least.wall = q->wall[job];
+            line_up(q, job);
         }
         end_by(m, q, now);
     }
@@ -538,7 +572,8 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
     for (number d = 0; d < draws && !status; d++) {
         const double *length = lengths + d * n;
         q.used = n;
-        q.running = q.bounded = q.line = q.held_used = 0;
+        q.running = q.bounded = q.first = q.line = q.held_used = 0;
+        q.named = nodes > 0;
         m.idle = idle;
         memcpy(m.free, free_now, sizeof(number) * AMOUNTS * (size_t)nodes);
         note_most(&m);
@@ -550,7 +585,7 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
         const number *of = held;
         for (number j = 0; j < running && !status; of += width[j++])
             status = run(&q, j, fmax(length[j] - spent[j], 0.0), wall[j] - spent[j], nodes ? of : NULL);
-        for (number j = running; j < n; j++) q.waiting[q.line++] = j;
+        for (number j = running; j < n; j++) line_up(&q, j);
         for (number j = 0; j < known; j++) starts[d * w + j] = INFINITY;
         number low = 0, high = p;
         while (low < high) {
@@ -566,5 +601,6 @@ number dovetail_roll_starts(number idle, const number *free_now, number nodes, n
     double *seconds[] = {q.wall, q.length, q.end, q.bound};
     for (int i = 0; i < 9; i++) free(numbers[i]);
     for (int i = 0; i < 4; i++) free(seconds[i]);
+    free(q.blocks);
     return status;
 }

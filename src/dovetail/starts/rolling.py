@@ -17,7 +17,7 @@ DAY, WEEK_DAYS, LOOK_BACK = 86_400.0, 7, 28
 """Arrivals are like those of the same hour of up to so many days ago."""
 SHORTEST = 3600.0
 """Seconds of submissions that let others be expected."""
-HORIZON = 4e8
+HORIZON = 4e7
 """Seconds after which a roll-out is given up: the job does not start."""
 ENDLESS = 86_400.0
 """The bound that a policy plans with for a job without a walltime, seconds."""
