@@ -1,8 +1,9 @@
 """Intervals that hold: what roll-outs say is corrected by how wrong they were of late.
 
-Split conformal prediction on the log of waits, walked forward: z = (y - median) / spread of the last outcomes,
-the interval is median + spread times quantiles of z. A job that still waits has an outcome that is only known
-to be above what it has waited: such outcomes are censored, and the quantiles those of Kaplan and Meier (1958).
+Split conformal prediction on the log of waits, walked forward: z = (y - median) / spread of the last
+outcomes, the interval is median + spread times quantiles of z. Of a job that still waits it is only known
+that its outcome is above what it has waited: it is censored, and the quantiles are those of Kaplan and Meier
+(1958).
 Waits drift, so later outcomes weigh more, and the levels themselves follow the misses seen so far (Gibbs &
 Candès 2021, "Adaptive Conformal Inference Under Distribution Shift").
 """
@@ -182,7 +183,17 @@ class Calibration:
             "missed_above": self.missed_above,
             "window": len(self._window),
             "forecasts": [
-                [one.key, one.asked, one.median, one.spread, one.low, one.high, one.kind, one.counts, one.start]
+                [
+                    one.key,
+                    one.asked,
+                    one.median,
+                    one.spread,
+                    one.low,
+                    one.high,
+                    one.kind,
+                    one.counts,
+                    one.start,
+                ]
                 for one in kept
                 if not one.gone
             ],

@@ -27,8 +27,8 @@ POLICIES = {"easy": EASY, "fcfs": FCFS}
 class QueuedJob(NamedTuple):
     """A job that runs or waits.
 
-    ``need`` are the CPUs, devices and bytes of each of ``nodes``, ``group`` the bits of nodes that it may use.
-    ``spent`` is 0 for one that waits. ``held`` are the nodes of one that runs, where nodes have names.
+    ``need`` are the CPUs, devices and bytes of each of ``nodes``, ``group`` the bits of nodes that it may
+    use. ``spent`` is 0 for one that waits. ``held`` are the nodes of one that runs, where nodes have names.
     ``seed`` is a number of its own, ``key`` names its submission.
     """
 
@@ -188,7 +188,7 @@ class StartDraws:
     def _origins(self, now: float, draws: int, seed: int) -> Floats:
         """From when on submissions come again: this hour of other days, in half the draws of this weekday.
 
-        Where less than a day has passed, any moment of its first half; where nearly nothing has, nobody comes.
+        Where less than a day has passed, any moment of its first half; where nearly nothing has, none.
         """
         first = self.submissions.first
         seen = 0.0 if first is None else now - first

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -21,7 +22,7 @@ from dovetail_lab.starts.baselines import (
 from dovetail_lab.starts.world import Moment, World
 
 LONG_QUEUE = 300
-"""With more jobs waiting only the forecasts that are shown are made: each takes long, and they say the same."""
+"""With more jobs waiting only the shown forecasts are made: each takes long, and all are alike."""
 QUARTERS = 4
 BASELINES = ("plan", "last_wait", "mean_wait_of_last_hour", "quantile_regression")
 
@@ -67,7 +68,7 @@ class Replayed:
         """Of the forecasts in four parts, in order."""
         count = len(self.forecasts)
         edges = [count * place // QUARTERS for place in range(QUARTERS + 1)]
-        parts = [self.forecasts[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        parts = [self.forecasts[a:b] for a, b in pairwise(edges)]
         return [_mean([one.holds for one in part]) for part in parts]
 
     def median_abs_error(self) -> dict[str, float | None]:

@@ -58,7 +58,9 @@ def _study(found: Sequence[Replayed]) -> Study:
                 f"{1000 * each.cpu_seconds / max(len(each.forecasts), 1):.0f}",
             )
         )
-    note = "Coverage: intervals of 90 % that held, %; raw: before the correction. Errors: the median, seconds."
+    note = (
+        "Coverage: intervals of 90 % that held, %; raw: before the correction. Errors: the median, seconds."
+    )
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         note += f" Ours over the plan's, geometric mean: {mean:.2f}."
@@ -69,7 +71,7 @@ def _study(found: Sequence[Replayed]) -> Study:
     return Study(
         "starts",
         "When jobs start",
-        "Each forecast rests on what was known when its job was submitted; jobs that start at once have none.",
+        "Each forecast rests on what was known when its job was submitted; who starts at once has none.",
         (Table("Forecasts", columns, tuple(lines), note=note),),
         numbers={"traces": [as_dict(each) for each in found]},
     )

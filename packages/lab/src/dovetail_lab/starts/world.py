@@ -106,13 +106,11 @@ def _load(path: Path, cluster: str | None) -> tuple[Workload, Cluster]:
     return workload, machine
 
 
-def _made(
-    trace: str, policy: str, jobs: list[Job], records: dict[str, Record], machine: Cluster
-) -> World:
+def _made(trace: str, policy: str, jobs: list[Job], records: dict[str, Record], machine: Cluster) -> World:
     needs = {job.id: _need(records[job.id]) for job in jobs if records[job.id].allocation is not None}
-    amounts = []
-    for node in machine.nodes:
-        amounts.append((len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 0))
+    amounts = [
+        (len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 0) for node in machine.nodes
+    ]
     counted = len(set(amounts)) == 1 and all(_takes_whole(need, amounts[0]) for need in set(needs.values()))
     limited = min(memory for _, _, memory in amounts) > 0
     made = []
@@ -192,7 +190,9 @@ class _Walk:
         self._advance(now)
         if place not in self._waiting:
             return None
-        moment = Moment(job, self._situation(now), self._ended, self._submitted, self._started, self._recent(job, now))
+        moment = Moment(
+            job, self._situation(now), self._ended, self._submitted, self._started, self._recent(job, now)
+        )
         self._ended, self._submitted, self._started = [], [], []
         return moment
 
