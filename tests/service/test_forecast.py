@@ -129,3 +129,29 @@ def test_the_first_look_after_a_submission_is_fresh(service: Serving) -> None:
             assert all(rows[id]["predicted_start"] is not None for id in known)
         client.post("/api/v1/cancel", {"jobs": "all"})
         wait(client, [*blocker, *known])
+
+
+def test_starts_come_with_intervals_once_some_have_ended(service: Serving) -> None:
+    """Each holds its point; what runs has one for its end; who is held back has none."""
+    sleep = {"command": ["sleep", "0.2"], "app": "often", "cpus": "all"}
+    names = ("predicted_start_low", "predicted_start_high", "predicted_end_low", "predicted_end_high")
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, *[sleep] * 8))
+        runs = submit(client, {**sleep, "command": ["sleep", "300"]})
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
+        waits = submit(client, *[sleep] * 3)
+        held = submit(client, {**sleep, "hold": True})
+        time.sleep(GAP)
+        rows = {row["id"]: row for row in client.get("/api/v1/jobs", patience=30)["jobs"]}
+        for job in waits:
+            low, high, end_low, end_high = (rows[job][name] for name in names)
+            assert low <= rows[job]["predicted_start"] <= high
+            assert end_low <= rows[job]["predicted_end"] <= end_high
+            assert rows[job]["confidence"] == 0.9
+        assert rows[runs[0]]["predicted_start_low"] is None
+        assert rows[runs[0]]["predicted_end_low"] <= rows[runs[0]]["predicted_end_high"]
+        assert [rows[held[0]][name] for name in (*names, "confidence")] == [None] * 5
+        assert client.get(f"/api/v1/jobs/{waits[0]}")["confidence"] == 0.9
+        assert "(90 %)" in service.dovetail("info", waits[0]).stdout
+        client.post("/api/v1/cancel", {"jobs": "all"})
+        wait(client, [*runs, *waits, *held])

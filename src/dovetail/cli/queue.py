@@ -122,6 +122,14 @@ def queue_row(row: Mapping[str, Any], now: float) -> dict[str, str]:
     }
 
 
+def _between(row: Mapping[str, Any], name: str, now: float) -> str:
+    """`` (between 14:10 and 16:30, 90 %)`` of a predicted time, empty where there is no interval."""
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None:
+        return ""
+    return f", between {clock(low, now)} and {clock(high, now)} ({100 * row['confidence']:.0f} %)"
+
+
 def _predicted(when: float | None, now: float) -> str:
     return f"~{clock(max(when, now), now)}" if when is not None else ""
 
@@ -187,7 +195,7 @@ def _print_job(found: Mapping[str, Any]) -> None:
     names = ("id", "name", "app", "user", "state", "reason", "detail", "priority", "partition", "depends")
     lines: dict[str, Any] = {name: found[name] for name in names}
     for name in ("submit", "start", "end", "predicted_start", "predicted_end"):
-        lines[name.replace("_", " ")] = clock(found[name], now)
+        lines[name.replace("_", " ")] = clock(found[name], now) + _between(found, name, now)
     lines["predicted"] = span(found["predicted"])
     if found["start"] is not None and found["end"] is not None:
         lines["took"] = span(found["end"] - found["start"])

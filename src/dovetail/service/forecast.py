@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ BEGINS: Seconds = 10.0
 """That the start of its process may take on a busy machine."""
 LONGEST = 64 << 20
 PATIENCE: Seconds = 300.0
+UNKNOWN_SPAN = (None, None, None, None)
 
 
 class Forecast:
@@ -33,6 +34,7 @@ class Forecast:
     def __init__(self, folder: Path, changes: Callable[[], int]) -> None:
         self._folder, self._changes = folder, changes
         self._jobs: Mapping[JobId, tuple[Seconds, Seconds | None]] = {}
+        self._spans: Mapping[JobId, Sequence[Seconds | None]] = {}
         self._unknown = 0
         self._at: Seconds | None = None  # of the loop's clock
         self._seen = -1
@@ -45,6 +47,10 @@ class Forecast:
     def predicted(self, job: JobId) -> tuple[Seconds | None, Seconds | None]:
         """Start and end, seconds since the epoch."""
         return self._jobs.get(job, (None, None))
+
+    def span(self, job: JobId) -> Sequence[Seconds | None]:
+        """Between when and when it starts, then ends, seconds since the epoch; ``None`` where unknown."""
+        return self._spans.get(job, UNKNOWN_SPAN)
 
     def about(self) -> dict[str, Any]:
         """How old it is, and of how many jobs it is not known how long they take."""
@@ -86,6 +92,7 @@ class Forecast:
         finally:
             self._task = None
         self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
+        self._spans = found.get("spans", {})
         self._unknown = found["unknown"]
         self._at, self._seen, self._took = began, seen, loop.time() - began
 

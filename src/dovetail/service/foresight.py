@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,7 @@ from dovetail.executors.claims import Holder, units_of_cluster
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import (
+    EMPTY,
     Adopted,
     Allocation,
     Cluster,
@@ -35,22 +37,24 @@ from dovetail.model import (
     JobId,
     Record,
     Rejected,
+    Result,
     Seconds,
     State,
     Submitted,
     TableTruth,
     Workload,
 )
-from dovetail.plugins import load_policy, needs_priorities
+from dovetail.plugins import LoadedPolicy, load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
-from dovetail.running.folder import read_about
+from dovetail.running.folder import RunSettings, read_about
 from dovetail.running.ledger import Entry
 from dovetail.running.neighbours import foreign_job, place_of
 from dovetail.runtimes.registry import make_model
 from dovetail.service.archive import Archive
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
+from dovetail.service.intervals import Span, StartIntervals
 from dovetail.service.usage import Usage
 
 MOST = 20_000
@@ -74,9 +78,16 @@ class PredictedTimes:
     jobs: Mapping[JobId, tuple[Seconds, Seconds | None]]
     left_out: int
     unknown: int
+    spans: Mapping[JobId, Span] = EMPTY
+    """Between when and when, where that is known."""
 
 
-def foresee(folder: Path, policy: str | None = None, cluster: str | None = None) -> PredictedTimes:
+def foresee(
+    folder: Path,
+    policy: str | None = None,
+    cluster: str | None = None,
+    intervals: StartIntervals | None = None,
+) -> PredictedTimes:
     """When the jobs that have not ended will start and end, under this policy and on this cluster.
 
     Defaults are the service's own. On another cluster, or under another policy, what runs goes on where it
@@ -86,11 +97,33 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
     machine = about.cluster if cluster is None else Cluster.parse(cluster)
     loaded = load_policy(policy or about.policy)
     archive = Archive(folder / "ledger.db", lambda: machine)
-    try:
+    with closing(archive):
         now = time.time()
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
-    finally:
-        archive.close()
+        result, standing = _simulated(folder, about, loaded, machine, entries, now)
+        jobs = dict(standing.running)
+        for record in result.records:
+            if record.start is not None and record.end is not None:
+                known = standing.expected.knows(record)
+                jobs[record.job.id] = now + record.start, now + record.end if known else None
+        spans: Mapping[JobId, Span] = EMPTY
+        if intervals is not None:
+            records = {record.job.id: record for record in result.records}
+            spans = intervals.spans(archive, entries, records, machine, now)
+    unknown = sum(end is None for _, end in jobs.values())
+    rejected = len(result.rejected) - len(standing.waiting.rejected)
+    return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans)
+
+
+def _simulated(
+    folder: Path,
+    about: RunSettings,
+    loaded: LoadedPolicy,
+    machine: Cluster,
+    entries: list[Entry],
+    now: Seconds,
+) -> tuple[Result, _Standing]:
+    """The queue simulated, and how it stands."""
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
         elsewhere = Elsewhere(about.uid, machine, local=about.executor == "local" and cluster is None)
@@ -114,14 +147,7 @@ def foresee(folder: Path, policy: str | None = None, cluster: str | None = None)
                 shares=Usage.kept(ServiceFolder(folder).usage, now),
             ),
         )
-    jobs = dict(standing.running)
-    for record in result.records:
-        if record.start is not None and record.end is not None:
-            known = standing.expected.knows(record)
-            jobs[record.job.id] = now + record.start, now + record.end if known else None
-    unknown = sum(end is None for _, end in jobs.values())
-    rejected = len(result.rejected) - len(standing.waiting.rejected)
-    return PredictedTimes(now, jobs, standing.left_out + rejected, unknown)
+    return result, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +266,26 @@ class _Expected:
         return TableTruth({key: seconds for key, seconds in filled.items() if seconds is not None})
 
 
-def answer(folder: Path, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to one question, or why there is none."""
+def answer(
+    folder: Path, question: Mapping[str, Any], intervals: StartIntervals | None = None
+) -> dict[str, Any]:
+    """The answer to one question, or why there is none; only the queue as it is has intervals."""
+    policy, cluster = question.get("policy"), question.get("cluster")
     try:
-        found = foresee(folder, question.get("policy"), question.get("cluster"))
+        found = foresee(folder, policy, cluster, None if policy or cluster else intervals)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
-    return {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
+    known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
+    return known if policy or cluster else {**known, "spans": found.spans}
 
 
 def main() -> None:
     """Answer until nobody asks any more."""
     os.nice(10)
     folder = Path(sys.argv[1])
+    intervals = StartIntervals(folder)
     for line in sys.stdin:
-        print(json.dumps(answer(folder, json.loads(line))), flush=True)
+        print(json.dumps(answer(folder, json.loads(line), intervals)), flush=True)
         gc.collect()
 
 

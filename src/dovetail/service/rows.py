@@ -12,7 +12,8 @@ from dovetail.model.hostlist import compress
 from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
-from dovetail.service.forecast import Forecast
+from dovetail.service.forecast import UNKNOWN_SPAN, Forecast
+from dovetail.starts.calibration import CONFIDENCE
 
 Row = dict[str, Any]
 """A job; times are seconds since the epoch."""
@@ -30,10 +31,13 @@ def row_of_record(
     cluster = engine.cluster
     start = None if record.start is None else epoch + record.start
     predicted_start, predicted_end = (None, None)
+    span: Sequence[Seconds | None] = UNKNOWN_SPAN
     if record.end is None:
         predicted_start, predicted_end = forecast.predicted(job.id)
+        span = forecast.span(job.id)
     if running is not None and start is not None:
         predicted_start = None
+        span = (None, None, *span[2:])
         predicted_end = None if running.predicted is None else start + running.predicted
     reason = ""
     if record.end is not None:
@@ -48,6 +52,7 @@ def row_of_record(
         "end": None if record.end is None else epoch + record.end,
         "predicted_start": predicted_start,
         "predicted_end": predicted_end,
+        **_of_span(span),
         "predicted": None if record.predicted is None else record.predicted.expected,
         "reason": reason,
         "detail": record.detail,
@@ -58,6 +63,13 @@ def row_of_record(
         "exit_code": record.exit_code,
         "attempts": record.attempts,
     }
+
+
+def _of_span(span: Sequence[Seconds | None]) -> Row:
+    """Between when and when, with the confidence; ``None`` where it is not known."""
+    names = ("predicted_start_low", "predicted_start_high", "predicted_end_low", "predicted_end_high")
+    known = any(time is not None for time in span)
+    return {**dict(zip(names, span, strict=True)), "confidence": CONFIDENCE if known else None}
 
 
 def _cores(allocation: Allocation | None, cluster: Cluster) -> dict[str, Sequence[int]]:
@@ -80,6 +92,7 @@ def row_of_entry(entry: Entry, cluster: Cluster) -> Row:
         "end": entry.ended,
         "predicted_start": None,
         "predicted_end": None,
+        **_of_span(UNKNOWN_SPAN),
         "predicted": entry.predicted,
         "reason": reason_of_end(entry.state, entry.detail) if ended else entry.held,
         "detail": entry.detail,

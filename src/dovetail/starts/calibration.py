@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any
 
@@ -107,6 +107,11 @@ class Calibration:
         self, now: float, median: float, spread: float, kind: Hashable = None
     ) -> tuple[float, float]:
         """Where the log of the wait lies with the confidence. O(window · log window)."""
+        low, high = self.corrections(now, kind)
+        return max(median + low * spread, math.log(MINUTE)), median + high * spread
+
+    def corrections(self, now: float, kind: Hashable = None) -> tuple[float, float]:
+        """How many spreads below and above the median the interval reaches."""
         self._judge(now)
         past = [one for one in self._window if not one.gone]
         count = len(past)
@@ -123,7 +128,7 @@ class Calibration:
             np.concatenate([weights, np.ones(PSEUDO)]),
             self._levels(),
         )
-        return max(median + low * spread, math.log(MINUTE)), median + high * spread
+        return low, high
 
     def _levels(self) -> tuple[float, float]:
         """The quantiles of z that bound the interval, after the misses so far."""
@@ -152,10 +157,12 @@ class Calibration:
             heapq.heappush(self._due, (now + wait_of(high), self._turn, made))
         return made
 
-    def start(self, key: Hashable, at: float) -> None:
-        """The job has started."""
-        for one in self._open.pop(key, ()):
+    def start(self, key: Hashable, at: float) -> list[Foretold]:
+        """The job has started: the forecasts of it."""
+        made = self._open.pop(key, [])
+        for one in made:
             one.start = at
+        return made
 
     def drop(self, key: Hashable) -> None:
         """The job never starts: forecasts of it count for nothing."""
@@ -174,27 +181,37 @@ class Calibration:
             elif log_wait(one.start - one.asked) < one.low - 1e-9:
                 self.missed_below += 1
 
+    @property
+    def waiting(self) -> list[Hashable]:
+        """Whose outcome is not known."""
+        return list(self._open)
+
     def as_dict(self) -> dict[str, Any]:
-        """What is kept from one process to the next."""
-        kept = list({id(one): one for one in [*self._window, *(entry[2] for entry in self._due)]}.values())
+        """What is kept from one process to the next; keys and kinds are texts."""
+        due = {id(one) for _, _, one in self._due}
+        kept = {id(one): one for one in [*self._window, *(one for _, _, one in self._due)]}
+        rows: list[Any] = []
+        for number, one in kept.items():
+            if not one.gone:
+                scale = (one.median, one.spread, one.low, one.high)
+                rows.append([one.key, one.asked, *scale, one.start, one.kind, number in due])
+        rows.sort(key=lambda row: row[1])
         return {
             "judged": self.judged,
             "missed_below": self.missed_below,
             "missed_above": self.missed_above,
-            "window": len(self._window),
-            "forecasts": [
-                [
-                    one.key,
-                    one.asked,
-                    one.median,
-                    one.spread,
-                    one.low,
-                    one.high,
-                    one.kind,
-                    one.counts,
-                    one.start,
-                ]
-                for one in kept
-                if not one.gone
-            ],
+            "forecasts": rows,
         }
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `as_dict` has kept. Raises `KeyError`, `TypeError`, `ValueError` for others."""
+        self.judged = int(kept["judged"])
+        self.missed_below, self.missed_above = int(kept["missed_below"]), int(kept["missed_above"])
+        for key, asked, median, spread, low, high, start, kind, due in kept["forecasts"]:
+            made = Foretold(key, asked, median, spread, low, high, kind, bool(due), start)
+            self._window.append(made)
+            if start is None:
+                self._open.setdefault(key, []).append(made)
+            if due:
+                self._turn += 1
+                heapq.heappush(self._due, (asked + wait_of(high), self._turn, made))

@@ -174,6 +174,10 @@ class StartDraws:
 
     def starts(self, situation: Situation, target: int = -1, seed: int = 0) -> Floats:
         """Seconds until waiting jobs start, shape (draws, waiting jobs); see `roll_out`."""
+        return self.roll(situation, target, seed)[0]
+
+    def roll(self, situation: Situation, target: int = -1, seed: int = 0) -> tuple[Floats, Floats]:
+        """The starts, and how long each job runs in all, shape (draws, jobs), those that run first."""
         jobs = [*situation.running, *situation.waiting]
         draws = draws_for(len(jobs))
         lengths = self.run_times.draw(
@@ -183,7 +187,8 @@ class StartDraws:
             draws,
         )
         past = self.submissions.past(situation.now, {job.key: place for place, job in enumerate(jobs)})
-        return roll_out(situation, lengths, past, self._origins(situation.now, draws, seed), target)
+        origins = self._origins(situation.now, draws, seed)
+        return roll_out(situation, lengths, past, origins, target), lengths
 
     def _origins(self, now: float, draws: int, seed: int) -> Floats:
         """From when on submissions come again: this hour of other days, in half the draws of this weekday.
@@ -203,7 +208,8 @@ class StartDraws:
         weeks = days // WEEK_DAYS
         if weeks:
             back[::2] = WEEK_DAYS * chance.integers(1, weeks + 1, len(back[::2]))
-        return np.subtract(now, DAY * back, dtype=np.float64)
+        some_days: Floats = now - np.asarray(DAY * back, np.float64)
+        return some_days
 
 
 def waits_as_logs(starts: Floats) -> Floats:

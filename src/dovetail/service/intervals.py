@@ -1,0 +1,238 @@
+"""Between when and when jobs start and end: roll-outs of the queue, corrected by what became of earlier ones.
+
+Made in the process beside the service, from the ledger. The first forecast of each job is remembered in
+``starts.json`` until it has started, so the service measures how many of its intervals hold.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dovetail.files.arrays import np
+from dovetail.files.writing import replace_file
+from dovetail.kernels.starts import AMOUNTS, Nodes
+from dovetail.model import FRACTION_UNITS, Allocation, Cluster, JobId, Record, Seconds
+from dovetail.running.ledger import Entry
+from dovetail.service.archive import Archive
+from dovetail.starts.calibration import (
+    CONFIDENCE,
+    Calibration,
+    log_wait,
+    spread_of,
+    wait_of,
+)
+from dovetail.starts.rolling import DAY, LOOK_BACK, QueuedJob, Situation, StartDraws, waits_as_logs
+from dovetail.starts.run_times import JobKind
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 5000
+"""Ended jobs that are looked at, the last ones."""
+ENOUGH = 5
+"""Ended jobs without which there is no interval."""
+OUTCOMES = 2000
+"""Outcomes that are kept for `dovetail model starts`."""
+FILE = "starts.json"
+
+
+class Span(NamedTuple):
+    """Seconds since the epoch; ``None``: not known. A start has none once the job runs."""
+
+    start_low: Seconds | None
+    start_high: Seconds | None
+    end_low: Seconds | None
+    end_high: Seconds | None
+
+
+class StartIntervals:
+    """What has ended, and the forecasts so far; kept from one question to the next."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self._calibration = Calibration()
+        self._ended: dict[JobId, Entry] = {}
+        self._until = 0.0
+        self._foretold: dict[JobId, tuple[Seconds, Seconds]] = {}
+        """Of those that wait: the median start and the plan's, at the first forecast."""
+        self._outcomes: list[list[float]] = []
+        self._load()
+
+    def _load(self) -> None:
+        if not self._file.exists():
+            return
+        try:
+            kept = json.loads(self._file.read_text())
+            self._calibration.restore(kept["calibration"])
+            self._outcomes = kept["outcomes"]
+            self._foretold = {job: (middle, plan) for job, (middle, plan) in kept["foretold"].items()}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s is damaged, and calibration begins anew: %s", self._file, error)
+            self._calibration, self._outcomes, self._foretold = Calibration(), [], {}
+
+    def spans(
+        self,
+        archive: Archive,
+        entries: Sequence[Entry],
+        records: Mapping[JobId, Record],
+        cluster: Cluster,
+        now: Seconds,
+    ) -> dict[JobId, Span]:
+        """Intervals of what runs and of what waits for nothing but its turn.
+
+        ``records`` are those of a simulation of the waiting jobs, whose starts the intervals hold too.
+        """
+        self._hear(archive, entries, now)
+        if len(self._ended) < ENOUGH:
+            return {}
+        situation = _situation(entries, records, cluster, now)
+        starts, lengths = self._draws(entries).roll(situation)
+        low, high = self._calibration.corrections(now)
+        found: dict[JobId, Span] = {}
+        for place, queued in enumerate(situation.running):
+            ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
+            found[str(queued.key)] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
+        running = len(situation.running)
+        logs = waits_as_logs(starts)
+        quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=0).T.tolist()
+        late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
+        for queued, (first, middle, last), end in zip(situation.waiting, quantiles, late, strict=True):
+            job, spread = str(queued.key), spread_of(first, last)
+            simulated = records[job].start or 0.0
+            begins = (
+                min(wait_of(middle + low * spread), simulated),
+                max(wait_of(middle + high * spread), simulated),
+            )
+            wide = spread_of(end[0], end[2])
+            over = records[job].end or 0.0
+            ends_at = min(wait_of(end[1] + low * wide), over), max(wait_of(end[1] + high * wide), over)
+            found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
+            if job not in self._foretold:
+                self._calibration.foretell(job, now, float(middle), spread)
+                self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
+        self._keep()
+        return found
+
+    def _hear(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
+        """Take in what has ended, and what has started that was foretold."""
+        since = max(self._until, now - (LOOK_BACK + 1) * DAY)
+        ended = archive.ask_here("ended >= ? ORDER BY ended DESC, seq DESC LIMIT ?", (since, REMEMBERED))
+        for entry in reversed(ended):
+            if entry.job.id not in self._ended and entry.ended is not None:
+                self._ended[entry.job.id] = entry
+                self._until = max(self._until, entry.ended)
+        for job in list(self._ended)[:-REMEMBERED]:
+            del self._ended[job]
+        open_now = {entry.job.id: entry for entry in entries}
+        for key in self._calibration.waiting:
+            found = open_now.get(str(key)) or self._ended.get(str(key))
+            if found is None:
+                found = archive.pool.submit(archive.job, str(key)).result()
+            if found is None or (found.started is None and found.ended is not None):
+                self._calibration.drop(key)
+                self._foretold.pop(str(key), None)
+            elif found.started is not None:
+                self._note(str(key), found.started)
+
+    def _note(self, job: JobId, started: Seconds) -> None:
+        """It has started: an outcome."""
+        made = self._calibration.start(job, started)
+        middle, plan = self._foretold.pop(job, (started, started))
+        for one in made:
+            inside = one.low - 1e-9 <= log_wait(started - one.asked) <= one.high + 1e-9
+            self._outcomes.append([started, float(inside), abs(middle - started), abs(plan - started)])
+        self._outcomes = self._outcomes[-OUTCOMES:]
+
+    def _draws(self, entries: Sequence[Entry]) -> StartDraws:
+        draws = StartDraws()
+        known = [*self._ended.values(), *(entry for entry in entries if entry.job.id not in self._ended)]
+        for entry in sorted(known, key=lambda entry: entry.submitted):
+            if entry.allocation is not None:  # what it takes is known only of those that ran
+                draws.submit(entry.submitted, _queued(entry, entry.allocation))
+        for entry in self._ended.values():
+            if entry.started is None or entry.ended is None or entry.allocation is None:
+                continue
+            queued = _queued(entry, entry.allocation)
+            draws.end(queued.key, queued.kind, max(entry.ended - entry.started, 0.0))
+        return draws
+
+    def _keep(self) -> None:
+        kept = {
+            "calibration": self._calibration.as_dict(),
+            "outcomes": self._outcomes,
+            "foretold": self._foretold,
+        }
+        try:
+            replace_file(self._file, json.dumps(kept))
+        except OSError as error:  # the next round tries again
+            log.warning("the outcomes of forecasts are not kept: %s", error)
+
+
+def _queued(entry: Entry, place: Allocation) -> QueuedJob:
+    """A job of the ledger, with what it takes where it runs or would run."""
+    job, part = entry.job, place.parts[0]
+    need = part.cpus, len(part.devices) * part.units, part.memory
+    width = place.request.nodes * max(len(part.devices), part.cpus, 1)
+    kind = JobKind(job.user, job.app.name, width, job.walltime)
+    return QueuedJob(job.id, kind, zlib.crc32(str(job.id).encode()), place.request.nodes, need=need)
+
+
+def _situation(
+    entries: Sequence[Entry], records: Mapping[JobId, Record], cluster: Cluster, now: Seconds
+) -> Situation:
+    """What runs, and what waits for nothing but its turn, by priority and then by submission."""
+    nodes = cluster.nodes
+    free = np.array(
+        [(len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 2**62) for node in nodes],
+        np.int64,
+    ).reshape(-1, AMOUNTS)
+    names = sorted({name for node in nodes for name in node.partitions})[:62]
+    bit = {name: 2 << place for place, name in enumerate(names)}
+    group = np.array([1 | sum(bit.get(name, 0) for name in node.partitions) for node in nodes], np.int64)
+    running, waiting = [], []
+    alive = {entry.job.id for entry in entries}
+    for entry in entries:
+        place = entry.allocation
+        if entry.started is not None and place is not None and not place.mask >> len(nodes):
+            queued = _queued(entry, place)
+            free[place.nodes] -= np.array(queued.need, np.int64)
+            spent = max(now - entry.started, 1e-9)
+            running.append(queued._replace(spent=spent, held=tuple(place.nodes)))
+        elif (
+            entry.started is None
+            and entry.job.id in records
+            and not any(one.job in alive for one in entry.job.depends)
+        ):
+            record = records[entry.job.id]
+            if record.allocation is not None and record.start is not None:
+                queued = _queued(entry, record.allocation)
+                queued = queued._replace(group=bit.get(record.allocation.request.partition, 1))
+                waiting.append((-entry.job.priority, entry.seq, queued))
+    waiting.sort(key=lambda one: one[:2])
+    return Situation(now, "easy", Nodes(0, free, group), running, [queued for *_, queued in waiting])
+
+
+def coverage_by_week(outcomes: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
+    """Of each week in which jobs started: how many intervals held, and the median errors in seconds."""
+    from statistics import median
+
+    weeks: dict[int, list[Sequence[float]]] = {}
+    for outcome in outcomes:
+        weeks.setdefault(int(outcome[0] // (7 * DAY)), []).append(outcome)
+    return [
+        {
+            "week": week * 7 * DAY,
+            "forecasts": len(found),
+            "coverage": sum(one[1] for one in found) / len(found),
+            "median_abs_error": {
+                "ours": median(one[2] for one in found),
+                "plan": median(one[3] for one in found),
+            },
+            "confidence": CONFIDENCE,
+        }
+        for week, found in sorted(weeks.items())
+    ]
