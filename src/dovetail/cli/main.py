@@ -47,6 +47,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "hold": ("wait:hold", "Keep waiting jobs back."),
         "release": ("wait:release", "Let held jobs go."),
         "requeue": ("wait:requeue", "Run jobs again."),
+        "forecast": ("forecast:forecast", "Say when jobs of a Slurm cluster start."),
         "top": ("watch:top", "Watch the service."),
         "whatif": ("watch:whatif", "Say when jobs would end under another policy."),
         "dashboard": ("watch:dashboard", "Open the service's page in a browser."),
