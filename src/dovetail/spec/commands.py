@@ -450,7 +450,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
         "whatif, dashboard, token list, simulate, compare, policies, workload describe, "
-        f"workload pack-nodes, split, {HISTORY}, memory, forecast, model starts, devices, device-server, runs, recover"
+        f"workload pack-nodes, split, {HISTORY}, memory, forecast, model starts, devices, device-server, "
+        "runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
 """Options by the commands that take them."""
