@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,29 @@ def _left_out_error(fit: Fit) -> float | None:
     if len(fit.cells) < 4:
         return None
     return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))
+
+
+@opt.takes("model starts", model_app)
+def show_starts(service: str | None, as_json: bool) -> None:
+    """Show how many intervals of the service's forecasts of starts held, week by week."""
+    from dovetail.service.folder import ServiceFolder
+    from dovetail.service.intervals import FILE, coverage_by_week, kept_outcomes
+
+    weeks = coverage_by_week(kept_outcomes(ServiceFolder(service).path / FILE))
+    if as_json:
+        print(json.dumps(weeks, indent=2))
+        return
+    if not weeks:
+        print("No job has started that was forecast.")
+        return
+    errors = [one["median_abs_error"] for one in weeks]
+    tables.show(
+        tables.Cells("Week of", [time.strftime("%Y-%m-%d", time.localtime(one["week"])) for one in weeks]),
+        tables.Cells("Forecasts", [wording.count(one["forecasts"]) for one in weeks]),
+        tables.Cells("In 90 %", [f"{one['coverage']:.1%}" for one in weeks]),
+        tables.Cells("Median error (s)", [f"{one['ours']:,.0f}" for one in errors]),
+        tables.Cells("The plan's (s)", [f"{one['plan']:,.0f}" for one in errors]),
+    )
 
 
 @opt.takes("model show", model_app)

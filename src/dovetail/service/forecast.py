@@ -94,7 +94,7 @@ class Forecast:
         self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
         self._spans = found.get("spans", {})
         self._unknown = found["unknown"]
-        self._at, self._seen, self._took = began, seen, loop.time() - began
+        self._at, self._seen = began, seen
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """One question to the process beside. Raises `InputError`, `DovetailError`."""
@@ -102,6 +102,7 @@ class Forecast:
             process = await self._running()
             assert process.stdin is not None
             assert process.stdout is not None
+            began = asyncio.get_running_loop().time()
             try:
                 process.stdin.write(json.dumps(question).encode() + b"\n")
                 await process.stdin.drain()
@@ -113,6 +114,7 @@ class Forecast:
             except asyncio.CancelledError:
                 await self._end()
                 raise
+            self._took = asyncio.get_running_loop().time() - began  # a process that begins is not counted
             self._leaves = asyncio.get_running_loop().call_later(IDLE, self._leave)
         if "error" in found:
             raise (InputError if found["status"] == 2 else DovetailError)(found["error"])

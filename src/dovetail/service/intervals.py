@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dovetail.errors import InputError
 from dovetail.files.arrays import np
 from dovetail.files.writing import replace_file
 from dovetail.kernels.starts import AMOUNTS, Nodes
@@ -214,6 +215,17 @@ def _situation(
                 waiting.append((-entry.job.priority, entry.seq, queued))
     waiting.sort(key=lambda one: one[:2])
     return Situation(now, "easy", Nodes(0, free, group), running, [queued for *_, queued in waiting])
+
+
+def kept_outcomes(path: Path) -> list[list[float]]:
+    """What became of forecasts; raises `InputError` where the file is damaged."""
+    if not path.exists():
+        return []
+    try:
+        found: list[list[float]] = json.loads(path.read_text())["outcomes"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"found no outcomes of forecasts: {error}", where=str(path)) from error
+    return found
 
 
 def coverage_by_week(outcomes: Sequence[Sequence[float]]) -> list[dict[str, Any]]:

@@ -434,7 +434,19 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "model show": (
         Option("plot", "Draw times against size with the 90 % interval (PNG, SVG, PDF).", "FILE"),
     ),
+    "model starts": (Option("service", "State folder of the service. Default: this account's.", "FOLDER"),),
     "model error": (Option("model", "Only these models; repeatable.", "NAME"),),
+    "forecast": (
+        Option("slurm", "Ask Slurm's own commands."),
+        Option("user", "Only this user's jobs.", "NAME"),
+        Option("job", "Only this job, and what would start sooner.", "ID"),
+        Option(
+            "if_", "A job as if it were submitted now, e.g. 'sbatch -N2 -t 1:00:00'.", "SBATCH", flags="--if"
+        ),
+        Option("squeue", "Text of 'squeue -a -o FORMAT' instead of asking.", "FILE"),
+        Option("nodes", "Text of 'scontrol show nodes'.", "FILE"),
+        Option("sacct", "Text of 'sacct -a -X --parsable2'.", "FILE"),
+    ),
     "memory": (
         Option(
             "run", "Id or folder of a run, or its journal.", "RUN|JOURNAL", default="last", positional=True
@@ -491,7 +503,8 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
         "update, move, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
         "workload describe, "
-        f"workload pack-nodes, split, {HISTORY}, memory, devices, device-server, runs, recover"
+        f"workload pack-nodes, split, {HISTORY}, memory, forecast, model starts, devices, device-server, "
+        "runs, recover"
     ): (Option("as_json", "Print JSON alone on standard output.", flags="--json"),),
 }
 """Options by the commands that take them."""

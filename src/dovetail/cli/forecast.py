@@ -1,0 +1,265 @@
+"""``dovetail forecast``: between when and when jobs of a Slurm cluster start; nothing is changed there."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dovetail.cli import options as opt
+from dovetail.cli.service import clock, print_json
+from dovetail.errors import DovetailError, InputError
+from dovetail.files.reading import read_text
+from dovetail.files.writing import replace_file
+
+if TYPE_CHECKING:
+    from dovetail.starts.calibration import Calibration
+    from dovetail.starts.slurm import SlurmCluster, SlurmJob
+
+PATIENCE = 60.0
+"""Seconds that a command of Slurm may take."""
+WEEKS = "now-28days"
+
+
+class Outlook(NamedTuple):
+    """Seconds since the epoch."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@opt.takes("forecast")
+def forecast(
+    *,
+    slurm: bool,
+    user: str | None,
+    job: str | None,
+    if_: str | None,
+    squeue: Path | None,
+    nodes: Path | None,
+    sacct: Path | None,
+    as_json: bool,
+) -> int:
+    """Say between when and when waiting jobs start, on a Slurm cluster that need not run Dovetail.
+
+    Only reads: squeue, scontrol show nodes, sacct, or files of what they print. Keeps its own forecasts and
+    what became of them, and corrects the next ones by that.
+    """
+    from dovetail.starts import slurm as state
+
+    if not slurm and squeue is None:
+        raise InputError("found neither --slurm nor --squeue, expected one of them", where="forecast")
+    queue_text = _text(squeue, "squeue", "-a", "-o", state.SQUEUE)
+    cluster = state.SlurmCluster(
+        state.read_nodes(_text(nodes, "scontrol", "show", "nodes"), _where(nodes, "scontrol"))
+    )
+    jobs = state.read_squeue(queue_text, _where(squeue, "squeue"))
+    call = ("-a", "-X", "--parsable2", "-S", WEEKS, "--format", state.SACCT)
+    notes = []
+    ended = []
+    try:
+        ended = state.read_accounting(_text(sacct, "sacct", *call), _where(sacct, "sacct"))
+    except DovetailError as error:
+        if sacct is not None:
+            raise
+        notes.append(f"no accounting ({error}): run times are walltimes and what runs")
+    now = _now(squeue)
+    draws = state.heard(cluster, ended, jobs, now)
+    calibration = _kept()
+    for one in jobs:
+        if one.hosts and one.start is not None:
+            calibration.start(one.id, one.start)
+    for past in ended:
+        if past.job.start is not None:
+            calibration.start(past.job.id, past.job.start)
+    still = {one.id for one in jobs}
+    for key in calibration.waiting:
+        if key not in still:
+            calibration.drop(key)
+    asked = (
+        None if if_ is None else state.job_of_sbatch(if_, user or getpass.getuser(), now, _default(cluster))
+    )
+    situation, unknown = cluster.situation(jobs, now)
+    starts = draws.starts(situation)
+    found: list[dict[str, Any]] = []
+    by_id = {one.id: one for one in jobs}
+    for place, queued in enumerate(situation.waiting):
+        id = str(queued.key)
+        seen = _outlook(starts[:, place], calibration, now, None if id in calibration.waiting else id)
+        if (job is None or id == job) and (user is None or by_id[id].user == user) and asked is None:
+            found.append(_row(by_id[id], seen))
+    if asked is None:
+        found += [
+            _row(by_id[id], None)
+            for id in unknown
+            if (job is None or id == job) and (user is None or by_id[id].user == user)
+        ]
+        if job is not None and not found:
+            raise InputError(f"found no waiting job {job}", where="--job")
+    chosen = asked if asked is not None else by_id.get(job or "")
+    sooner = [] if chosen is None or chosen.hosts else _sooner(chosen, cluster, draws, jobs, calibration, now)
+    if asked is not None:
+        found = [sooner.pop(0)["job"]]
+    _keep(calibration)
+    about = {
+        "rules": list(state.RULES),
+        "notes": notes,
+        "judged": calibration.judged,
+        "missed_below": calibration.missed_below,
+        "missed_above": calibration.missed_above,
+        "ended_jobs": len(ended),
+    }
+    if as_json:
+        print_json({"now": now, "jobs": found, "sooner": sooner, **about})
+        return 0
+    for row in found:
+        print(f"{row['id']}  {row['user']}  {row['partition']}  {_words(row, now)}")
+    for other in sooner:
+        same = "" if other["differs"] else " (no difference can be shown)"
+        print(f"with {other['with']}: {_words(other['job'], now)}{same}")
+    if not found:
+        print("No job waits.")
+    hits = calibration.judged - calibration.missed_below - calibration.missed_above
+    print(
+        f"so far here {hits} of {calibration.judged} intervals held"
+        if calibration.judged
+        else "not calibrated here yet"
+    )
+    for line in (*notes, *(f"assumed: {rule}" for rule in state.RULES)):
+        print(line)
+    return 0
+
+
+def _words(row: dict[str, Any], now: float) -> str:
+    if row["predicted_start"] is None:
+        return "unknown"
+    low, high = clock(row["predicted_start_low"], now), clock(row["predicted_start_high"], now)
+    return f"between {low} and {high} ({100 * row['confidence']:.0f} %)"
+
+
+def _row(job: SlurmJob, seen: Outlook | None) -> dict[str, Any]:
+    from dovetail.starts.calibration import CONFIDENCE
+
+    low, middle, high = (None, None, None) if seen is None else seen
+    return {
+        "id": job.id,
+        "user": job.user,
+        "partition": job.partition,
+        "walltime": job.walltime,
+        "predicted_start": middle,
+        "predicted_start_low": low,
+        "predicted_start_high": high,
+        "confidence": None if seen is None else CONFIDENCE,
+        "slurm_start": job.start,
+        "reason": job.reason,
+    }
+
+
+def _outlook(starts: Any, calibration: Calibration, now: float, foretell: str | None) -> Outlook:
+    import numpy as np
+
+    from dovetail.starts.calibration import spread_of, wait_of
+    from dovetail.starts.rolling import waits_as_logs
+
+    low, middle, high = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95)).tolist()
+    spread = spread_of(low, high)
+    if foretell is not None:
+        made = calibration.foretell(foretell, now, middle, spread)
+        first, last = made.low, made.high
+    else:
+        first, last = calibration.interval(now, middle, spread)
+    return Outlook(now + wait_of(first), now + wait_of(middle), now + wait_of(last))
+
+
+def _sooner(
+    job: SlurmJob,
+    cluster: SlurmCluster,
+    draws: Any,
+    jobs: list[SlurmJob],
+    calibration: Calibration,
+    now: float,
+) -> list[dict[str, Any]]:
+    """The job itself, then what its owner could ask for instead, by the same draws."""
+    import numpy as np
+
+    from dovetail.starts.slurm import alternatives
+
+    found: list[dict[str, Any]] = []
+    plain = None
+    for words, one in (("as it is", job), *alternatives(job, cluster)):
+        situation, _ = cluster.situation([*(other for other in jobs if other.id != job.id), one], now)
+        places = [place for place, queued in enumerate(situation.waiting) if queued.key == one.id]
+        if not places:
+            if plain is None:
+                raise InputError("no node that is in use could run it", where="forecast")
+            continue
+        starts = draws.starts(situation, places[0])[:, places[0]]
+        seen = _outlook(starts, calibration, now, None)
+        if plain is None:
+            plain = starts
+        share = float(np.mean(starts < plain - 60.0)) - float(np.mean(starts > plain + 60.0))
+        found.append({"with": words, "job": _row(one, seen), "differs": share > 0.5})
+    return found if job.id == "this" else found[1:]
+
+
+def _text(path: Path | None, *command: str) -> str:
+    """What a file holds, or a command prints. Raises `DovetailError`."""
+    if path is not None:
+        return read_text(path)
+    if shutil.which(command[0]) is None:
+        raise DovetailError(f"{command[0]} is not installed here")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DovetailError(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise DovetailError(f"{command[0]}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def _where(path: Path | None, command: str) -> str:
+    return command if path is None else str(path)
+
+
+def _now(squeue: Path | None) -> float:
+    """This moment, or when a file of the queue was written."""
+    return time.time() if squeue is None else squeue.stat().st_mtime
+
+
+def _default(cluster: SlurmCluster) -> str:
+    names = sorted({name for node in cluster.nodes for name in node.partitions})
+    return names[0] if len(names) == 1 else ",".join(names)
+
+
+def _file() -> Path:
+    """Where forecasts and outcomes are kept, one file a cluster."""
+    from dovetail.service.folder import default_service_folder
+
+    name = os.environ.get("SLURM_CLUSTER_NAME", "slurm")
+    return default_service_folder().parent / f"forecast-{name}.json"
+
+
+def _kept() -> Calibration:
+    from dovetail.starts.calibration import Calibration
+
+    found, path = Calibration(), _file()
+    if path.exists():
+        try:
+            found.restore(json.loads(path.read_text()))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"found no forecasts that can be read ({error}): delete it", where=str(path)
+            ) from error
+    return found
+
+
+def _keep(calibration: Calibration) -> None:
+    path = _file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(calibration.as_dict()))

@@ -1,0 +1,366 @@
+"""A Slurm cluster as it stands, from what anyone may read: squeue, scontrol, sacct; nothing is changed.
+
+The rules that a forecast assumes: backfilling in the order of the priorities of this moment (`RULES`).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from dovetail.errors import InputError
+from dovetail.files.arrays import np
+from dovetail.files.tables import Malformed, wall_clock
+from dovetail.kernels.starts import AMOUNTS, Nodes
+from dovetail.model.hostlist import expand
+from dovetail.starts.rolling import QueuedJob, Situation, StartDraws
+from dovetail.starts.run_times import JobKind
+from dovetail.workloads.sacct_rows import parse_tres
+from dovetail.workloads.slurm_accounting import duration, elapsed_of, timelimit_of
+
+SQUEUE = "%i|%u|%P|%T|%D|%C|%m|%b|%l|%M|%V|%S|%Q|%r|%N|%j"
+"""The format of squeue (``-o``) whose table is read; its own header names the columns."""
+SACCT = "JobID,JobName,User,Partition,Submit,Start,End,State,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,AllocTRES"
+RULES = (
+    "Jobs go by priority; a later one goes first if it does not delay the first (sched/backfill as EASY).",
+    "Priorities stay as they are now; jobs that come later go behind.",
+    "QOS and association limits, reservations, preemption and licenses are not looked at.",
+)
+OUT_OF_USE = (
+    "DOWN",
+    "DRAIN",
+    "FAIL",
+    "MAINT",
+    "NOT_RESPONDING",
+    "POWERED_DOWN",
+    "REBOOT",
+    "UNKNOWN",
+    "FUTURE",
+)
+HELD_BACK = ("Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser", "JobHeldAdmin")
+"""Reasons for which a job waits for something else than its turn."""
+MEBIBYTE = 2**20
+UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "": 2**20}
+
+
+class SlurmNode(NamedTuple):
+    """A node in use: CPUs, GPUs, bytes, partitions."""
+
+    name: str
+    cpus: int
+    gpus: int
+    memory: int
+    partitions: tuple[str, ...]
+
+
+class SlurmJob(NamedTuple):
+    """A job of squeue; times are seconds since the epoch, ``walltime`` seconds or ``None``."""
+
+    id: str
+    user: str
+    name: str
+    partition: str
+    state: str
+    nodes: int
+    cpus: int
+    gpus: int
+    memory: int
+    walltime: float | None
+    submitted: float
+    start: float | None
+    priority: int
+    reason: str
+    hosts: tuple[str, ...]
+
+
+def read_nodes(text: str, where: str) -> list[SlurmNode]:
+    """The nodes of ``scontrol show nodes`` that may run jobs. Raises `InputError`."""
+    found = []
+    for block in re.split(r"(?m)^(?=NodeName=)", text):
+        if not block.startswith("NodeName="):
+            continue
+        fields = dict(re.findall(r"(\w+)=(\S*)", block))
+        state = fields.get("State", "")
+        if any(word in state for word in OUT_OF_USE):
+            continue
+        try:
+            gpus = int(parse_tres(fields.get("CfgTRES", "")).get("gres/gpu", 0))
+            cpus, memory = int(fields["CPUTot"]), int(fields.get("RealMemory", "0")) * MEBIBYTE
+        except (KeyError, ValueError, Malformed) as error:
+            name = fields.get("NodeName", "?")
+            raise InputError(
+                f"node {name}: found no CPUTot, RealMemory or CfgTRES that can be read", where=where
+            ) from error
+        gpus = gpus or _gpus(fields.get("Gres", ""))
+        partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
+        found.append(SlurmNode(fields["NodeName"], cpus, gpus, memory, partitions))
+    if not found:
+        raise InputError("found no node in use, expected the text of 'scontrol show nodes'", where=where)
+    return found
+
+
+def _gpus(gres: str) -> int:
+    """GPUs in ``gpu:a100:4(S:0-1),…`` or ``gres/gpu:2``."""
+    counts = re.findall(r"gpu(?:[:=][A-Za-z_][\w.-]*)?[:=](\d+)", gres)
+    return sum(map(int, counts)) or int("gpu" in gres)
+
+
+def _memory(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)[nc]?", text.strip())
+    return int(float(match[1]) * UNITS[match[2]]) if match else 0
+
+
+def _when(row: Mapping[str, str], column: str) -> float | None:
+    if row.get(column, "") in ("", "N/A", "Unknown", "None"):
+        return None
+    return wall_clock(row, column)
+
+
+def _walltime(text: str) -> float | None:
+    if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "Partition_Limit"):
+        return None
+    return duration(text)
+
+
+def read_squeue(text: str, where: str) -> list[SlurmJob]:
+    """The jobs of ``squeue -o`` with the format `SQUEUE`. Raises `InputError`."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    header = [name.strip() for name in lines[0].split("|")] if lines else []
+    if not {"JOBID", "USER", "STATE", "TIME_LIMIT"} <= set(header):
+        raise InputError(f"found no header of squeue -a -o '{SQUEUE}'", where=where)
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        row = dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))
+        try:
+            found.append(_job(row))
+        except (KeyError, ValueError, Malformed) as error:
+            raise InputError(
+                f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
+            ) from error
+    return found
+
+
+def _job(row: Mapping[str, str]) -> SlurmJob:
+    running = row["STATE"] in ("RUNNING", "COMPLETING", "SUSPENDED")
+    nodes = int(row["NODES"])
+    return SlurmJob(
+        row["JOBID"],
+        row["USER"],
+        row.get("NAME", ""),
+        row["PARTITION"],
+        row["STATE"],
+        max(nodes, 1),
+        int(row["CPUS"]),
+        _gpus(row.get("TRES_PER_NODE", "")) if "gpu" in row.get("TRES_PER_NODE", "") else 0,
+        _memory(row.get("MIN_MEMORY", "")),
+        _walltime(row["TIME_LIMIT"]),
+        _when(row, "SUBMIT_TIME") or 0.0,
+        _when(row, "START_TIME"),
+        int(float(row.get("PRIORITY", "0") or 0)),
+        row.get("REASON", ""),
+        tuple(expand(row.get("NODELIST", ""))) if running and row.get("NODELIST") else (),
+    )
+
+
+class SlurmCluster:
+    """Nodes as numbers: what each has, and which partitions it is in."""
+
+    def __init__(self, nodes: Iterable[SlurmNode]) -> None:
+        self.nodes = list(nodes)
+        self.place = {node.name: place for place, node in enumerate(self.nodes)}
+        names = sorted({name for node in self.nodes for name in node.partitions})[:62]
+        self._bit = {name: 1 << place for place, name in enumerate(names)}
+
+    def group(self, partitions: str) -> int:
+        """The bits of the partitions of a job, ``a,b``; all nodes where none is known."""
+        return sum({self._bit.get(name.strip("*"), 0) for name in partitions.split(",")}) or -1 & (2**62 - 1)
+
+    def queued(self, job: SlurmJob, now: float) -> QueuedJob:
+        """The job as roll-outs know it."""
+        each = max(1, -(-job.cpus // job.nodes))
+        need = (each, job.gpus, job.memory)
+        kind = JobKind(job.user, job.name, job.nodes * max(job.gpus, each), job.walltime)
+        running = bool(job.hosts)
+        held = tuple(self.place[host] for host in job.hosts if host in self.place)
+        spent = max(now - (job.start or now), 1e-9) if running else 0.0
+        count = len(held) if running else job.nodes
+        seed = zlib.crc32(job.id.encode())
+        return QueuedJob(job.id, kind, seed, count, spent, need, self.group(job.partition), held)
+
+    def fits(self, job: SlurmJob) -> bool:
+        """Whether the cluster could run it, empty."""
+        queued = self.queued(job, 0.0)
+        able = [
+            node
+            for node in self.nodes
+            if self.group(",".join(node.partitions)) & queued.group
+            and node.cpus >= queued.need[0]
+            and node.gpus >= queued.need[1]
+            and (not node.memory or node.memory >= queued.need[2])
+        ]
+        return len(able) >= job.nodes
+
+    def situation(self, jobs: Iterable[SlurmJob], now: float) -> tuple[Situation, list[str]]:
+        """What is free, runs and waits for its turn; ids of those that wait for something else."""
+        free = np.array([(node.cpus, node.gpus, node.memory or 2**60) for node in self.nodes], np.int64)
+        groups = np.array([self.group(",".join(node.partitions)) for node in self.nodes], np.int64)
+        running, waiting, unknown = [], [], []
+        for job in jobs:
+            queued = self.queued(job, now)
+            if queued.held:
+                free[list(queued.held)] -= np.array(queued.need, np.int64)
+                running.append(queued)
+            elif job.state == "PENDING":
+                if job.reason in HELD_BACK or not self.fits(job):
+                    unknown.append(job.id)
+                else:
+                    waiting.append((-job.priority, job.submitted, job.id, queued))
+        waiting.sort(key=lambda one: one[:3])
+        nodes = Nodes(0, free.reshape(-1, AMOUNTS), groups)
+        return Situation(now, "easy", nodes, running, [queued for *_, queued in waiting]), unknown
+
+
+class EndedJob(NamedTuple):
+    """A job of the accounting."""
+
+    job: SlurmJob
+    end: float
+    ran: float
+
+
+def read_accounting(text: str, where: str) -> list[EndedJob]:
+    """Jobs that have ended, of ``sacct -a -X --parsable2`` with the columns `SACCT`. Raises `InputError`."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    header = lines[0].split("|") if lines else []
+    if not {"JobID", "Submit", "State"} <= set(header):
+        raise InputError("found no header of sacct --parsable2 with JobID, Submit, State", where=where)
+    found = []
+    for number, line in enumerate(lines[1:], 2):
+        row = dict(zip(header, line.split("|"), strict=False))
+        try:
+            start, end, ran = _when(row, "Start"), _when(row, "End"), elapsed_of(row)
+            if start is None or ran is None or "." in row["JobID"] or row["State"] in ("RUNNING", "PENDING"):
+                continue
+            tres = parse_tres(row.get("AllocTRES", ""))
+            nodes = max(1, int(row.get("NNodes") or tres.get("node", 1)))
+            cpus = int(row.get("NCPUS") or tres.get("cpu", 1))
+            gpus = -(-int(tres.get("gres/gpu", 0)) // nodes)
+            memory = int(tres.get("mem", 0) // nodes)
+            submitted = _when(row, "Submit") or start
+        except (KeyError, ValueError, Malformed) as error:
+            raise InputError(
+                f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
+            ) from error
+        job = SlurmJob(
+            row["JobID"],
+            row.get("User", ""),
+            row.get("JobName", ""),
+            row.get("Partition", ""),
+            row["State"],
+            nodes,
+            cpus,
+            gpus,
+            memory,
+            timelimit_of(row),
+            submitted,
+            start,
+            0,
+            "",
+            (),
+        )
+        found.append(EndedJob(job, start + ran if end is None else end, ran))
+    return found
+
+
+def heard(
+    cluster: SlurmCluster, ended: Iterable[EndedJob], jobs: Iterable[SlurmJob], now: float
+) -> StartDraws:
+    """Run times of the past, and all submissions in their order."""
+    draws = StartDraws()
+    known = sorted(ended, key=lambda one: one.end)
+    seen = {one.job.id for one in known}
+    every = [one.job for one in known] + [job for job in jobs if job.id not in seen]
+    for job in sorted(every, key=lambda job: job.submitted):
+        if job.submitted <= now and cluster.fits(job):
+            draws.submit(job.submitted, cluster.queued(job._replace(hosts=()), now))
+    for one in known:
+        draws.end(one.job.id, cluster.queued(one.job, now).kind, max(one.ran, 0.0))
+    return draws
+
+
+def job_of_sbatch(line: str, user: str, now: float, partition: str) -> SlurmJob:
+    """What ``sbatch -N 2 -t 1:00:00 …`` would submit. Raises `InputError` for an option that is not known."""
+    words = shlex.split(line)
+    words = words[1:] if words[:1] == ["sbatch"] else words
+    names = {
+        "-N": "nodes",
+        "--nodes": "nodes",
+        "-n": "tasks",
+        "--ntasks": "tasks",
+        "-c": "cpus",
+        "--cpus-per-task": "cpus",
+        "-t": "time",
+        "--time": "time",
+        "-p": "partition",
+        "--partition": "partition",
+        "--mem": "memory",
+        "--gres": "gres",
+        "--gpus-per-node": "gpus",
+        "-G": "gpus",
+        "--gpus": "gpus",
+        "-J": "name",
+        "--job-name": "name",
+        "--ntasks-per-node": "per_node",
+    }
+    found: dict[str, str] = {}
+    script = "sbatch"
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-"):
+            script = word
+            break  # its arguments follow
+        name, equals, value = word.partition("=")
+        if not word.startswith("--") and len(word) > 2:
+            name, equals, value = word[:2], "=", word[2:]
+        if name not in names:
+            raise InputError(
+                f"found the option {name}, expected one of {', '.join(sorted(names))}", where="--if"
+            )
+        found[names[name]] = value if equals else (words.pop(0) if words else "")
+    try:
+        nodes = int(found.get("nodes", "1").split("-")[0])
+        tasks = int(found.get("tasks", 0)) or nodes * int(found.get("per_node", 1))
+        cpus = max(tasks, nodes) * int(found.get("cpus", 1))
+        gpus = (
+            _gpus(found["gres"])
+            if "gpu" in found.get("gres", "")
+            else int(found.get("gpus", "0").split(":")[-1])
+        )
+        wall = _walltime(found.get("time", ""))
+    except (ValueError, Malformed) as error:
+        raise InputError(f"found {line!r}: {error}", where="--if") from error
+    name = found.get("name", script)
+    part = found.get("partition", partition)
+    memory = _memory(found.get("memory", ""))
+    return SlurmJob(
+        *("this", user, name, part, "PENDING", nodes, cpus, gpus, memory, wall, now, None, 0, "", ())
+    )
+
+
+def alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJob]]:
+    """What its owner could ask for instead: less time, another partition, less memory, fewer nodes."""
+    found: list[tuple[str, SlurmJob]] = []
+    if job.walltime:
+        parts = (2, 4)
+        found += [(f"walltime / {part}", job._replace(walltime=job.walltime / part)) for part in parts]
+    every = sorted({name for node in cluster.nodes for name in node.partitions})
+    found += [(f"partition {name}", job._replace(partition=name)) for name in every if name != job.partition]
+    if job.memory:
+        found.append(("memory / 2", job._replace(memory=job.memory // 2)))
+    if job.nodes > 1:
+        fewer = job._replace(nodes=-(-job.nodes // 2), cpus=-(-job.cpus // 2))
+        found.append((f"{fewer.nodes} nodes", fewer))
+    return [(words, one) for words, one in found if cluster.fits(one)]

@@ -1,0 +1,145 @@
+"""A Slurm cluster as it stands, from the texts that its commands print; and a real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+
+from dovetail.errors import InputError
+from dovetail.starts import slurm
+
+NODES = """\
+NodeName=n0 Arch=x86_64 CoresPerSocket=4 CPUAlloc=4 CPUTot=4 CPULoad=0.1 Gres=gpu:2
+   RealMemory=2000 AllocMem=0 State=MIXED ThreadsPerCore=1 Partitions=all,gpu
+   CfgTRES=cpu=4,mem=2000M,billing=4,gres/gpu=2
+NodeName=n1 Arch=x86_64 CPUTot=4 Gres=(null) RealMemory=2000 State=IDLE Partitions=all
+   CfgTRES=cpu=4,mem=2000M,billing=4
+NodeName=n2 CPUTot=4 RealMemory=2000 State=DOWN+DRAIN Partitions=all CfgTRES=cpu=4
+"""
+HEADER = (
+    "JOBID|USER|PARTITION|STATE|NODES|CPUS|MIN_MEMORY|TRES_PER_NODE|TIME_LIMIT|TIME|SUBMIT_TIME|START_TIME"
+    "|PRIORITY|REASON|NODELIST|NAME\n"
+)
+QUEUE = HEADER + (
+    "1|ann|all|RUNNING|1|4|64M|N/A|1:00:00|30:00|2026-03-01T10:00:00|2026-03-01T10:00:00|9|None|n0|fit\n"
+    "2|bob|all|PENDING|2|8|64M|N/A|1:00:00|0:00|2026-03-01T10:10:00|N/A|8|Resources||wide\n"
+    "3|bob|gpu|PENDING|1|1|64M|gres/gpu:1|10:00|0:00|2026-03-01T10:20:00|N/A|7|Priority||gpu\n"
+    "4|bob|all|PENDING|1|1|64M|N/A|10:00|0:00|2026-03-01T10:20:00|N/A|6|Dependency||later\n"
+    "5|eve|all|PENDING|9|9|64M|N/A|10:00|0:00|2026-03-01T10:20:00|N/A|5|Resources||large\n"
+)
+ACCOUNTING = f"{slurm.SACCT.replace(',', '|')}\n" + "".join(
+    f"{n}|fit|ann|all|{day}10:00:00|{day}10:00:00|{day}10:40:00"
+    "|COMPLETED|2400|60|1|4|cpu=4,mem=64M,node=1,billing=4\n"
+    for n in range(60)
+    for day in (f"2026-02-{1 + n % 27:02}T",)
+)
+
+
+def test_nodes_out_of_use_are_left_out() -> None:
+    found = slurm.read_nodes(NODES, "nodes")
+    assert [(node.name, node.cpus, node.gpus, node.partitions) for node in found] == [
+        ("n0", 4, 2, ("all", "gpu")),
+        ("n1", 4, 0, ("all",)),
+    ]
+
+
+def test_a_queue_becomes_what_runs_what_waits_and_what_is_unknown() -> None:
+    cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
+    jobs = slurm.read_squeue(QUEUE, "queue")
+    now = (jobs[0].start or 0.0) + 1800
+    situation, unknown = cluster.situation(jobs, now)
+    assert [job.key for job in situation.running] == ["1"]
+    assert situation.running[0].spent == 1800
+    assert [job.key for job in situation.waiting] == ["2", "3"]
+    assert sorted(unknown) == ["4", "5"], "one waits for another, one is larger than the cluster"
+    assert situation.nodes.free[:, 0].tolist() == [0, 4]
+
+
+def test_starts_follow_the_ends_that_the_accounting_lets_expect() -> None:
+    """All jobs of ann took 40 minutes; half an hour has passed."""
+    cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
+    jobs = slurm.read_squeue(QUEUE, "queue")[:2]
+    now = (jobs[0].start or 0.0) + 1800
+    draws = slurm.heard(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
+    situation, _ = cluster.situation(jobs, now)
+    starts = draws.starts(situation)[:, 0]
+    assert sorted(starts.tolist())[len(starts) // 2] == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes", "cpus", "gpus", "seconds"),
+    [
+        ("sbatch -N2 -t 1:00:00 job.sh", 2, 2, 0, 3600.0),
+        ("sbatch --nodes=1 --ntasks 4 -c 2 --gres=gpu:a100:2 --time=1-0 job.sh -t 9", 1, 8, 2, 86400.0),
+        ("-n 3", 1, 3, 0, None),
+    ],
+)
+def test_what_sbatch_would_submit(line: str, nodes: int, cpus: int, gpus: int, seconds: float | None) -> None:
+    found = slurm.job_of_sbatch(line, "ann", 0.0, "all")
+    assert (found.nodes, found.cpus, found.gpus, found.walltime) == (nodes, cpus, gpus, seconds)
+
+
+def test_an_option_that_is_not_known_is_named() -> None:
+    with pytest.raises(InputError, match="--qos"):
+        slurm.job_of_sbatch("sbatch --qos=high x", "ann", 0.0, "all")
+
+
+def test_texts_that_are_something_else_are_refused() -> None:
+    for read, text in ((slurm.read_squeue, "a b c"), (slurm.read_nodes, "x"), (slurm.read_accounting, "x|y")):
+        with pytest.raises(InputError):
+            read(text, "file")
+
+
+def forecast(
+    state: Path, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dovetail", "forecast", *arguments]
+    import os
+
+    chosen = {**os.environ, **(env or {}), "XDG_STATE_HOME": str(state)}
+    return subprocess.run(command, env=chosen, capture_output=True, text=True, check=False)
+
+
+def test_from_files_alone(tmp_path: Path) -> None:
+    import os
+
+    names = {"squeue": QUEUE, "nodes": NODES, "sacct": ACCOUNTING}
+    for name, text in names.items():
+        (tmp_path / name).write_text(text)
+    now = (slurm.read_squeue(QUEUE, "queue")[0].start or 0.0) + 1800
+    os.utime(tmp_path / "squeue", (now, now))
+    files = [word for name in names for word in (f"--{name}", str(tmp_path / name))]
+    found = forecast(tmp_path, *files, "--json")
+    assert found.returncode == 0, found.stderr
+    rows = {row["id"]: row for row in json.loads(found.stdout)["jobs"]}
+    assert set(rows) == {"2", "3", "4", "5"}
+    assert rows["2"]["predicted_start_low"] <= now + 600 <= rows["2"]["predicted_start_high"]
+    assert rows["4"]["predicted_start"] is None
+    text = forecast(tmp_path, *files, "--job", "2").stdout
+    assert "(90 %)" in text
+    assert "assumed:" in text
+    asked = forecast(tmp_path, *files, "--if", "sbatch -N1 -n1 -t 5", "--json")
+    assert asked.returncode == 0, asked.stderr
+    assert json.loads(asked.stdout)["jobs"][0]["predicted_start"] == pytest.approx(now, abs=60)
+
+
+@needs_slurm
+@pytest.mark.live
+@pytest.mark.xdist_group("live")
+def test_a_real_cluster_is_only_read(tmp_path: Path) -> None:
+    with SlurmCluster((NodeShape(2, cpus=4, gpus=0),)) as cluster:
+        for _ in range(4):
+            cluster.call("sbatch", "-N2", "-c4", "-t", "10", "-o", "/dev/null", "--wrap", "sleep 60")
+        found = forecast(tmp_path, "--slurm", "--json", env=dict(cluster.environment))
+        assert found.returncode == 0, found.stderr
+        answer = json.loads(found.stdout)
+        assert len(answer["jobs"]) == 3
+        assert all(row["predicted_start_low"] <= row["predicted_start_high"] for row in answer["jobs"])
+        assert answer["rules"]
+        for job in cluster.call("squeue", "-h", "-o", "%i").split():
+            cluster.call("scancel", job)
