@@ -100,7 +100,15 @@ def foresee(
     with closing(archive):
         now = time.time()
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
-        result, standing = _simulated(folder, about, loaded, machine, entries, now)
+        result, standing = _simulated(
+            folder,
+            about,
+            loaded,
+            machine,
+            entries,
+            now,
+            local=about.executor == "local" and cluster is None,
+        )
         jobs = dict(standing.running)
         for record in result.records:
             if record.start is not None and record.end is not None:
@@ -122,11 +130,13 @@ def _simulated(
     machine: Cluster,
     entries: list[Entry],
     now: Seconds,
+    *,
+    local: bool,
 ) -> tuple[Result, _Standing]:
     """The queue simulated, and how it stands."""
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
-        elsewhere = Elsewhere(about.uid, machine, local=about.executor == "local" and cluster is None)
+        elsewhere = Elsewhere(about.uid, machine, local=local)
         standing = _standing(entries, machine, model, now, elsewhere.holders())
         result = simulate(
             standing.waiting,

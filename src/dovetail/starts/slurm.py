@@ -18,7 +18,8 @@ from dovetail.kernels.starts import AMOUNTS, Nodes
 from dovetail.model.hostlist import expand
 from dovetail.starts.rolling import QueuedJob, Situation, StartDraws
 from dovetail.starts.run_times import JobKind
-from dovetail.workloads.slurm_accounting import duration, elapsed_of, parse_tres, timelimit_of
+from dovetail.workloads.sacct_rows import parse_tres
+from dovetail.workloads.slurm_accounting import duration, elapsed_of, timelimit_of
 
 SQUEUE = "%i|%u|%P|%T|%D|%C|%m|%b|%l|%M|%V|%S|%Q|%r|%N|%j"
 """The format of squeue (``-o``) whose table is read; its own header names the columns."""
