@@ -102,7 +102,15 @@ def foresee(
     with closing(archive):
         now = time.time()
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
-        result, standing = _simulated(folder, about, loaded, machine, entries, now)
+        result, standing = _simulated(
+            folder,
+            about,
+            loaded,
+            machine,
+            entries,
+            now,
+            local=about.executor == "local" and cluster is None,
+        )
         jobs = dict(standing.running)
         for record in result.records:
             if record.start is not None and record.end is not None:
@@ -124,13 +132,13 @@ def _simulated(
     machine: Cluster,
     entries: list[Entry],
     now: Seconds,
+    *,
+    local: bool,
 ) -> tuple[Result, _Standing]:
     """The queue simulated, and how it stands."""
     with SqliteHistory(about.history) as history:
         model = make_model(about.model, history)
-        elsewhere = Elsewhere(
-            about.uid, machine, local=about.executor == "local" and machine is about.cluster
-        )
+        elsewhere = Elsewhere(about.uid, machine, local=local)
         paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
         standing = _standing(entries, machine, model, now, elsewhere.holders(), paused)
         result = simulate(
