@@ -133,7 +133,7 @@ def test_a_script_is_handed_over_as_it_is(slurm: SlurmCluster, service: Serving,
     assert said.splitlines()[0] == f"body {id} {job} 4 2 a b c"
     assert [line.split()[1] for line in said.splitlines() if line.startswith("task")] == list("0123")
     assert {line.split()[2] for line in said.splitlines() if line.startswith("task")} == {"n0", "n1"}
-    assert said.endswith("heard\n")
+    assert "heard" in said.splitlines()  # slurmstepd may add a line of its own
     assert service.dovetail("logs", job).stdout == said
 
 

@@ -83,19 +83,20 @@ def _nodes(cluster: Cluster) -> list[dict[str, object]]:
 
 def _table(found: Inventory) -> Table:
     cores = found.cores
+    measured = any(one.memory_used is not None or one.utilisation is not None for one in found.devices)
+    use = ("IN USE", "BUSY") if measured else ()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("KIND", "MODEL", "COUNT OR NUMBER", "MEMORY", "IN USE", "BUSY", "SCHEDULED", "DRIVER"):
+    for name in ("KIND", "MODEL", "COUNT OR NUMBER", "MEMORY", *use, "SCHEDULED", "DRIVER"):
         table.add_column(name, overflow="fold")
     usable = f"{len(cores.usable)} of {cores.machine} cores"
-    table.add_row("cpu", cores.model or "?", usable, _gigabytes(cores.memory), "", "", "yes", "")
+    table.add_row("cpu", cores.model or "?", usable, _gigabytes(cores.memory), *("" for _ in use), "yes", "")
     for device in found.devices:
         scheduled = "yes" if device.used else "no"
-        memory = _gigabytes(device.memory)
         used = "" if device.memory_used is None else f"{device.memory_used / 1e9:.1f} GB"
         busy = "" if device.utilisation is None else f"{device.utilisation:.0%}"
-        table.add_row(
-            device.kind, device.model, str(device.number), memory, used, busy, scheduled, device.driver
-        )
+        shown = (used, busy) if measured else ()
+        about = (device.kind, device.model, str(device.number), _gigabytes(device.memory))
+        table.add_row(*about, *shown, scheduled, device.driver)
     return table
 
 
