@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -159,7 +160,7 @@ def columns_of(text: str) -> list[str]:
 def name_or_command(row: Mapping[str, Any], *, whole: bool = False) -> str:
     """What a row is known by: the name that its user gave it, else its command, shortened in the middle."""
     name, command = str(row["name"]), str(row.get("command") or "")
-    if name != row["app"] or not command:
+    if name != row["app"] or not command or f"{command} ".startswith(f"{shlex.quote(name)} "):
         return name
     return command if whole or len(command) <= MOST_COMMAND else shortened(command, MOST_COMMAND)
 

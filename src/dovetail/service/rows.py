@@ -127,7 +127,10 @@ def _of_job(job: Job) -> Row:
 
 
 def command_words(job: Job) -> str:
-    """What runs, as one line: the command of its first way, with its inputs filled in as far as they go."""
+    """What runs, as one line: the command of its first way, with its inputs filled in as far as they go.
+
+    Of a batch script it is the job's name and the arguments: the path of the kept copy is the service's own.
+    """
     command = next((one.command for one in job.app.implementations if one.command is not None), None)
     if command is None:
         return ""
@@ -135,6 +138,8 @@ def command_words(job: Job) -> str:
         words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in command.argv]
     except (KeyError, ValueError):  # an input that is not known here
         words = list(command.argv)
+    if words[0].endswith(f"/scripts/{job.id.partition('_')[0]}"):
+        words[0] = job.name or job.app.name
     return shlex.join(words)[:MOST_COMMAND]
 
 
