@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from waiting import until
 
 from dovetail.errors import InputError
 from dovetail.starts import slurm
@@ -135,6 +136,7 @@ def test_a_real_cluster_is_only_read(tmp_path: Path) -> None:
     with SlurmCluster((NodeShape(2, cpus=4, gpus=0),)) as cluster:
         for _ in range(4):
             cluster.call("sbatch", "-N2", "-c4", "-t", "10", "-o", "/dev/null", "--wrap", "sleep 60")
+        until(lambda: "R" in cluster.call("squeue", "-h", "-o", "%t").split())
         found = forecast(tmp_path, "--slurm", "--json", env=dict(cluster.environment))
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)
