@@ -37,7 +37,7 @@ REMEMBERED = 5000
 ENOUGH = 5
 """Ended jobs without which there is no interval."""
 MOST = 1000
-"""Waiting jobs that are rolled out, the first ones: 0.2 CPU seconds; of those behind only a point is known."""
+"""Waiting jobs that are rolled out, the first ones, in 0.2 CPU seconds; of others only a point is known."""
 OUTCOMES = 2000
 """Outcomes that are kept for `dovetail model starts`."""
 FILE = "starts.json"
