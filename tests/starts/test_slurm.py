@@ -66,7 +66,7 @@ def test_starts_follow_the_ends_that_the_accounting_lets_expect() -> None:
     cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
     jobs = slurm.read_squeue(QUEUE, "queue")[:2]
     now = (jobs[0].start or 0.0) + 1800
-    draws = slurm.heard(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
+    draws = slurm.draws_of(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
     situation, _ = cluster.situation(jobs, now)
     starts = draws.starts(situation)[:, 0]
     assert sorted(starts.tolist())[len(starts) // 2] == pytest.approx(600.0)

@@ -147,7 +147,7 @@ class StartIntervals:
         made = self._calibration.start(job, started)
         middle, plan = self._foretold.pop(job, (started, started))
         for one in made:
-            inside = one.low - 1e-9 <= log_wait(started - one.asked) <= one.high + 1e-9
+            inside = one.low - 1e-9 <= log_wait(started - one.made_at) <= one.high + 1e-9
             self._outcomes.append([started, float(inside), abs(middle - started), abs(plan - started)])
         self._outcomes = self._outcomes[-OUTCOMES:]
 
