@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
+from waiting import until
 
 from dovetail.errors import InputError
 from dovetail.starts import slurm
@@ -65,7 +66,7 @@ def test_starts_follow_the_ends_that_the_accounting_lets_expect() -> None:
     cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
     jobs = slurm.read_squeue(QUEUE, "queue")[:2]
     now = (jobs[0].start or 0.0) + 1800
-    draws = slurm.heard(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
+    draws = slurm.draws_of(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
     situation, _ = cluster.situation(jobs, now)
     starts = draws.starts(situation)[:, 0]
     assert sorted(starts.tolist())[len(starts) // 2] == pytest.approx(600.0)
@@ -135,6 +136,7 @@ def test_a_real_cluster_is_only_read(tmp_path: Path) -> None:
     with SlurmCluster((NodeShape(2, cpus=4, gpus=0),)) as cluster:
         for _ in range(4):
             cluster.call("sbatch", "-N2", "-c4", "-t", "10", "-o", "/dev/null", "--wrap", "sleep 60")
+        until(lambda: "R" in cluster.call("squeue", "-h", "-o", "%t").split())
         found = forecast(tmp_path, "--slurm", "--json", env=dict(cluster.environment))
         assert found.returncode == 0, found.stderr
         answer = json.loads(found.stdout)

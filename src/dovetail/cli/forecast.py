@@ -70,7 +70,7 @@ def forecast(
             raise
         notes.append(f"no accounting ({error}): run times are walltimes and what runs")
     now = _now(squeue)
-    draws = state.heard(cluster, ended, jobs, now)
+    draws = state.draws_of(cluster, ended, jobs, now)
     calibration = _kept()
     for one in jobs:
         if one.hosts and one.start is not None:
@@ -82,7 +82,7 @@ def forecast(
     for key in calibration.waiting:
         if key not in still:
             calibration.drop(key)
-    asked = (
+    wanted = (
         None if if_ is None else state.job_of_sbatch(if_, user or getpass.getuser(), now, _default(cluster))
     )
     situation, unknown = cluster.situation(jobs, now)
@@ -92,9 +92,9 @@ def forecast(
     for place, queued in enumerate(situation.waiting):
         id = str(queued.key)
         seen = _outlook(starts[:, place], calibration, now, None if id in calibration.waiting else id)
-        if (job is None or id == job) and (user is None or by_id[id].user == user) and asked is None:
+        if (job is None or id == job) and (user is None or by_id[id].user == user) and wanted is None:
             found.append(_row(by_id[id], seen))
-    if asked is None:
+    if wanted is None:
         found += [
             _row(by_id[id], None)
             for id in unknown
@@ -102,9 +102,9 @@ def forecast(
         ]
         if job is not None and not found:
             raise InputError(f"found no waiting job {job}", where="--job")
-    chosen = asked if asked is not None else by_id.get(job or "")
+    chosen = wanted if wanted is not None else by_id.get(job or "")
     sooner = [] if chosen is None or chosen.hosts else _sooner(chosen, cluster, draws, jobs, calibration, now)
-    if asked is not None:
+    if wanted is not None:
         found = [sooner.pop(0)["job"]]
     _keep(calibration)
     about = {

@@ -30,7 +30,7 @@ _WORD = (1 << 64) - 1
 
 
 class Kinds(NamedTuple):
-    """What tells how long jobs run: ``user`` (-1: unknown), ``app``, ``width``, ``wall`` (infinite: none).
+    """What decides how long jobs run: ``user`` (-1: unknown), ``app``, ``width``, ``wall`` (infinite: none).
 
     ``last`` is the last end of the user, a place in `Ends`, or -1; ``spent`` the seconds that it has run (0:
     it waits); ``seed`` decides the draws, and is to stay the same from one forecast to the next.
@@ -245,7 +245,7 @@ class _World:
         insort(self.by_bound, (bound, self.turn, job))
 
     def _fits(self, free: list[int], job: int) -> bool:
-        return all(has >= asks for has, asks in zip(free, self.need[job], strict=True))
+        return all(has >= takes for has, takes in zip(free, self.need[job], strict=True))
 
     def _place(self, free: list[list[int]], job: int, barred: set[int]) -> list[int] | None:
         """Nodes for a job, those with the fewest free devices first; ``None`` where there are too few."""
@@ -259,7 +259,7 @@ class _World:
 
     def _change(self, free: list[list[int]], job: int, nodes: list[int], sign: int) -> None:
         for i in nodes:
-            free[i] = [has + sign * asks for has, asks in zip(free[i], self.need[job], strict=True)]
+            free[i] = [has + sign * takes for has, takes in zip(free[i], self.need[job], strict=True)]
 
     def _chosen(self, job: int) -> list[int] | None:
         """Where a job that fits now goes; ``None`` where it does not."""

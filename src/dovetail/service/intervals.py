@@ -36,6 +36,8 @@ REMEMBERED = 5000
 """Ended jobs that are looked at, the last ones."""
 ENOUGH = 5
 """Ended jobs without which there is no interval."""
+MOST = 1000
+"""Waiting jobs that are rolled out, the first ones, in 0.2 CPU seconds; of others only a point is known."""
 OUTCOMES = 2000
 """Outcomes that are kept for `dovetail model starts`."""
 FILE = "starts.json"
@@ -91,6 +93,7 @@ class StartIntervals:
         if len(self._ended) < ENOUGH:
             return {}
         situation = _situation(entries, records, cluster, now)
+        situation = situation._replace(waiting=situation.waiting[:MOST])
         starts, lengths = self._draws(entries).roll(situation)
         low, high = self._calibration.corrections(now)
         found: dict[JobId, Span] = {}
@@ -144,7 +147,7 @@ class StartIntervals:
         made = self._calibration.start(job, started)
         middle, plan = self._foretold.pop(job, (started, started))
         for one in made:
-            inside = one.low - 1e-9 <= log_wait(started - one.asked) <= one.high + 1e-9
+            inside = one.low - 1e-9 <= log_wait(started - one.made_at) <= one.high + 1e-9
             self._outcomes.append([started, float(inside), abs(middle - started), abs(plan - started)])
         self._outcomes = self._outcomes[-OUTCOMES:]
 

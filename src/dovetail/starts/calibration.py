@@ -41,7 +41,7 @@ class Foretold:
     """A forecast of a wait, on the log scale; ``counts``: its hit or miss moves the levels."""
 
     key: Hashable
-    asked: float
+    made_at: float
     median: float
     spread: float
     low: float
@@ -78,7 +78,7 @@ def censored_quantiles(values: Floats, known: Bools, weights: Floats, levels: Se
         place = int(np.searchsorted(1.0 - left, level - 1e-12))
         if place < len(values):
             found.append(float(values[place]))
-        else:  # so many are censored that nobody knows: a spread beyond what was seen
+        else:  # so many are censored that it is unknown: a spread beyond what was seen
             found.append(float(values[known].max()) + 1.0 if known.any() else float(values.max()) + 1.0)
     return found
 
@@ -119,7 +119,7 @@ class Calibration:
         for place, one in enumerate(past):
             started = one.start is not None and one.start <= now
             until = one.start if started and one.start is not None else now
-            values[place] = (log_wait(until - one.asked) - one.median) / one.spread
+            values[place] = (log_wait(until - one.made_at) - one.median) / one.spread
             known[place] = started
             weights[place] = math.exp(-(count - place) / DECAY) * (1.0 if one.kind == kind else OTHER_KIND)
         low, high = censored_quantiles(
@@ -176,9 +176,9 @@ class Calibration:
             if one.gone:
                 continue
             self.judged += 1
-            if one.start is None or log_wait(one.start - one.asked) > one.high + 1e-9:
+            if one.start is None or log_wait(one.start - one.made_at) > one.high + 1e-9:
                 self.missed_above += 1
-            elif log_wait(one.start - one.asked) < one.low - 1e-9:
+            elif log_wait(one.start - one.made_at) < one.low - 1e-9:
                 self.missed_below += 1
 
     @property
@@ -194,7 +194,7 @@ class Calibration:
         for number, one in kept.items():
             if not one.gone:
                 scale = (one.median, one.spread, one.low, one.high)
-                rows.append([one.key, one.asked, *scale, one.start, one.kind, number in due])
+                rows.append([one.key, one.made_at, *scale, one.start, one.kind, number in due])
         rows.sort(key=lambda row: row[1])
         return {
             "judged": self.judged,
@@ -207,11 +207,11 @@ class Calibration:
         """Go on from what `as_dict` has kept. Raises `KeyError`, `TypeError`, `ValueError` for others."""
         self.judged = int(kept["judged"])
         self.missed_below, self.missed_above = int(kept["missed_below"]), int(kept["missed_above"])
-        for key, asked, median, spread, low, high, start, kind, due in kept["forecasts"]:
-            made = Foretold(key, asked, median, spread, low, high, kind, bool(due), start)
+        for key, made_at, median, spread, low, high, start, kind, due in kept["forecasts"]:
+            made = Foretold(key, made_at, median, spread, low, high, kind, bool(due), start)
             self._window.append(made)
             if start is None:
                 self._open.setdefault(key, []).append(made)
             if due:
                 self._turn += 1
-                heapq.heappush(self._due, (asked + wait_of(high), self._turn, made))
+                heapq.heappush(self._due, (made_at + wait_of(high), self._turn, made))

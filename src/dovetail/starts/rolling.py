@@ -149,7 +149,7 @@ def roll_out(
 
 
 def plan_starts(situation: Situation, target: int = -1) -> Floats:
-    """The policy's own plan: as if all ran as long as their bounds and nobody came; shape (waiting jobs,)."""
+    """The policy's own plan: as if all ran as long as their bounds and none came; shape (waiting jobs,)."""
     jobs = [*situation.running, *situation.waiting]
     lengths = np.array([max(job.bound, job.spent) for job in jobs], float).reshape(1, -1)
     found: Floats = roll_out(situation, lengths, target=target)[0]

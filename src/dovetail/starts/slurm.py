@@ -275,7 +275,7 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
     return found
 
 
-def heard(
+def draws_of(
     cluster: SlurmCluster, ended: Iterable[EndedJob], jobs: Iterable[SlurmJob], now: float
 ) -> StartDraws:
     """Run times of the past, and all submissions in their order."""

@@ -98,7 +98,7 @@ def replay(world: World, every: int = 10, tell: Callable[[float], None] | None =
     walk = _Walk(world.trace)
     for turn, moment in enumerate(world.walk()):
         shown = turn % every == 0
-        forecast = walk.hear(moment, shown=shown)
+        forecast = walk.take_in(moment, shown=shown)
         if forecast is not None and shown:
             found.forecasts.append(forecast)
             if tell is not None:
@@ -115,7 +115,7 @@ class _Walk:
         self._regression = QuantileRegression()
         self._rows: dict[object, Floats] = {}
 
-    def hear(self, moment: Moment, *, shown: bool) -> Forecast | None:
+    def take_in(self, moment: Moment, *, shown: bool) -> Forecast | None:
         """Take in what has happened; the forecast of the job that waits, where one is made."""
         for job in moment.submitted:
             self._draws.submit(job.submit, job.queued)

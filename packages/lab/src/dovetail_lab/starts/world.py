@@ -137,7 +137,7 @@ def _need(record: Record) -> tuple[int, int, int]:
 
 def _takes_whole(need: tuple[int, int, int], amounts: tuple[int, int, int]) -> bool:
     """Whether no second job of the kind fits on a node."""
-    return any(2 * asks > has > 0 for asks, has in zip(need, amounts, strict=True)) and need[0] > 0
+    return any(2 * takes > has > 0 for takes, has in zip(need, amounts, strict=True)) and need[0] > 0
 
 
 class Recent(NamedTuple):
