@@ -85,10 +85,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail history forget python:fit.py",
     ),
     "model": ("dovetail model show python:fit.py", "dovetail model error"),
-    "forecast": (
-        "dovetail forecast --slurm --user ana",
-        "dovetail forecast --slurm --if 'sbatch -N2 -t 1:00:00'",
-    ),
     "memory": ("dovetail memory", "dovetail memory last --svg memory.svg"),
     "devices": ("dovetail devices", "dovetail devices --json"),
     "device-server": (
