@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -160,7 +159,7 @@ def columns_of(text: str) -> list[str]:
 def name_or_command(row: Mapping[str, Any], *, whole: bool = False) -> str:
     """What a row is known by: the name that its user gave it, else its command, shortened in the middle."""
     name, command = str(row["name"]), str(row.get("command") or "")
-    if name != row["app"] or not command or f"{command} ".startswith(f"{shlex.quote(name)} "):
+    if name != row["app"] or not command:
         return name
     return command if whole or len(command) <= MOST_COMMAND else shortened(command, MOST_COMMAND)
 
@@ -169,7 +168,7 @@ def shortened(text: str, width: int) -> str:
     """A text of at most ``width`` characters, cut out of its middle.
 
     >>> shortened("python train.py --rows 1e6 data.csv", 20)
-    'python tra…data.csv'
+    'python tr…6 data.csv'
     """
     if len(text) <= width:
         return text
@@ -199,7 +198,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         "reason": reason,
         "app": row["app"],
         "attempts": str(row["attempts"]),
-        "command": str(row.get("command") or ""),
+        "command": str(row.get("command") or row["name"]),
         "cores": "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in row["cores"].items()),
         "detail": row["detail"] or "",
         "devices": ",".join(row["devices"]),

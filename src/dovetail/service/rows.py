@@ -129,7 +129,7 @@ def _of_job(job: Job) -> Row:
 def command_words(job: Job) -> str:
     """What runs, as one line: the command of its first way, with its inputs filled in as far as they go.
 
-    Of a batch script it is the job's name and the arguments: the path of the kept copy is the service's own.
+    Empty for a batch script, whose path is that of the service's own copy: its job's name stands for it.
     """
     command = next((one.command for one in job.app.implementations if one.command is not None), None)
     if command is None:
@@ -139,7 +139,7 @@ def command_words(job: Job) -> str:
     except (KeyError, ValueError):  # an input that is not known here
         words = list(command.argv)
     if words[0].endswith(f"/scripts/{job.id.partition('_')[0]}"):
-        words[0] = job.name or job.app.name
+        return ""
     return shlex.join(words)[:MOST_COMMAND]
 
 

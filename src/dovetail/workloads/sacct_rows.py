@@ -134,7 +134,7 @@ def parse_gres(text: str, field: str = "AllocGRES") -> dict[str, float]:
         if match is None:
             raise Malformed(field, entry, "NAME[:TYPE][:COUNT] such as gpu:2")
         name = f"gres/{match[1]}:{match[2]}" if match[2] else f"gres/{match[1]}"
-        amounts[name] = amounts.get(name, 0) + int(match[3] or 1) * UNITS[match[4] or ""]
+        amounts[name] = amounts.get(name, 0.0) + float(int(match[3] or 1) * UNITS[match[4] or ""])
     return amounts
 
 
