@@ -2,8 +2,8 @@
 
 Such a run holds the GPUs of its nodes from its start to its end, as in an allocation: Ray can give a task no
 GPU while it runs, nor take one from it. An actor on each node, the lender, asks Ray for all of them and has
-them served (`dovetail_ray.lender`); tasks ask Ray for CPUs and memory, and are told their GPUs by
-us. Who has what, and how it moves home, is for `dovetail_remote.lending.lending`.
+them served (`dovetail_ray.lender`); tasks request CPUs and memory of Ray, and get the names of their GPUs
+from here. Who has what, and how it moves home, is for `dovetail_remote.lending.lending`.
 
 Gangs, whose tasks are on several nodes, keep to the devices of their nodes.
 """

@@ -1,7 +1,7 @@
 """Arrays on a device that can be anywhere, and that can be moved while a program uses it.
 
     import dovetail_remote
-    xp = dovetail_remote.namespace()          # where the job's environment says its devices are
+    xp = dovetail_remote.namespace()          # the devices that the job's environment names
     x = xp.linspace(0, 1, 1_000_000)
     y = float(xp.sum(xp.sin(x) ** 2))
 

@@ -1,10 +1,10 @@
 """A device with a server: calls that cannot fail are sent ahead, and only questions wait.
 
-Whatever may fail, for the elements or because nobody knows yet whether it fits the types and shapes, is
+Whatever may fail, for the elements or because it is not known yet to fit the types and shapes, is
 waited for, so that a program sees each error where it would see it with the library itself; unless it has
-asked for deferred errors. `dovetail_remote.shapes` knows what cannot fail.
+chosen deferred errors. `dovetail_remote.shapes` knows what cannot fail.
 
-A call is added to a batch, and the batch is sent when the server has been told nothing for a while, when it
+A call is added to a batch, and the batch is sent when the server has been sent nothing for a while, when it
 has grown, when the program asks a question, or after a millisecond by a thread of its own. So a program that
 makes calls now and then has each carried out at once, and one that makes many pays for a system call only
 once in a while. What holds a program back is the socket: a server that does not read fills it, and the

@@ -1,4 +1,4 @@
-"""Batch jobs of Slurm: how sbatch is asked for one, or when it would start; what squeue says of them."""
+"""Batch jobs of Slurm: submits one with sbatch, foresees its start, and reads its state from squeue."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOPELESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BatchStatus:
-    """What Slurm says of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
+    """What squeue shows of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
 
     ``reason`` is why it waits, where that is out of the ordinary; ``batch`` which of ours it is.
     """
@@ -57,7 +57,7 @@ class BatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What Slurm says of one job at length: status, times in seconds since the epoch, files of its output.
+    """What scontrol shows of one job: status, times in seconds since the epoch, files of its output.
 
     ``restarts`` is how often it went back into the queue; ``exit_code`` is negative after a signal.
     """
@@ -119,7 +119,7 @@ def script_overrides(shape: Shape) -> list[str]:
 
 
 def is_array(word: str) -> bool:
-    """Whether an option says which tasks an array has: those that go together are known when they go."""
+    """Whether an option names the tasks of an array: those that go together are known when they go."""
     return word.startswith(("--array=", "-a"))
 
 
@@ -212,8 +212,8 @@ def send_script(
 ) -> str:
     """Hand a user's batch script over as it is, from ``folder``; returns its id. Raises `SlurmError`.
 
-    Of an array so many tasks run ``at_once`` (empty: all). One that says that it is to be held (``is_held``)
-    has been held already, by us.
+    Of an array so many tasks run ``at_once`` (empty: all). One with an option to be held (``is_held``) has
+    been held already, by the service.
     """
     argv = [
         *("sbatch", "--parsable", f"--job-name={name}", *_array(indices, at_once), *options),

@@ -95,10 +95,10 @@ def call(
     folder: str | None = None,
     plain: bool = False,
 ) -> tuple[str, str]:
-    """Standard output and error of a command that worked. Raises `SlurmError` with what it says, and a hint.
+    """Standard output and error of a command that worked. Raises `SlurmError` with its output and a hint.
 
     Times come in seconds, whatever the user has set; with ``plain`` the environment stays as it is, since a
-    job gets it. Which program it is our own PATH says, not one of ``environ``.
+    job gets it. The program is found on the PATH of this process, not on that of ``environ``.
     """
     env = dict(os.environ if environ is None else environ)
     if not plain:
@@ -140,7 +140,7 @@ def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list
 def _answer(
     process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
 ) -> tuple[str, str, bool]:
-    """What it says until it ends, and whether it has. Raises `SlurmError` where it does not answer.
+    """Its output and errors until it ends, and whether it has. Raises `SlurmError` where it does not answer.
 
     One that has given a job's number and goes on waits for the job's end (``sbatch --wait``).
     """
@@ -332,7 +332,8 @@ class Share:
 class Allotment:
     """An allocation as Slurm describes it: its nodes with what was allotted of each, and when it ends.
 
-    ``end`` is in seconds since the epoch, ``None`` where it has no end. ``about`` is what else Slurm says.
+    ``end`` is in seconds since the epoch, ``None`` where it has no end. ``about`` holds the other fields
+    that Slurm shows.
     """
 
     job: str

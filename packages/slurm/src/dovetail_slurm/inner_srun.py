@@ -4,7 +4,7 @@ Slurm knows of the allocation alone, so a step that a job begins would take what
 job's PATH this program comes first as ``srun``: it runs Slurm's own beside all that runs (``--overlap``), on
 the job's nodes. As ``task`` it is the prolog of each of the step's tasks (``SLURM_TASK_PROLOG``, also where
 Slurm's srun is called by its path): it binds the task to the job's cores, and prints the variables that name
-its devices. A step that asks for a part of them (``--exact``, ``--cpus-per-task``, ``--gpus``, ``--gres``)
+its devices. A step that requests a part of them (``--exact``, ``--cpus-per-task``, ``--gpus``, ``--gres``)
 gets one that no other such step of the job holds, and waits for it, as in Slurm. Standard library only; run
 by path.
 """

@@ -1,7 +1,7 @@
-"""What became of a batch job of Slurm: where it has started, how it has ended, as Slurm and its node say.
+"""What became of a batch job of Slurm: where it has started, how it has ended, from Slurm and from its node.
 
-Slurm says in which state a job is; what its node has written down (`dovetail_slurm.queue_task`) says
-more, and is looked at first. Neither may be there: a node can be lost, and Slurm forgets.
+Slurm gives the state of a job; the record of its node (`dovetail_slurm.queue_task`) holds more, and is
+looked at first. Neither may be there: a node can be lost, and Slurm forgets.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ EVERYTHING = ("ALL", "(null)", "")
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What Slurm says of a partition. Of lists, empty means that there is no limit."""
+    """A partition as scontrol shows it. Of lists, empty means that there is no limit."""
 
     name: str
     is_default: bool
@@ -165,7 +165,7 @@ def why_closed(partition: Partition, member: Member, *, usual: bool) -> str:
 
 
 def preempted_by(partition: Partition, others: Iterable[Partition], settings: Mapping[str, str]) -> str:
-    """Whose running jobs a job of the partition would preempt, in words; empty where nobody's."""
+    """Whose running jobs a job of the partition would preempt, in words; empty where none."""
     if "partition_prio" not in settings.get("PreemptType", ""):
         return ""
     lower = [

@@ -689,7 +689,7 @@ class SlurmQueueExecutor(Reporting):
     async def _facts_of(
         self, watched: Iterable[HandedOverStart], seen: Mapping[str, BatchStatus]
     ) -> dict[str, JobFacts]:
-        """What Slurm says at length of users' scripts that have begun or ended since the last look."""
+        """All that Slurm shows of users' scripts that have begun or ended since the last look."""
         wanted: dict[str, None] = {}
         for one in watched:
             status = seen.get(one.id) if one.is_script else None
@@ -748,13 +748,13 @@ class SlurmQueueExecutor(Reporting):
         return changed
 
     async def _give_up(self, handed: HandedOverStart, reason: str) -> None:
-        """Slurm has taken a job that it will never start: its end says why."""
+        """Slurm has taken a job that it will never start: the end of the job gives the reason."""
         await self._cancel([handed])
         now, why = time.time(), f"Slurm would never start it: {reason}"
         self._tell_end(handed, Ended(handed.job, State.FAILED, None, why, Usage(), now, now))
 
     def _link_output(self, handed: HandedOverStart, facts: JobFacts) -> None:
-        """A user's script writes where it says: our own names lead there."""
+        """A user's script chooses its output files: the service's own names lead there."""
         if not facts.stdout or not facts.stdout.startswith("/"):
             return
         found = facts.stdout, facts.stderr or facts.stdout
@@ -801,7 +801,7 @@ class SlurmQueueExecutor(Reporting):
         handed.batch_id, handed.restarts = before.batch_id, before.restarts + 1
         handed.files = before.files
         self._outputs.paths[handed.job] = before.files[0], before.files[1]
-        if not handed.is_script:  # that says itself where it writes, when it starts
+        if not handed.is_script:  # a script chooses its output files when it starts
             self._outputs.link(handed.job, before.attempt, handed.attempt)
         self.files.note_again(handed)
         self._looks.set()

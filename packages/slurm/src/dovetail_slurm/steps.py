@@ -1,4 +1,4 @@
-"""Gangs as steps of an allocation: how ``srun`` is asked for one, and how one is found again and ended."""
+"""Gangs as steps of an allocation: how ``srun`` starts one, and how one is found again and ended."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ DESCRIBED = frozenset(
         *("SLURM_JOB_GPUS", "SLURM_JOB_PARTITION", "SLURM_GPUS", "SLURM_NTASKS_PER_NODE"),
     }
 )
-"""Variables of a job in an allocation that `slurm_environment` alone has to say, or nobody."""
+"""Variables of a job in an allocation that only `slurm_environment` may set."""
 
 
 def _each(numbers: Sequence[int]) -> str:
