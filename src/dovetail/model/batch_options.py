@@ -125,7 +125,7 @@ def placement_words(text: str) -> list[str]:
 def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[str]) -> list[str]:
     """Fields of a job that are not its script's own words, as options for sbatch; ``on``: kinds of devices.
 
-    A job that may run on several kinds asks for the devices of the one that it gets.
+    A job that may run on several kinds requests the devices of the one that it gets.
 
     >>> overriding_words({"nodes": 2, "walltime": 90.0}, [], [])
     ['--nodes=2', '--time=1:30']

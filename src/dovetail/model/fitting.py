@@ -52,7 +52,7 @@ def suits(device: Device, kind: str, request: Request) -> bool:
 def units_taken(request: Request, device: Device) -> int:
     """What the request takes of a device, in `FRACTION_UNITS`.
 
-    Nothing but memory where it asks for whole devices and says how much memory of each: it then shares them.
+    Nothing but memory where it requests whole devices and gives the memory of each: it then shares them.
     A device of which the memory is not known is not shared so.
 
     >>> asks = Request(devices=(("gpu", 1),), gpu_memory=6)
@@ -66,7 +66,7 @@ def units_taken(request: Request, device: Device) -> int:
 
 
 def memory_taken(size: int, units: int, gpu_memory: int) -> int:
-    """Bytes taken of a device that has ``size``: what is said, else the part that ``units`` are of it."""
+    """Bytes taken of a device of ``size``: ``gpu_memory`` if given, else the part in ``units``."""
     return gpu_memory or size * units // FRACTION_UNITS
 
 
@@ -81,7 +81,7 @@ def share_taken(device: Device, units: int, gpu_memory: int) -> float:
 
 
 def shares_device(request: Request) -> bool:
-    """Whether it may run beside others on a device: it asks for a part of one, or says how much memory."""
+    """Whether it may run beside others on a device: it requests a part of one, or gives its memory."""
     return bool(request.devices) and (
         request.gpu_memory > 0 or any(count < 1 for _, count in request.devices)
     )

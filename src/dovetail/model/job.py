@@ -91,7 +91,7 @@ class Request:
     devices; a number below 1 is a share of one device. ``models`` restricts the device models (empty:
     any), ``partition`` the nodes to those of that partition (empty: any). ``memory`` 0 is not counted.
 
-    ``gpu_memory`` is the bytes taken of each device (0: not given). With it a job that asks for whole devices
+    ``gpu_memory`` is the bytes taken of each device (0: not given). With it a job that requests whole devices
     shares them as far as their memory goes; without it it has them to itself, and one with a share of a
     device is counted with that share of its memory. ``gpu_least`` is the bytes that a device must have.
     """
@@ -361,13 +361,13 @@ class Job:
     """A run of an app.
 
     ``choices`` lists every (implementation, node count) in which it may run: the implementations in
-    file order, node counts ascending. ``nodes`` is what its user asked for. ``index`` is its place in
+    file order, node counts ascending. ``nodes`` is the user's node count. ``index`` is its place in
     the file: the last tie-break everywhere. ``walltime`` is a limit, not an estimate. ``implementation``,
-    ``sequential`` and ``speedup`` are what the user asked or told (Ravi 2012: SQ, MP, GP). ``retries`` is how
+    ``sequential`` and ``speedup`` are given by the user (Ravi 2012: SQ, MP, GP). ``retries`` is how
     often it may start again after FAILED or NODE_FAIL; ``communication`` gives its time where a rate model
     makes it; ``batch_options`` are passed to the batch system that runs it, as they stand. ``options`` are
     those of its `JobSpec` that are kept by name, where they differ from the default. ``name`` is for people.
-    ``sizing`` says how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
+    ``sizing`` is how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
     holds of the cluster. It starts at ``begin`` or later, in seconds since 1970.
     """
 

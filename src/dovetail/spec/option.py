@@ -16,7 +16,7 @@ class Option(NamedTuple):
     """One option of a job, a run, a service or a simulation.
 
     ``name`` is that of the field in Python, and of the parameter of a command. ``value`` stands for its value
-    in help; where it is empty the option is a flag, or its type says enough. The rest, from ``kind`` on, only
+    in help; where it is empty the option is a flag, or its type is enough. The rest, from ``kind`` on, only
     options of a job have (`dovetail.spec.jobs`).
     """
 

@@ -313,7 +313,7 @@ def _workload(name: str, parts: Sequence[tuple[str, PartialSpec]]) -> Workload:
 
 
 def _cpus(cpus: Cpus) -> int | str | None:
-    """The CPUs that a plain command asks for. Raises `InputError`."""
+    """The CPUs that a plain command requests. Raises `InputError`."""
     if cpus != "all" and cpus is not None and (isinstance(cpus, bool) or cpus < 1):
         raise InputError(f"--cpus: found {cpus!r}, expected a whole number of at least 1, or 'all'")
     return cpus

@@ -198,7 +198,7 @@ def _job(
 
 
 def _partition(job: Job) -> str | None:
-    """The partition that it asks for in each of its ways to run."""
+    """The partition that a job names in each of its ways to run."""
     found = {choice.request.partition for choice in job.choices}
     return (found.pop() or None) if len(found) == 1 else None
 

@@ -139,9 +139,9 @@ def parse_gres(text: str, field: str = "AllocGRES") -> dict[str, float]:
 
 
 def resources_of(row: Mapping[str, str], nodes: float) -> tuple[dict[str, float], dict[str, float]]:
-    """What the job of a row held, and what it asked for, both as `parse_tres` has it. Raises `Malformed`.
+    """What the job of a row held, and what it requested, both as `parse_tres` has it. Raises `Malformed`.
 
-    ``nodes`` multiplies what older versions say of one node.
+    ``nodes`` multiplies what older versions give for one node.
     """
     asked = parse_tres(row.get("ReqTRES", ""), "ReqTRES")
     held = parse_tres(row.get("AllocTRES", ""), "AllocTRES") or dict(asked)

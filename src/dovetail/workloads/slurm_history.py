@@ -96,7 +96,7 @@ def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Mea
 def _checked(
     rows: Iterable[Row | tuple[int, Malformed]], where: str
 ) -> Iterable[Row | tuple[int, Malformed]]:
-    """The rows, once the first one shows that the table says what jobs had."""
+    """The rows, once the first one shows that the table holds what jobs had."""
     unknown = True
     for row in rows:
         if unknown and isinstance(row, Row):

@@ -22,7 +22,7 @@ ceil(k / N) nodes with N CPUs each, so a count that N does not divide is rounded
 
 Rejected, with a reason: jobs with a negative run or submit time (-1 is unknown), without processors, or
 with more than the machine has. Field 3 gives the recorded start. Fields 6, 7, 10, 11 (status) and 16
-are not used: a failed or cancelled job used the machine as long as field 4 says.
+are not used: a failed or cancelled job used the machine for the time of field 4.
 """
 
 from __future__ import annotations

@@ -339,7 +339,7 @@ def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
 
 
 def _chosen(request: Request, devices: Sequence[Device], free: Sequence[int]) -> tuple[int, ...] | None:
-    """The first of these devices of each kind that is asked for; ``None`` where they are too few."""
+    """The first of these devices of each kind in the request; ``None`` where they are too few."""
     chosen: list[int] = []
     for kind, count in request.devices:
         wanted = whole_devices(count)

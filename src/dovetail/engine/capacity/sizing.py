@@ -37,7 +37,7 @@ def resized(job: Job, memory: Sequence[int], kills: int) -> Job:
 
 
 def sized(job: Job, event: Sized) -> Job:
-    """The job as it asks from now on."""
+    """The job with its requests from now on."""
     job = resized(job, event.memory, event.kills)
     if not event.gpu:
         return job
@@ -110,10 +110,10 @@ class Sizes:
         bound: Callable[[JobId], bool],
         cluster: Cluster,
     ) -> list[Sized]:
-        """What waiting jobs are to ask for now. O(such jobs).
+        """What waiting jobs are to request now. O(such jobs).
 
-        ``waits`` says which still wait, ``bound`` which do so for one device: they ask anew only where that
-        may have too little memory.
+        ``waits`` picks those that still wait, ``bound`` those that do so for one device: these get a new
+        request only where that device may have too little memory.
         """
         found: list[Sized] = []
         # A job may come in and be cancelled, or forgotten, before anybody has asked here.
@@ -211,7 +211,7 @@ class Sizes:
         return best
 
     def after_device_kill(self, record: Record, cluster: Cluster) -> Sized | str:
-        """What a job asks for whose device had too little memory; or why it is not tried again."""
+        """What a job requests whose device had too little memory; or why it is not tried again."""
         job, kills = record.job, record.job.sizing.gpu_kills + 1
         if kills > MOST_KILLS:
             return f"its devices had too little memory {kills} times, and it is not tried again"

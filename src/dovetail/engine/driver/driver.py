@@ -127,8 +127,8 @@ class DriverOptions:
 class Driver:
     """One run of a policy over a cluster.
 
-    `happened` gathers what comes in between instants (events of the world, and what people say: `submit`,
-    `cancel`, `hold`, `release`, `requeue`, `update`); `instant` takes it in, asks the policy and returns the
+    `happened` gathers what comes in between instants (events of the world, and people's wishes: `submit`,
+    `cancel`, `hold`, `release`, `requeue`, `update`); `instant` takes it in, runs the policy and returns the
     orders; `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come
     in, and ``follow`` carries its plan out.
     """
@@ -190,7 +190,7 @@ class Driver:
         self._plans = False  # jobs have come in that the planner has not seen
         self._failed: list[Ended] = []  # jobs that ended at this instant by an error of ours
         self._adopting: set[JobId] = set()  # come in at the next instant, and run already
-        self._carried: list[Order] = []  # stops that nobody has carried out yet
+        self._carried: list[Order] = []  # stops that no executor has carried out yet
         if options.survives:
             self.engine.unforeseen = self._unforeseen
         self._ended: dict[JobId, Record] = {}
@@ -275,7 +275,7 @@ class Driver:
         return "cancel" if job in self._unwanted else None
 
     def carry_over(self, orders: Iterable[Order]) -> None:
-        """Stops of an instant whose orders nobody carries out: the next one gives them again."""
+        """Stops of an instant whose orders no executor carries out: the next one gives them again."""
         self._carried += [order for order in orders if isinstance(order, Stop)]
 
     def cancel_everything(self, *, running: bool = True) -> None:
@@ -384,7 +384,7 @@ class Driver:
         return self._orders
 
     def _one_after_the_other(self, happened: list[Event], now: Seconds) -> list[Event]:
-        """The events after which the policy is to be asked.
+        """The events after which the policy is to decide.
 
         What is wanted of a job to which something else happens at this instant is looked at once that has
         been applied: so each wish meets its job as it stands.
@@ -647,7 +647,7 @@ class Driver:
         return ""
 
     def _refuse(self, event: WishEvent | Submitted, job: JobId, why: str) -> None:
-        """A wish cannot be fulfilled: note it, and answer whoever waits for that."""
+        """A wish cannot be fulfilled: note it, and answer its sender."""
         _log.info("job %s is not %s: %s", job, _PAST[type(event)], why, extra={"job": job})
         self._wishes.answer(event, why)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ALWAYS = ("SLURM_", "SPANK_")
-"""Variables that go along whatever is asked, by the beginning of their names."""
+"""Variables that always go along, by the beginning of their names."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -65,7 +65,7 @@ def split_list(text: str) -> list[str]:
 
 
 def login_variables() -> dict[str, str]:
-    """HOME, USER, LOGNAME, SHELL and PATH of whoever runs this, as a login begins with them."""
+    """HOME, USER, LOGNAME, SHELL and PATH of the user of this process, as a login begins with them."""
     entry = pwd.getpwuid(os.getuid())
     return {
         "HOME": entry.pw_dir,

@@ -15,7 +15,7 @@ from dovetail.records import dataclass
 
 @dataclass(slots=True)
 class Asked:
-    """What a script asks of machines, as sbatch has it; ``None``: nothing was asked.
+    """What a script requests of machines, as sbatch has it; ``None``: not given.
 
     Memory is in bytes. ``gpus`` counts those of the job, ``gpus_per_node`` and the others those of each node,
     task, socket; ``models`` are types of GPUs.
@@ -46,8 +46,8 @@ class Asked:
 class Shares:
     """What each node of a job gives, and how the tasks lie on them.
 
-    ``cpus`` is ``None`` where nothing was asked and the default holds. ``remarks`` are sentences about what
-    differs from sbatch.
+    ``cpus`` is ``None`` where the script gives none and the default holds. ``remarks`` are sentences about
+    what differs from sbatch.
     """
 
     nodes: int
@@ -67,7 +67,7 @@ class Shares:
 
 
 def share_out(asked: Asked) -> Shares:
-    """The shares of what was asked. Raises `ValueError` for what contradicts itself."""
+    """The shares of a script's requests. Raises `ValueError` for what contradicts itself."""
     remarks: list[str] = []
     nodes = asked.nodes
     tasks = _tasks(asked, nodes)
@@ -96,7 +96,7 @@ def share_out(asked: Asked) -> Shares:
 
 
 def _says_cpus(asked: Asked) -> bool:
-    """Whether anything was asked of which CPUs follow."""
+    """Whether the script gives anything of which CPUs follow."""
     ways = (asked.tasks, asked.tasks_per_node, asked.cpus_per_task, asked.cpus_per_gpu, asked.tasks_per_gpu)
     return any(way is not None for way in ways) or asked.least_cpus > 0
 

@@ -33,7 +33,7 @@ MAIL_TYPES = (
 class Note:
     """What becomes of one option: where it stands, how it was written, what happens.
 
-    ``line`` is that of the script, ``None`` for what the environment or the command line says.
+    ``line`` is that of the script, ``None`` for what the environment or the command line sets.
     """
 
     where: str

@@ -42,7 +42,7 @@ def script_part(
 def _variables(
     script: BatchScript, mine: Mapping[str, Any], part: Mapping[str, Any], origin: Origin
 ) -> dict[str, str]:
-    """What sbatch would set, by what the job really asks for."""
+    """What sbatch would set, by the job's actual requests."""
     shares = script.shares
     assert shares is not None, "a script that was refused has none"
     nodes, cpus = mine.get("nodes"), mine.get("cpus")

@@ -1,6 +1,6 @@
 """Values of options as Slurm reads them: time limits, memory, counts, generic resources, arrays, signals.
 
-Every function raises `ValueError` whose text says what was found and what was expected.
+Every function raises `ValueError` whose text names what was found and what was expected.
 """
 
 from __future__ import annotations
