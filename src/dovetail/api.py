@@ -447,7 +447,7 @@ def run(
     ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
     ``at_once`` is the most jobs that run together, ``retries`` how often a job that gives no number of its
     own starts again after it has failed, ``memory`` (bytes, a size, or ``auto``) what one that gives none
-    may hold on a node. ``neighbours`` says what other people's processes on a device mean: it is left alone
+    may hold on a node. ``neighbours`` is what other people's processes on a device mean: it is left alone
     (``avoid``), their memory is left out (``memory``), or nothing (``ignore``). ``halt`` ends the run early:
     ``soon,fail=1`` starts no more jobs
     after a failure, ``now,fail=10%`` also stops what runs; ``success`` and ``done`` count in the same way.

@@ -97,7 +97,7 @@ def compare(
     between names; ``recorded`` is the schedule that the log itself tells. ``cluster`` may be a list too.
     Takes the options of `simulate`. Results are in order of load, cluster, policy, draw. ``reference`` is a
     policy against which jobs that end later are counted. A policy that cannot place the jobs on one of the
-    clusters is left out where others can, and a `DovetailWarning` says why.
+    clusters is left out where others can, and a `DovetailWarning` gives the reason.
 
     A trace is one draw of what its users do: ``replicates`` of it are simulated (default: 10 up to 100,000
     jobs, else 1, the trace as it is), with submissions moved by up to ``jitter`` seconds (600) and, with
@@ -165,7 +165,7 @@ def compare(
 
 
 def left_out(compared: Sequence[str], refused: Mapping[str, UnsupportedWorkload]) -> set[str]:
-    """Which of the compared policies cannot place the jobs here; a warning says of each why.
+    """Which of the compared policies cannot place the jobs here; a warning gives the reason for each.
 
     Raises the first one's `UnsupportedWorkload` where none is left.
     """

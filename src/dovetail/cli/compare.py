@@ -190,7 +190,7 @@ def _live(
                 note(f"running under {policy}" + ("" if seed is None else f", seed {seed}"))
             try:
                 result = api.run(file, policy=policy, seed=seed, **common).result
-            except UnsupportedWorkload as refusal:  # it says so before anything runs
+            except UnsupportedWorkload as refusal:  # raised before anything runs
                 refused[policy] = refusal
                 continue
             if any(r.state is State.CANCELLED for r in result.records):

@@ -19,7 +19,7 @@ SHELLS = {".sh": "bash", ".bash": "bash", ".py": "python"}
 def meant_by(words: Sequence[str]) -> str:
     """A sentence with the command that was meant; empty where the words name no program.
 
-    To be asked once ``dovetail WORDS`` was refused: what is a file of jobs may be called as a program is.
+    For use once ``dovetail WORDS`` was refused: what is a file of jobs may be called as a program is.
     """
     if not words or words[0] not in TAKING:
         return ""

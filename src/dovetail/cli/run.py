@@ -71,7 +71,7 @@ def run(
     \b
       dovetail run --on cpu,gpu -- python train.py --device {device}
 
-    A plain command asks for one CPU (-c N for more); jobs of a job file for what stands there. Options of a
+    A plain command gets one CPU (-c N for more); jobs of a job file get what stands there. Options of a
     job hold for each job, over what its file gives; --retries and --memory for those that give none.
     """
     from dovetail import api

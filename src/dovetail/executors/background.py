@@ -36,7 +36,7 @@ async def keep_going(
                 pause = first
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             _log.warning("%s was cut short: %s; it goes on in %.0f s", what, why, pause)
-        except Exception as error:  # noqa: BLE001 - it is logged, and tried again or told
+        except Exception as error:  # noqa: BLE001 - it is logged, and tried again or reported
             fruitless = 1 if loop.time() - began > MOST else fruitless + 1
             if fruitless == 1:
                 pause = first

@@ -45,7 +45,7 @@ _AMD_WORDS = ("amd", "radeon", "instinct", "gfx")
 
 
 def tasks_of(placed: Placed) -> int:
-    """Processes that the job's command asks for on each node."""
+    """Processes that the job's command starts on each node."""
     command = placed.implementation.command
     return 1 if command is None else command.tasks
 

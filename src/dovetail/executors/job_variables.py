@@ -9,7 +9,7 @@ from dovetail.model.hostlist import compress
 from dovetail.model.marks import fill_marks, job_marks
 
 DEFAULT_PARTITION = "dovetail"
-"""Stands for the partition of a job that asked for none."""
+"""Stands for the partition of a job that names none."""
 
 
 def filled_variables(placed: Placed, cluster: Cluster) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is asked of the kernel about processes: who lives, where that is, kin, sessions, groups, a socket.
+"""Facts of the kernel about processes: which live, in what place, kin, sessions, groups, a socket.
 
 Standard library only: supervisors are run by path.
 """

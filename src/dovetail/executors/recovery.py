@@ -64,11 +64,11 @@ class LostJob:
 
 @dataclass(slots=True)
 class Recovery:
-    """What a spawn log and ``/proc`` say of a run. ``in_use``: its Dovetail lives, leave it alone.
+    """What a spawn log and ``/proc`` hold of a run. ``in_use``: its Dovetail lives, leave it alone.
 
-    ``damage`` says what is wrong with the log, if anything is: then there may be more than is told here.
+    ``damage`` is what is wrong with the log, if anything is: then there may be more than stands here.
     ``elsewhere`` names another host, or container, whose run it is: then its jobs are left out, which
-    are neither alive nor dead as seen from here, and ``in_use`` says whether it was seen to live.
+    are neither alive nor dead as seen from here, and ``in_use`` is whether it was seen to live.
     """
 
     run_dir: Path
@@ -307,8 +307,9 @@ def end_lost(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """End jobs whose supervisor was killed, and write that down; yields (uid, end record).
 
-    ``why`` is said of those that ran, ``had_ended`` (default: the same) of those of which nothing was left;
-    of those that a new start of the machine, or the end of their PID namespace, has ended, that is why.
+    ``why`` is the reason for those that ran, ``had_ended`` (default: the same) for those of which nothing
+    was left; for those that a new start of the machine, or the end of their PID namespace, has ended, that
+    is why.
     """
     log = read_log(path)
     strays = _processes_of(set(uids), log)
@@ -397,7 +398,7 @@ def _client_alive(log: SpawnLog) -> bool:
 
 
 def why_lost(*, was_started: bool, standing: str) -> str:
-    """Why nobody knows how a job ended that was started, or was to be, at a place (`standing_of`)."""
+    """Why the end is unknown of a job that was started, or was to be, at a place (`standing_of`)."""
     if standing == "namespace":
         return "the PID namespace (container) in which it ran has ended, and the job with it"
     if standing == "boot":

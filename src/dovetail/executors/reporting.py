@@ -39,7 +39,7 @@ class Reporting(ABC):
 
     @property
     def ends_within(self) -> Seconds:
-        """Seconds after which jobs that were stopped have ended, or will not be heard of."""
+        """Seconds after which jobs that were stopped have ended, or will report no more."""
         return self._grace + 10.0
 
     def when_failed(self, fail: Callable[[Exception], None]) -> None:

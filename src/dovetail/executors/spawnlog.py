@@ -21,9 +21,9 @@
 
 The file is locked (flock) for as long as Dovetail or the supervisor lives. A line torn by a full disk
 or a crash is skipped. Nothing is synced: a crash of the machine ends the jobs too, and a changed boot id
-says so. A place is host, boot id and PID namespace (`dovetail.executors.processes.whereabouts`): a pid is
+shows it. A place is host, boot id and PID namespace (`dovetail.executors.processes.whereabouts`): a pid is
 looked at only where it means something. What is read is checked record by record: a log that was cut or
-changed is told apart from one that is whole (`SpawnLog.damage`).
+changed is distinguished from one that is whole (`SpawnLog.damage`).
 """
 
 from __future__ import annotations

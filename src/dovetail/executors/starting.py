@@ -34,7 +34,7 @@ class SpawnError(Exception):
 
 
 class NoResourcesError(SpawnError):
-    """The job could not be started for want of what may be there again soon; the text says of what."""
+    """The job could not be started for want of what may be there again soon; the text names it."""
 
 
 class Starter:

@@ -36,7 +36,7 @@ class _App:
 
 
 def is_device_kill(run: Run) -> bool:
-    """Whether a device had too little memory for a run, or may have had: then its usage says how much."""
+    """Whether a device had too little memory for a run, or may have had: then its usage holds how much."""
     return run.state is State.OUT_OF_MEMORY and run.usage is not None and run.usage.gpu_memory is not None
 
 

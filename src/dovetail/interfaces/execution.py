@@ -247,7 +247,7 @@ class FailsByItself(Protocol):
 
     @property
     def ends_within(self) -> Seconds:
-        """Seconds after which jobs that were stopped have ended, or will not be heard of."""
+        """Seconds after which jobs that were stopped have ended, or will report no more."""
         ...
 
     def when_failed(self, fail: Callable[[Exception], None]) -> None:

@@ -25,8 +25,8 @@ class Traits:
     new is returned. ``priorities``: jobs of higher priority go first; ``priorities_by_unit``: but only of
     those that wait for one unit. ``partitions``: requests are kept to their partition of nodes.
     ``each_unit``: every CPU pool and device is looked at by itself, which bounds the clusters it is for.
-    ``looks_back``: it asks for `View.recent`. ``borrows``: it lends jobs devices of other nodes;
-    ``migrates``: it moves jobs while they run; ``forecasts``: it asks for `View.forecast`; ``slows``: what
+    ``looks_back``: it reads `View.recent`. ``borrows``: it lends jobs devices of other nodes;
+    ``migrates``: it moves jobs while they run; ``forecasts``: it reads `View.forecast`; ``slows``: what
     shares a node with its jobs may run longer than expected. ``submits``: it hands jobs to an outside
     scheduler. ``keeps_to``: what its name promises, "cpu" (every job that can runs on a CPU), "devices" (on
     anything else) or "optimal" (a plan that is proven).

@@ -237,7 +237,7 @@ class ThisMachine:
         return places[0]
 
     def add_again(self, place: Place) -> bool:
-        """Hold a place that was given back, if nobody has it now."""
+        """Hold a place that was given back, if no other process has it now."""
         units = set(_units(place))
         free = False
 

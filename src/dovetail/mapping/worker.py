@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def join() -> None:
-    """Serve whoever listens at the socket that our argument names: we are a job, and already bound."""
+    """Serve the process that listens at the socket of the argument: this is a job, and already bound."""
     setup = json.loads(sys.argv[2])
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -73,7 +73,7 @@ def join() -> None:
 
 
 def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
-    """Serve until there is nobody to serve; then the process has ended."""
+    """Serve until the connection closes; then the process has ended."""
     with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, PAGE) as page:
         faulthandler.enable(trace)
         faulthandler.register(DUMP_SIGNAL, trace, all_threads=False)

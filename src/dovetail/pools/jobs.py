@@ -83,7 +83,7 @@ class _Member:
 
 
 class JobCrew:
-    """Workers of an executor as jobs, each of which asks for what the executor asks for each worker.
+    """Workers of an executor as jobs, each of which requests what the executor requests for each worker.
 
     ``asked`` has ``gpus``, ``memory``, ``gpu_memory``. Raises `NoService`, `InputError`.
     """

@@ -41,7 +41,7 @@ SHORT = 0.002
 AT_ONCE = 0.004
 """Seconds that calls take which travel together."""
 MOST_AT_ONCE, MOST_BYTES = 256, 1 << 20
-"""Calls, and bytes of their arguments, which travel together; a worker tells which one of so many runs."""
+"""Calls, and bytes of their arguments, which travel together; a worker reports which one of so many runs."""
 LOOK_AHEAD = 64
 """Calls, from the first that waits, among which a worker finds one of its kind."""
 FADING = 0.2
@@ -455,7 +455,7 @@ class Pool:
         return False
 
     def _share(self, kind: str) -> bool:
-        """Whether workers share cores: where more were asked for than there are, and nobody else is there."""
+        """Whether workers share cores: more are wanted than there are, and no other process is there."""
         return self._seats[kind].most > len(os.sched_getaffinity(0)) // self._seats[kind].cores
 
     def _make_here(self) -> None:

@@ -475,7 +475,7 @@ class Ledger:
         try:
             form = decoded(row[0])
             del form["depends"]
-        except DAMAGED:  # whoever reads it names the damage
+        except DAMAGED:  # the reader of the row names the damage
             return []
         return [(_SIZE, (encoded(form), seq))]
 

@@ -56,7 +56,7 @@ SHARE = 0.05
 WATCH: Seconds = 0.5
 """Between looks whether strangers have left devices, while somebody waits."""
 MOST_TOLD = 100
-"""Sentences about devices that a run tells."""
+"""Sentences about devices that a run prints at most."""
 FRONT = 20
 """Jobs at the queue's front of which the one that lacks least is noted."""
 
@@ -126,7 +126,7 @@ class Neighbours:
         for unit in self._units:
             self._places.setdefault(self._place_of(unit), []).append(unit)
         self._foreign: dict[Place, JobId] = {}
-        self._stands_for: dict[Place, tuple[str, int | None]] = {}  # whom, and with how much memory
+        self._stands_for: dict[Place, tuple[str, int | None]] = {}  # its owner, and with how much memory
         self._count = 0
         self._said = self._unadopted = False
         self._looked = -inf  # by the driver's clock
@@ -375,5 +375,5 @@ class Neighbours:
 
 
 def _stands_for(who: Holder | Bar) -> tuple[str, int | None]:
-    """Whom a foreign job stands for, and with how much memory of its device."""
+    """The owner that a foreign job stands for, and with how much memory of its device."""
     return ("", None) if isinstance(who, Holder) else (who.label, who.memory)

@@ -30,7 +30,7 @@ AGAIN = 0.1
 TIMEOUT = 120.0
 WAIT = "/api/v1/wait"
 PATIENCE = 300.0
-"""Seconds for which whoever waits for jobs waits for a service that does not answer."""
+"""Seconds for which a client that waits for jobs waits for a service that does not answer."""
 PAUSE = 0.5
 """Seconds between two attempts to reach it."""
 VARIABLE = "DOVETAIL_SERVICE"

@@ -99,7 +99,7 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
 
 
 def _is_elsewhere(service: Service, job: Job) -> bool:
-    """Whether an outside scheduler writes where its batch script says, to which our own name is a link."""
+    """Whether an outside scheduler writes to files named by its script; our own names are links to them."""
     return of_script(job.batch_options) is not None and isinstance(service.live.executor, SubmitsJobs)
 
 

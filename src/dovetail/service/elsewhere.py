@@ -9,7 +9,7 @@ from dovetail.executors.claims import Holder, holders, units_of_cluster
 from dovetail.model import Cluster
 
 KEPT = 0.5
-"""Seconds for which what was read holds: every row of a table asks."""
+"""Seconds for which what was read holds: every row of a table reads it."""
 
 
 class Elsewhere:

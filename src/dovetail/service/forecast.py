@@ -61,7 +61,7 @@ class Forecast:
     def asked(self, patience: Seconds = 0.0) -> None:
         """Somebody looks: make a new one, if there is news and the last one is old enough.
 
-        For one who waits so long, and for whom it can be had by then, no earlier one is new enough.
+        Where a reader has the ``patience`` for a new one to be made, no earlier one is new enough.
         """
         now = asyncio.get_running_loop().time()
         enough = 0.0 if self._took < patience else max(GAP, SHARE * self._took)
@@ -87,7 +87,7 @@ class Forecast:
         except (
             DovetailError,
             OSError,
-        ):  # there is none now; whoever asks for it by name (`whatif`) hears why
+        ):  # there is none now; `whatif`, which needs it, gets the error itself
             found = {"jobs": {}, "unknown": 0}
         finally:
             self._task = None

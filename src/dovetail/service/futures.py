@@ -3,7 +3,7 @@
 from dovetail import Client
 client = Client()
 future = client.submit(train, 1e6, rate=0.1)              # a function, and all of its arguments
-future = client.with_options(cpus=2).submit(train, 1e6)   # what its job asks for
+future = client.with_options(cpus=2).submit(train, 1e6)   # what its job requests
 client.submit(["gzip", "big.csv"], cpus=2)                # a command
 future.result()
 for result in client.map(train, sizes): ...
@@ -96,7 +96,7 @@ class Client:
 
     A service that is started anew is waited for, ``patience`` seconds at most; then futures have `NoService`.
 
-    All keywords of a function that is submitted are the function's; what its job asks for comes before it:
+    All keywords of a function that is submitted are the function's; what its job requests comes before it:
     ``client.with_options(cpus=2).submit(train, 1e6, name="resnet")``.
     """
 

@@ -125,7 +125,7 @@ def as_of_now(person: Principal, tokens: Tokens) -> Principal | None:
         return person
     try:
         token = tokens.with_digest(person.token)
-    except InputError:  # the file is damaged: nobody has a token
+    except InputError:  # the file is damaged: no person has a token
         return None
     return None if token is None else Principal(token.name, token.admin, token.digest)
 

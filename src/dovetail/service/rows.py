@@ -144,7 +144,7 @@ def command_words(job: Job) -> str:
 
 
 def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:
-    """Devices that are left alone; memory, where all else that it asks for is free; else others, its turn."""
+    """Devices that are left alone; memory, where all else of its request is free; else others, its turn."""
     kinds = device_kinds(choice.implementation.kind for choice in job.choices)
     barred = barred_devices(engine.running.values(), engine.cluster, kinds) if kinds else ""
     if barred:

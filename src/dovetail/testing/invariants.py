@@ -122,7 +122,7 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
 
 
 def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borrows: bool) -> None:
-    """Each device is large enough, and gives what was asked for: a part, memory, or all of it."""
+    """Each device is large enough, and gives what was requested: a part, memory, or all of it."""
     least = min((count for _, count in request.devices), default=1.0)
     for device in (node.devices[d] for d in part.devices):
         if device.memory is not None and device.memory < max(request.gpu_memory, request.gpu_least):
