@@ -270,11 +270,12 @@ def test_wrong_policies_are_said_in_a_sentence(
         assert word in done.stderr
 
 
-def test_a_policy_that_fails_is_no_fault_of_the_input(dovetail: Call, jobs: Path, tmp_path: Path) -> None:
+def test_a_policy_that_fails_is_its_authors_mistake(dovetail: Call, jobs: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     arguments = ("simulate", "jobs.toml", "--cluster", "1x8cpu", "--policy", "mine.py:Broken")
     done = dovetail(*arguments)
-    assert done.returncode == 3
+    assert done.returncode == 2
+    assert "mine.py, line " in done.stderr
     assert "no idea" in done.stderr
     assert "Traceback" not in done.stderr
     assert "Traceback" in dovetail(*arguments, "--debug").stderr

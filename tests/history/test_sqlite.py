@@ -55,6 +55,7 @@ def test_default_place_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_history_path() == tmp_path / "dovetail" / "history.sqlite"
     monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
+    (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert default_history_path() == tmp_path / "home/.local/state/dovetail/history.sqlite"
 

@@ -61,16 +61,21 @@ class Ask:
 
 
 def place(free: Free, ask: Ask, allowed: Sequence[int]) -> Slot | None:
-    """Nodes that fit, fewest free GPU units first, then lowest index; GPUs by lowest index."""
+    """Nodes that fit, fewest free GPU units first, without GPUs fewest free CPUs first, then lowest index.
+
+    GPUs by lowest index; of a share the GPU of which least is free.
+    """
     able = []
     for n in allowed:
         cpus, memory, *gpus = free[n]
         wanted = math.ceil(ask.gpus)
         usable = [g for g, units in enumerate(gpus) if units >= ask.units] if wanted else []
+        if ask.gpus < 1:
+            usable.sort(key=lambda g: gpus[g])
         if cpus >= ask.cpus and memory >= ask.memory and len(usable) >= wanted:
-            able.append((sum(gpus), n, tuple(usable[:wanted])))
+            able.append((sum(gpus), 0 if gpus else cpus, n, tuple(usable[:wanted])))
     able.sort()
-    chosen = sorted((n, gpus) for _, n, gpus in able[: ask.nodes])
+    chosen = sorted((n, gpus) for _, _, n, gpus in able[: ask.nodes])
     return tuple(chosen) if len(chosen) == ask.nodes else None
 
 

@@ -96,7 +96,7 @@ def simulate(
     with Bar("simulating", hidden=quiet or as_json) as progress:
         run = partial(simulated, learn=learn, journal=journal, progress=progress.wanted)
         try:
-            found = run(policy=policy or DEFAULT)
+            found = run(policy=DEFAULT if policy is None else policy)
         except UnsupportedWorkload as error:
             if policy is not None or DEFAULT not in str(error):
                 raise
