@@ -56,6 +56,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "resume": ("dovetail resume", "dovetail resume --kind gpu"),
     "top": ("dovetail top",),
     "whatif": ("dovetail whatif --policy sjf", "dovetail whatif --cluster 1x16cpu+2gpu"),
+    "forecast": (
+        "dovetail forecast --slurm --user ana",
+        "dovetail forecast --slurm --if 'sbatch -N2 -t 1:00:00'",
+    ),
     "dashboard": ("dovetail dashboard", "dovetail dashboard --no-browse"),
     "token": ("dovetail token add ana", "dovetail token list"),
     "simulate": (
