@@ -282,6 +282,7 @@ def test_who_waits_for_another_run_is_shown_who_it_is_since_when_and_until_when(
         assert other.take(f"core:{core}" for core in os.sched_getaffinity(0)) == {}
         try:
             (job,) = submit(client, nap)
+            until(lambda: client.get("/api/v1/info")["elsewhere"], "who holds the cores is not seen")
             rows = [client.get("/api/v1/jobs", patience=20)["jobs"][0] for _ in range(2)]
             (held,) = client.get("/api/v1/info")["elsewhere"]
         finally:

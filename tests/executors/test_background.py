@@ -6,6 +6,7 @@ import asyncio
 import errno
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -200,10 +201,12 @@ def test_a_disk_that_is_full_for_a_while_keeps_no_guest_job_from_starting(
         lambda *_: SimpleNamespace(
             ask_all=asyncio.Event().wait,
             options_for=lambda shape, tasks: ["--cpus-per-task=1"],
+            cpus_of=lambda shape, tasks: 1,
             nodes=SimpleNamespace(forget=lambda: None),
         ),
     )
-    executor = queue.SlurmQueue().open(RunFolder(tmp_path), Cluster.uniform(1, 1))
+    node = replace(Cluster.uniform(1, 1).nodes[0], partitions=("all",))
+    executor = queue.SlurmQueue().open(RunFolder(tmp_path), Cluster((node,)))
     heard: list[Event] = []
 
     async def idle() -> None:

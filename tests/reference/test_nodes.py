@@ -63,7 +63,7 @@ class Ask:
 def place(free: Free, ask: Ask, allowed: Sequence[int]) -> Slot | None:
     """Nodes that fit, fewest free GPU units first, without GPUs fewest free CPUs first, then lowest index.
 
-    GPUs by lowest index; of a share the GPU of which least is free.
+    GPUs by lowest index. A share goes to the GPU of all nodes of which least is free and suffices.
     """
     able = []
     for n in allowed:
@@ -73,7 +73,8 @@ def place(free: Free, ask: Ask, allowed: Sequence[int]) -> Slot | None:
         if ask.gpus < 1:
             usable.sort(key=lambda g: gpus[g])
         if cpus >= ask.cpus and memory >= ask.memory and len(usable) >= wanted:
-            able.append((sum(gpus), 0 if gpus else cpus, n, tuple(usable[:wanted])))
+            key = (gpus[usable[0]], 0) if wanted and ask.gpus < 1 else (sum(gpus), 0 if gpus else cpus)
+            able.append((*key, n, tuple(usable[:wanted])))
     able.sort()
     chosen = sorted((n, gpus) for _, _, n, gpus in able[: ask.nodes])
     return tuple(chosen) if len(chosen) == ask.nodes else None

@@ -137,10 +137,13 @@ def test_a_real_cluster_is_only_read(tmp_path: Path) -> None:
         for _ in range(4):
             cluster.call("sbatch", "-N2", "-c4", "-t", "10", "-o", "/dev/null", "--wrap", "sleep 60")
         until(lambda: "R" in cluster.call("squeue", "-h", "-o", "%t").split())
+        before = set(cluster.call("squeue", "-h", "-t", "PD", "-o", "%i").split())
         found = forecast(tmp_path, "--slurm", "--json", env=dict(cluster.environment))
         assert found.returncode == 0, found.stderr
+        after = set(cluster.call("squeue", "-h", "-t", "PD", "-o", "%i").split())
         answer = json.loads(found.stdout)
-        assert len(answer["jobs"]) == 3
+        assert before & after <= {row["id"] for row in answer["jobs"]} <= before | after
+        assert len(answer["jobs"]) >= 2
         assert all(row["predicted_start_low"] <= row["predicted_start_high"] for row in answer["jobs"])
         assert answer["rules"]
         for job in cluster.call("squeue", "-h", "-o", "%i").split():
