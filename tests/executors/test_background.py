@@ -174,8 +174,8 @@ def test_a_disk_that_is_full_for_a_while_keeps_no_guest_job_from_starting(
     backlog = pytest.importorskip("dovetail_slurm.backlog")
     sent: dict[str, int] = {}
 
-    def send(options: Any, script: str, *, name: str, count: int, **_: Any) -> str:
-        sent[str(len(sent) + 1)] = count
+    def send(options: Any, script: str, *, name: str, indices: Any, **_: Any) -> str:
+        sent[str(len(sent) + 1)] = 1 if indices is None else len(indices)
         return str(len(sent))
 
     refusals = {"handed.jsonl": 25, ".json": 12}
