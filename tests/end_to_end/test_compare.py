@@ -140,6 +140,7 @@ def test_files_of_one_policy_with_two_options_do_not_overwrite_each_other(
 
 def test_workers_give_what_one_process_gives(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "PATIENCE", 0.0)  # never do it all here
+    monkeypatch.setattr(comparison, "WORTH", -1.0)
     tasks = [
         (str(log), {"cluster": "8x1cpu", "policy": policy, "seed": seed})
         for policy in ("fcfs", "easy")
