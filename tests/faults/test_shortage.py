@@ -54,8 +54,10 @@ def test_without_inodes_jobs_of_a_service_wait_and_nothing_comes_in(small: Path,
     words = "no inodes are left on the disk"
     with connection(service.folder.path) as client:
         go = tmp_path / "go"
-        ids = submit(client, {"command": ["sh", "-c", WAITS.format(go=go)]}, *[{"command": ["true"]}] * 5)
-        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
+        begun = tmp_path / "begun"  # a job that has not really begun would be taken back for want of inodes
+        waits = f"touch {begun}; {WAITS.format(go=go)}"
+        ids = submit(client, {"command": ["sh", "-c", waits]}, *[{"command": ["true"]}] * 5)
+        until(begun.exists)
         fillers = fill(small)
         go.touch()
         assert wait(client, ids[:1]) == {ids[0]: "COMPLETED"}
