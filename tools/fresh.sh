@@ -29,8 +29,8 @@ for file in /etc/pip.conf /etc/xdg/pip "${XDG_CONFIG_HOME:-$HOME/.config}/pip" "
         cp -RL "$file" "$root$(dirname "$file")/"
     fi
 done
-rm -rf "$root/root/dovetail"
-git clone --quiet --no-hardlinks "$here" "$root/root/dovetail"
+rm -rf "$root/dovetail"
+git clone --quiet --no-hardlinks "$here" "$root/dovetail"
 
 # Mounts and processes of its own: both are gone when the commands have ended, however they do.
 export root
@@ -43,12 +43,13 @@ unshare --mount --pid --fork --kill-child bash -euc '
     for folder in ${FRESH_BIND:-} ${PIP_CACHE_DIR:-} ${PIP_FIND_LINKS:-}; do
         if [ -d "$folder" ]; then mkdir -p "$root$folder" && mount --rbind "$folder" "$root$folder"; fi
     done
-    names="HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8"
+    home=~root
+    names="HOME=$home PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8"
     for command in "$@"; do
         echo "fresh: \$ $command"
         began=$SECONDS
         env -i $names $(env | grep -E "^(PIP_|SSL_CERT_|https?_proxy|no_proxy|DOVETAIL_TEST)" || true) \
-            chroot "$root" bash -c "cd /root/dovetail && $command"
+            chroot "$root" bash -c "cd /dovetail && $command"
         echo "fresh: $command ended well after $((SECONDS - began)) s"
     done
 ' fresh "$@" || status=$?
