@@ -27,11 +27,11 @@ from typing import Any
 import pytest
 
 import dovetail
-from dovetail.executors.local import LocalExecutor
-from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RunFolder
+from dovetail.local.executor import LocalExecutor
 from dovetail.model import CPU, Cluster, Device, Ended, Node, Placed, State
+from dovetail.process.spawn_log import read_log
 from dovetail.testing.processes import CORES, on_device, placed
 
 JOBS = 1000

@@ -73,7 +73,7 @@ def need_compiler() -> None:
 
 def kernel_problem() -> str:
     """Why no kernel of OpenCL runs here; empty if one does."""
-    from dovetail.executors.discovery import inventory
+    from dovetail.local.discovery import inventory
 
     found = inventory(120.0, ("opencl",))
     if any(not device.broken for device in found.devices):

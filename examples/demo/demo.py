@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import dovetail
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.executors.discovery import inventory
+from dovetail.local.discovery import inventory
 from dovetail.report import tables
 from dovetail.report.report import Comparison
 from dovetail.report.run_summary import failures

@@ -17,13 +17,13 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.executors.discovery import discover
 from dovetail.files.sentences import closest
 from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.interfaces import ForecastsSharing, History, Planner, Policy, RateModel, RuntimeModel, traits_of
+from dovetail.local.discovery import discover
 from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,

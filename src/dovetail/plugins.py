@@ -76,7 +76,7 @@ def entries(group: str) -> dict[str, EntryPoint]:
 
 _USUAL = {
     ("dovetail.policies", "history"): "dovetail.policies.history:History",
-    ("dovetail.executors", "local"): "dovetail.executors.local:Local",
+    ("dovetail.executors", "local"): "dovetail.local.executor:Local",
 }
 """What a run takes unless told otherwise: found without asking all that is installed, which takes 15 ms."""
 

@@ -10,8 +10,8 @@ import pytest
 from opencl_kernels import need_opencl
 
 from dovetail.errors import InputError
-from dovetail.executors.discovery import Cores, FoundDevice, Inventory
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.local.discovery import Cores, FoundDevice, Inventory
 from dovetail.model import Cluster
 from dovetail.runtimes.registry import make_model
 from dovetail_lab.apps.bench.accuracy import accuracy, ask

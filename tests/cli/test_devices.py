@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from dovetail.cli import devices
-from dovetail.executors.discovery import Cores, FailedProbe, FoundDevice, Inventory
+from dovetail.local.discovery import Cores, FailedProbe, FoundDevice, Inventory
 
 FOUND = Inventory(
     Cores((0, 1, 2, 5), 8, "Some CPU [x]", 32_000_000_000, 2.5),

@@ -79,7 +79,7 @@ def test_what_a_run_takes_by_default_is_what_is_registered() -> None:
 
 def test_a_supervisor_waits_for_no_dataclasses() -> None:
     program = (
-        "import sys; sys.path.append(sys.argv[1]); import dovetail.executors.supervisor; print(*sys.modules)"
+        "import sys; sys.path.append(sys.argv[1]); import dovetail.process.supervisor; print(*sys.modules)"
     )
     command = [sys.executable, "-I", "-S", "-c", program, str(Path(dovetail.__file__).parents[1])]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()

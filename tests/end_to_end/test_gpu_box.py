@@ -14,7 +14,7 @@ from gpu_box import GB, GIB, LOST, WORDS, GpuBox, write_user
 from services import serving
 from waiting import until
 
-from dovetail.executors.device_memory import PATTERN
+from dovetail.process.device_memory import PATTERN
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -27,7 +27,7 @@ def resident() -> int:
     total = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if b"executors/agent.py" in (process / "cmdline").read_bytes():
+            if b"process/agent.py" in (process / "cmdline").read_bytes():
                 rollup = (process / "smaps_rollup").read_text()
                 total += 1024 * int(rollup.partition("\nPss:")[2].split()[0])
         except OSError:

@@ -17,7 +17,7 @@ from dovetail_command import run_command
 from services import Serving, serving, submit, wait
 from waiting import until
 
-from dovetail.executors.claims import Claims, holders
+from dovetail.local.claims import Claims, holders
 from dovetail.service.client import connection
 from dovetail.testing.builders import full
 

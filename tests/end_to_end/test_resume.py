@@ -17,7 +17,7 @@ from dovetail_command import load
 from queues import FINAL, Runs, folder_of, kill, states, supervisors
 from waiting import until
 
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.spawn_log import read_log
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -17,8 +17,8 @@ import pytest
 from dovetail_command import DOVETAIL, load
 from waiting import until
 
-from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.process.spawn_log import read_log
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

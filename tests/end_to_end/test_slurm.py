@@ -58,7 +58,7 @@ def runs(tmp_path: Path, environment: dict[str, str], state: Path) -> Iterator[R
     if made.process is not None and made.process.poll() is None:
         made.process.kill()
         made.process.wait()
-    until(lambda: not processes_of("executors/agent.py"), "the agents end", 20)
+    until(lambda: not processes_of("process/agent.py"), "the agents end", 20)
 
 
 Call = Callable[..., subprocess.CompletedProcess[str]]

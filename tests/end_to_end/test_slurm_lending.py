@@ -51,7 +51,7 @@ def inside(slurm: SlurmCluster, environment: dict[str, str]) -> Iterator[dict[st
     """The environment of a shell in an allocation of both nodes; nothing is left in there at the end."""
     with slurm.allocation("-N2", "--exclusive", "--gres=gpu:2", "-t", "30", "--no-kill") as allocated:
         yield {**environment, **allocated, "XDG_STATE_HOME": environment["XDG_STATE_HOME"]}
-    until(lambda: not processes_of("executors/agent.py"), "the agents end", 20)
+    until(lambda: not processes_of("process/agent.py"), "the agents end", 20)
     until(lambda: not servers(), "the device servers end", 20)
 
 

@@ -17,8 +17,8 @@ from dovetail_command import DOVETAIL, load
 from waiting import until
 
 from dovetail.errors import HistoryError
-from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
+from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

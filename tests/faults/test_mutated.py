@@ -23,7 +23,7 @@ from mutations import Damage, Rng, bytes_damaged, json_damaged, text_damaged
 from sample_files import CLUSTER, JOBS, TRACES
 from waiting import until
 
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.spawn_log import read_log
 from dovetail.testing.builders import full
 
 pytestmark = pytest.mark.xdist_group("live")

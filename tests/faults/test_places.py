@@ -18,9 +18,9 @@ from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts
 from services import Serving, serving, submit, wait
 from waiting import until
 
-from dovetail.executors.processes import is_zombie, started_at, whereabouts
-from dovetail.executors.recovery import recover
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.processes import is_zombie, started_at, whereabouts
+from dovetail.process.recovery import recover
+from dovetail.process.spawn_log import read_log
 from dovetail.service.client import connection
 from dovetail.service.folder import ServiceFolder
 from dovetail.testing.builders import full

@@ -16,11 +16,11 @@ from dovetail_command import DOVETAIL
 from services import Serving, submit, wait
 from waiting import until
 
-from dovetail.executors.cgroups import Groups
-from dovetail.executors.children import Setup
-from dovetail.executors.spawnlog import parse_log
-from dovetail.executors.starting import NoResourcesError, SpawnError, Starter
 from dovetail.files.shortage import lack_at, lack_of
+from dovetail.process.cgroups import Groups
+from dovetail.process.children import Setup
+from dovetail.process.spawn_log import parse_log
+from dovetail.process.starting import NoResourcesError, SpawnError, Starter
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -15,7 +15,7 @@ from waiting import until
 
 import dovetail
 from dovetail.errors import DovetailWarning
-from dovetail.executors.claims import Claims, holders
+from dovetail.local.claims import Claims, holders
 from dovetail.mapping.places import InUse, ThisMachine, parse_workers
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

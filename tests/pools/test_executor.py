@@ -37,7 +37,7 @@ from waiting import until
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.executors.claims import holders
+from dovetail.local.claims import holders
 from dovetail.pools.pool import WorkerLost
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

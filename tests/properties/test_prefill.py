@@ -18,7 +18,6 @@ from dovetail.engine.driver.orders import Order, Stop, Withdraw
 from dovetail.engine.driver.prefill import AHEAD, ALONG, SHORTER
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.state.core import no_bound
-from dovetail.executors.successors import DroppedSuccessors, Successor, Successors
 from dovetail.model import (
     Cancelled,
     Cluster,
@@ -42,6 +41,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import load_policy
+from dovetail.process.successors import DroppedSuccessors, Successor, Successors
 from dovetail.testing.builders import full, workload
 
 FINAL = (State.COMPLETED, State.CANCELLED, State.FAILED)

@@ -17,7 +17,7 @@ from device_servers import Served, serving
 from waiting import until
 
 import dovetail_remote
-from dovetail.channel import NONCE
+from dovetail.process.channel import NONCE
 from dovetail_remote.address import parse_address
 from dovetail_remote.connection import connect
 from dovetail_remote.server import HANDSHAKE, MOST_WAITING

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.state.core import Engine, no_bound
-from dovetail.executors.claims import Claims
-from dovetail.executors.device_processes import DeviceProcess
-from dovetail.executors.device_watch import DeviceState, DeviceWatch, Snapshot
 from dovetail.history.memory import MemoryHistory
+from dovetail.local.claims import Claims
+from dovetail.local.device_processes import DeviceProcess
+from dovetail.local.device_watch import DeviceState, DeviceWatch, Snapshot
 from dovetail.model import (
     App,
     Choice,
@@ -108,7 +108,7 @@ def test_a_driver_that_hangs_costs_a_sentence(tmp_path: Path, monkeypatch: pytes
     assert device.used == 3 * GB
     assert [(one.pid, one.memory, one.known) for one in device.processes] == [(os.getpid(), 3 * GB, True)]
     (tmp_path / "hang").touch()
-    monkeypatch.setattr("dovetail.executors.device_watch.SILENT", 0.0)
+    monkeypatch.setattr("dovetail.local.device_watch.SILENT", 0.0)
     assert watch.look(0.05) is None
     assert watch.trouble == "the nvidia driver does not answer"
     (tmp_path / "hang").unlink()

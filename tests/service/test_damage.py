@@ -16,8 +16,8 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.executors.processes import is_alive
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.processes import is_alive
+from dovetail.process.spawn_log import read_log
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

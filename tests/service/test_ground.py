@@ -12,8 +12,8 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import HistoryError
-from dovetail.executors.spawnlog import read_log
 from dovetail.model import App, Choice, Command, Implementation, Job, Request
+from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
 from dovetail.service.client import connection
 

@@ -20,8 +20,8 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.executors.processes import started_at
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.processes import started_at
+from dovetail.process.spawn_log import read_log
 from dovetail.service.client import Connection, connection
 from dovetail.service.futures import Client
 from dovetail.testing.builders import full
@@ -270,8 +270,8 @@ def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
 
 
 SHORT_LOGS = """
-import dovetail.executors.local, dovetail.service.core
-dovetail.executors.local.LONG_LOG = 20_000
+import dovetail.local.executor, dovetail.service.core
+dovetail.local.executor.LONG_LOG = 20_000
 dovetail.service.core.LOOKS_AT_LOG = 1
 from dovetail.start import main
 main()

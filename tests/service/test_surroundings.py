@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
-from dovetail.executors.starting import take_on
+from dovetail.process.starting import take_on
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]

@@ -16,9 +16,9 @@ from pathlib import Path
 from dovetail_command import DOVETAIL
 from waiting import until
 
-from dovetail.executors.spawnlog import read_log
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import State
+from dovetail.process.spawn_log import read_log
 from dovetail.running.leftovers import Leftover, recover_left_behind
 
 SOURCE = Path(__file__).with_name("faults.c")

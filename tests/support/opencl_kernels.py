@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from dovetail.executors.discovery import inventory
+from dovetail.local.discovery import inventory
 
 __all__ = ["need_opencl"]
 

@@ -17,9 +17,9 @@ from typing import Any
 from dovetail_command import DOVETAIL
 from waiting import until
 
-from dovetail.executors.processes import started_at
-from dovetail.executors.spawnlog import read_log
 from dovetail.model import State
+from dovetail.process.processes import started_at
+from dovetail.process.spawn_log import read_log
 
 __all__ = ["FINAL", "Runs", "folder_of", "kill", "processes_of", "states", "supervisors"]
 

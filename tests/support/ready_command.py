@@ -256,7 +256,7 @@ HARDWARE = ("CUDA", "NVIDIA", "ROCR", "HIP", "OCL", "OPENCL", "POCL", "PYOPENCL"
 
 def _probe_once() -> None:
     """What drivers say of this machine is asked for once, where the environment is ours."""
-    from dovetail.executors import discovery
+    from dovetail.local import discovery
 
     def around() -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if name.startswith(HARDWARE)}

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from fake_executor import FakeExecutor
 
-from dovetail.executors.local import LocalExecutor
 from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Executor, RunFolder, RuntimeModel
+from dovetail.local.executor import LocalExecutor
 from dovetail.model import App, Choice, Cluster, Command, Decision, Node, Placed, TableTruth
 from dovetail.plugins import LoadedPolicy, policies
 from dovetail.runtimes.registry import MODELS, make_model

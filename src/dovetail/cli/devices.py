@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail.cli import options as opt
-from dovetail.executors.claims import holders
-from dovetail.executors.discovery import Inventory, inventory
+from dovetail.local.claims import holders
+from dovetail.local.discovery import Inventory, inventory
 from dovetail.model import Cluster, Node
 from dovetail.model.hostlist import compress
 from dovetail.plugins import named_backend

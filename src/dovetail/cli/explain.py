@@ -156,7 +156,7 @@ def explain(
     Of a run that has been: from its journal, predicted beside actual. Of jobs that have not run: what
     they are taken for (app, features), and what the history predicts.
     """
-    from dovetail.executors.discovery import discover
+    from dovetail.local.discovery import discover
     from dovetail.plugins import load_policy
     from dovetail.workloads.commands import command_workload
     from dovetail.workloads.load import load_workload

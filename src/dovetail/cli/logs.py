@@ -11,10 +11,10 @@ from typing import Any
 from dovetail.cli import options as opt
 from dovetail.cli.service import jobs_meant, opened
 from dovetail.errors import InputError
-from dovetail.executors.spawnlog import LOG_NAME, read_log
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
 from dovetail.plugins import entries
+from dovetail.process.spawn_log import LOG_NAME, read_log
 from dovetail.report.wording import many
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService

@@ -71,7 +71,7 @@ def _given_up_by_another_host(name: str) -> bool:
     Raises `InputError` while the service lives there.
     """
     from dovetail.errors import InputError
-    from dovetail.executors.spawnlog import LOG_NAME
+    from dovetail.process.spawn_log import LOG_NAME
     from dovetail.service.folder import ServiceFolder
 
     folder = ServiceFolder(name)

@@ -77,8 +77,8 @@ def _row(folder: Path) -> dict[str, Any] | None:
 
 def _pruned(age: float) -> list[str]:
     """Remove old runs of the state folder in which nothing runs; their ids."""
-    from dovetail.executors.recovery import recover
     from dovetail.mapping.items import is_alive_map
+    from dovetail.process.recovery import recover
 
     root, removed = default_runs_folder().resolve(), []
     for folder in run_folders():

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from dovetail.errors import InputError
-from dovetail.executors.discovery import usable_cores
+from dovetail.local.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import ThisMachine, parse_workers

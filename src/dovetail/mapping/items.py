@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.processes import is_alive, standing_of
+from dovetail.process.processes import is_alive, standing_of
 
 FILE = "map.json"
 

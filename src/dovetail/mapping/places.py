@@ -17,11 +17,11 @@ from functools import cache
 from typing import TypeVar
 
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.executors.claims import MAP, Claims, Holder, around
-from dovetail.executors.discovery import inventory
-from dovetail.executors.environment import THREAD_COUNTS, vendor, visible_name
 from dovetail.files.sentences import shown
+from dovetail.local.claims import MAP, Claims, Holder, around
+from dovetail.local.discovery import inventory
 from dovetail.model import CPU, Device, DeviceClass
+from dovetail.process.environment import THREAD_COUNTS, vendor, visible_name
 from dovetail.records import dataclass
 
 _T = TypeVar("_T")

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from dovetail.errors import InputError
-from dovetail.executors.processes import signal_group
 from dovetail.files.sentences import shown
 from dovetail.model.templates import placeholders, render
+from dovetail.process.processes import signal_group
 from dovetail.records import dataclass
 
 IN, OUT, INS = "in", "out", "ins"

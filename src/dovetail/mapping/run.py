@@ -20,7 +20,6 @@ from typing import Any
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
-from dovetail.executors.processes import started_at, whereabouts
 from dovetail.files.writing import create
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.crew import Slot
@@ -42,6 +41,7 @@ from dovetail.model import (
 )
 from dovetail.model.node import HERE
 from dovetail.policies.fcfs import Fcfs
+from dovetail.process.processes import started_at, whereabouts
 from dovetail.running.folder import MAP, RunSettings, new_run_folder, write_about
 from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model

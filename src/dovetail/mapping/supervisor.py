@@ -1,7 +1,7 @@
 """The supervisor of a map's workers: that of jobs, but what it starts ends with Dovetail.
 
 Started by `dovetail.mapping.local` as ``python -I -S supervisor.py SOCKET LOG DESCRIPTORS PID FD…``: as
-`dovetail.executors.supervisor`, with a socket over which each worker's descriptors come before its request,
+`dovetail.process.supervisor`, with a socket over which each worker's descriptors come before its request,
 and Dovetail's process, which is watched itself and not only by its socket. The log is a file in memory, since
 nothing is left to take up. While it lives it holds the last descriptors open, by which the workers' cores and
 devices are claimed.
@@ -20,9 +20,9 @@ from typing import Any
 if not __package__:  # run by path, as that of jobs
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
-from dovetail.channel import become_subreaper
-from dovetail.executors import supervisor
-from dovetail.executors.children import Child
+from dovetail.process import supervisor
+from dovetail.process.channel import become_subreaper
+from dovetail.process.children import Child
 
 MOST_FDS = 4
 FIRST_FD, SPARE_FD = 3, 64

@@ -18,7 +18,6 @@ from collections.abc import Callable, MutableSequence
 from contextlib import suppress
 from typing import Any, cast
 
-from dovetail.channel import end_with
 from dovetail.mapping.running import (
     UNREADABLE,
     Caught,
@@ -31,6 +30,7 @@ from dovetail.mapping.running import (
     tried,
 )
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+from dovetail.process.channel import end_with
 
 PAGE = mmap.PAGESIZE
 DUMP_SIGNAL = signal.SIGUSR1

@@ -13,9 +13,9 @@ from itertools import chain, islice
 from typing import Any, ParamSpec, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.executors.claims import AROUND
-from dovetail.executors.discovery import usable_cores
 from dovetail.files.units import bytes_given
+from dovetail.local.claims import AROUND
+from dovetail.local.discovery import usable_cores
 from dovetail.mapping.calls import Functions, Runner, seal_arguments
 from dovetail.mapping.elastic import ElasticCrew
 from dovetail.mapping.function import Function

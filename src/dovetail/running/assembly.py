@@ -14,9 +14,9 @@ from dovetail.engine.driver.priority import Priorities, is_ranked
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
 from dovetail.errors import DovetailWarning
-from dovetail.executors.claims import Claims
 from dovetail.history.buffered import BufferedHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
+from dovetail.local.claims import Claims
 from dovetail.model import Cluster, Implementation, Job, Request, Seconds, Workload
 from dovetail.plugins import LoadedPolicy, holding
 from dovetail.policies.follow_plan import FollowPlan

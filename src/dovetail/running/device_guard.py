@@ -1,6 +1,6 @@
 """The devices of this machine while a run goes: who else is on them, what our jobs hold, whether they work.
 
-Processes of their own query the drivers (`dovetail.executors.device_watch`). What strangers hold is
+Processes of their own query the drivers (`dovetail.local.device_watch`). What strangers hold is
 not ours: by ``avoid`` a device on which somebody else computes is left alone until that ends, by ``memory``
 only their memory counts as taken. A device whose driver reports an error or does not answer, and one on which
 jobs of several apps fail at once, is suspended, with a sentence. What our jobs hold is measured on the way.
@@ -17,11 +17,9 @@ from math import inf
 from typing import Protocol
 
 from dovetail.engine.driver.driver import Driver
-from dovetail.executors.device_processes import DeviceProcess
-from dovetail.executors.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
-from dovetail.executors.discovery import with_traces
-from dovetail.executors.environment import driver_names, vendor
-from dovetail.executors.processes import parent_of
+from dovetail.local.device_processes import DeviceProcess
+from dovetail.local.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
+from dovetail.local.discovery import with_traces
 from dovetail.model import (
     Cluster,
     Ended,
@@ -36,6 +34,8 @@ from dovetail.model import (
     bits,
 )
 from dovetail.model.fitting import memory_taken
+from dovetail.process.environment import driver_names, vendor
+from dovetail.process.processes import parent_of
 from dovetail.records import dataclass
 from dovetail.running.failing_devices import FailingDevices
 from dovetail.spec.values import Neighbourhood
@@ -57,7 +57,7 @@ SERVERS = "nvidia-cuda-mps"
 
 
 class Watch(Protocol):
-    """Queries the driver of a maker's devices; see `dovetail.executors.device_watch.DeviceWatch`."""
+    """Queries the driver of a maker's devices; see `dovetail.local.device_watch.DeviceWatch`."""
 
     @property
     def trouble(self) -> str:

@@ -19,13 +19,13 @@ from typing import Any
 from dovetail.engine.journal.checked import DAMAGED, checked
 from dovetail.engine.journal.codec import decode_cluster, encode_cluster
 from dovetail.errors import InputError
-from dovetail.executors.recovery import UNRECORDED
 from dovetail.files.reading import read_text
 from dovetail.files.sentences import shown
 from dovetail.files.writing import create, private_folder
 from dovetail.history.sqlite import default_history_path
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
+from dovetail.process.recovery import UNRECORDED
 from dovetail.records import dataclass
 from dovetail.spec.values import Overrun
 

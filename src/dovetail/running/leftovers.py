@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, HistoryError, InputError
-from dovetail.executors.recovery import UNRECORDED, Recovery, recover, unlink, unsettled
-from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.sentences import reason
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import JobId, Run, State
+from dovetail.process.recovery import UNRECORDED, Recovery, recover, unlink, unsettled
+from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
 from dovetail.running.folder import (
     RunSettings,

@@ -15,7 +15,7 @@ from itertools import islice
 from math import ceil, inf
 
 from dovetail.engine.driver.driver import Driver
-from dovetail.executors.claims import Claims, Holder, Unit, units_of, units_of_cluster
+from dovetail.local.claims import Claims, Holder, Unit, units_of, units_of_cluster
 from dovetail.model import (
     FRACTION_UNITS,
     WHOLE_POOL,

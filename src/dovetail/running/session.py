@@ -20,7 +20,6 @@ from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, InputError
-from dovetail.executors.recovery import link, unlink
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, ChecksJobs, Executor, KeepsOutput
 from dovetail.model import (
@@ -35,6 +34,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
+from dovetail.process.recovery import link, unlink
 from dovetail.records import dataclass
 from dovetail.running.assembly import (
     LiveOptions,

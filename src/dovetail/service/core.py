@@ -24,9 +24,9 @@ from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.suspensions import EVERYWHERE
 from dovetail.errors import DovetailError, HistoryError, InputError
-from dovetail.executors.local import MachineExecutor
 from dovetail.files.sentences import shown
 from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
+from dovetail.local.executor import MachineExecutor
 from dovetail.model import (
     Cancelled,
     Cluster,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.engine.capacity.sizing import resized
-from dovetail.executors.outputs import endless_paths
 from dovetail.interfaces import SubmitsJobs
 from dovetail.model import Choice, Job, JobId, State
 from dovetail.model.batch_options import of_script
+from dovetail.process.outputs import endless_paths
 from dovetail.running.entry import Entry
 from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound

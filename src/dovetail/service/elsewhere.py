@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dovetail.executors.claims import Holder, holders, units_of_cluster
+from dovetail.local.claims import Holder, holders, units_of_cluster
 from dovetail.model import Cluster
 
 KEPT = 0.5

@@ -33,10 +33,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.executors.processes import standing_of, started_at, whereabouts
 from dovetail.files.folders import state_folder
 from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder, replace_file
+from dovetail.process.processes import standing_of, started_at, whereabouts
 from dovetail.records import dataclass
 
 
@@ -168,7 +168,7 @@ class ServiceFolder:
     def last_number(self) -> int:
         """The highest number of a job of which there is output or a record of its start, 0 without any."""
 
-        from dovetail.executors.spawnlog import read_log
+        from dovetail.process.spawn_log import read_log
 
         jobs = []
         for log in self.path.glob("spawn.log*"):

@@ -24,9 +24,9 @@ from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import DovetailError
-from dovetail.executors.claims import Holder, units_of_cluster
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import RuntimeModel
+from dovetail.local.claims import Holder, units_of_cluster
 from dovetail.model import (
     EMPTY,
     Adopted,

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.executors.local import MachineExecutor
-from dovetail.executors.processes import children, is_zombie
 from dovetail.files.shortage import lack_at
+from dovetail.local.executor import MachineExecutor
+from dovetail.process.processes import children, is_zombie
 from dovetail.service.core import Service
 from dovetail.service.errors import Full
 from dovetail.service.http import Listeners, unix_socket
@@ -55,7 +55,7 @@ class Ground:
         self._zombies: set[int] = set()
 
     async def watch(self) -> None:
-        """Look again and again (to be kept going by `dovetail.executors.background`)."""
+        """Look again and again (to be kept going by `dovetail.process.background`)."""
         while True:
             await asyncio.sleep(LOOK)
             await self.look()

@@ -26,10 +26,6 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
-from dovetail.executors.background import keep_going
-from dovetail.executors.processes import is_alive, started_at
-from dovetail.executors.recovery import end_unlogged, kill_group, recover
-from dovetail.executors.spawnlog import LOG_NAME, uid_of
 from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
@@ -48,6 +44,10 @@ from dovetail.model import (
 )
 from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
+from dovetail.process.background import keep_going
+from dovetail.process.processes import is_alive, started_at
+from dovetail.process.recovery import end_unlogged, kill_group, recover
+from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
 from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about

@@ -7,8 +7,8 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from dovetail.executors.local import LocalExecutor
 from dovetail.interfaces import RunFolder
+from dovetail.local.executor import LocalExecutor
 from dovetail.model import (
     Allocation,
     App,

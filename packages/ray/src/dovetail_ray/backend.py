@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import InputError
-from dovetail.executors.discovery import discover
 from dovetail.extras import needing
 from dovetail.interfaces import LastAttempts, RunFolder
+from dovetail.local.discovery import discover
 from dovetail.model import Cluster, Device, Node
 from dovetail.records import dataclass
 

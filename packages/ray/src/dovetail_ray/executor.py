@@ -21,11 +21,6 @@ from dataclasses import field
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import THREAD_COUNTS, child_environment, cores_of
-from dovetail.executors.notes import note, notes
-from dovetail.executors.reporting import Reporting
-from dovetail.executors.spawnlog import ended, uid_of
-from dovetail.executors.supervised import limit_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import (
     Cluster,
@@ -42,6 +37,11 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.command_line import argv
+from dovetail.process.environment import THREAD_COUNTS, child_environment, cores_of
+from dovetail.process.notes import note, notes
+from dovetail.process.reporting import Reporting
+from dovetail.process.spawn_log import ended, uid_of
+from dovetail.process.supervised import limit_of
 from dovetail.records import dataclass
 from dovetail_ray import task as ray_task
 from dovetail_ray.backend import draining, import_ray, nodes_of

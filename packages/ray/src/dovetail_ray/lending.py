@@ -16,12 +16,12 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dovetail.channel import bracketed
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import is_gang
-from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import RunFolder
 from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
+from dovetail.process.channel import bracketed
+from dovetail.process.environment import is_gang
+from dovetail.process.spawn_log import uid_of
 from dovetail_ray import lender as ray_lender
 from dovetail_ray.backend import import_ray
 from dovetail_ray.executor import RayExecutor

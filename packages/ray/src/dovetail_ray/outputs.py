@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dovetail.executors.notes import notes
+from dovetail.process.notes import notes
 
 LOG = "ray.jsonl"
 """The notes of a run, in its folder."""

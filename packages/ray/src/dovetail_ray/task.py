@@ -19,8 +19,7 @@ import time
 from inspect import getsource
 from typing import Any
 
-from dovetail import channel
-from dovetail.executors import processes
+from dovetail.process import channel, processes
 
 FENCE = (
     getsource(channel)

@@ -83,7 +83,7 @@ def _path_of(socket: Path | None, listen: str | None) -> str | None:
 
 def _found() -> list[str]:
     """The CUDA devices of this node. Raises `InputError` where there is none."""
-    from dovetail.executors.discovery import inventory
+    from dovetail.local.discovery import inventory
 
     found = [d for d in inventory().devices if d.probe == "nvidia" and d.used]
     if not found:

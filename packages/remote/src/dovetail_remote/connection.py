@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import NONCE, Handshake
 from dovetail.errors import DeviceError, DovetailError
+from dovetail.process.channel import NONCE, Handshake
 from dovetail.records import dataclass
 from dovetail_remote.address import TOKEN_FILE, Address, parse_address, read_token
 from dovetail_remote.standard import DTYPES

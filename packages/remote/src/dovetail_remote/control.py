@@ -32,8 +32,8 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import Handshake, nonce_of
 from dovetail.errors import DeviceError, DovetailError
+from dovetail.process.channel import Handshake, nonce_of
 from dovetail_remote.address import ADDRESSES, Address, parse_address
 from dovetail_remote.connection import CONNECT_TIMEOUT, token_from_environment
 from dovetail_remote.device import Device

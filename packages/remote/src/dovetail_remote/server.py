@@ -23,9 +23,9 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import NONCE, Handshake, bracketed
 from dovetail.errors import DeviceError, InputError
 from dovetail.files.writing import private_folder
+from dovetail.process.channel import NONCE, Handshake, bracketed
 from dovetail.records import dataclass
 from dovetail_remote.wire import (
     HEAD_SIZE,

@@ -19,8 +19,8 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import Handshake, bracketed, nonce_of
 from dovetail.errors import DeviceError, InputError
+from dovetail.process.channel import Handshake, bracketed, nonce_of
 from dovetail.records import dataclass
 from dovetail_remote.address import ADDRESSES, parse_address
 

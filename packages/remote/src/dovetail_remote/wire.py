@@ -12,7 +12,7 @@ comes from the network is unpickled, evaluated or looked up as an attribute.
 
 A connection begins with a greeting of the server (`MAGIC` and 32 random bytes), then a HELLO frame of the
 client: which device, its own 32 random bytes and, where a token is asked for, its proof that it knows it (see
-`dovetail.channel`). The server's WELCOME holds its own. What follows is neither encrypted nor signed:
+`dovetail.process.channel`). The server's WELCOME holds its own. What follows is neither encrypted nor signed:
 the network is one that is trusted, or a tunnel.
 """
 
@@ -28,7 +28,7 @@ from typing import Any
 
 import orjson
 
-from dovetail.channel import keep_alive
+from dovetail.process.channel import keep_alive
 
 MAGIC = b"DVTLARR1"
 MOST_JSON = 1 << 20

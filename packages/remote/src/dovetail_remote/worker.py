@@ -23,8 +23,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from dovetail.channel import end_with
 from dovetail.errors import DovetailError
+from dovetail.process.channel import end_with
 from dovetail_remote.backends import Backend, open_backend
 from dovetail_remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail_remote.session import Session

@@ -25,16 +25,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from dovetail.channel import Handshake, keep_alive, nonce_of
 from dovetail.errors import ExecutorError
-from dovetail.executors import agent
-from dovetail.executors.agent import KEPT_ALIVE
-from dovetail.executors.environment import visible_devices
-from dovetail.executors.notes import private_file, refusing, write_private
-from dovetail.executors.processes import boot_id, started_at
-from dovetail.executors.spawnlog import SpawnLog, parse_log, read_log
 from dovetail.files.writing import private_folder, replace_file
 from dovetail.model import Node, Seconds
+from dovetail.process import agent
+from dovetail.process.agent import KEPT_ALIVE
+from dovetail.process.channel import Handshake, keep_alive, nonce_of
+from dovetail.process.environment import visible_devices
+from dovetail.process.notes import private_file, refusing, write_private
+from dovetail.process.processes import boot_id, started_at
+from dovetail.process.spawn_log import SpawnLog, parse_log, read_log
 from dovetail.records import dataclass
 from dovetail_slurm.commands import NodeTable, Share, explained
 from dovetail_slurm.steps import gres_option, unbound

@@ -1,7 +1,7 @@
 """Inside a Slurm allocation: Dovetail decides node and device of every job, and starts it in milliseconds.
 
 Anyone who can run ``salloc`` or ``sbatch`` can use it. One ``srun --overlap`` starts an agent on every
-node (`dovetail.executors.agent`), which starts jobs there as the supervisor does on one machine. Gangs,
+node (`dovetail.process.agent`), which starts jobs there as the supervisor does on one machine. Gangs,
 and jobs of several tasks a node, are steps of their own (``srun --exact``), started by the agent of their
 first node, so that MPI works as its users know it.
 
@@ -23,11 +23,6 @@ from functools import partial
 from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.agent import of_step
-from dovetail.executors.environment import cores_of, is_gang, visible_on
-from dovetail.executors.link import Link
-from dovetail.executors.spawnlog import SpawnLog, ended, uid_of
-from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.model import (
     Cluster,
@@ -44,6 +39,11 @@ from dovetail.model import (
     Usage,
 )
 from dovetail.model.batch_options import constraint_of, folded, of_script, options_for, value_of
+from dovetail.process.agent import of_step
+from dovetail.process.environment import cores_of, is_gang, visible_on
+from dovetail.process.link import Link
+from dovetail.process.spawn_log import SpawnLog, ended, uid_of
+from dovetail.process.supervised import SupervisedExecutor
 from dovetail.records import dataclass
 from dovetail_slurm.agents import AgentFolder, Connection, SlurmAgents
 from dovetail_slurm.commands import (

@@ -17,12 +17,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dovetail.channel import bracketed
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import is_gang
-from dovetail.executors.link import Link, line_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node, Placed
+from dovetail.process.channel import bracketed
+from dovetail.process.environment import is_gang
+from dovetail.process.link import Link, line_of
 from dovetail_remote.address import TOKEN_FILE
 from dovetail_remote.lending.lending import (
     DeviceServers,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from dovetail.executors.spawnlog import ended
 from dovetail.model import (
     HOST_CPUS,
     WHOLE_POOL,
@@ -22,6 +21,7 @@ from dovetail.model import (
     State,
     Usage,
 )
+from dovetail.process.spawn_log import ended
 from dovetail_slurm.batch import BatchStatus, JobFacts, node_indices
 from dovetail_slurm.queue_folder import HandedOverStart, QueueFolder, RunRecord
 

@@ -26,9 +26,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.environment import THREAD_COUNTS
-from dovetail.executors.reporting import Reporting
-from dovetail.executors.spawnlog import uid_of
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import (
     Allocation,
@@ -55,6 +52,9 @@ from dovetail.model.batch_options import (
 )
 from dovetail.model.command_line import argv
 from dovetail.model.templates import device_word
+from dovetail.process.environment import THREAD_COUNTS
+from dovetail.process.reporting import Reporting
+from dovetail.process.spawn_log import uid_of
 from dovetail.records import dataclass
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.backlog import Backlog

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError
-from dovetail.executors.notes import line_of, notes, refusing, write_private
 from dovetail.files.writing import create
 from dovetail.model import JobId, Request, Submit
+from dovetail.process.notes import line_of, notes, refusing, write_private
 from dovetail.records import dataclass
 
 

@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.environment import THREAD_COUNTS, numbers_by_variable, tasks_of
-from dovetail.executors.notes import refusing
 from dovetail.model import Cluster, Placed
 from dovetail.model.hostlist import compress
+from dovetail.process.environment import THREAD_COUNTS, numbers_by_variable, tasks_of
+from dovetail.process.notes import refusing
 from dovetail_slurm.batch import STEERING
 from dovetail_slurm.commands import Gres, Share, call, rows
 

@@ -22,10 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import DeviceError, ExecutorError
-from dovetail.executors.environment import vendor
-from dovetail.executors.notes import notes, write_private
-from dovetail.executors.spawnlog import uid_of
-from dovetail.executors.supervised import SupervisedExecutor
 from dovetail.model import (
     EMPTY,
     Allocation,
@@ -39,6 +35,10 @@ from dovetail.model import (
     State,
     bits,
 )
+from dovetail.process.environment import vendor
+from dovetail.process.notes import notes, write_private
+from dovetail.process.spawn_log import uid_of
+from dovetail.process.supervised import SupervisedExecutor
 from dovetail.records import dataclass
 from dovetail_remote.switchboard import Switchboard
 
@@ -48,7 +48,7 @@ LOST = "the device server that it had borrowed from ended with the Dovetail that
 
 STARTED = (
     "import os, shutil, signal\n"
-    "from dovetail.channel import end_with\n"
+    "from dovetail.process.channel import end_with\n"
     "parent = int(os.environ.pop('DOVETAIL_STARTED_BY'))\n"
     "end_with(parent, signal.SIGTERM)\n"
     "place = os.environ.pop('DOVETAIL_SOCKETS', '')\n"

@@ -22,9 +22,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dovetail.errors import ExecutorError, InputError
-from dovetail.executors.discovery import discover
-from dovetail.executors.local import MachineExecutor
 from dovetail.interfaces import LastAttempts, RunFolder
+from dovetail.local.discovery import discover
+from dovetail.local.executor import MachineExecutor
 from dovetail.model import Cluster, Seconds
 from dovetail.records import dataclass
 from dovetail_remote.lending.lending import (

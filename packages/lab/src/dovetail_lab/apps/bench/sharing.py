@@ -22,8 +22,8 @@ from statistics import fmean
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.executors.environment import THREAD_COUNTS, UNSET
 from dovetail.model import Seconds
+from dovetail.process.environment import THREAD_COUNTS, UNSET
 from dovetail.rates.sharing_penalty import FIG_8
 from dovetail.report.intervals import Interval, interval
 from dovetail_lab.apps.registry import APPS, RAVI

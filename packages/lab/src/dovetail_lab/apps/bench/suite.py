@@ -18,7 +18,7 @@ import numpy as np
 from dovetail import api
 from dovetail.engine.state.core import Engine
 from dovetail.errors import InputError
-from dovetail.executors.discovery import Inventory, inventory
+from dovetail.local.discovery import Inventory, inventory
 from dovetail.model import (
     CPU,
     App,

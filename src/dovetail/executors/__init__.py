@@ -1,1 +1,0 @@
-"""Backends that run jobs for real."""

@@ -1,0 +1,207 @@
+"""What the devices of this machine hold now, queried from their driver again and again.
+
+The driver is loaded by a process of its own (`dovetail.local.probes`), which answers one line for each
+line. A driver that hangs or crashes costs a sentence: the caller waits a moment at most, and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from dovetail.local.device_processes import DeviceProcess, process_of
+from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
+WATCHED: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py"}
+"""Makers whose drivers say who computes on a device."""
+PATIENCE = 0.25
+"""Seconds that one question may take before the caller goes on."""
+SILENT = 10.0
+"""Seconds after which a driver that does not answer is taken to have stopped."""
+AGAIN = 5.0
+"""Seconds after which a watcher that has ended is started again."""
+_SCRIPTS = Path(__file__).with_name("probes")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What a device holds. ``fault`` is why it can run nothing; ``memory`` and ``used`` are bytes."""
+
+    name: str
+    index: int
+    memory: int = 0
+    used: int = 0
+    utilisation: float | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+    fault: str = ""
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All devices of a maker at one moment, which is in seconds of the machine's monotonic clock."""
+
+    at: float
+    devices: Sequence[DeviceState] = field(default_factory=tuple)
+
+    def device(self, name: str) -> DeviceState | None:
+        """The device of this name: (the start of) its UUID, or its number."""
+        for one in self.devices:
+            if (one.name and one.name.startswith(name)) or (name == str(one.index) and not one.parent):
+                return one
+        return None
+
+
+class DeviceWatch:
+    """The devices of one maker. ``trouble`` is what is wrong with their driver; empty while it answers."""
+
+    def __init__(self, maker: str) -> None:
+        self.trouble = ""
+        self._command = [sys.executable, str(_SCRIPTS / WATCHED[maker]), "--watch"]
+        self._maker = maker
+        self._process: subprocess.Popen[bytes] | None = None
+        self._queried: float | None = None  # when, of a question without an answer
+        self._ended = -AGAIN
+        self._inbox = b""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process that queries the driver runs."""
+        return self._process is not None
+
+    def start(self) -> None:
+        """Have the driver loaded before the first look."""
+        self._start(time.monotonic())
+
+    def look(self, patience: float = PATIENCE) -> Snapshot | None:
+        """The devices as they are now; ``None`` where the driver does not answer in time."""
+        now = time.monotonic()
+        process = self._process or self._start(now)
+        if process is None:
+            return None
+        if self._queried is not None:  # what comes now would be an answer of before
+            if not self._read(process, patience):
+                self._silent(process, time.monotonic())
+                return None
+            self._queried = None
+        try:
+            assert process.stdin is not None
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+        except OSError:
+            self._over(process)
+            return None
+        self._queried = now
+        answer = self._read(process, patience)
+        if not answer:
+            self._silent(process, time.monotonic())
+            return None
+        self._queried = None
+        return self._snapshot(process, answer, now)
+
+    def _start(self, now: float) -> subprocess.Popen[bytes] | None:
+        if now - self._ended < AGAIN:
+            return None
+        self._inbox = b""
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self._process
+
+    def _read(self, process: subprocess.Popen[bytes], patience: float) -> bytes:
+        """One line; empty where none comes in time, or ever."""
+        assert process.stdout is not None
+        deadline = time.monotonic() + patience
+        while b"\n" not in self._inbox:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, left))
+            if not ready:
+                return b""
+            data = os.read(process.stdout.fileno(), 1 << 16)
+            if not data:
+                return b""
+            self._inbox += data
+        line, _, self._inbox = self._inbox.partition(b"\n")
+        return line
+
+    def _silent(self, process: subprocess.Popen[bytes], now: float) -> None:
+        """It has not answered: it hangs, or has ended."""
+        if process.poll() is not None:
+            self._over(process)
+        elif self._queried is not None and now - self._queried >= SILENT:
+            self._say(f"the {self._maker} driver does not answer")
+
+    def _over(self, process: subprocess.Popen[bytes]) -> None:
+        self._say(f"the {self._maker} driver ended the process that watches it (status {process.wait()})")
+        self._close_pipes(process)
+        self._process, self._queried, self._ended = None, None, time.monotonic()
+
+    def _snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
+        try:
+            devices = tuple(_state_of(one) for one in json.loads(answer)["devices"])
+        except (ValueError, KeyError, TypeError):
+            process.kill()
+            self._over(process)
+            return None
+        if self.trouble:
+            _log.warning("the %s driver answers again", self._maker)
+            self.trouble = ""
+        return Snapshot(at, devices)
+
+    def _say(self, trouble: str) -> None:
+        if not self.trouble:  # the sentence stays as it is, however long it lasts
+            _log.warning("%s", trouble)
+            self.trouble = trouble
+
+    def close(self) -> None:
+        """End the process; one that hangs in its driver is left behind."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._close_pipes(process)
+        try:
+            process.wait(timeout=0.5 if self._queried is None else 0.01)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            try:
+                process.wait(timeout=1.0)
+            except subprocess.TimeoutExpired:
+                process.returncode = -signal.SIGKILL
+
+    @staticmethod
+    def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    continue  # a question is left in it that is read no more
+
+
+def _state_of(about: Mapping[str, Any]) -> DeviceState:
+    """A device as a probe describes it."""
+    return DeviceState(
+        about.get("uuid") or "",
+        about["index"],
+        about.get("memory", 0),
+        about.get("memory_used", 0),
+        about.get("utilisation"),
+        tuple(process_of(**one) for one in about.get("processes", ())),
+        about.get("fault", ""),
+        about.get("parent"),
+    )

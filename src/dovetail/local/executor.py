@@ -1,0 +1,520 @@
+"""Runs jobs on this machine: real processes, without a shell, pinned to their cores.
+
+Dovetail itself starts no job. A supervisor (`dovetail.process.supervisor`), one small process for each
+run, does; the two talk over a socket pair, one line for each launch and one for each end. The supervisor
+outlives us: what it started goes on, and its spawn log tells the next start what still runs and what
+ended meanwhile (`dovetail.process.recovery`). docs/explanation/local-executor.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shlex
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dovetail.errors import ExecutorError, InputError
+from dovetail.files.writing import private_folder
+from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
+from dovetail.local.claims import Claims
+from dovetail.local.discovery import discover
+from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
+from dovetail.process import cgroups
+from dovetail.process.environment import cores_of, driver_names
+from dovetail.process.link import Link
+from dovetail.process.notes import private_file
+from dovetail.process.processes import parent_of, sees_itself, started_at, whereabouts
+from dovetail.process.recovery import Recovery, end_lost, recover, why_lost
+from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
+from dovetail.process.supervised import SupervisedExecutor
+from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
+_WELCOME = 1 << 16
+_SUPERVISOR = Path(cgroups.__file__).with_name("supervisor.py")  # a program, never imported here
+MOST_FRUITLESS = 3
+"""Supervisors that may end one after the other before they have heard of a job."""
+LEAVING = 2.0
+"""Seconds that a supervisor may take to hear that its client is gone, or to leave where it has no jobs."""
+LONG_LOG = 16 << 20
+"""Bytes of a spawn log that is worth shortening."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """This machine: its cores and its devices; nothing to set up."""
+
+    def discover(self) -> Cluster:
+        """The cores that this process may use, and the GPUs that their drivers find."""
+        return discover()
+
+    def open(self, folder: RunFolder, cluster: Cluster) -> LocalExecutor:
+        """A new run. Raises `InputError` for cores that are not ours and for what cannot be written."""
+        return LocalExecutor(folder, cluster)
+
+    def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LocalExecutor, LastAttempts]:
+        """Take up a run: through its supervisor where that lives; what only it knew is gone with it.
+
+        Raises `ExecutorError` while the Dovetail of this run lives.
+        """
+        executor = LocalExecutor(folder, cluster, resume=True)
+        return executor, executor.left_behind
+
+
+class MachineExecutor(SupervisedExecutor):
+    """Processes of this machine, under a supervisor of their run.
+
+    The run folder is created (mode 0700) and must not hold a run yet, unless the executor is to ``resume``
+    that. Raises `InputError` where the cluster names cores that this process may not use, or one core twice,
+    and where the run folder cannot be made; `ExecutorError` where it holds another run.
+
+    The supervisor is started at the first launch, or when somebody first listens.
+    """
+
+    def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
+        if not sees_itself():
+            raise InputError(
+                "is the one of another PID namespace, so its pids are others; expected our own: "
+                "'unshare --mount-proc', or 'mount -t proc proc /proc' in the new namespace",
+                where="/proc",
+            )
+        check_cores(cluster)
+        super().__init__(folder, cluster)
+        for node in cluster.nodes:
+            driver_names(node, self._environ)
+        self.left_behind = LastAttempts()
+        self.lack = ""
+        self._link = Link(self._ended, self._supervisor_left, self._on_message)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
+        self._long_log = LONG_LOG
+        self._supervisor = 0  # its pid
+        self._read_to = (0, 0)  # the log's inode, and how far its starts were read
+        self._pids: dict[int, JobId] = {}
+        self._last_end = ""  # uid of the job whose end we heard of last
+        self.claims = Claims(self.run_uid)
+        self._log = self._take_over() if resume else self._create_log()
+
+    # --- what an executor with supervisors is to say ------------------------------------------------
+
+    def _link_of(self, placed: Placed) -> Link:
+        return self._link
+
+    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+        return {"setup": self._setup(link, placed, cores_of(placed, self.cluster)), "argv": words}
+
+    async def _dismiss(self) -> None:
+        """Until `settle` says that everything was recorded, the next start looks at this run."""
+        link = self._link
+        if link.attached:
+            link.send({"t": "close", "grace": self._grace})
+            try:
+                await asyncio.wait_for(link.gone.wait(), self._grace + 10.0)
+            except TimeoutError:
+                # Processes that not even KILL ends (a hung driver): the supervisor stays with them.
+                link.detach()
+            else:
+                if self._process is not None:
+                    self._process.wait()
+        self.claims.close() if not link.requests else self.claims.leave()
+        os.close(self._log)
+
+    async def leave(self) -> None:
+        """Go without the jobs: the supervisor stays with them, and the next Dovetail takes them up."""
+        if not self._closing:
+            self._closing = self._closed = True
+            self._link.detach()
+            self._news.set()
+            self.claims.leave()
+            os.close(self._log)
+
+    # --- beside the protocol ----------------------------------------------------------------------
+
+    def has_long_log(self) -> bool:
+        """Whether `shorten_log` is worth its while."""
+        if not self._last_end or not self._link.attached:
+            return False
+        return (self.run_dir / LOG_NAME).stat().st_size > self._long_log
+
+    def shorten_log(self) -> None:
+        """Have the supervisor drop what is over from the spawn log.
+
+        To be asked only when all ends that were heard of are on the disk elsewhere.
+        """
+        if self._last_end and self._link.attached:
+            self._link.send({"t": "shorten", "after": self._last_end})
+            self._last_end = ""
+
+    def _on_message(self, said: dict[str, Any]) -> None:
+        """The log is a new file (or could not be made one): what we write ourselves goes there."""
+        if said.get("t") == "shortened":
+            self._reopen()
+            self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
+        elif said.get("t") == "lack":
+            self.lack = said["why"]
+            self._take_back(said["uids"])
+
+    def _take_back(self, uids: Sequence[str]) -> None:
+        """These have not begun, and will not before they are requested again."""
+        for uid in uids:
+            job = self._runs_no_more(self._link.done(uid))
+            self._outputs.give_back(job)
+            self._happened(Withdrawn(job))
+
+    def _reopen(self) -> None:
+        os.close(self._log)
+        self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+
+    @property
+    def supervisor(self) -> int:
+        """The pid of the supervisor, 0 before the first."""
+        return self._supervisor
+
+    def asked_by_job(self, pid: int) -> tuple[bool, JobId]:
+        """Whether a process is one of a job's, and of which one (empty where that is not known).
+
+        By its parents, which no process chooses: all that a job starts stays below the supervisor. Raises
+        `ProcessLookupError` where the process has ended.
+        """
+        child, above = 0, pid
+        while above > 1 and above != self._supervisor:
+            child, above = above, parent_of(above)
+        if above <= 1 or not self._supervisor:
+            return False, ""
+        self._read_starts()
+        return True, self._pids.get(child, "")
+
+    def _read_starts(self) -> None:
+        """Learn the pids of the jobs that were started since the last look."""
+        with open(self.run_dir / LOG_NAME, "rb") as log:
+            inode = os.fstat(log.fileno()).st_ino
+            seen = self._read_to[1] if self._read_to[0] == inode else 0
+            log.seek(seen)
+            *lines, _ = log.read().split(b"\n")
+        for line in lines:
+            if line.startswith(b'{"t":"start"'):
+                with contextlib.suppress(ValueError, KeyError):  # torn
+                    start = json.loads(line)
+                    self._pids[start["pid"]] = start["uid"].partition("/")[2]
+        self._read_to = inode, seen + sum(len(line) + 1 for line in lines)
+
+    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+        self._last_end = end["uid"]
+        super()._ended(request, end)
+
+    def settle(self) -> bool:
+        """After `close`: all that was heard has been recorded, so that later starts pass over this run.
+
+        ``False`` where a job is left that could not be ended, or the disk is full: then the next start
+        looks at this run, and finds it recorded.
+        """
+        if not self._closed or self._link.requests:
+            return False
+        try:
+            settle(self.run_dir)
+        except OSError:
+            return False
+        return True
+
+    # --- the supervisor ---------------------------------------------------------------------------
+
+    def _create_log(self) -> int:
+        """The log gets its name when its first line is whole, so that nobody finds half of one."""
+        path = self.run_dir / LOG_NAME
+        part = f"{path}.{self.run_uid[:32]}.part"
+        try:
+            private_folder(self.run_dir)
+            if os.path.lexists(path):
+                raise ExecutorError(f"{path}: found the log of another run, expected a new run folder")
+            fd = private_file(part, os.O_EXCL | os.O_APPEND)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
+            os.rename(part, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
+        return fd
+
+    @staticmethod
+    def _ourselves() -> dict[str, Any]:
+        pid = os.getpid()
+        return {**whereabouts(), "pid": pid, "boot": started_at(pid), "time": time.time()}
+
+    def _take_over(self) -> int:
+        """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
+        path = self.run_dir / LOG_NAME
+        try:
+            before = recover(self.run_dir)  # waits until the supervisor knows that its client is gone
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as error:
+            raise InputError(
+                f"cannot be read: {error.strerror}, {_unknown(self.run_dir)}", where=str(path)
+            ) from error
+        if before.elsewhere:
+            os.close(fd)
+            raise _is_elsewhere(before)
+        if before.in_use:
+            os.close(fd)
+            raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
+        client = {"t": "client", **self._ourselves(), "epoch": self.epoch}
+        deadline = time.monotonic() + LEAVING
+        while not _lock(fd):
+            if self._knock():
+                self._link.send(client)
+                break
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise ExecutorError(f"run {self.run_uid} is being taken up by another Dovetail")
+            time.sleep(0.01)
+        else:
+            append(fd, client)
+        log = read_log(path)
+        if log.damage():
+            os.close(fd)
+            raise InputError(
+                f"is damaged: {log.damage()}, {_unknown(self.run_dir)}",
+                where=str(path),
+            )
+        self._link.first_setup = log.next_number
+        self._outputs.known(log)
+        self.left_behind = self._sort_out(log, fd)
+        return fd
+
+    def _knock(self) -> bool:
+        """Take the place of the supervisor's last client; ``False`` if it is leaving, or has left."""
+        place = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.settimeout(5.0)
+        try:
+            ours.connect(f"/proc/self/fd/{place}/supervisor.sock")
+            welcomed = ours.recv(_WELCOME)
+        except OSError:
+            welcomed = b""
+        finally:
+            os.close(place)
+        if not welcomed:
+            ours.close()
+            return False
+        self._supervisor = struct.unpack("3i", ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        self._link.connect(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
+        return True
+
+    def _sort_out(self, log: SpawnLog, fd: int) -> LastAttempts:
+        """What the log says of each job's last attempt; what nobody watches any more is ended."""
+        last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
+        open_ones = [uid for uid in last.values() if uid not in log.ends]
+        watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
+        lost = [uid for uid in open_ones if uid not in watched]
+        running: list[RunningAttempt] = []
+        for uid in watched:
+            intent, start = log.intents[uid], log.starts.get(uid)
+            self._link.requests[uid] = intent
+            self._running[intent["job"]] = self._link, uid
+            # By the kernel's clock, which is never set: the one of the wall may have been set back since.
+            since = time.time()
+            if start is not None:
+                since -= max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start["boot"])
+            running.append(RunningAttempt(intent["job"], intent.get("attempt", 1), since))
+        why = "Dovetail and its supervisor were killed while it ran"
+        over_before = why_lost(was_started=True, standing="here")
+        found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
+        unknown = [ended(log.intents[uid], end) for uid, end in found]
+        over = [
+            ended(log.intents[uid], end)
+            for uid, end in log.ends.items()
+            if last.get(log.intents[uid]["job"]) == uid
+        ]
+        return LastAttempts(running, over, unknown)
+
+    def _start_supervisor(self) -> None:
+        """Start it without waiting: what is sent meanwhile stays in the socket."""
+        ours, theirs = socket.socketpair()
+        claim = self._claim()
+        complaints = private_file(self.run_dir / "supervisor.err", os.O_APPEND)
+        try:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-X", "utf8", str(_SUPERVISOR)),
+                    *(str(theirs.fileno()), str(self._log), repr(self.epoch), str(self.run_dir)),
+                    *map(str, claim),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                cwd="/",
+                env=self._environ,
+                pass_fds=(theirs.fileno(), self._log, *claim),
+                start_new_session=True,
+            )
+            self._supervisor = self._process.pid
+        except OSError as error:
+            ours.close()
+            raise ExecutorError(f"the supervisor cannot be started: {error.strerror}") from error
+        finally:
+            theirs.close()
+            os.close(complaints)
+        self._link.connect(ours)
+
+    def _claim(self) -> Sequence[int]:
+        """What keeps our claims while the supervisor lives; nothing where claims cannot be written."""
+        try:
+            return (self.claims.descriptor,)
+        except OSError:
+            return ()
+
+    def _attach(self) -> None:
+        """Start a supervisor if there is none (yet, or any more) and listen to it in the loop that runs."""
+        link = self._link
+        if not link.attached and not self._closing:
+            if not link.connected:
+                self._start_supervisor()
+                link.introduce()  # a new one knows none of the setups
+            link.attach()
+
+    def _complain(self, status: int | str, jobs: int) -> str:
+        """Say where the operator looks that a supervisor has died; returns what it said last, as a clause."""
+        errors = self.run_dir / "supervisor.err"
+        said = last_line(str(errors)).strip()
+        said = f"; it said: {said[:200]}" if said else ""
+        _log.error(
+            "the supervisor of run %s died (status %s) with %d jobs of which it knew%s: see %s",
+            *(self.run_uid, status, jobs, said, errors),
+        )
+        return said
+
+    def _supervisor_left(self) -> None:
+        """It has closed as asked; or it was killed, and its jobs must not run on unseen."""
+        link = self._link
+        self._reopen()
+        _lock(self._log)  # it held the lock, if we took over from somebody, or it has shortened the log
+        path = self.run_dir / LOG_NAME
+        # One that was another Dovetail's is no child of ours: its status is not known.
+        status = None if self._process is None else self._process.wait()
+        if not link.requests:
+            if status:
+                self._complain(status, 0)
+            if self._process is None or status:  # killed, when nothing ran
+                cgroups.clear(read_log(path))
+            return
+        code = "unknown" if status is None else status
+        said = self._complain(code, len(link.requests))
+        why = f"the supervisor of this run ended (status {code}), so the job was ended too{said}"
+        known = read_log(path).intents
+        unheard = [request for uid, request in link.requests.items() if uid not in known]
+        over = f"it ended by itself, but the supervisor of this run ended (status {code}) before it noted how"
+        heard = [uid for uid in link.requests if uid in known]
+        for uid, end in end_lost(path, self._log, heard, why, self.epoch, f"{over}{said}"):
+            self._ended(link.done(uid), end)
+        cgroups.clear(read_log(path))
+        if not unheard or self._closing:
+            return
+        self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1
+        self._heard_of = len(known)
+        if self._fruitless < MOST_FRUITLESS:
+            self._attach()  # the next one starts what this one never heard of
+            for request in unheard:
+                link.again(request)
+            return
+        why = f"{self._fruitless} supervisors ended before they heard of it (the last one: status {code})"
+        for request in unheard:
+            now = time.monotonic() + self.epoch
+            never = {"uid": request["uid"], "from": now, "at": now, "error": why}
+            self._ended(link.done(request["uid"]), never)
+
+
+class LocalExecutor(MachineExecutor):
+    """The `Executor` of this machine; what it is asked for is all that a job needs, so `StartsAfter` too.
+
+    See `MachineExecutor` for the parameters.
+    """
+
+    async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
+        """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
+        try:
+            self._launch(placed, after)
+        finally:
+            if placed.job.id not in self._running:  # it could not be asked for
+                self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
+
+    async def withdraw(self, job: JobId) -> None:
+        """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""
+        found = self._running.get(job)
+        if found is not None:
+            link, uid = found
+            link.send({"t": "withdraw", "uid": uid})
+
+    def _on_message(self, said: dict[str, Any]) -> None:
+        """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
+        super()._on_message(said)
+        if said.get("t") == "withdrawn":
+            self._take_back(said["uids"])
+            request = self._link.requests.get(said["of"])
+            if request is not None:
+                self._happened(Lingering(request["job"]))
+
+
+def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
+    """Why a run of another host, or container, is not taken up here, and the way out."""
+    if found.in_use:
+        text = f"run {found.run_dir.name} goes on on {found.elsewhere}: it is taken up there, not here"
+        # A container that is just ending leaves in a moment; another host does not.
+        return InputError(text) if found.elsewhere.startswith("host ") else ExecutorError(text)
+    aside = f"dovetail recover --give-up {shlex.quote(str(found.run_dir))}"
+    return InputError(
+        f"was written on {found.elsewhere}, whose jobs cannot be seen from here: take it up there; where it "
+        f"is gone for good, '{aside}' puts the log aside, and the next start takes its jobs for lost",
+        where=str(found.run_dir / LOG_NAME),
+    )
+
+
+def _unknown(run_dir: Path) -> str:
+    """What follows where a spawn log tells nothing, and the way out."""
+    aside = f"dovetail recover --give-up {shlex.quote(str(run_dir))}"
+    return (
+        f"so which jobs have run is not known; '{aside}' puts it aside: then the next start ends the jobs "
+        "that ran, and goes on with those that waited"
+    )
+
+
+def _lock(fd: int) -> bool:
+    """Lock a spawn log; ``False`` where its supervisor, or another Dovetail, has."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def check_cores(cluster: Cluster) -> None:
+    """Refuse a cluster whose cores are not ours to use, or that gives one core to two owners."""
+    usable = os.sched_getaffinity(0)
+    owners: dict[int, str] = {}
+    for node in cluster.nodes:
+        held = [(f"node {node.name}", core) for core in node.cores]
+        held += [(f"device {node.name}/{d.name}", core) for d in node.devices for core in d.cores]
+        for owner, core in held:
+            if core not in usable:
+                raise InputError(
+                    f"{owner}: found core {core}, expected cores that this process may use: "
+                    f"{','.join(map(str, sorted(usable)))}",
+                    where="cluster",
+                )
+            if core in owners and owners[core] != owner:
+                raise InputError(
+                    f"{owner}: found core {core}, which {owners[core]} has already; to run jobs, every core "
+                    "belongs to one owner on this machine",
+                    where="cluster",
+                )
+            owners[core] = owner

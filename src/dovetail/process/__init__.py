@@ -1,0 +1,1 @@
+"""Processes of jobs: the supervisor that starts and outlives them, agents of nodes, spawn logs, channels."""

@@ -1,0 +1,450 @@
+"""The supervisor of one node of a cluster: reached over TCP, by whoever knows the run's token.
+
+Started on every node as ``python -I -S agent.py`` with one line of JSON on standard input: the token, the
+run's folder, and the file in it that says what was allotted of each node. It answers with one line on
+standard output, its *hello* (address, port, what it sees of the node), and from then on it is the
+supervisor of `dovetail.process.supervisor`: same requests, same spawn log (``agents/NODE.log`` in the run
+folder; in the node's own temporary folder where that cannot be written), and jobs that go on when Dovetail
+is gone.
+
+Who connects proves that it knows the token, and so does the agent, before anything else is said; the
+token itself is never sent. Nothing is encrypted. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+if not __package__:  # run by path, as the supervisor
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+
+from dovetail.process import supervisor
+from dovetail.process.agent_log import end_strays, open_log, read_records, take_lock
+from dovetail.process.cgroups import Groups
+from dovetail.process.channel import Handshake, become_subreaper, bracketed, keep_alive, nonce_of
+from dovetail.process.children import Child, Setup, variables
+from dovetail.process.processes import began, boot_id, signal_group
+from dovetail.process.starting import SpawnError
+
+PATIENCE = 120.0
+"""Seconds that the first client may take to come."""
+PROOF_TIME = 5.0
+"""Seconds that one who connects has to show that it knows the token."""
+KEPT_ALIVE = 10, 5
+"""Seconds of silence, and between probes: that a machine is gone is noticed within half a minute."""
+MOST_STRANGERS = 16
+LONGEST = 4096
+TERM_NOTICE = 0.2
+"""Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
+ENDINGS = tuple(status for end in (signal.SIGTERM, signal.SIGKILL) for status in (end, (128 + end) << 8))
+"""Wait statuses of processes that were ended from outside, and of shells whose command was."""
+COMPANION_GRACE = 5.0
+"""Seconds that our companion has to end on SIGTERM."""
+MOST_SAID = 1 << 16
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+STEP_VARIABLES = (
+    "SLURM_STEP",
+    "SLURM_SRUN_",
+    "SLURM_LAUNCH_",
+    "SLURM_TASK",
+    "SLURM_NTASKS",
+    "SLURM_CPU_BIND",
+    "SLURM_MEM_",
+    "SLURM_DISTRIBUTION",
+    "SLURM_GPUS",
+    "SLURM_TOPOLOGY",
+    "SLURM_CPUS_PER_TASK",
+    "PMI_",
+    "PMIX_",
+)
+"""What a step's task is told of its step. The agent's jobs are no tasks of it, and must not think so."""
+STEP_NAMES = frozenset(
+    {
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_NPROCS"),
+        *("SLURM_PRIO_PROCESS", "SLURM_UMASK", "SLURM_OVERCOMMIT", "SLURM_EXACT", "SLURM_NNODES"),
+    }
+)
+
+
+class Agent(supervisor.Supervisor):
+    """A supervisor without a client of its own: it waits for one at a TCP port."""
+
+    beside = False
+
+    def __init__(self, config: dict[str, Any], node: str, cpus: int, log: int, door: socket.socket) -> None:
+        super().__init__(-1, log, time.time() - time.monotonic(), door)
+        self.client = False
+        self.token: str = config["token"]
+        self.term_grace: float = config["term_grace"]
+        self.node = node
+        self.strangers: dict[int, UnverifiedPeer] = {}
+        self.expected_until = time.monotonic() + PATIENCE
+        self.evicted = False
+        self.companions: dict[str, Companion] = {}  # by uid; more than one only while the one before ends
+        self.secret = ""  # a file that its clients need
+        self.host: str = door.getsockname()[0]
+        self.doubtful: list[tuple[float, Child]] = []
+        self.bound = bound_cores(cpus)
+
+    def grouped(self, run: str) -> Groups:
+        """None: Slurm keeps its own cgroups of the step that we are in."""
+        return Groups("")
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def needed(self) -> bool:
+        """Also while the first client is expected; not for one whose node is taken away."""
+        if self.children or self.lingering or self.doubtful:
+            return True
+        if self.evicted:
+            return False
+        return (self.client and not self.closing) or time.monotonic() < self.expected_until
+
+    def timeout(self) -> float | None:
+        """Milliseconds until something is due."""
+        due = [stranger.until for stranger in self.strangers.values()]
+        due += [when for when, _ in self.doubtful]
+        if not self.client and not self.children:
+            due.append(self.expected_until)
+        own = super().timeout()
+        if not due:
+            return own
+        ours = max(0.0, (min(due) - time.monotonic()) * 1e3) + 1
+        return ours if own is None else min(own, ours)
+
+    def deadlines(self) -> None:
+        """Those of the jobs; of those who connected and do not say who they are; of doubtful ends."""
+        if self.terminated:
+            self.evicted = True
+            self.terminated = False
+            self.tell(b'{"t":"evicted"}')
+            for child in self.children.values():
+                self.stop(child, "NODE_FAIL", self.term_grace)
+        super().deadlines()
+        now = time.monotonic()
+        for fd in [fd for fd, stranger in self.strangers.items() if stranger.until <= now]:
+            self.dismiss(fd)
+        settled = [child for when, child in self.doubtful if when <= now or self.evicted]
+        if settled:
+            self.doubtful = [(when, child) for when, child in self.doubtful if child not in settled]
+            for child in settled:
+                self.conclude(child)
+
+    def finish(self, child: Child) -> None:
+        """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
+        companion = self.companions.pop(child.uid, None)
+        if companion is not None:
+            self.parted(child, companion)
+        elif not self.evicted and child.reason is None and child.status in ENDINGS:
+            self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
+        else:
+            self.conclude(child)
+
+    def conclude(self, child: Child) -> None:
+        """Say how it ended; of one that went with its node, say that."""
+        if self.evicted and child.reason is None and child.status in ENDINGS:
+            child.reason = "NODE_FAIL"
+        if child.reason == "NODE_FAIL" and not child.why:
+            child.more["why"] = "the node was taken away while it ran"
+        super().finish(child)
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def accept(self, door: socket.socket) -> None:
+        """Ask whoever comes for a proof."""
+        try:
+            found, _ = door.accept()
+        except OSError:
+            return
+        found.setblocking(False)
+        if len(self.strangers) >= MOST_STRANGERS:
+            found.close()
+            return
+        handshake = Handshake(self.token.encode(), "agent")
+        stranger = UnverifiedPeer(found, handshake, time.monotonic() + PROOF_TIME)
+        self.strangers[found.fileno()] = stranger
+        self.poll.register(found, select.POLLIN)
+        challenge = {"t": "challenge", "nonce": handshake.nonce.hex()}
+        with contextlib.suppress(OSError):
+            found.send(supervisor.ENCODE(challenge).encode() + b"\n")
+
+    def hear(self, fd: int) -> None:
+        """The answer of one who connected; what our companion says."""
+        for companion in self.companions.values():
+            if fd == companion.out:
+                self.hear_companion(companion)
+                return
+        stranger = self.strangers.get(fd)
+        if stranger is None:
+            return
+        try:
+            data = stranger.socket.recv(LONGEST)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        stranger.said += data
+        if not data or len(stranger.said) > LONGEST:
+            self.dismiss(fd)
+        elif b"\n" in stranger.said:
+            self.judge(fd, stranger)
+
+    def judge(self, fd: int, stranger: UnverifiedPeer) -> None:
+        """Let in who knows the token, if nobody is there already."""
+        try:
+            answer = json.loads(stranger.said)
+            nonce, said = nonce_of(answer["nonce"]), answer["mac"]
+        except (ValueError, KeyError, TypeError):
+            self.dismiss(fd)
+            return
+        if not stranger.handshake.proven("client", nonce, said):
+            self.dismiss(fd)
+            return
+        self.poll.unregister(fd)
+        del self.strangers[fd]
+        mac = stranger.handshake.proof(nonce)
+        if self.client or self.closing or self.evicted:
+            with contextlib.suppress(OSError):
+                stranger.socket.send(supervisor.ENCODE({"t": "busy", "mac": mac}).encode() + b"\n")
+            stranger.socket.close()
+            return
+        keep_alive(stranger.socket, *KEPT_ALIVE)
+        self.expected_until = 0.0
+        self.welcome(stranger.socket, {"t": "welcome", "mac": mac})
+
+    def dismiss(self, fd: int) -> None:
+        """Close the connection of one who did not answer as it should."""
+        self.poll.unregister(fd)
+        self.strangers.pop(fd).socket.close()
+
+    def receive(self) -> None:
+        """What the client wants; where it is gone, nobody lends any more."""
+        super().receive()
+        if not self.client:
+            self.end_companions()
+        if not self.client and self.secret:
+            with contextlib.suppress(OSError):  # another node's agent was faster
+                os.unlink(self.secret)
+            self.secret = ""
+
+    def leave(self) -> None:
+        """Nobody can come any more, and nobody stays."""
+        for fd in list(self.strangers):
+            self.dismiss(fd)
+        if self.door is not None:
+            self.door.close()
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def carry_out(self, request: dict[str, Any], line: bytes) -> None:
+        """Cores are numbers of the allotment here; the log can be had, for one who takes over."""
+        if request["t"] == "log":
+            written = os.pread(self.log.fd, os.fstat(self.log.fd).st_size, 0) + self.log.owed
+            lines = [line for line in written.split(b"\n") if line]
+            self.tell(b"\n".join([supervisor.ENCODE({"t": "log", "lines": len(lines)}).encode(), *lines]))
+            return
+        if request["t"] == "companion":
+            self.accompany(request)
+            return
+        if request["t"] == "intent" and self.evicted:
+            return  # whoever asks will hear that the node is gone
+        if request["t"] == "setup":
+            ours = [self.bound[core] for core in request["cores"]] if self.bound else []
+            asked = request["env"]  # what describes the job, and not the step that we are
+            setup = Setup.of({**request, "cores": ours}, self.environs)
+            for name in map(os.fsdecode, list(setup.environ)):
+                if of_step(name) and name not in asked:
+                    del setup.environ[os.fsencode(name)]
+            self.setups[request["setup"]] = setup
+            self.log.write(line)
+            return
+        super().carry_out(request, line)
+
+    # --- the node's device server -------------------------------------------------------------------
+
+    def accompany(self, request: dict[str, Any]) -> None:
+        """Start our companion, in the place of one that is there: its client is another one's.
+
+        It is a child as jobs are, but for the spawn log, which says nothing of it.
+        """
+        self.end_companions(at_once=True)
+        self.secret = request["secret"]
+        self.groups = self.groups or self.grouped("")
+        uid = f"companion/{request['id']}"
+        words = [word.replace("{host}", bracketed(self.host)) for word in request["argv"]]
+        files = {"files": [os.devnull, request["complaints"]], "chosen": True}
+        job = {"job": "companion", "uid": uid, "argv": words, **files}
+        environ = {name: value for name, value in os.environb.items() if not of_step(os.fsdecode(name))}
+        environ |= variables({**request["env"], "DOVETAIL_STARTED_BY": str(os.getpid())})
+        setup = Setup(environ, os.defpath, [], "/", COMPANION_GRACE)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            os.close(os.open(request["complaints"], flags, 0o600))
+            with contextlib.ExitStack() as undo, contextlib.ExitStack() as after:
+                out, theirs = os.pipe2(os.O_CLOEXEC)
+                undo.callback(os.close, out)
+                after.callback(os.close, theirs)
+                after.callback(self.starter.inherited.clear)
+                self.starter.inherited[1] = theirs
+                pid, _ = self.starter.spawn(job, setup, self.groups)
+                undo.pop_all()
+        except (OSError, SpawnError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {why}")
+            return
+        os.set_blocking(out, False)
+        self.children[pid] = Child(uid, pid, self.now(), COMPANION_GRACE)
+        self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
+        self.poll.register(out, select.POLLIN)
+
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """Its client starts nothing again by itself: the job ends, and is started again if it has retries."""
+        self.never(uid, self.now(), why, noted=noted)
+
+    def end_companions(self, *, at_once: bool = False) -> None:
+        """Have them end."""
+        for child in [child for child in self.children.values() if child.uid in self.companions]:
+            if at_once:  # what it holds of a device is wanted
+                signal_group(child.pid, signal.SIGKILL)
+            else:
+                self.stop(child, "CANCELLED", None)
+
+    def hear_companion(self, companion: Companion) -> None:
+        """It is ready, or has closed its end: then its own end follows."""
+        try:
+            data = os.read(companion.out, MOST_SAID)
+        except BlockingIOError:
+            return
+        companion.said += data
+        line, ready, _ = companion.said.partition(b"\n")
+        if ready or not data:
+            self.poll.unregister(companion.out)
+            companion.heard = True
+        if ready:
+            self.tell_companion(companion.id, over=False, said=line.decode(errors="replace"))
+
+    def parted(self, child: Child, companion: Companion) -> None:
+        """A companion has ended, and all that it had started: say what it complained of."""
+        self.seen(child, lambda: self.kill_strays(child))
+        if not companion.heard:
+            self.poll.unregister(companion.out)
+        os.close(companion.out)
+        said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
+        self.tell_companion(companion.id, over=True, said=said)
+
+    def tell_companion(self, id: str, *, over: bool, said: str) -> None:
+        """Tell the client that the companion of this id is ready, or that it is over."""
+        told = {"t": "companion", "id": id, "over": over, "said": said}
+        self.tell(supervisor.ENCODE(told).encode())
+
+
+class Companion:
+    """A process beside the jobs while a Dovetail is there: the node's device server.
+
+    It says one line on standard output (``out``) when it is ready. It ends with its agent's client, so that
+    nothing that was lent outlives the Dovetail that lends it, and (by its own doing) with its agent.
+    """
+
+    def __init__(self, id: str, complaints: str, out: int) -> None:
+        self.id, self.complaints, self.out = id, complaints, out
+        self.said, self.heard = b"", False  # so far; whether that is all
+
+    def complained(self) -> str:
+        """What it has complained of last."""
+        try:
+            with open(self.complaints, "rb") as file:
+                return file.read(MOST_SAID).decode(errors="replace").strip()[-1000:]
+        except OSError as error:
+            return f"what it said cannot be read: {error.strerror}"
+
+
+class UnverifiedPeer:
+    """One who has connected and not yet shown that it knows the token."""
+
+    def __init__(self, found: socket.socket, handshake: Handshake, until: float) -> None:
+        self.socket, self.handshake, self.until, self.said = found, handshake, until, b""
+
+
+def of_step(name: str) -> bool:
+    """Whether a variable tells a process that it is a task of a Slurm step."""
+    return name in STEP_NAMES or name.startswith(STEP_VARIABLES)
+
+
+def bound_cores(cpus: int) -> list[int]:
+    """The cores that were given to us, if we were bound to as many as were allotted; else none are known."""
+    usable = sorted(os.sched_getaffinity(0))
+    return usable if len(usable) == cpus else []
+
+
+def allotted(path: str, node: str) -> tuple[str, int]:
+    """The node's address and how many of its CPUs are ours: a line ``NAME ADDRESS CPUS`` of a file.
+
+    Who does not see the run folder is known by its name alone; its client will say what is wrong.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, address, cpus = line.split()
+                if name == node:
+                    return address, int(cpus)
+    except OSError:
+        pass
+    return socket.gethostname(), 0
+
+
+def open_port(address: str) -> socket.socket:
+    """Listen at the node's own address; at every address where that is not one of this machine's."""
+    for host in (address, "0.0.0.0"):
+        try:
+            family, kind, number, _, where = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            door = socket.socket(family, kind, number)
+            door.bind(where)
+        except OSError:
+            continue
+        door.listen(16)
+        door.setblocking(False)
+        return door
+    raise SystemExit(f"no port can be opened at {address}")
+
+
+def main() -> None:
+    """Read the configuration, say hello, serve."""
+    config = json.loads(sys.stdin.readline())
+    node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    address, cpus = allotted(config["nodes"], node)
+    log, path = open_log(config["folder"], node, config["run"])
+    take_lock(log)
+    become_subreaper()
+    door = open_port(address)
+    agent = Agent(config, node, cpus, log, door)
+    end_strays(agent.log, read_records(log), agent.now())
+    pid = os.getpid()
+    here = {"pid": pid, "began": began(pid), "host": socket.gethostname(), "boot_id": boot_id()}
+    agent.note({"t": "run", "version": 1, "run": config["run"], "time": time.time(), "node": node, **here})
+    hello = {
+        "t": "hello",
+        "node": node,
+        "address": address,
+        "port": door.getsockname()[1],
+        "log": path,
+        "folder": os.path.isdir(config["folder"]),
+        "bound": bool(agent.bound),
+        "visible": {name: os.environ[name] for name in VISIBLE if name in os.environ},
+        **here,
+    }
+    os.write(1, supervisor.ENCODE(hello).encode() + b"\n")
+    for fd in (0, 1, 2):
+        os.dup2(agent.starter.null, fd)
+    agent.run()
+
+
+if __name__ == "__main__":
+    main()

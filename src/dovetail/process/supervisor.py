@@ -1,0 +1,673 @@
+"""The small process that starts a run's jobs, waits for them, and outlives Dovetail.
+
+Started by `dovetail.local.executor` as ``python -I -S supervisor.py SOCKET LOG OFFSET FOLDER``, one for
+each run (not one for each job), in a session of its own. It imports the standard library only, so that it
+is up in 20 ms and stays small. It reads one JSON line a request from SOCKET (an inherited file
+descriptor) and answers with one JSON line for each job that ended. A job may be to begin after others: it is
+started when they have ended, and until then is nothing but a line in memory. What it does is in LOG first
+(the spawn log, see `dovetail.process.spawn_log`), one appended line at a time: the request before the
+process exists, its pid after, its exit status before anybody is told. When Dovetail is gone it goes on
+waiting, writes down what ends, and leaves after the last job; another Dovetail of the same user may take
+the place of the first, through ``supervisor.sock`` in the run folder.
+
+Where it may make cgroups (version 2), each job is born in one of its own, and nothing in there outlives the
+job. It is also the subreaper of its jobs: a process that outlives its job comes back to it, is found by
+session or by DOVETAIL_UID in its environment, and is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if not __package__:  # run by path: Dovetail is found behind the standard library
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+
+from dovetail.files.shortage import lack_of
+from dovetail.process.cgroups import Groups
+from dovetail.process.channel import become_subreaper
+from dovetail.process.children import Child, Setup, ended, started, variables
+from dovetail.process.processes import (
+    belongs,
+    memory_by_session,
+    open_children,
+    open_door,
+    ran_last,
+    signal_group,
+    whereabouts,
+)
+from dovetail.process.spawn_writer import Log
+from dovetail.process.starting import NoResourcesError, SpawnError, Starter
+from dovetail.process.successors import Successor, Successors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READ = 1 << 16
+LINGER = 0.02
+"""Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+PULSE = 2.0
+"""Seconds after which children are looked at anyway, should the word of an end be lost."""
+STOPPED = 1.0
+"""Seconds that a sleep may last too long, before we take it that we were stopped, or the machine was."""
+TOLD = 0.010
+"""Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
+MOST_FAULTS = 1000
+"""Errors that nobody foresaw, of which the file of complaints and the log are told; more, only the client."""
+WATCH = 0.5
+"""Seconds between looks at the memory of jobs, where any has a limit …"""
+WATCH_ANYWAY = 2.0
+"""… and where none has: a process by itself is measured by the kernel, several together are only seen so."""
+ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+DECODE = json.JSONDecoder().decode
+
+
+class Supervisor:
+    """One thread, one poll loop: requests, ends of children, deadlines."""
+
+    beside = True  # the client is on this machine: its monotonic clock is ours
+
+    def __init__(self, sock: int, log: int, offset: float, door: socket.socket | None) -> None:
+        self.sock = sock
+        self.door = door
+        self.client = True
+        self.closing = False
+        self.log = Log(log)
+        self.offset = offset
+        self.inbox = b""
+        self.outbox = b""
+        self.children: dict[int, Child] = {}
+        self.pids: dict[str, int] = {}
+        self.lingering: list[Child] = []
+        self.next = Successors()
+        self.starter = Starter()
+        self.unreported = 0  # lines that can wait, since the next jobs are at hand
+        self.tell_by = float("inf")
+        self.setups: dict[int, Setup] = {}
+        self.environs: dict[int, dict[bytes, bytes]] = {}  # that clients have brought along
+        self.kin = open_children()
+        self.groups: Groups | None = None  # made for the first job
+        self.terminated = False
+        self.limited: set[int] = set()  # pids of jobs with a limit of memory
+        self.kill_next = float("inf")  # nobody's grace has passed before
+        self.look_at = float("inf")
+        self.retry_at = 0.0  # when what is owed to the log is tried again
+        self.faults = 0  # errors that nobody foresaw
+        self.poll = select.poll()
+        self.continued = False  # somebody had stopped us
+        self.turned = time.monotonic()  # when we were last seen to go round
+        self.unseen_since: float | None = None  # while ends are taken that came when we were stopped
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the monotonic clock and the client's offset: differences are exact."""
+        return time.monotonic() + self.offset
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until the client is gone (or has asked to close) and the last job has ended."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self.on_term)
+        signal.signal(signal.SIGCONT, self.on_continued)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.note({"t": "supervisor", "pid": os.getpid(), "boot": boot, **whereabouts()})
+        poll = self.poll = select.poll()
+        poll.register(woken, select.POLLIN)
+        if self.client:
+            poll.register(self.sock, select.POLLIN)
+        if self.door is not None:
+            poll.register(self.door, select.POLLIN)
+        while self.needed():
+            try:
+                self.turn(woken)
+            except Exception as error:  # noqa: BLE001 - jobs run, and nobody else knows of their ends
+                self.fault("a turn of its loop", error)
+                time.sleep(LINGER)
+        self.leave()
+        if self.groups is not None:
+            self.groups.close()
+        self.note({"t": "done", "cpu": time.process_time()})
+
+    def turn(self, woken: int) -> None:
+        """Wait until something happens, and do what is to be done then."""
+        self.go_where_one_ends()
+        timeout = self.timeout()
+        began = time.monotonic()
+        found = self.poll.poll(timeout)
+        now = time.monotonic()
+        if self.continued or (timeout is not None and now > began + timeout / 1e3 + STOPPED):
+            self.catch_up()
+            found = self.poll.poll(0)
+        self.turned = now
+        if not found:
+            self.reap()
+        for fd, events in found:
+            if fd == woken:
+                os.read(woken, 4096)
+                self.reap()
+            elif self.door is not None and fd == self.door.fileno():
+                self.accept(self.door)
+            elif fd == self.sock and self.client:
+                self.serve(events)
+            else:
+                self.hear(fd)
+        self.deadlines()
+
+    def catch_up(self) -> None:
+        """We were stopped for a while, and jobs ended unseen: read what was wanted of them, then take them.
+
+        What a job had, and whether it ended before somebody wanted it stopped, is by its own account.
+        """
+        self.continued = False
+        self.unseen_since = self.turned
+        try:
+            if self.client:
+                self.serve(select.POLLIN)
+            self.reap()
+        finally:
+            self.unseen_since = None
+
+    def ended_at(self, pid: int) -> float:
+        """When a process ended that is a zombie: now, but for one that ended while we were stopped."""
+        if self.unseen_since is None:
+            return self.now()
+        seen = ran_last(pid)
+        self.starter.at = None  # we have been on another core
+        now = time.monotonic()
+        return self.offset + (now if seen is None else min(now, max(seen, self.unseen_since)))
+
+    def needed(self) -> bool:
+        """Whether there is anything to do, or to write down, or anybody who may want something."""
+        if self.children or self.lingering:
+            return True
+        # Who has closed has heard of every end; else what the disk did not take is known only here.
+        return (self.client or bool(self.log.owed)) and not self.closing
+
+    def serve(self, events: int) -> None:
+        """Send to the client what it takes, and carry out what it wants."""
+        if events & select.POLLOUT:
+            self.flush()
+        if events & ~select.POLLOUT:
+            self.receive()
+        if self.client:
+            self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.outbox else 0))
+        else:
+            self.poll.unregister(self.sock)
+            os.close(self.sock)
+
+    def hear(self, fd: int) -> None:
+        """Something has come on another descriptor."""
+
+    def leave(self) -> None:
+        """Close the door: who comes now finds nobody, and reads the log."""
+        if self.door is not None:
+            if os.path.lexists(self.door.getsockname()):
+                os.unlink(self.door.getsockname())
+            self.door.close()
+
+    def timeout(self) -> float | None:
+        """Milliseconds until something is due, ``None`` if nothing is."""
+        if self.terminated:
+            return 0
+        if self.lingering:
+            return LINGER * 1e3
+        if not self.children:
+            return PULSE * 1e3 if self.log.owed else None
+        due = min(self.look_at, self.tell_by, self.kill_next)
+        return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
+
+    def on_term(self, *_: object) -> None:
+        """SIGTERM: end all jobs; done in the loop, since a handler may interrupt anything."""
+        self.terminated = True
+
+    def on_continued(self, *_: object) -> None:
+        """SIGCONT: we were stopped, by a person or a debugger."""
+        self.continued = True
+
+    def deadlines(self) -> None:
+        """Kill what has used up its grace; finish what lingered and is gone."""
+        now = time.monotonic()
+        if self.tell_by <= now:
+            self.flush()
+        if self.log.owed and self.retry_at <= now:
+            self.log.pay()
+            self.retry_at = now + PULSE
+        if self.terminated:
+            self.terminated = False
+            self.withdraw(list(self.next.waiting))
+            for child in self.children.values():
+                self.stop(child, "CANCELLED", None)
+        if self.look_at <= now:
+            self.watch()
+        if self.lingering or self.kill_next <= now:
+            for child in self.children.values():
+                if child.kill_at <= now:
+                    child.kill_at, child.forced = float("inf"), True
+                    signal_group(child.pid, signal.SIGKILL)
+            self.kill_next = min((c.kill_at for c in self.children.values()), default=float("inf"))
+            for child in list(self.lingering):
+                if child.kill_at <= now:
+                    child.survivors = child.forced = True
+                    signal_group(child.pid, signal.SIGKILL)
+                if not signal_group(child.pid, 0) or child.forced:
+                    self.lingering.remove(child)
+                    self.finish(child)
+
+    def watch(self) -> None:
+        """See how much memory jobs hold; end those whose processes hold more than they may, together."""
+        self.look_at = float("inf")
+        if not self.children:
+            return
+        self.look_at = time.monotonic() + (WATCH if self.limited else WATCH_ANYWAY)
+        held = memory_by_session()
+        for pid, child in self.children.items():
+            used = held.get(pid, 0)
+            child.peak = max(child.peak, used)
+            if pid not in self.limited:
+                continue
+            if child.memory is not None and used > child.memory and child.reason is None:
+                child.why = f"memory: its processes held {used} bytes, and may hold {child.memory}"
+                child.reason, child.forced = "OUT_OF_MEMORY", True
+                signal_group(pid, signal.SIGKILL)
+
+    # --- the client -------------------------------------------------------------------------------
+
+    def accept(self, door: socket.socket) -> None:
+        """Take a new client, if the old one is gone and the new one is of our user."""
+        try:
+            found, _ = door.accept()
+        except OSError:
+            time.sleep(LINGER)  # without descriptors for a moment, who knocks would be heard again at once
+            return
+        peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
+            found.close()
+            return
+        self.welcome(found, {"t": "welcome"})
+
+    def welcome(self, found: socket.socket, greeting: dict[str, Any]) -> None:
+        """Serve this client from now on."""
+        found.setblocking(False)
+        self.sock, self.client = found.detach(), True
+        self.inbox = self.outbox = b""
+        self.setups.clear()  # of the old client; the new one sends its own
+        self.environs.clear()
+        self.poll.register(self.sock, select.POLLIN)
+        self.tell(ENCODE(greeting).encode())
+        for line in self.log.owed.splitlines():  # the log does not tell the new client of these ends
+            if line.startswith(b'{"t":"end"'):
+                self.tell(line)
+
+    def receive(self) -> None:
+        """Carry out the requests that have come; an end of file means that Dovetail is gone."""
+        try:
+            data = os.read(self.sock, READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.client = False
+            self.outbox = b""
+            self.next = Successors()  # who takes up the run knows nothing of them, and starts them again
+            self.note({"t": "gone"})
+            return
+        *lines, self.inbox = (self.inbox + data).split(b"\n")
+        for line in lines:
+            try:
+                self.carry_out(DECODE(line.decode()), line)
+            except Exception as error:  # noqa: BLE001 - it ends at most the job that it is about
+                self.refuse(line, error)
+
+    def refuse(self, line: bytes, error: Exception) -> None:
+        """A request could not be carried out: say so, and end the job that it asks for."""
+        try:
+            request = DECODE(line.decode())
+            kind, uid = str(request["t"]), request.get("uid", "")
+        except Exception:  # noqa: BLE001 - it is no request at all
+            self.fault("a line that is no request", error)
+            return
+        self.fault(f"the request {kind!r}", error, uid, request.get(kind))
+        if kind == "intent":
+            pid = self.pids.get(uid)
+            if pid is None:
+                self.never(uid, self.now(), f"its supervisor could not start it: {named(error)}", noted=False)
+            else:
+                self.children[pid].why = f"its supervisor could not look after it: {named(error)}"
+                self.stop(self.children[pid], "FAILED", None)
+
+    def fault(self, what: str, error: Exception, uid: str = "", number: int | None = None) -> None:
+        """Note an error that nobody foresaw, where people look for it, and tell the client.
+
+        ``uid`` is the job that it is about, ``number`` that of a setup or environment that is not there now.
+        """
+        record = {"t": "fault", "at": self.now(), "of": what, "uid": uid, "why": named(error)}
+        if number is not None:
+            record["number"] = number
+        self.faults += 1
+        if self.faults <= MOST_FAULTS:
+            import traceback
+
+            trace = "".join(traceback.format_exception(error))
+            print(f"{record['at']:.3f} {what} {uid}\n{trace}", file=sys.stderr, flush=True)
+            self.note(record)
+        self.tell(ENCODE(record).encode())
+
+    def carry_out(self, request: dict[str, Any], line: bytes) -> None:
+        """Do what one line asks for."""
+        kind = request["t"]
+        if kind == "intent":
+            self.next.again(request["uid"])
+            after = request.get("after", ())
+            before = self.next.before(after, self.runs) if after else None
+            if before:
+                self.next.add(request["uid"], Successor(request, line, before))
+            elif not self.launch(request, line):
+                self.follow(request["uid"])
+        elif kind == "withdraw":
+            self.withdraw(self.next.behind(request["uid"]), request["uid"])
+        elif kind == "setup":
+            self.setups[request["setup"]] = Setup.of(request, self.environs)
+            self.log.write(line)  # what cannot be used is not written: readers would take it for damage
+        elif kind == "environ":
+            self.environs[request["environ"]] = variables(request["vars"])
+            self.log.write(line)
+        elif kind == "forget":
+            for number in request["numbers"]:
+                self.setups.pop(number, None)
+                self.environs.pop(number, None)
+        elif kind == "stop":
+            pid = self.pids.get(request["uid"])
+            if pid is not None:
+                child = self.children[pid]
+                child.why = child.why or ("" if child.reason else request.get("why", ""))
+                asked = request.get("at") if self.beside else None
+                child.asked_at = child.asked_at or (self.now() if asked is None else asked + self.offset)
+                self.stop(child, request["reason"], request["grace"])
+            elif request["uid"] in self.next:
+                self.withdraw([request["uid"]])
+        elif kind == "signal":
+            pid = self.pids.get(request["uid"])
+            if pid is not None:
+                signal_group(pid, request["number"], leader_alone=request.get("leader", False))
+        elif kind == "client":
+            self.log.write(line)
+            self.go_by(request.get("epoch", self.offset))
+        elif kind == "shorten":
+            try:
+                self.log.shorten(request["after"], self.setups.keys(), self.environs.keys())
+            finally:
+                self.tell(b'{"t":"shortened"}')  # or it cannot be: then not before it is much longer
+        elif kind != "close":
+            raise ValueError(f"found a request of kind {kind!r}")
+        else:
+            self.closing = True
+            self.withdraw(list(self.next.waiting))
+            for child in self.children.values():
+                self.stop(child, request.get("reason", "CANCELLED"), request["grace"])
+
+    def go_by(self, offset: float) -> None:
+        """Go by the clock of a new client: the old one's may have been set meanwhile."""
+        for child in (*self.children.values(), *self.lingering):
+            child.began += offset - self.offset
+        self.offset = offset
+
+    # --- jobs that begin after others -------------------------------------------------------------
+
+    def runs(self, uid: str) -> bool:
+        """Whether this job has begun, and it or something of it is left."""
+        return uid in self.pids or any(child.uid == uid for child in self.lingering)
+
+    def follow(self, uid: str) -> None:
+        """Nothing is left of this job: start who waited for nobody else."""
+        over = [uid]
+        while over:
+            freed = self.next.over(over.pop())
+            over += [one.request["uid"] for one in freed if not self.launch(one.request, one.line)]
+
+    def withdraw(self, uids: list[str], of: str = "") -> None:
+        """These will not begin; because of one that goes on, if it is named, else they were stopped."""
+        self.next.drop(uids)
+        if uids or of:
+            self.tell(ENCODE({"t": "withdrawn", "of": of, "uids": uids}).encode())
+
+    # --- words to the client ----------------------------------------------------------------------
+
+    def tell(self, line: bytes) -> None:
+        """Send one line to the client, without ever blocking; later, while more is to start than to tell."""
+        if not self.client:
+            return
+        self.outbox += line + b"\n"
+        self.unreported += 1
+        if self.unreported >= len(self.next):
+            self.flush()
+        elif self.unreported == 1:
+            self.tell_by = time.monotonic() + TOLD
+
+    def flush(self) -> None:
+        """Send what the socket takes; poll says when it takes more."""
+        self.unreported, self.tell_by = 0, float("inf")
+        try:
+            self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
+        except ConnectionError:
+            self.outbox = b""  # the client is gone: its end of file follows
+        except OSError:
+            pass  # the socket is full, or the kernel lacks memory for a moment
+        if self.outbox:
+            self.poll.modify(self.sock, select.POLLIN | select.POLLOUT)
+
+    def note(self, record: dict[str, Any]) -> bytes:
+        """Write a record down."""
+        line = ENCODE(record).encode()
+        self.log.write(line)
+        return line
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def launch(self, job: dict[str, Any], line: bytes) -> bool:
+        """Start one job, if that can be done; the intent is on disk before the process exists."""
+        began, noted, self.starter.born = self.now(), False, 0
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        uid = job["uid"]
+        try:
+            setup = self.setups[job["setup"]]
+            if self.groups is None:
+                self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
+            why = self.log.write(line, must=False)
+            if why is not None:
+                lack = lack_of(self.log.error)
+                if lack:
+                    raise NoResourcesError(f"the spawn log cannot be written: {lack}")
+                raise SpawnError(f"the spawn log cannot be written: {why}")
+            noted = True
+            began = self.now()
+            pid, group = self.starter.spawn(job, setup, self.groups)
+        except NoResourcesError as error:
+            self.lack(uid, str(error), noted=noted)
+            return True  # it is not over
+        except Exception as error:  # noqa: BLE001 - it ends this job
+            if self.starter.born:
+                signal_group(self.starter.born, signal.SIGKILL)
+            said = str(error)
+            if not isinstance(error, SpawnError):
+                self.fault("a job's start", error, uid)
+                said = f"its supervisor could not start it: {named(error)}"
+            self.never(uid, began, said, noted=noted)
+            return False
+        self.children[pid] = Child(
+            uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
+        )
+        self.pids[uid] = pid
+        if "memory" in job and (group is None or not group.limited):
+            self.limited.add(pid)
+            self.look_at = min(self.look_at, time.monotonic() + WATCH)
+        self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
+        self.log.write(started(uid, pid, began, boot, group))
+        return True
+
+    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+        """A job and those behind it wait: the client starts them again when there may be what they lack."""
+        if noted:
+            self.note({"t": "unstarted", "uid": uid})
+        behind = self.next.behind(uid)
+        self.next.drop(behind)
+        self.tell(ENCODE({"t": "lack", "why": why, "uids": [uid, *behind]}).encode())
+        self.flush()
+
+    def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
+        """Tell that a job was not started; on the log, too, if its intent is ``noted`` there."""
+        end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": why}
+        self.tell(self.note(end) if noted else ENCODE(end).encode())
+
+    def grouped(self, run: str) -> Groups:
+        """The cgroups of this run, as far as there are any."""
+        groups = Groups(run)
+        if groups.place:
+            self.note({"t": "groups", "place": groups.place})
+        return groups
+
+    def go_where_one_ends(self) -> None:
+        """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
+
+        Who follows is born on that core, and nothing else runs there then. Woken on another one, we would
+        wait for our turn beside its job while this one is idle: the kernel moves nobody who ran a moment ago.
+        """
+        first = next(iter(self.children.values()), None) if self.next else None
+        cores = (first.cores or None) if first is not None else None
+        self.starter.go(cores)
+
+    def stop(self, child: Child, reason: str, grace: float | None) -> None:
+        """TERM to the whole group; KILL when the grace has passed. The first reason stays."""
+        if child.reason is None:
+            child.reason = reason
+            child.kill_at = time.monotonic() + (child.grace if grace is None else grace)
+            self.kill_next = min(self.kill_next, child.kill_at)
+            signal_group(child.pid, signal.SIGTERM)
+            signal_group(child.pid, signal.SIGCONT)
+
+    def reap(self) -> None:
+        """Take every child that has ended, jobs and processes that came back to us."""
+        while True:
+            try:
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return
+            if info is None:
+                return
+            pid = info.si_pid
+            child = self.children.pop(pid, None)
+            if child is None:
+                self.passed(pid, os.waitpid(pid, 0)[1])
+                continue
+            if self.next and child.cores:
+                self.starter.go(child.cores)  # it has nothing to do until who follows is born there
+            # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
+            at = self.ended_at(pid)
+            if self.unseen_since is not None and child.reason is not None and at < child.asked_at:
+                child.reason, child.why, child.kill_at = (
+                    None,
+                    "",
+                    float("inf"),
+                )  # it had ended by itself before
+            grace_left = child.kill_at < float("inf")
+            if not grace_left:
+                # Seen now: killed, they may be gone at once.
+                child.survivors = self.seen(child, child.group_holds_others)
+                signal_group(pid, signal.SIGKILL)
+            _, child.status, usage = os.wait4(pid, 0)
+            del self.pids[child.uid]
+            self.limited.discard(pid)
+            child.end = ended(child, at, usage)
+            child.alone = self.seen(child, child.group_is_empty)
+            if not child.alone and signal_group(pid, 0):
+                if grace_left:
+                    self.lingering.append(child)
+                    continue
+                child.survivors = True
+            self.finish(child)
+
+    def seen(self, child: Child, look: Callable[[], bool]) -> bool:
+        """What is to be seen of a job that has ended; its end is told though that cannot be seen."""
+        try:
+            return look()
+        except Exception as error:  # noqa: BLE001 - its end is told though this cannot be seen
+            self.fault("a job's end", error, child.uid)
+            return False
+
+    def passed(self, pid: int, status: int) -> None:
+        """A process that is no job has ended."""
+
+    def finish(self, child: Child) -> None:
+        """The job and all its processes are gone: write it down, then tell."""
+        if self.seen(child, lambda: self.kill_strays(child)):
+            child.survivors = True
+        self.seen(child, lambda: self.empty(child))
+        more = child.more
+        if child.reason is not None:
+            more["stop"], more["forced"] = child.reason, child.forced and not child.why
+        if child.why:
+            more["why"] = child.why
+        if child.survivors:
+            more["survivors"] = True
+        line = child.end + (b"," + ENCODE(more)[1:].encode() if more else b"}")
+        self.log.write(line)
+        self.follow(child.uid)
+        self.tell(line)
+
+    def empty(self, child: Child) -> bool:
+        """Nothing that a job has left in its cgroup outlives it."""
+        group = child.group
+        if group is None or self.groups is None:
+            return True
+        if group.limited and (peak := group.peak_memory()):
+            child.more["rss"] = peak  # said once more in the same record: the later word counts
+        if group.limited and child.reason is None and group.out_of_memory():
+            child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
+            child.reason = "OUT_OF_MEMORY"
+        elif group.path and not child.alone and group.kill():
+            child.survivors = True
+        self.groups.give_back(group, empty=child.alone)
+        return True
+
+    def kill_strays(self, ended: Child) -> bool:
+        """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
+        if self.kin < 0:
+            return False
+        found = False
+        for pid in map(int, os.pread(self.kin, READ, 0).split()):
+            if pid not in self.children and belongs(pid, ended.uid, ended.pid):
+                found = True
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        return found
+
+
+def named(error: Exception) -> str:
+    """An error as one line: its kind, and what it says."""
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def main() -> None:
+    """Take over the inherited descriptors and serve."""
+    sock, log = int(sys.argv[1]), int(sys.argv[2])
+    for fd in (sock, log, *map(int, sys.argv[5:])):  # the last is a claim, ours as long as we live
+        os.set_inheritable(fd, False)
+    os.set_blocking(sock, False)
+    become_subreaper()
+    Supervisor(sock, log, float(sys.argv[3]), open_door(sys.argv[4])).run()
+
+
+if __name__ == "__main__":
+    main()
