@@ -43,6 +43,9 @@ Set: TypeAlias = Annotated[
     typer.Option("--set", metavar="CONSTANT=VALUE", help="Change what verdicts rest on; several times."),
 ]
 """The option of every study with claims that changes a constant."""
+FirstSeed: TypeAlias = Annotated[
+    int, typer.Option(min=0, metavar="N", help="First seed of the draws, to draw afresh.")
+]
 Workers: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each CPU.")]
 """The option that says how many processes share the work."""
 
@@ -156,6 +159,24 @@ def few(draws: int) -> str:
         if draws == 2
         else ""
     )
+
+
+def seeds_from(first: int, count: int) -> range:
+    """The seeds of ``count`` draws.
+
+    >>> list(seeds_from(1, 3)), list(seeds_from(1001, 2))
+    ([1, 2, 3], [1001, 1002])
+    """
+    return range(first, first + count)
+
+
+def named_seeds(first: int, count: int) -> str:
+    """How a study names its draws: their number, and which they are where they are not the usual ones.
+
+    >>> named_seeds(1, 30), named_seeds(1001, 30)
+    ('30', '30 (seeds 1001 to 1030)')
+    """
+    return f"{count}" if first == 1 else f"{count} (seeds {first} to {first + count - 1})"
 
 
 def processes(workers: int | None) -> int:

@@ -27,7 +27,18 @@ from dovetail.report.progress import Bar
 from dovetail.workloads.edit import shuffled
 from dovetail_lab.figures import clean, figure, heading
 from dovetail_lab.mistaken import MistakenModel
-from dovetail_lab.study import Chart, Out, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.study import (
+    Chart,
+    FirstSeed,
+    Out,
+    Study,
+    Table,
+    Workers,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+)
 from dovetail_lab.tasks import mapped
 
 if TYPE_CHECKING:
@@ -71,6 +82,7 @@ def rows(
     names: Sequence[str] = POLICIES,
     factors: Sequence[float] = FACTORS,
     seeds: int = 100,
+    first_seed: int = 1,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
@@ -87,10 +99,10 @@ def rows(
     if not load_workload(workload, Cluster.parse(cluster)).fully_timed:
         raise InputError("does not give the true times of every job", where=workload)
     tasks = [
-        (workload, cluster, policy, factor, start, min(start + CHUNK, seeds))
+        (workload, cluster, policy, factor, start, min(start + CHUNK, first_seed + seeds))
         for policy in dict.fromkeys((*names, "gpu-only"))
         for factor in factors
-        for start in range(0, seeds, CHUNK)
+        for start in range(first_seed, first_seed + seeds, CHUNK)
     ]
     parts = mapped(_chunk, tasks, workers, tell)
     spans: dict[tuple[str, float], list[float]] = {}
@@ -109,12 +121,12 @@ def _row(policy: str, factor: float, spans: dict[tuple[str, float], list[float]]
 
 
 def _chunk(task: tuple[str, str, str, float, int, int]) -> list[float]:
-    """The makespans of seeds ``start`` to ``stop``."""
+    """The makespans of seeds from ``start`` to before ``stop``."""
     spec, machine, policy, factor, start, stop = task
     cluster = Cluster.parse(machine)
     plain = load_workload(spec, cluster)
     found = []
-    for seed in range(start + 1, stop + 1):
+    for seed in range(start, stop):
         order, errors = (np.random.Generator(np.random.PCG64([seed, purpose])) for purpose in range(2))
         workload = shuffled(plain, order)
         # Drawn in the file's order, so that an application keeps its errors whatever its place.
@@ -153,7 +165,7 @@ def plot(found: Sequence[Row]) -> Figure:
     return fig
 
 
-def study(workload: str, cluster: str, found: Sequence[Row], seeds: int) -> Study:
+def study(workload: str, cluster: str, found: Sequence[Row], seeds: int, first_seed: int = 1) -> Study:
     """The rows as a table, a row a policy and a column a factor, and as a chart."""
     factors = list(dict.fromkeys(row.factor for row in found))
     by_place = {(row.policy, row.factor): row for row in found}
@@ -170,9 +182,15 @@ def study(workload: str, cluster: str, found: Sequence[Row], seeds: int) -> Stud
     return Study(
         "wrong-predictions",
         "What wrong predictions cost",
-        f"{workload} on {cluster}, {seeds} random orders.",
+        f"{workload} on {cluster}, {named_seeds(first_seed, seeds)} random orders.",
         (table, Chart("wrong-predictions", "As a chart", partial(plot, found))),
-        numbers={"workload": workload, "cluster": cluster, "seeds": seeds, "rows": found},
+        numbers={
+            "workload": workload,
+            "cluster": cluster,
+            "seeds": seeds,
+            "first_seed": first_seed,
+            "rows": found,
+        },
     )
 
 
@@ -190,6 +208,7 @@ def command(
         str | None, typer.Option("--policies", metavar="NAME,NAME…", help="Policies to compare.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Random orders and errors.")] = 100,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -211,7 +230,8 @@ def command(
             cluster=cluster,
             names=chosen,
             seeds=seeds,
+            first_seed=first_seed,
             workers=processes(workers),
             tell=bar.tell,
         )
-    publish(study(workload, cluster, found, seeds), as_json=as_json, out=out)
+    publish(study(workload, cluster, found, seeds, first_seed), as_json=as_json, out=out)

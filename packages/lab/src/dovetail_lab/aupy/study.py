@@ -28,7 +28,21 @@ from dovetail_lab.claims import Chosen
 from dovetail_lab.figures import clean, heading, styled_figure
 from dovetail_lab.packing.registry import Options, solve
 from dovetail_lab.packing.synthetic import set_1_like, set_2, set_3
-from dovetail_lab.study import Chart, Out, Prose, Set, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.study import (
+    Chart,
+    FirstSeed,
+    Out,
+    Prose,
+    Set,
+    Study,
+    Table,
+    Workers,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+    seeds_from,
+)
 from dovetail_lab.tasks import mapped
 
 if TYPE_CHECKING:
@@ -96,6 +110,7 @@ def found(
     seeds: int = 10,
     spread: float = 10.0,
     sequential: Sequential = Sequential.forms,
+    first_seed: int = 1,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> StudySamples:
@@ -107,7 +122,7 @@ def found(
     if seeds < 1:
         raise InputError(f"{seeds} seeds, expected at least 1")
     forms = sequential is Sequential.forms
-    tasks = [(workload, seed, spread, forms) for workload in SETS for seed in range(1, seeds + 1)]
+    tasks = [(workload, seed, spread, forms) for workload in SETS for seed in seeds_from(first_seed, seeds)]
     solved = mapped(_solved, tasks, workers, tell)
     by_set = {w: [s for task, s in zip(tasks, solved, strict=True) if task[0] == w] for w in SETS}
     samples = {
@@ -140,7 +155,13 @@ def approx_steps(times: Floats) -> int:
 
 
 def study(
-    outcome: StudySamples, seeds: int, spread: float, sequential: Sequential, chosen: Chosen | None = None
+    outcome: StudySamples,
+    seeds: int,
+    spread: float,
+    sequential: Sequential,
+    chosen: Chosen | None = None,
+    *,
+    first_seed: int = 1,
 ) -> Study:
     """The figures as tables and charts, Table 1, and the paper's statements."""
     chosen = chosen or Chosen(CONSTANTS, {"spread": spread})
@@ -153,11 +174,13 @@ def study(
     return Study(
         "aupy",
         "Aupy 2013, packs of moldable tasks",
-        f"Means over {seeds} seeds; sequential times {drawn}, the longest {spread:g} times the shortest.",
+        f"Means over {named_seeds(first_seed, seeds)} seeds; sequential times {drawn}, the longest "
+        f"{spread:g} times the shortest.",
         tuple(parts),
         claims(outcome, chosen),
         {
             "seeds": seeds,
+            "first_seed": first_seed,
             "spread": spread,
             "sequential": sequential.value,
             "points": outcome.points(),
@@ -228,6 +251,7 @@ def command(
         Sequential, typer.Option(help="Sequential times: the paper's four forms in the size m, or drawn.")
     ] = Sequential.forms,
     constants: Set = None,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -243,6 +267,13 @@ def command(
     out = prepared(out)
     with Bar("instances", hidden=quiet or as_json) as bar:
         outcome = found(
-            seeds=seeds, spread=spread, sequential=sequential, workers=processes(workers), tell=bar.tell
+            seeds=seeds,
+            first_seed=first_seed,
+            spread=spread,
+            sequential=sequential,
+            workers=processes(workers),
+            tell=bar.tell,
         )
-    publish(study(outcome, seeds, spread, sequential, chosen), as_json=as_json, out=out)
+    publish(
+        study(outcome, seeds, spread, sequential, chosen, first_seed=first_seed), as_json=as_json, out=out
+    )

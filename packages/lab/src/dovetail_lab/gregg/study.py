@@ -230,7 +230,9 @@ def command(
         int, typer.Option(min=1, help="Of the training curve, each from an empty history.")
     ] = 100,
     orders: Annotated[int, typer.Option(min=1, help="Random orders of the queue.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of sizes, noise and orders.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", "--first-seed", min=0, help="Seed of sizes, noise and orders.")
+    ] = 1,
     long_queue: Annotated[
         bool, typer.Option("--long-queue", help="Time decisions with 10,000 jobs queued, too.")
     ] = False,

@@ -110,6 +110,7 @@ class PointOutcomes:
     jobs: int
     seeds: int
     lives: Mapping[Point, Sequence[Sequence[Lives]]] = field(repr=False)
+    first_seed: int = 1
 
     def over(self, point: Point, policy: str, what: Callable[[Lives], float]) -> Interval:
         """A figure of a policy at a point, over the seeds."""
@@ -181,13 +182,16 @@ def play_all(
     *,
     jobs: int,
     seeds: int,
+    first_seed: int = 1,
     workers: int,
     tell: Callable[[int, int], None] | None = None,
 ) -> PointOutcomes:
     """Play each point once for every seed; who is asked for more policies is asked for all of them."""
     distinct = list(dict.fromkeys(points))
-    tasks: list[Task] = [(point, jobs, seed) for point in distinct for seed in range(1, seeds + 1)]
+    tasks: list[Task] = [
+        (point, jobs, seed) for point in distinct for seed in range(first_seed, first_seed + seeds)
+    ]
     lives: dict[Point, list[Sequence[Lives]]] = {}
     for (point, _, _), found in zip(tasks, mapped(play, tasks, workers, tell), strict=True):
         lives.setdefault(point, []).append(found)
-    return PointOutcomes(jobs, seeds, lives)
+    return PointOutcomes(jobs, seeds, lives, first_seed)

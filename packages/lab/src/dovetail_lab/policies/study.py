@@ -22,7 +22,18 @@ from dovetail.interfaces import traits_of
 from dovetail.plugins import load_policy, policies
 from dovetail.report.progress import Bar
 from dovetail_lab.policies.queues import KINDS, Queue, noisy_model
-from dovetail_lab.study import Out, Study, Table, Workers, prepared, processes, publish
+from dovetail_lab.study import (
+    FirstSeed,
+    Out,
+    Study,
+    Table,
+    Workers,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+    seeds_from,
+)
 from dovetail_lab.tasks import mapped
 
 FIGURES = {
@@ -94,6 +105,7 @@ def rows(
     names: Sequence[str] | None = None,
     *,
     draws: int = 24,
+    first_seed: int = 1,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
@@ -107,7 +119,7 @@ def rows(
         raise InputError("found no fixed policy to compare with, expected one at least", where="--policies")
     if names is None and importlib.util.find_spec("ortools") is not None:
         chosen = (*chosen, OPTIMUM)
-    tasks: list[Task] = [(kind, seed, chosen) for kind in kinds for seed in range(1, draws + 1)]
+    tasks: list[Task] = [(kind, seed, chosen) for kind in kinds for seed in seeds_from(first_seed, draws)]
     found = mapped(_draw, tasks, workers, tell)
     by_kind: dict[str, list[Found]] = {}
     for task, drawn in zip(tasks, found, strict=True):
@@ -135,7 +147,7 @@ def _row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -
     )
 
 
-def study(found: Sequence[Row]) -> Study:
+def study(found: Sequence[Row], first_seed: int = 1) -> Study:
     """The rows as one table a figure, a row a policy and a column a kind of queue."""
     kinds = list(dict.fromkeys(row.kind for row in found))
     names = list(dict.fromkeys(row.policy for row in found))
@@ -154,10 +166,10 @@ def study(found: Sequence[Row]) -> Study:
     return Study(
         "policies",
         "Every policy on every kind of queue",
-        f"Means over {draws} random queues of each kind, each against the fixed policy that was best on it. "
-        + " ".join(about),
+        f"Means over {named_seeds(first_seed, draws)} random queues of each kind, each against the fixed "
+        "policy that was best on it. " + " ".join(about),
         tuple(tables),
-        numbers={"rows": found},
+        numbers={"first_seed": first_seed, "rows": found},
     )
 
 
@@ -175,6 +187,7 @@ def command(
         str | None, typer.Option("--policies", metavar="NAME,NAME…", help="Policies to compare.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Random queues of each kind.")] = 24,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -187,5 +200,12 @@ def command(
     chosen = None if names is None else [name.strip() for name in names.split(",")]
     out = prepared(out)
     with Bar("policies", hidden=quiet or as_json) as bar:
-        found = rows(kinds or tuple(KINDS), chosen, draws=seeds, workers=processes(workers), tell=bar.tell)
-    publish(study(found), as_json=as_json, out=out)
+        found = rows(
+            kinds or tuple(KINDS),
+            chosen,
+            draws=seeds,
+            first_seed=first_seed,
+            workers=processes(workers),
+            tell=bar.tell,
+        )
+    publish(study(found, first_seed), as_json=as_json, out=out)

@@ -21,7 +21,21 @@ from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, read_sharing
 from dovetail_lab.claims import TOLERANCE, Chosen, Claim, Constant, Verdict, all_of, matches, ordered
 from dovetail_lab.published.ravi_multi import ravi_multi
 from dovetail_lab.ravi.panels import Panel, parts
-from dovetail_lab.study import Out, Set, Study, Table, Workers, few, prepared, processes, publish, shown
+from dovetail_lab.study import (
+    FirstSeed,
+    Out,
+    Set,
+    Study,
+    Table,
+    Workers,
+    few,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+    seeds_from,
+    shown,
+)
 from dovetail_lab.tasks import mapped
 
 LENGTHS = ("75sj25lj", "50sj50lj", "25sj75lj")
@@ -90,6 +104,7 @@ def study(
     score: str = "rollout",
     chosen: Chosen | None = None,
     sharing: Sequence[Sharing] | None = None,
+    first_seed: int = 1,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> Study:
@@ -100,7 +115,7 @@ def study(
     chosen = chosen or Chosen(CONSTANTS, {"interarrival": interarrival, "score": score})
     interarrival, score = chosen.number("interarrival"), str(chosen.all("score")[0])
     reading = f"batches every {interarrival:g} s, scored by {score}"
-    tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in range(1, seeds + 1)]
+    tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in seeds_from(first_seed, seeds)]
     drawn = mapped(draw, tasks, workers, tell)
     by_mix = {mix: [d for d in drawn if d.mix == mix] for mix in MIXES}
     reference = (interarrival, score) == (30.0, "rollout")
@@ -112,7 +127,7 @@ def study(
     measured = stored_sharing() if sharing is None else list(sharing)
     about = (
         f"32 jobs in batches of 8, mean inter-arrival {interarrival:g} s, on 16 nodes of 8 CPUs and a GPU, "
-        f"{seeds} draws of each mix; FMS scored by {score}.{few(seeds)}"
+        f"{named_seeds(first_seed, seeds)} draws of each mix; FMS scored by {score}.{few(seeds)}"
     )
     return Study(
         "ravi-multi",
@@ -127,6 +142,8 @@ def study(
         {
             "panels": [*panels, cost],
             "figure_8": [one.as_dict() for one in measured],
+            "seeds": seeds,
+            "first_seed": first_seed,
             "numbers": _numbers(by_mix),
         },
         chosen,
@@ -329,7 +346,7 @@ def sharing_claim(measured: Sequence[Sharing], chosen: Chosen | None = None) -> 
 
 
 def command(
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of each mix: seeds 1 to N.")] = 30,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of each mix.")] = 30,
     interarrival: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Mean time between batches.")
     ] = 30.0,
@@ -341,6 +358,7 @@ def command(
         typer.Option(metavar="FILE", help="Penalties that bench-sharing --figure-8 --json printed."),
     ] = None,
     constants: Set = None,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -359,6 +377,7 @@ def command(
     with Bar("moldable jobs", hidden=quiet or as_json) as bar:
         found = study(
             seeds=seeds,
+            first_seed=first_seed,
             chosen=chosen,
             sharing=measured,
             workers=processes(workers),

@@ -33,7 +33,20 @@ from dovetail_lab.claims import (
 )
 from dovetail_lab.published.ravi_single import POOLS, ravi_single
 from dovetail_lab.ravi.panels import Panel, parts
-from dovetail_lab.study import Out, Set, Study, Workers, few, prepared, processes, publish, shown
+from dovetail_lab.study import (
+    FirstSeed,
+    Out,
+    Set,
+    Study,
+    Workers,
+    few,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+    seeds_from,
+    shown,
+)
 from dovetail_lab.tasks import mapped
 
 MIXES = {
@@ -120,6 +133,7 @@ def study(
     pool: str | None = None,
     chosen: Chosen | None = None,
     jobs: int = 24,
+    first_seed: int = 1,
     workers: int = 1,
     tell: Callable[[int, int], None] | None = None,
 ) -> Study:
@@ -134,7 +148,10 @@ def study(
         raise InputError(f"found {pool!r}, expected one of {', '.join(POOLS)}", where="--pool")
     optimum = importlib.util.find_spec("ortools") is not None
     tasks = [
-        (mix, seed, one, jobs, optimum) for one in pools for mix in MIXES for seed in range(1, seeds + 1)
+        (mix, seed, one, jobs, optimum)
+        for one in pools
+        for mix in MIXES
+        for seed in seeds_from(first_seed, seeds)
     ]
     drawn = mapped(_draw, tasks, workers, tell)
     by_pool: dict[str, ByMix] = {one: {mix: [] for mix in MIXES} for one in pools}
@@ -146,7 +163,8 @@ def study(
         panels.append(_over_optimum(by_mix, pool))
     figures = numbers(by_mix, optimum)
     about = (
-        f"{jobs} jobs at t = 0 on 2 nodes of CPUs and a GPU, pool {pool}, {seeds} draws of each mix; CT "
+        f"{jobs} jobs at t = 0 on 2 nodes of CPUs and a GPU, pool {pool}, "
+        f"{named_seeds(first_seed, seeds)} draws of each mix; CT "
         "completion time, ANL mean excess over the best device, AQL mean wait, MIT greatest idle time."
     )
     about += few(seeds)
@@ -158,7 +176,7 @@ def study(
         about,
         tuple(part for panel in panels for part in parts(panel, "ravi-single")),
         _over_pools(by_pool, pool, optimum, chosen),
-        {"panels": panels, "numbers": figures},
+        {"seeds": seeds, "first_seed": first_seed, "panels": panels, "numbers": figures},
         chosen,
     )
 
@@ -342,12 +360,13 @@ def _orders(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]], near: 
 
 
 def command(
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of each mix: seeds 1 to N.")] = 100,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of each mix.")] = 100,
     pool: Annotated[
         str | None,
         typer.Option(metavar="A…H", help="Only this reading of the paper's 30 jobs; all, figures of B."),
     ] = None,
     constants: Set = None,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -362,5 +381,7 @@ def command(
         chosen = Chosen(CONSTANTS, {"pool": pool} | dict(chosen.given))
     out = prepared(out)
     with Bar("single-node jobs", hidden=quiet or as_json) as bar:
-        found = study(seeds=seeds, chosen=chosen, workers=processes(workers), tell=bar.tell)
+        found = study(
+            seeds=seeds, first_seed=first_seed, chosen=chosen, workers=processes(workers), tell=bar.tell
+        )
     publish(found, as_json=as_json, out=out)

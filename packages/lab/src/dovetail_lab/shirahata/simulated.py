@@ -169,6 +169,7 @@ def _play(task: tuple[Case, int, Setting]) -> Played:
 def figures(
     *,
     seeds: int,
+    first_seed: int = 1,
     workers: int,
     setting: Setting | None = None,
     tell: Callable[[int, int], None] | None = None,
@@ -178,7 +179,7 @@ def figures(
     tasks = [
         (case, seed, setting)
         for case in _cases(setting)
-        for seed in range(1, (1 if case.noise is None else seeds) + 1)
+        for seed in range(first_seed, first_seed + (1 if case.noise is None else seeds))
     ]
     found: dict[Case, list[Played]] = {}
     for (case, _, _), played in zip(tasks, mapped(_play, tasks, workers, tell), strict=True):

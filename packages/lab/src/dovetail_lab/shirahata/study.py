@@ -38,7 +38,18 @@ from dovetail_lab.shirahata.simulated import (
     Setting,
     figures,
 )
-from dovetail_lab.study import Out, Set, Study, Workers, prepared, processes, publish, shown
+from dovetail_lab.study import (
+    FirstSeed,
+    Out,
+    Set,
+    Study,
+    Workers,
+    named_seeds,
+    prepared,
+    processes,
+    publish,
+    shown,
+)
 
 PROPOSALS = ("hadoop", "hadoop-gpu2", "shares", "finish-time")
 PAPER_TASKS = {"CPU": (77.4, 65.2), "GPU": (27.9, 15.5)}
@@ -48,6 +59,7 @@ PAPER_TASKS = {"CPU": (77.4, 65.2), "GPU": (27.9, 15.5)}
 def study(
     *,
     seeds: int = 5,
+    first_seed: int = 1,
     workers: int = 1,
     ray_too: bool = False,
     chosen: Chosen | None = None,
@@ -61,7 +73,7 @@ def study(
     rest = [chosen.number(name) for name in ("factor", "gpu_noise", "heartbeat")]
     setting = Setting(noises, rest[0], rest[1], rest[2], *files)
     measured = overheads(ray=ray_too)
-    found = figures(seeds=seeds, workers=workers, setting=setting, tell=tell)
+    found = figures(seeds=seeds, first_seed=first_seed, workers=workers, setting=setting, tell=tell)
     base, noise = setting.factor, setting.noise
     panels = (
         *(
@@ -78,10 +90,12 @@ def study(
         f"4000 tasks of {CPU_SECONDS} s on a CPU slot; nodes of 16 slots, of which two have a GPU. "
         f"The factor is {base:.2f} (the paper's times, from another machine) or {NEEDED} (what 1.93 needs). "
         "Noise is the standard deviation of a CPU task's logarithm, 0.1 on GPUs; with noise, nodes report "
-        f"every 3 s; {seeds} seeds."
+        f"every 3 s; {named_seeds(first_seed, seeds)} seeds."
     )
     numbers = {
         "factor": base,
+        "seeds": seeds,
+        "first_seed": first_seed,
         "needed": NEEDED,
         "overheads": [asdict(o) | {"overhead": o.overhead} for o in measured],
     }
@@ -331,9 +345,10 @@ def _hardly(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly: fl
 
 
 def command(
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Noise and heartbeats: seeds 1 to N.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of noise and heartbeats.")] = 5,
     ray_too: Annotated[bool, typer.Option("--ray", help="Measure Figure 9 on Ray, too.")] = False,
     constants: Set = None,
+    first_seed: FirstSeed = 1,
     workers: Workers = None,
     as_json: opt.Json = False,
     out: Out = None,
@@ -346,5 +361,12 @@ def command(
     chosen = Chosen.of(CONSTANTS, constants)
     out = prepared(out)
     with Bar("hybrid maps", hidden=quiet or as_json) as bar:
-        found = study(seeds=seeds, workers=processes(workers), ray_too=ray_too, chosen=chosen, tell=bar.tell)
+        found = study(
+            seeds=seeds,
+            first_seed=first_seed,
+            workers=processes(workers),
+            ray_too=ray_too,
+            chosen=chosen,
+            tell=bar.tell,
+        )
     publish(found, as_json=as_json, out=out)
