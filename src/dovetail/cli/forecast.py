@@ -46,7 +46,7 @@ def forecast(
     sacct: Path | None,
     as_json: bool,
 ) -> int:
-    """Say between when and when waiting jobs start, on a Slurm cluster that need not run Dovetail.
+    """Forecast when waiting jobs start, on a Slurm cluster that need not run Dovetail.
 
     Only reads: squeue, scontrol show nodes, sacct, or files of what they print. Keeps its own forecasts and
     what became of them, and corrects the next ones by that.

@@ -56,7 +56,7 @@ def map_command(
     """Run a CPU and a GPU program over many files at once, and split the work so that it is done soonest.
 
     {in} is the item's file, {out} where its result goes; without them the program reads standard input
-    and writes standard output. DOVETAIL_DEVICE says which device it has, e.g. gpu:1.
+    and writes standard output. DOVETAIL_DEVICE names its device, e.g. gpu:1.
     """
     from dovetail.mapping.record import Record, items_of
 

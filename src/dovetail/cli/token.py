@@ -11,7 +11,7 @@ from dovetail.cli.service import print_json, show_rows
 from dovetail.errors import InputError
 from dovetail.service.tokens import Tokens
 
-token_app = opt.group("Say who may come in over the network.")
+token_app = opt.group("Manage access over the network.")
 
 
 def _tokens(folder: Path | None) -> Tokens:
@@ -31,7 +31,7 @@ def add(name: str, admin: bool, folder: Path | None) -> None:
 
 @opt.takes("token remove", token_app)
 def remove(name: str, folder: Path | None) -> None:
-    """Take a token back; who is in through it is out at once."""
+    """Take a token back; its open sessions end at once."""
     _tokens(folder).remove(name)
 
 

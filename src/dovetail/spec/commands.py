@@ -73,7 +73,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option(
             "cut_walltimes",
-            "Restartable jobs with 20 known runs ask for the time that they need (slurm-queue).",
+            "Request the time that a restartable job with 20 known runs needs (slurm-queue).",
         ),
         Option("resume", "Take up a run whose Dovetail ended before its jobs (the newest one)."),
         Option(
@@ -128,7 +128,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     "run, simulate, compare": (
         Option("report", "Write an HTML page, charts, CSV and JSON there.", "FOLDER"),
-        Option("verbose", "Tell more: decision times, idle resources, predictions.", flags="--verbose -v"),
+        Option("verbose", "Show more: decision times, idle resources, predictions.", flags="--verbose -v"),
     ),
     "run, map, simulate, compare": (Option("quiet", "No progress.", flags="--quiet -q"),),
     "queue": (
@@ -246,7 +246,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             above=True,
         ),
         Option("share", "Fair shares: this user's, where all others have 1; repeatable.", "USER=N"),
-        Option("log_level", "From which level on the log tells.", default="info"),
+        Option("log_level", "Lowest level of log lines.", default="info"),
         Option("log_format", "Lines for people, or JSON for a collector.", default="text"),
         Option("new", "Where the ledger has gone: begin with an empty queue."),
         Option("drain", "Have the service that runs start nothing more and end."),
@@ -284,7 +284,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("warmup", "Leave the first jobs out of means, e.g. 10%.", "DURATION|SHARE%"),
         Option("cooldown", "The same at the end; default: as --warmup.", "DURATION|SHARE%"),
-        Option("reference", "Tell which jobs end later than under this policy.", "POLICY"),
+        Option("reference", "Count the jobs that end later than under this policy.", "POLICY"),
     ),
     "simulate": (
         Option(
@@ -363,7 +363,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "placement", "Placements to compare: pack, spread, first.", "A,B,…", default="pack,spread,first"
         ),
-        Option("demand", "Go through the jobs until they asked for X times the GPUs.", "X", least=0.01),
+        Option("demand", "Go through the jobs until they have requested X times the GPUs.", "X", least=0.01),
     ),
     "replay": (
         Option(
@@ -398,7 +398,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "history predict": (
         Option("values", "Inputs, as with --input.", "[NAME=VALUE]…", positional=True),
         Option("inputs", "An input, a number or a word; repeatable.", "NAME=VALUE", "--input -i"),
-        Option("nodes", "Nodes asked for.", least=1),
+        Option("nodes", "Number of nodes.", least=1),
         Option("cpus", "CPUs per node.", least=0),
         Option("gpus", "Devices per node.", least=0),
         Option("walltime", "Walltime, e.g. 1h30m.", DURATION),
@@ -417,10 +417,10 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "history export": (Option("app", "Only this app.", "APP", complete="apps"),),
     "history import-slurm": (
         Option(
-            "file", "What sacct --parsable2 printed, or -. Default: sacct is asked.", "FILE", positional=True
+            "file", "What sacct --parsable2 printed, or -. Default: sacct is run.", "FILE", positional=True
         ),
         Option(
-            "since", "Ask sacct for jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
+            "since", "Import jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
         ),
         Option("lenient", "Leave malformed lines out, and count them."),
     ),
@@ -437,7 +437,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "model starts": (Option("service", "State folder of the service. Default: this account's.", "FOLDER"),),
     "model error": (Option("model", "Only these models; repeatable.", "NAME"),),
     "forecast": (
-        Option("slurm", "Ask Slurm's own commands."),
+        Option("slurm", "Read Slurm's own commands."),
         Option("user", "Only this user's jobs.", "NAME"),
         Option("job", "Only this job, and what would start sooner.", "ID"),
         Option(
@@ -478,7 +478,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             "quota", "For the arrays of one client. Default: the same.", SIZE, default=0, least=LEAST_LENT
         ),
         Option("clients", "Clients on each device at most.", default=64, least=1, most=1000),
-        Option("status", "Ask the server that runs, and exit."),
+        Option("status", "Show the state of the running server, and exit."),
     ),
     "runs": (
         Option("prune", "Remove runs that are older, e.g. 30d; none in which jobs run.", DURATION),
