@@ -44,6 +44,7 @@ def serve(
     user_limit: int | None,
     memory: str | None,
     partitions: str | None,
+    mail_command: str | None,
     half_life: float | None,
     share: list[str] | None,
     log_level: LogLevel,
@@ -57,6 +58,7 @@ def serve(
     if drain or stop:
         return _end(place, drain)
     from dovetail.service.daemon import log_to_stderr
+    from dovetail.service.hooks import CommandHook
     from dovetail.service.partitions import read_partitions
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
@@ -95,6 +97,7 @@ def serve(
             user_limit=user_limit,
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),
+            mail=None if mail_command is None else CommandHook.parse(mail_command, "--mail-command"),
             new=new,
             fair=fair,
             tell=logging.getLogger("dovetail.serve").info,

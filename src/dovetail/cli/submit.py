@@ -133,6 +133,7 @@ PLACES = {
     "depends": ("dependency",),
     "array": ("array",),
     "signal": ("signal",),
+    "mail_type": ("mail-type",),
 }
 """Options of sbatch from which a field of a job follows, by words of the sentence that refuses it."""
 
@@ -152,7 +153,7 @@ def _passed_over(script: BatchScript | None, found: Mapping[str, str]) -> str:
     """The sentence about a field of a job that has no meaning on the service's cluster."""
     places = {} if script is None else script.places
     given = next((places[name] for name in PLACES[found["field"]] if name in places), None)
-    what = f"--{found['field']}" if given is None else f"{given.where}: {given.text}"
+    what = f"--{found['field'].replace('_', '-')}" if given is None else f"{given.where}: {given.text}"
     return f"{what} has no meaning here and is passed over: {found['text']}"
 
 

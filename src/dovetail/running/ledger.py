@@ -630,6 +630,26 @@ class Ledger:
         rows = self._read("SELECT state, count(*) FROM job GROUP BY state")
         return {State(state): count for state, count in rows}
 
+    # An array's jobs start in order, as a rule: the first that began and the last that is open are found at
+    # their ends of the array.
+
+    def array_began_before(self, number: int, job: JobId) -> bool:
+        """Whether another job of this array began before this one did."""
+        mine = "SELECT coalesce(started, 1e300) FROM job WHERE id = ?"
+        began = f"number = ? AND id != ? AND started < ({mine})"
+        text = _text(job)
+        return bool(self._read(f"SELECT 1 FROM job WHERE {began} ORDER BY seq LIMIT 1", (number, text, text)))
+
+    def array_is_open(self, number: int) -> bool:
+        """Whether a job of this array has not ended."""
+        is_open = "number = ? AND state IN ('PENDING', 'RUNNING')"
+        return bool(self._read(f"SELECT 1 FROM job WHERE {is_open} ORDER BY seq DESC LIMIT 1", (number,)))
+
+    def array_states(self, number: int) -> dict[str, int]:
+        """How many jobs of an array are in each state. O(array)."""
+        rows = self._read("SELECT state, count(*) FROM job WHERE number = ? GROUP BY state", (number,))
+        return {str(state): count for state, count in rows}
+
     def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
         columns = f"{COLUMNS}, launch, job.app, app.name, app.doc"
         sql = f"SELECT {columns} FROM job LEFT JOIN app ON app.number = job.app WHERE {where}"

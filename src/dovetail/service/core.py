@@ -53,6 +53,7 @@ from dovetail.service.forecast import Forecast
 from dovetail.service.forms import SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
+from dovetail.service.notices import Notices
 from dovetail.service.open_jobs import OpenJobs
 from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
@@ -101,6 +102,7 @@ class Options:
     user_limit: int | None = None
     memory_auto: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
+    sends_mail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,11 @@ class Service:
         self._listeners: set[asyncio.Event] = set()
         self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
+        self.notices = Notices(driver, self.row)
 
     def close(self) -> None:
         """Let the threads go."""
+        self.notices.close()
         self._makers.shutdown()
         self.archive.close()
         self.stable.close()
@@ -208,7 +212,9 @@ class Service:
         """After every instant: tell who waits, forget what is old, take in more of what has come."""
         self.changes += 1
         now = engine.view.now
-        for record in self.driver.ended():
+        ended = self.driver.ended()
+        self.notices.changed(ended, now)
+        for record in ended:
             try:
                 self._ended(record, now)
             except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
@@ -341,7 +347,8 @@ class Service:
             known = await self._depended_on(form, person)
             guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
             limit, learns = self.options.user_limit, self.options.memory_auto
-            who = Submitter(person.name, limit, learns, guest, partitions)
+            mail = self.options.sends_mail
+            who = Submitter(person.name, limit, learns, guest, partitions, mail)
             scripts, cluster = str(self.folder.scripts), self.engine.cluster
             found = await loop.run_in_executor(
                 self._makers, submission_of, form, who, cluster, first, scripts, known

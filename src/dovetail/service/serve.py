@@ -59,7 +59,9 @@ from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import Authentication, Sessions
 from dovetail.service.ground import Ground, why_ended_at_logout
+from dovetail.service.hooks import CommandHook
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
+from dovetail.service.mail import mail_subscription
 from dovetail.service.partitions import Partition, with_partitions
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
@@ -93,7 +95,8 @@ class ServeOptions(LiveOptions):
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once; with ``fair`` who used less goes first. ``partitions`` are names for
-    nodes, with limits. ``new`` begins with an empty queue where the ledger of the one before has gone.
+    nodes, with limits. ``mail`` gets jobs that want mail. ``new`` begins with an empty queue where the ledger
+    of the one before has gone.
     ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
     """
 
@@ -110,6 +113,7 @@ class ServeOptions(LiveOptions):
     user_limit: int | None = None
     memory_auto: bool = False
     partitions: tuple[Partition, ...] = ()
+    mail: CommandHook | None = None
     new: bool = False
     fair: FairUse | None = None
     reopen: Callable[[], None] = lambda: None
@@ -436,8 +440,11 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
             options.user_limit,
             options.memory_auto,
             {one.name: one for one in options.partitions},
+            sends_mail=options.mail is not None,
         ),
     )
+    if options.mail is not None:
+        found.notices.subscribe(mail_subscription(options.mail, ledger))
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)

@@ -38,7 +38,7 @@ class Submitter:
 
     ``limit`` is how many of their jobs may run, or be seen by the policy, at once; ``memory_auto``: memory
     that a job does not give is learned. ``as_guest``: an outside scheduler runs them and keeps an array's
-    limit.
+    limit. ``gets_mail``: the service has a command for mail.
     """
 
     user: str
@@ -46,6 +46,7 @@ class Submitter:
     memory_auto: bool = False
     as_guest: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
+    gets_mail: bool = True
 
 
 @dataclass(slots=True)
@@ -135,6 +136,7 @@ class _Maker:
         is_script = spec.script is not None and self.who.as_guest
         if is_script and "partition" in spec.from_script:  # which its own options have
             spec = replace(spec, partition=None)
+        spec = self._mail(spec, handed_over=is_script)
         built = self.builder.build(spec, where)
         self.found.notes += [
             {"job": str(self.number), "field": field, "text": text}
@@ -171,6 +173,18 @@ class _Maker:
                 raise InputError(f"id: found {spec.id!r} twice, expected each id once", where=where)
             self.batch[spec.id] = [job.id for job in jobs]
         self.number += numbers_of(spec.array, own=bool(spec.variables))
+
+    def _mail(self, spec: JobSpec, *, handed_over: bool) -> JobSpec:
+        """The job without mail that Slurm sends, or that nothing sends here."""
+        if spec.mail_type is None:
+            return replace(spec, mail_user=None) if spec.mail_user is not None else spec
+        if handed_over and "mail_type" in spec.from_script:
+            return replace(spec, mail_type=None, mail_user=None)
+        if self.who.gets_mail:
+            return spec
+        why = "no mail is sent: the service has no --mail-command"
+        self.builder.passed_over.setdefault("mail_type", why)
+        return replace(spec, mail_type=None, mail_user=None)
 
     def _corresponding(
         self, spec: JobSpec, jobs: list[Job], indices: Sequence[int] | None, where: str

@@ -319,6 +319,15 @@ class JobSpec:
         kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--wckey",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
+    mail_type: str | None = _field(
+        kinds.MAIL, "Mail at these events: BEGIN, END, FAIL, REQUEUE, ALL ….", "EVENT", at="submit",
+        lines="--mail-type", about="events of which mail is sent, where the service has a command for it",
+        becomes=JOB_OPTIONS,
+    )
+    mail_user: str | None = _field(
+        kinds.TEXT, "Whom the mail is for. Default: who submits.", "USER", at="submit", lines="--mail-user",
+        about="whom the mail is for; default: who submits", becomes=JOB_OPTIONS,
+    )
     batch_variables: bool = _field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
         about="its environment has what sbatch would set", becomes="Launch.batch_variables",

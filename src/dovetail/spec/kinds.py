@@ -19,7 +19,7 @@ from dovetail.files.moments import parse_begin
 from dovetail.files.sentences import NAME as A_NAME
 from dovetail.files.sentences import is_name
 from dovetail.files.units import DURATION, LONGEST, MOST_BYTES, SIZE, bytes_of, seconds_of
-from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_FACTOR
+from dovetail.spec.values import MAIL_TYPES, MOST_CPUS, MOST_DEVICES, MOST_FACTOR
 
 Json = Any
 Check = Callable[[object], Any]
@@ -271,6 +271,17 @@ def _plain(value: object) -> str:
 
 TEXT = Kind("text", _plain, _text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"})
 """A text of one line or more: a path, a pattern."""
+
+
+def _mail_types(value: object) -> str:
+    types = [part.strip().upper() for part in _plain(value).split(",")]
+    if not all(one in MAIL_TYPES for one in types):
+        raise ValueError(f"some of {', '.join(MAIL_TYPES)}, with commas between them")
+    return ",".join(dict.fromkeys(types))
+
+
+MAIL = Kind("mail types", _mail_types, _text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"})
+"""Events of which mail is sent: ``END,FAIL``, in any case."""
 
 
 def _flag(value: object) -> bool:

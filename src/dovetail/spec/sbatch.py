@@ -115,8 +115,10 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _honoured("kill-on-invalid-dep", "required",
               "yes: a job whose dependency cannot come true is cancelled; no: it is so too, with a warning"),
     _warned("licenses", "required", "licenses are not counted", "-L"),
-    _warned("mail-type", "required", "no mail is sent"),
-    _warned("mail-user", "required", "no mail is sent"),
+    _honoured("mail-type", "required",
+              "mail at these events by the command that the site names (serve --mail-command); where the "
+              "service has none it is passed over with a warning"),
+    _honoured("mail-user", "required", "whom the mail is for; default: who submits"),
     _warned("mcs-label", "required", "there are no such labels"),
     _honoured("mem", "required", "memory a node in MiB, or with K, M, G, T of 1024; 0: not counted",
               "SBATCH_MEM_PER_NODE"),

@@ -42,3 +42,10 @@ LimitName: TypeAlias = Literal[
 """A limit of a process, as `setrlimit` names it without its prefix."""
 Neighbourhood: TypeAlias = Literal["avoid", "memory", "ignore"]
 """What processes of others on a device mean: it is left alone, their memory is left out, or nothing."""
+
+
+MAIL_TYPES = (
+    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
+    "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
+)  # fmt: skip
+"""What ``--mail-type`` may have, as in sbatch."""

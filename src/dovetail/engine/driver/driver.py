@@ -95,6 +95,7 @@ _log = logging.getLogger(__name__)
 INFINITE = float("inf")
 RETRIED = (State.FAILED, State.NODE_FAIL)
 INTERRUPTED = "the run was interrupted"
+Turn = Literal["begun", "adopted", "requeued"]
 """Detail of jobs that `Driver.cancel_everything` has cancelled: those that never started can be taken up."""
 
 
@@ -194,6 +195,8 @@ class Driver:
         if options.survives:
             self.engine.unforeseen = self._unforeseen
         self._ended: dict[JobId, Record] = {}
+        self.turns: list[tuple[Turn, JobId]] | None = None
+        """Jobs that have begun, were adopted or went back to the queue; ``None``: these are not kept."""
         self._reasons: dict[JobId, str] = {}  # why jobs were stopped that had not begun, for all we knew
         self._moments = MeasuredMoments(self.engine)
         self._stranded = StrandedJobs(self.engine)
@@ -434,6 +437,8 @@ class Driver:
         ]
         if begun:
             self.engine.handle(now, begun, ask=False)
+            if self.turns is not None:
+                self.turns += [("begun", event.job) for event in begun if isinstance(event, Started)]
             if self.ledger is not None:
                 self.ledger.keep(now, begun, (), self.engine)
             if self.journal is not None:
@@ -502,6 +507,8 @@ class Driver:
                 placed = engine.running.get(event.job)
                 if placed is None:  # it could not be, and has ended
                     continue
+                if self.turns is not None:
+                    self.turns.append(("adopted", event.job))
                 self.admission.adopted(placed.job)
                 # Nobody carries out the orders of this instant: what is due of it already is due in the next.
                 self._watch(placed, placed.start_time, now)
@@ -514,6 +521,8 @@ class Driver:
                 record = engine.records.get(event.job)
                 if record is not None and record.end is not None:
                     self._ended[event.job] = record
+            elif self.turns is not None and isinstance(event, Started | Requeued):
+                self.turns.append(("requeued" if isinstance(event, Requeued) else "begun", event.job))
         return decisions
 
     def _batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
@@ -893,6 +902,8 @@ class Driver:
             else:
                 self._moments.add((decision.job, *prefill.after(decision.job)))
             self._orders.append(placed)
+            if self.turns is not None:
+                self.turns.append(("begun", decision.job))
             self.admission.begun(decision.job, now)
             if self.priorities is not None:
                 self.priorities.started(placed, engine.cluster, now)

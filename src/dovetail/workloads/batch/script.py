@@ -14,6 +14,7 @@ from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec, laid_over
 from dovetail.spec.sbatch import ScriptOption
 from dovetail.spec.script_lines import read_own_line
+from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
 from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
@@ -23,10 +24,6 @@ from dovetail.workloads.batch.resources import Asked, Shares, share_out
 VRAM = "vram"
 """A generic resource of some sites: memory of a GPU."""
 PASSED_OVER = "has no meaning here and is passed over"
-MAIL_TYPES = (
-    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "TIME_LIMIT",
-    "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +369,16 @@ class _Reader:
         wrong = [part for part in types if part not in MAIL_TYPES]
         if wrong:
             raise ValueError(f"found {wrong[0]!r}, expected some of {', '.join(MAIL_TYPES)}")
-        if types == ["NONE"]:
+        if "NONE" in types:  # as sbatch has it: the others go with it
             return "no mail"
-        return self._warn(f"{PASSED_OVER}: no mail is sent")
+        self._keep("mail_type", ",".join(dict.fromkeys(types)))
+        if "STAGE_OUT" in types:
+            return self._warn("nothing is staged; mail at the other events")
+        return "mail, where the service has a command for it (serve --mail-command)"
 
     def _mail_user(self, value: str) -> str:
-        return self._warn(f"{PASSED_OVER}: no mail is sent")
+        self._keep_text("mail_user", value)
+        return f"mail is for {value}" if value else "mail is for who submits"
 
     def _nice(self, value: str) -> str:
         try:

@@ -19,8 +19,9 @@ from dovetail.workloads.batch.submitting import environment_of, script_part
 from dovetail.workloads.batch.variables import Origin
 from dovetail.workloads.job_builder import JobBuilder
 
-OF_A_SERVICE = ("partition", "hold", "nice", "priority", "depends", "singleton")
+OF_A_SERVICE = ("partition", "hold", "nice", "priority", "depends", "singleton", "mail_type")
 """Fields that mean something among the jobs of a service alone."""
+OTHER_NAMES = {"depends": "dependency", "singleton": "dependency", "mail_type": "mail-type"}
 
 
 def script_workload(
@@ -36,7 +37,7 @@ def script_workload(
     notes = [note.sentence() for note in script.warned]
     for name in OF_A_SERVICE:
         if whole.pop(name, None) and name in script.fields:
-            given = script.places.get({"depends": "dependency", "singleton": "dependency"}.get(name, name))
+            given = script.places.get(OTHER_NAMES.get(name, name))
             if given is not None:
                 notes.append(f"{given.where}: {given.text} {PASSED_OVER}: 'dovetail submit' honours it")
     program = _program(script.text, path)
