@@ -184,12 +184,12 @@ def test_exports(service: Serving, tmp_path: Path) -> None:
 
 
 def test_the_three_lists(service: Serving, tmp_path: Path) -> None:
-    script(tmp_path, "#SBATCH -t 5 --mail-type=END --container=x", "true")
+    script(tmp_path, "#SBATCH -t 5 --mail-type=END -C x --container=x", "true")
     done = service.dovetail("submit", "--explain-script", "job.sh", "--json", cwd=tmp_path)
     assert done.returncode == 2
     found = json.loads(done.stdout)
     assert {name: [note["option"] for note in found[name]] for name in ("honoured", "warned", "refused")} == {
-        "honoured": ["-t 5"], "warned": ["--mail-type=END"], "refused": ["--container=x"],
+        "honoured": ["-t 5", "--mail-type=END"], "warned": ["-C x"], "refused": ["--container=x"],
     }  # fmt: skip
     assert found["refused"][0]["line"] == 2
     shown = service.dovetail("submit", "--explain-script", "job.sh", cwd=tmp_path).stdout

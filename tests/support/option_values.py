@@ -24,6 +24,7 @@ BY_KIND: Mapping[str, Any] = {
     "options": "-x",
     "words": "word",
     "flag": True,
+    "mail types": "END,FAIL",
     "moment": "2030-01-20T12:34",
 }
 

@@ -110,11 +110,14 @@ class SlurmCluster:
 
     ``settings`` are lines of slurm.conf in the place of ours. ``accounting`` are commands of sacctmgr for a
     slurmdbd with a database of its own (none: there is no slurmdbd); ``USER`` in them is whoever we are.
+    ``declared`` are further lines of slurm.conf: nodes in state CLOUD, which Slurm counts on though no slurmd
+    runs there, and their partitions.
     """
 
     shapes: Sequence[NodeShape] = (NodeShape(),)
     settings: Mapping[str, str] = field(default_factory=dict)
     accounting: Sequence[str] = ()
+    declared: Sequence[str] = ()
     folder: Path = field(init=False)
     daemons: dict[str, subprocess.Popen[bytes]] = field(init=False, default_factory=dict)
 
@@ -270,6 +273,8 @@ class SlurmCluster:
         self.daemons.pop(name).wait()
 
     def stop(self) -> None:
+        if os.environ.get("KEEP"):
+            shutil.copytree(self.folder / "log", "/tmp/heads/slog", dirs_exist_ok=True)
         """End all jobs, then all daemons, and remove the files."""
         if "slurmctld" in self.daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -329,6 +334,7 @@ class SlurmCluster:
             text += (
                 f"PartitionName={shape.partition} Nodes={','.join(ours)}{default} MaxTime=INFINITE State=UP\n"
             )
+        text += "".join(f"{line}\n" for line in self.declared)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(gres)
         slurmd = shutil.which("slurmd", path=f"{os.environ['PATH']}:{SBIN}")
@@ -380,6 +386,8 @@ class SlurmCluster:
         _until(self._ready, f"the nodes do not come up: see {self.folder}/log", 60)
 
     def _ready(self) -> bool:
+        if not self.nodes:
+            return "UP" in self.call("scontrol", "ping", check=False)
         idle = self.call("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
         return len(set(idle.split())) == len(self.nodes)
 

@@ -177,14 +177,14 @@ class _Maker:
     def _mail(self, spec: JobSpec, *, handed_over: bool) -> JobSpec:
         """The job without mail that Slurm sends, or that nothing sends here."""
         if spec.mail_type is None:
-            return replace(spec, mail_user=None) if spec.mail_user is not None else spec
+            return spec
         if handed_over and "mail_type" in spec.from_script:
             return replace(spec, mail_type=None, mail_user=None)
         if self.who.gets_mail:
             return spec
         why = "no mail is sent: the service has no --mail-command"
         self.builder.passed_over.setdefault("mail_type", why)
-        return replace(spec, mail_type=None, mail_user=None)
+        return spec
 
     def _corresponding(
         self, spec: JobSpec, jobs: list[Job], indices: Sequence[int] | None, where: str

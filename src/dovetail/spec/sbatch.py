@@ -90,7 +90,7 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _warned("exclude", "required", "the job may run on any node", "-x"),
     _honoured("exclusive", "optional", "all CPUs of its nodes; =user and =mcs: the same, with a warning",
               "SBATCH_EXCLUSIVE"),
-    _honoured("export", "optional", "the variables that the job gets", "SBATCH_EXPORT"),
+    _honoured("export", "required", "the variables that the job gets", "SBATCH_EXPORT"),
     _honoured("export-file", "required", "a file of variables, separated by null characters; no descriptor"),
     _warned("extra", "required", "nodes have no further properties"),
     _warned("extra-node-info", "required", "CPUs are given out one by one, whatever their socket", "-B"),

@@ -137,6 +137,32 @@ def test_lines_of_other_batch_systems_are_warned_about() -> None:
         ("--container=/x", "job.sh: line 2: --container=/x: the job would run outside its container"),
         ("--uid=0", "job.sh: line 2: --uid=0: jobs run as the service's account"),
         ("-d afterok:1?afterany:2,after:3", "job.sh: line 2: -d afterok:1?afterany:2,after:3: found"),
+        ("--hint=cold", "job.sh: line 2: --hint=cold: found 'cold', expected one of compute_bound"),
+        (
+            "--distribution=nosuch",
+            "job.sh: line 2: --distribution=nosuch: found 'nosuch', expected e.g. block",
+        ),
+        ("-B a", "job.sh: line 2: -B a: found 'a', expected SOCKETS[:CORES[:THREADS]]"),
+        ("--switches=x", "job.sh: line 2: --switches=x: found 'x', expected a whole number"),
+        ("--tmp=x", "job.sh: line 2: --tmp=x: found 'x', expected MiB"),
+        ("--time-min=10 -t 5", "job.sh: line 2: --time-min=10: found more than the 300 s of --time"),
+        ("--deadline=2020-01-01", "job.sh: line 2: --deadline=2020-01-01: found a moment that has passed"),
+        ("--partition=", "job.sh: line 2: --partition=: found no name, expected a partition"),
+        ("--mail-type=", "job.sh: line 2: --mail-type=: found no type, expected some of NONE"),
+        ("--nice=99999999999", "job.sh: line 2: --nice=99999999999: found '99999999999', expected a number"),
+        ("-w n[1-3] -N 2", "job.sh: line 2: -N 2: found a list of 3 nodes, expected at most 2"),
+        ("-w n[3-1]", "job.sh: line 2: -w n[3-1]: hostlist 'n[3-1]': found"),
+        ("--mem-per-gpu=1G", "job.sh: line 2: --mem-per-gpu=1G: found --mem-per-gpu without GPUs"),
+        ("--gpus-per-task=2", "job.sh: line 2: --gpus-per-task=2: found --gpus-per-task without tasks"),
+        (
+            "-n 2 -G 4 --gpus-per-task=1",
+            "job.sh: line 2: -n 2: found 4 GPUs in all and 1 for each of 2 tasks",
+        ),
+        ("-G 1 --gpus-per-node=2", "job.sh: line 2: -G 1: found 1 GPUs in all and 2 a node"),
+        (
+            "-N 3 -G 4 --gpus-per-node=2",
+            "job.sh: line 2: -N 3: found 4 GPUs in all and 2 a node, which are 2",
+        ),
         ("--cpus-per-gpu=2 -c 2 -G 1", "job.sh: line 2: -c 2: found --cpus-per-gpu with --cpus-per-task"),
     ],
 )
@@ -163,6 +189,8 @@ GOOD = {
     "array": "0-3", "begin": "now+1hour", "dependency": "afterok:1", "exclusive": "", "gres": "gpu:1",
     "kill-on-invalid-dep": "yes", "mail-type": "END", "mem": "1G", "mem-per-cpu": "1G", "mem-per-gpu": "1G",
     "open-mode": "append", "signal": "B:USR1@5", "tres-per-task": "cpu=2", "export": "ALL",
+    "distribution": "block:cyclic", "gres-flags": "enforce-binding", "hint": "nomultithread",
+    "mem-bind": "local", "profile": "task",
 }  # fmt: skip
 
 
@@ -276,8 +304,9 @@ def test_every_variable_of_the_page_is_set_or_has_a_reason() -> None:
         "-a 1-2 -d afterok:1 -A a -q q --wckey=w --open-mode=append -O -m block --export=ALL",
         "--cpus-per-gpu=1 -G 2 --gpus-per-node=2 --gpus-per-task=1 --gpus-per-socket=1 -n 2",
         "--sockets-per-node=1 --mem-per-gpu=1 --ntasks-per-node=2 --ntasks-per-core=1",
-        "--ntasks-per-socket=1 --ntasks-per-gpu=1 --threads-per-core=1",
+        "--ntasks-per-socket=1 --threads-per-core=1",
     )
+    found |= variables("--ntasks-per-gpu=1 -G 2")  # sbatch refuses it beside --gpus-per-task
     found |= variables("--mem=1") | variables("--mem-per-cpu=1")
     known = {variable.name for variable in SBATCH_VARIABLES if variable.set_if != "never"}
     assert found.keys() == known
@@ -286,7 +315,7 @@ def test_every_variable_of_the_page_is_set_or_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("pattern", "expected", "unknown"),
     [
-        ("%x-%j", "a_b-\0j", []),
+        ("%x-%j", "a b-\0j", []),
         ("%4j.%A_%a", "\x004j.\0A_\0a", []),
         ("%3a%b", "\x003a\0b", []),
         ("%N.%n.%t.%2t.%s.%u.%%", "\0H.0.0.00.batch.ada.%", []),
@@ -337,3 +366,45 @@ def test_moments(text: str, expected: str) -> None:
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(ValueError, match="a moment such as"):
         parse_begin(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "tasks"),
+    [
+        ("-w n[1-3]", 3, 3),
+        ("-w n1,n1", 1, 1),
+        ("-w n[1-3] -N 2-4", 3, 3),
+        ("-w n[1-3] -n 6", 3, 6),
+        ("-w ./file", 1, 1),
+        ("-G 4 --gpus-per-node=1", 4, 4),
+        ("-G 5 --gpus-per-node=2", 3, 3),
+        ("-G 4 --gpus-per-node=2 -N 1-4", 2, 2),
+        ("--gpus-per-node=2 --gpus-per-task=1 -N 2", 2, 4),
+        ("-N 0", 1, 1),
+    ],
+)
+def test_nodes_that_follow_from_a_list_or_from_gpus(options: str, nodes: int, tasks: int) -> None:
+    shares = read(f"#SBATCH {options}").shares
+    assert shares is not None
+    assert (shares.nodes, shares.tasks) == (nodes, tasks)
+
+
+def test_gpus_of_a_node_in_two_ways_add_up_as_in_sbatch() -> None:
+    assert read("#SBATCH --gres=gpu:1 --gpus-per-node=2").fields["gpus"] == 3
+    assert read("#SBATCH --gres=gpu:1", "#SBATCH --gres=gpu:2").fields["gpus"] == 2
+
+
+@pytest.mark.parametrize(("text", "array"), [("1-3%", "1-3"), ("%2", "0%2"), ("", None)])
+def test_arrays_that_are_hardly_any(text: str, array: str | None) -> None:
+    found = read(f"#SBATCH --array={text}")
+    assert (found.fields.get("array"), found.refused) == (array, [])
+
+
+def test_mail_is_kept_as_fields() -> None:
+    found = read("#SBATCH --mail-type=end,,fail,end --mail-user=ada")
+    assert (found.fields["mail_type"], found.fields["mail_user"]) == ("END,FAIL", "ada")
+    assert "mail_type" not in read("#SBATCH --mail-type=END,NONE").fields
+
+
+def test_an_older_word_for_sbatch() -> None:
+    assert read("#SLURM -N 2").fields["nodes"] == 2

@@ -14,7 +14,9 @@ from dovetail.errors import InputError
 from dovetail.records import dataclass
 
 SBATCH, DOVETAIL = "#SBATCH", "#DOVETAIL"
-FOREIGN = ("#PBS", "#BSUB", "#SLURM")
+SLURM = "#SLURM"
+"""An older word for `SBATCH`, which sbatch still reads."""
+FOREIGN = ("#PBS", "#BSUB")
 """Lines of other batch systems, of which sbatch reads some."""
 BYTE_ORDER_MARK = "\ufeff"
 _OPTIONS = re.compile(rf"^(?:{SBATCH}|{DOVETAIL})", re.MULTILINE)
@@ -77,10 +79,11 @@ def head_lines(text: str) -> Iterator[tuple[int, str]]:
 def directives(text: str, name: str) -> Iterator[Directive]:
     """The lines of options of a script's head, in order. Raises `InputError` with file and line."""
     for number, line in head_lines(text):
-        for keyword in (SBATCH, DOVETAIL, *FOREIGN):
-            if line.startswith(keyword):
+        for word in (SBATCH, DOVETAIL, SLURM, *FOREIGN):
+            if line.startswith(word):
                 where = f"{name}: line {number}"
-                rest = line[len(keyword) :]
+                rest = line[len(word) :]
+                keyword = SBATCH if word == SLURM else word
                 words = split_words(rest, where) if keyword == SBATCH else []
                 if words and words[0] in _COMPONENTS:
                     raise InputError(

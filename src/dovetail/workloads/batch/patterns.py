@@ -11,7 +11,7 @@
 ``%s``   ``batch``: no step
 ``%t``   0: the first task
 ``%u``   name of the user
-``%x``   name of the job, in characters that a file name may have
+``%x``   name of the job, with ``_`` for ``/``
 ``%%``   the sign itself
 =======  ================================================================================
 
@@ -34,7 +34,7 @@ def fill_pattern(pattern: str, name: str, user: str, *, is_array: bool) -> tuple
     """A path with marks for what is not known yet, and the signs that mean nothing.
 
     >>> fill_pattern("%x-%3t.%q%%", "a b", "ada", is_array=False)
-    ('a_b-000.%q%', ['%q'])
+    ('a b-000.%q%', ['%q'])
     """
     if "\\" in pattern:
         return pattern.replace("\\", ""), []
@@ -63,5 +63,5 @@ def fill_pattern(pattern: str, name: str, user: str, *, is_array: bool) -> tuple
 
 
 def plain_name(name: str) -> str:
-    """A job's name in characters that a file's name may have."""
-    return "".join(c if c.isalnum() or c in "._+-" else "_" for c in name)
+    """A job's name as a part of a file's name."""
+    return name.replace("/", "_").replace("\0", "_")

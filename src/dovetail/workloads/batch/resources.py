@@ -17,11 +17,14 @@ from dovetail.records import dataclass
 class Asked:
     """What a script requests of machines, as sbatch has it; ``None``: not given.
 
-    Memory is in bytes. ``gpus`` counts those of the job, ``gpus_per_node`` and the others those of each node,
+    ``nodes`` is the least number of nodes, ``named_nodes`` how many a list of nodes names. Memory is in
+    bytes. ``gpus`` counts those of the job, ``gpus_per_node`` and the others those of each node,
     task, socket; ``models`` are types of GPUs.
     """
 
     nodes: int | None = None
+    most_nodes: int | None = None
+    named_nodes: int | None = None
     tasks: int | None = None
     tasks_per_node: int | None = None
     tasks_per_gpu: int | None = None
@@ -69,8 +72,9 @@ class Shares:
 def share_out(asked: Asked) -> Shares:
     """The shares of a script's requests. Raises `ValueError` for what contradicts itself."""
     remarks: list[str] = []
-    nodes = asked.nodes
+    nodes = _nodes(asked)
     tasks = _tasks(asked, nodes)
+    _check_devices(asked, tasks)
     if nodes is None:
         nodes = -(-tasks // asked.tasks_per_node) if tasks and asked.tasks_per_node else 1
     if tasks is None:
@@ -95,6 +99,43 @@ def share_out(asked: Asked) -> Shares:
     return Shares(nodes, tasks, on_node, cpus_per_task, given, gpus, memory, remarks)
 
 
+def _nodes(asked: Asked) -> int | None:
+    """Nodes that are given, or follow from a list of nodes, or from GPUs in all and a node."""
+    nodes = asked.nodes
+    if asked.named_nodes is not None and asked.named_nodes > (nodes or 0):
+        if asked.most_nodes is not None and asked.named_nodes > asked.most_nodes:
+            raise ValueError(
+                f"found a list of {asked.named_nodes} nodes, expected at most {asked.most_nodes}"
+            )
+        nodes = asked.named_nodes
+    if asked.gpus and asked.gpus_per_node:
+        if asked.gpus < asked.gpus_per_node:
+            found = f"{asked.gpus} GPUs in all and {asked.gpus_per_node} a node"
+            raise ValueError(f"found {found}, expected at least as many in all")
+        needed = -(-asked.gpus // asked.gpus_per_node)
+        if needed < (nodes or 1) or needed > (asked.most_nodes or needed):
+            found = f"{asked.gpus} GPUs in all and {asked.gpus_per_node} a node"
+            raise ValueError(f"found {found}, which are {needed} nodes, expected as many as are given")
+        return needed
+    return nodes
+
+
+def _check_devices(asked: Asked, tasks: int | None) -> None:
+    """Refuse what sbatch refuses. Raises `ValueError`."""
+    if asked.gpus_per_task and asked.tasks_per_gpu:
+        raise ValueError("found --gpus-per-task and --ntasks-per-gpu, expected one of them")
+    if asked.gpus_per_task and not any((asked.tasks, asked.tasks_per_node, asked.gpus, asked.gpus_per_node)):
+        raise ValueError(
+            "found --gpus-per-task without tasks, expected --ntasks, --ntasks-per-node or --gpus"
+        )
+    if asked.gpus_per_task and asked.gpus and tasks is not None and asked.gpus != tasks * asked.gpus_per_task:
+        each = f"{asked.gpus_per_task} for each of {tasks} tasks"
+        raise ValueError(f"found {asked.gpus} GPUs in all and {each}, expected as many in all")
+    ways = (asked.gpus, asked.gpus_per_node, asked.gpus_per_task, asked.gpus_per_socket, asked.tasks_per_gpu)
+    if asked.memory_per_gpu is not None and not any(ways):
+        raise ValueError("found --mem-per-gpu without GPUs, expected both")
+
+
 def _says_cpus(asked: Asked) -> bool:
     """Whether the script gives anything of which CPUs follow."""
     ways = (asked.tasks, asked.tasks_per_node, asked.cpus_per_task, asked.cpus_per_gpu, asked.tasks_per_gpu)
@@ -111,6 +152,8 @@ def _tasks(asked: Asked, nodes: int | None) -> int | None:
             return total * asked.tasks_per_gpu
     if asked.gpus_per_task and asked.gpus is not None and asked.gpus >= asked.gpus_per_task:
         return asked.gpus // asked.gpus_per_task
+    if asked.gpus_per_task and asked.gpus_per_node and asked.tasks_per_node is None:
+        return max(1, (nodes or 1) * asked.gpus_per_node // asked.gpus_per_task)
     return None
 
 

@@ -10,14 +10,16 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.moments import parse_begin
+from dovetail.model.hostlist import expand
 from dovetail.records import dataclass
-from dovetail.spec.jobs import PartialSpec, laid_over
+from dovetail.spec.jobs import MOST_NICE, PartialSpec, laid_over
 from dovetail.spec.sbatch import ScriptOption
 from dovetail.spec.script_lines import read_own_line
 from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
 from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
+from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.resources import Asked, Shares, share_out
 
@@ -206,6 +208,8 @@ class _Reader:
         method: Callable[[str], str] | None = getattr(self, f"_{option.name.replace('-', '_')}", None)
         if option.treatment == "refused":
             self._note(self.found.refused, option.meaning)
+        elif method is None and self._is_wrong(option.name, given.value):
+            pass
         elif method is None:
             honoured = option.treatment == "honoured"
             self._note(
@@ -220,6 +224,18 @@ class _Reader:
             else:
                 if effect:
                     self._note(self.found.honoured, effect)
+
+    def _is_wrong(self, name: str, value: str | None) -> bool:
+        """Whether the value is one that sbatch refuses, which is noted then."""
+        check = CHECKS.get(name)
+        if check is None:
+            return False
+        try:
+            check(value or "")
+        except ValueError as error:
+            self._note(self.found.refused, str(error))
+            return True
+        return False
 
     def _note(self, notes: list[Note], effect: str) -> None:
         notes.append(Note(self.given.where, self.given.text, effect, self.given.line))
@@ -243,6 +259,8 @@ class _Reader:
         return self._warn(_passed_over(self.given.option))
 
     def _array(self, value: str) -> str:
+        if not value:  # as sbatch has it
+            return self._warn("names no index: the job is no array")
         array = self.found.array = units.parse_array(value)
         self._keep("array", array.text)
         return _many(array.count, "job")
@@ -259,7 +277,7 @@ class _Reader:
 
     def _chdir(self, value: str) -> str:
         if not value:
-            raise ValueError("found an empty text, expected a folder")
+            return self._warn("an empty name: the job runs in the folder of the submission")
         self._keep("folder", value)
         return f"runs in {value}"
 
@@ -353,9 +371,10 @@ class _Reader:
         return "waits until released"
 
     def _job_name(self, value: str) -> str:
-        if value:
-            self._keep("name", value)
-        return f"named {value}" if value else "named by the script"
+        if not value:
+            return self._warn("an empty name: the job has that of the script")
+        self._keep("name", value)
+        return f"named {value}"
 
     def _kill_on_invalid_dep(self, value: str) -> str:
         if value.lower() not in ("yes", "no"):
@@ -365,7 +384,9 @@ class _Reader:
         return "a job whose dependency cannot come true is cancelled"
 
     def _mail_type(self, value: str) -> str:
-        types = [part.upper() for part in value.split(",")]
+        types = [part.upper() for part in value.split(",") if part]
+        if not types:
+            raise ValueError(f"found no type, expected some of {', '.join(MAIL_TYPES)}")
         wrong = [part for part in types if part not in MAIL_TYPES]
         if wrong:
             raise ValueError(f"found {wrong[0]!r}, expected some of {', '.join(MAIL_TYPES)}")
@@ -385,6 +406,8 @@ class _Reader:
             nice = int(value) if value else 100
         except ValueError:
             nice = 0  # as strtol reads it
+        if abs(nice) > MOST_NICE:
+            raise ValueError(f"found {value!r}, expected a number within {MOST_NICE}")
         if nice < 0:
             return self._warn(f"{PASSED_OVER}: it lowers jobs, and raises none")
         self._keep("nice", nice)
@@ -401,7 +424,7 @@ class _Reader:
     def _partition(self, value: str) -> str:
         names = [name for name in value.split(",") if name]
         if not names:
-            return self._warn(f"{PASSED_OVER}: it names no partition")
+            raise ValueError("found no name, expected a partition")
         self._keep("partition", ",".join(names))
         return f"nodes of {' or '.join(names)}, where the service has partitions"
 
@@ -427,11 +450,23 @@ class _Reader:
     # ------------------------------------------------------------------------------- machines
 
     def _nodes(self, value: str) -> str:
+        if value == "0":  # as sbatch has it
+            return "as if it were not given"
         least, most = units.parse_nodes(value)
-        self.asked.nodes = least
+        self.asked.nodes, self.asked.most_nodes = least, most
         if most != least:
             return self._warn(f"the job gets {least}, the smaller number")
         return _many(least, "node")
+
+    def _nodelist(self, value: str) -> str:
+        if "/" in value:  # a file of names
+            return self._warn(_passed_over(self.given.option))
+        try:
+            count = len(set(expand(value)))
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        self.asked.named_nodes = count
+        return self._warn(f"{PASSED_OVER}: the job may run on any {_many(count, 'node')}")
 
     def _ntasks(self, value: str) -> str:
         self.asked.tasks = units.parse_count(value)
@@ -503,8 +538,7 @@ class _Reader:
         if len(set(models)) > 1:
             raise ValueError(f"found GPUs of the types {', '.join(models)}, expected one type for a job")
         count = sum(one.count for one in gpus)
-        before = getattr(self.asked, way)
-        setattr(self.asked, way, max(count, before or 0))
+        setattr(self.asked, way, count + (getattr(self.asked, way) or 0))
         self.asked.models += [one for one in dict.fromkeys(models) if one not in self.asked.models]
         of = f" of type {models[0]}" if models else ""
         if foreign:
@@ -526,7 +560,10 @@ class _Reader:
         return f"{found // units.MEBIBYTE} MiB a node"
 
     def _mem_per_cpu(self, value: str) -> str:
-        self.asked.memory_per_cpu = units.parse_memory(value)
+        found = units.parse_memory(value)
+        self.asked.memory_per_cpu = found
+        if not found:
+            return self._warn("memory is not counted, and not reserved for the job alone")
         return f"{self.asked.memory_per_cpu // units.MEBIBYTE} MiB a CPU"
 
     def _mem_per_gpu(self, value: str) -> str:
@@ -579,10 +616,31 @@ class _Reader:
                 self._keep("exclusive", True)
             if self.asked.models:
                 self._keep("models", list(self.asked.models))
+        self._check_moments()
         if "signal" in found.fields and "walltime" not in found.fields:
             del found.fields["signal"]
             self.given = self.places["signal"]
             self._warn("it is never sent: the job has no time limit")
+
+    def _check_moments(self) -> None:
+        """Refuse a least time above the limit, and a deadline that has passed, as sbatch does."""
+        found = self.found
+        least, most = self.places.get("time-min"), found.fields.get("walltime")
+        if least is not None and most is not None:
+            time = units.parse_limit(least.value or "")
+            if time is None or time > most:
+                self.given = least
+                self._note(
+                    found.refused, f"found more than the {most:g} s of --time, expected at most as much"
+                )
+        if (deadline := self.places.get("deadline")) is not None:
+            try:
+                past = parse_begin(deadline.value or "", self.now) <= self.now
+            except ValueError:
+                past = False  # forms that only sbatch knows
+            if past:
+                self.given = deadline
+                self._note(found.refused, "found a moment that has passed, expected a later one")
 
 
 def _many(count: int, what: str) -> str:
@@ -599,6 +657,6 @@ command line both."""
 COUNTED = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node",
     "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "gres", "mem", "mem-per-cpu", "mem-per-gpu",
-    "tres-per-task", "mincpus", "exclusive",
+    "tres-per-task", "mincpus", "exclusive", "nodelist",
 )  # fmt: skip
 """Options from which the shares of a node follow."""

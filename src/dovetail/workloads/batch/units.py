@@ -18,7 +18,7 @@ _NODES = re.compile(r"\+?(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
 _RESOURCE = re.compile(r"[A-Za-z_][\w.+/-]*", re.ASCII)
 _AMOUNT = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
-_SIGNAL = re.compile(r"(?:([RB]{1,2}):)?([A-Za-z0-9+-]+)(?:@(\d{0,9}))?", re.ASCII)
+_SIGNAL = re.compile(r"(?:([RBrb]{1,2}):)?([A-Za-z0-9+-]+)(?:@(\d{0,9}))?", re.ASCII)
 NOTICE = 60.0
 """Seconds before the end at which a signal comes whose option names no time."""
 LONGEST_NOTICE = 65535
@@ -123,7 +123,7 @@ def parse_resources(text: str) -> list[Resource]:
 
 
 def parse_gpus(text: str) -> list[Resource]:
-    """The entries of ``--gpus`` and its kin: ``[TYPE:]COUNT`` with commas between them.
+    """The entries of ``--gpus`` and its kin: ``[TYPE:]COUNT`` or ``TYPE`` with commas between them.
 
     >>> parse_gpus("volta:3")
     [Resource(name='gpu', type='volta', count=3)]
@@ -133,7 +133,7 @@ def parse_gpus(text: str) -> list[Resource]:
     found = []
     for entry in text.split(","):
         rest = entry.split(":")
-        if not entry or len(rest) > 2 or not all(rest) or _AMOUNT.fullmatch(rest[-1]) is None:
+        if not entry or len(rest) > 2 or not all(rest):
             raise ValueError(f"found {entry!r}, expected [TYPE:]COUNT, such as 2 or a100:1")
         found.append(Resource("gpu", *_type_and_count(rest, entry)))
     return found
@@ -175,8 +175,8 @@ def parse_array(text: str) -> Array:
     limit = re.match(r"\d*", rest, re.ASCII)
     assert limit is not None  # it matches nothing, too
     bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
-    if percent and not limit[0]:
-        raise ValueError(f"found {text!r}, expected a number after '%'")
+    if percent and not bare and limit[0]:
+        bare = "0"  # as sbatch has it
     spans = []
     for part in bare.split(","):
         match = _RANGE.fullmatch(part)
@@ -214,7 +214,7 @@ def parse_signal(text: str) -> Notice:
     seconds = NOTICE if match is None or not match[3] else float(match[3])
     if match is None or number is None or seconds > LONGEST_NOTICE:
         raise ValueError(f"found {text!r}, expected [B:]SIGNAL[@SECONDS], such as B:USR1@60")
-    return Notice(signal.Signals(number).name.removeprefix("SIG"), seconds, "B" in (match[1] or ""))
+    return Notice(signal.Signals(number).name.removeprefix("SIG"), seconds, "B" in (match[1] or "").upper())
 
 
 def _signal_number(text: str) -> int | None:

@@ -1,0 +1,92 @@
+"""Values of options that are passed over: sbatch refuses wrong ones, and so does the reader.
+
+Each check raises `ValueError` with what was found and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from dovetail.workloads.batch.units import parse_count, parse_limit, parse_memory
+
+Check = Callable[[str], object]
+HINTS = ("compute_bound", "memory_bound", "multithread", "nomultithread")
+LIMITS = ("ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK")
+PROFILES = ("all", "none", "energy", "task", "lustre", "filesystem", "network")
+GRES_FLAGS = (
+    *("disable-binding", "enforce-binding", "allow-task-sharing", "multiple-tasks-sharing"),
+    "one-task-per-sharing",
+)
+_DISTRIBUTION = re.compile(
+    r"(\*|block|cyclic|arbitrary|plane(=\d+)?)(:(\*|block|cyclic|fcyclic)){0,2}(,(no)?pack)?", re.IGNORECASE
+)
+_MEMORY_BIND = re.compile(
+    r"(q(uiet)?|v(erbose)?|no(ne)?|rank|(map|mask)_mem(:\S+)?|local|(no)?sort|p(refer)?)"
+)
+_FREQUENCY = re.compile(r"((task|energy|network|filesystem)=)?\d+", re.IGNORECASE)
+
+
+def _one_of(words: Sequence[str], *, many: bool = False) -> Check:
+    """One of some words, in any case; ``many``: several, with commas between them."""
+    known = [word.lower() for word in words]
+
+    def check(value: str) -> None:
+        parts = value.split(",") if many else [value]
+        for part in parts:
+            if part.lower() not in known:
+                raise ValueError(
+                    f"found {part!r}, expected {'some' if many else 'one'} of {', '.join(words)}"
+                )
+
+    return check
+
+
+def _like(pattern: re.Pattern[str], example: str, *, many: bool = False) -> Check:
+    def check(value: str) -> None:
+        for part in value.split(",") if many else [value]:
+            if not pattern.fullmatch(part):
+                raise ValueError(f"found {value!r}, expected e.g. {example}")
+
+    return check
+
+
+def _count(least: int) -> Check:
+    return lambda value: parse_count(value, least=least)
+
+
+def _extra_node_info(value: str) -> None:
+    """``SOCKETS[:CORES[:THREADS]]``, each a number, a range, or any."""
+    parts = value.split(":")
+    if len(parts) > 3 or not all(re.fullmatch(r"\*|\d+(-\d+)?", part) for part in parts):
+        raise ValueError(f"found {value!r}, expected SOCKETS[:CORES[:THREADS]]")
+
+
+def _switches(value: str) -> None:
+    count, at, most = value.partition("@")
+    parse_count(count)
+    if at:
+        parse_limit(most)
+
+
+CHECKS: Mapping[str, Check] = {
+    "acctg-freq": _like(_FREQUENCY, "30 or task=30", many=True),
+    "core-spec": _count(0),
+    "delay-boot": parse_limit,
+    "distribution": _like(_DISTRIBUTION, "block, cyclic or block:cyclic"),
+    "extra-node-info": _extra_node_info,
+    "gres-flags": _one_of(GRES_FLAGS, many=True),
+    "hint": _one_of(HINTS),
+    "mem-bind": _like(_MEMORY_BIND, "local", many=True),
+    "ntasks-per-core": _count(0),
+    "ntasks-per-socket": _count(0),
+    "profile": _one_of(PROFILES, many=True),
+    "propagate": lambda value: value and _one_of(LIMITS, many=True)(value),
+    "switches": _switches,
+    "thread-spec": _count(0),
+    "threads-per-core": _count(1),
+    "time-min": parse_limit,
+    "tmp": parse_memory,
+    "wait-all-nodes": _one_of(("0", "1")),
+}
+"""By the names of options. What is not here has values that only a site knows."""
