@@ -51,17 +51,13 @@ def test_what_becomes_of_the_heads() -> None:
     options: Counter[str] = Counter()
     for one in ready:
         options += Counter(honoured=len(one.honoured), warned=len(one.warned), refused=len(one.refused))
-    assert Counter(fate(one) for _, one in scripts) == {}
-    assert Counter(map(fate, ready)) == {}
-    assert options == {}
+    assert Counter(fate(one) for _, one in scripts) == {"honoured": 167, "warned": 176, "refused": 30}
+    assert Counter(map(fate, ready)) == {"honoured": 159, "warned": 168, "refused": 18}
+    assert options == {"honoured": 2215, "warned": 253, "refused": 20}
 
 
 @pytest.mark.parametrize("head", heads(FORMS), ids=lambda head: head.text)
 def test_no_form_ends_in_anything_but_a_sentence(head: Head) -> None:
-    if head.text == "!":  # an empty first line
-        with pytest.raises(InputError, match="found"):
-            read(head)
-        return
     script = read(head)
     assert script.refused or script.shares is not None
     assert all(note.effect for note in (*script.honoured, *script.warned, *script.refused))
