@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
@@ -33,93 +32,6 @@ def of_script(options: Sequence[str]) -> tuple[Sequence[str], Sequence[str]] | N
         return None
     middle = options.index(OVERRIDES)
     return options[1:middle], options[middle + 1 :]
-
-
-PLACEMENT = frozenset(
-    {
-        *(
-            "account",
-            "qos",
-            "reservation",
-            "partition",
-            "constraint",
-            "prefer",
-            "nodelist",
-            "exclude",
-            "nodefile",
-        ),
-        *("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "ntasks-per-core", "ntasks-per-socket"),
-        *(
-            "ntasks-per-gpu",
-            "cpus-per-task",
-            "cpus-per-gpu",
-            "mincpus",
-            "exclusive",
-            "oversubscribe",
-            "overcommit",
-        ),
-        *("mem", "mem-per-cpu", "mem-per-gpu", "tmp", "gres", "gres-flags", "gpus", "gpus-per-node"),
-        *(
-            "gpus-per-task",
-            "gpus-per-socket",
-            "licenses",
-            "time",
-            "time-min",
-            "hint",
-            "contiguous",
-            "switches",
-        ),
-        *("cores-per-socket", "sockets-per-node", "threads-per-core", "extra-node-info", "core-spec"),
-        *("thread-spec", "distribution", "use-min-nodes"),
-    }
-)
-"""sbatch's options that decide whether and where a job can start (sbatch(1))."""
-_OTHERS = ("dependency", "hold", "requeue", "no-requeue")
-_SHORT = {
-    "d": "dependency",
-    "H": "hold",
-    "A": "account",
-    "q": "qos",
-    "p": "partition",
-    "C": "constraint",
-    "w": "nodelist",
-    "x": "exclude",
-    "F": "nodefile",
-    "N": "nodes",
-    "n": "ntasks",
-    "c": "cpus-per-task",
-    "s": "oversubscribe",
-    "O": "overcommit",
-    "G": "gpus",
-    "L": "licenses",
-    "t": "time",
-    "B": "extra-node-info",
-    "S": "core-spec",
-    "m": "distribution",
-}
-
-
-def head_words(text: str) -> list[str]:
-    """The words of a batch script's ``#SBATCH`` lines, up to its first command.
-
-    >>> head_words("#!/bin/sh\\n#SBATCH -N2 --comment='a b' # c\\necho\\n#SBATCH -n1")
-    ['-N2', '--comment=a b']
-    """
-    found: list[str] = []
-    for line in text.splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            break
-        if line.startswith("#SBATCH") and line[7:8].isspace():
-            try:
-                found += shlex.split(line[7:], comments=True)
-            except ValueError:  # an open quotation: for sbatch to refuse
-                continue
-    return found
-
-
-def placement_words(text: str) -> list[str]:
-    """Those of a script's options that decide whether and where it can start, each as one word."""
-    return [word for word in folded(head_words(text)) if option_name(word) in PLACEMENT]
 
 
 def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[str]) -> list[str]:
@@ -159,21 +71,6 @@ def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[
         elif not asks or given.get("gpus") is not None:
             found.append(f"{kind}:--gres={device}:{max(1, ceil(given.get('gpus') or 1))}")
     return found
-
-
-def option_name(word: str) -> str:
-    """The long name of one of sbatch's options that matter here; of others their own, empty if that is short.
-
-    >>> option_name("-N2"), option_name("--const=x"), option_name("--comment=x"), option_name("-Jx")
-    ('nodes', 'constraint', 'comment', '')
-    """
-    if not word.startswith("--"):
-        return _SHORT.get(word[1:2], "") if word.startswith("-") else ""
-    name = word[2:].partition("=")[0]
-    if name in PLACEMENT:
-        return name
-    longer = [one for one in (*PLACEMENT, *_OTHERS) if one.startswith(name)]
-    return longer[0] if len(longer) == 1 else name
 
 
 def partition_of(options: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.files.shortage import lack_of
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Dependency, Job, JobId, Rejected, Throttle
-from dovetail.model.batch_options import overriding_words, placement_words, script_options
+from dovetail.model.batch_options import overriding_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
@@ -24,6 +24,7 @@ from dovetail.service.partitions import Partition, in_partition
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
+from dovetail.workloads.batch.options import placement_words
 from dovetail.workloads.job_builder import CORRESPONDING, JobBuilder, depends_of
 from dovetail.workloads.spec_forms import part_of
 

@@ -198,6 +198,20 @@ BY_LETTER = {option.short: option for option in SBATCH_OPTIONS if option.short}
 BY_VARIABLE = {name: option for option in SBATCH_OPTIONS for name in option.variables}
 
 
+PLACEMENT = frozenset(
+    {
+        *("account", "qos", "reservation", "partition", "constraint", "prefer", "nodelist", "exclude"),
+        *("nodefile", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-socket"),
+        *("ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu", "mincpus", "exclusive", "oversubscribe"),
+        *("overcommit", "mem", "mem-per-cpu", "mem-per-gpu", "tmp", "gres", "gres-flags", "gpus"),
+        *("gpus-per-node", "gpus-per-task", "gpus-per-socket", "licenses", "time", "time-min", "hint"),
+        *("contiguous", "switches", "cores-per-socket", "sockets-per-node", "threads-per-core"),
+        *("extra-node-info", "core-spec", "thread-spec", "distribution", "use-min-nodes"),
+    }
+)
+"""Options that decide whether and where a job can start."""
+
+
 class ScriptVariable(NamedTuple):
     """A variable that sbatch sets for a job: ``value`` is a pattern of `dovetail.model.Launch`, or words."""
 

@@ -44,9 +44,7 @@ from dovetail.model import (
     Withdrawn,
 )
 from dovetail.model.batch_options import (
-    head_words,
     of_script,
-    option_name,
     options_for,
     value_of,
 )
@@ -56,6 +54,7 @@ from dovetail.process.environment import THREAD_COUNTS
 from dovetail.process.reporting import Reporting
 from dovetail.process.spawn_log import uid_of
 from dovetail.records import dataclass
+from dovetail.workloads.batch.options import head_options
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.backlog import Backlog
 from dovetail_slurm.batch import (
@@ -600,7 +599,7 @@ class SlurmQueueExecutor(Reporting):
         if files is not None:
             out, err = (name if first.handed.task < 0 else _of_task(name, first.handed) for name in files)
             options = [f"--output={out}", f"--error={err}", "--open-mode=append", *options]
-        words = set(map(option_name, head_words(text.decode(errors="replace"))))
+        words = {one.option.name for one in head_options(text.decode(errors="replace"))}
         if words.isdisjoint(("requeue", "no-requeue")):
             options = ["--requeue", *options]
         if "dependency" in words:  # which names jobs by our numbers, and is fulfilled when we hand it over

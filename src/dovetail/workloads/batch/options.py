@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.records import dataclass
-from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, ScriptOption
+from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, PLACEMENT, ScriptOption
+from dovetail.workloads.batch.head import directives
 
 HEAD, ENVIRONMENT, COMMAND_LINE = "script", "environment", "command line"
 """Where an option may come from; later ones win."""
@@ -28,6 +30,11 @@ class Given:
     origin: str = HEAD
     line: int | None = None
 
+    @property
+    def word(self) -> str:
+        """It as one word, by its long name."""
+        return f"--{self.option.name}" if self.value is None else f"--{self.option.name}={self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -38,12 +45,15 @@ class Placed:
     line: int | None = None
 
 
-def parse_words(words: Sequence[Placed], origin: str = HEAD) -> tuple[list[Given], list[Placed]]:
+def parse_words(
+    words: Sequence[Placed], origin: str = HEAD, *, into: list[Given] | None = None
+) -> tuple[list[Given], list[Placed]]:
     """The options of a row of words, and what follows them. Raises `InputError` with the place of the word.
 
-    The row of a script is that of all its lines together: a value may stand on the next line.
+    The row of a script is that of all its lines together: a value may stand on the next line. Options are
+    added to ``into``, which has those before the wrong word where it raises.
     """
-    found: list[Given] = []
+    found: list[Given] = [] if into is None else into
     at = 0
     while at < len(words):
         word = words[at]
@@ -108,6 +118,33 @@ def find_option(name: str, where: str) -> ScriptOption:
         "those of 'dovetail submit')",
         where=where,
     )
+
+
+def head_options(text: str) -> list[Given]:
+    """The options of a script's ``#SBATCH`` lines, for what hands it to sbatch as it is.
+
+    From the first line on that sbatch will refuse, they are left to sbatch.
+
+    >>> [one.word for one in head_options("#!/bin/sh\\n#SBATCH -N2 --comm='a b' # c\\necho")]
+    ['--nodes=2', '--comment=a b']
+    """
+    row: list[Placed] = []
+    with suppress(InputError):
+        for line in directives(text, ""):
+            row += [Placed(word, "", line.line) for word in line.words]
+    found: list[Given] = []
+    with suppress(InputError):
+        parse_words(row, into=found)
+    return found
+
+
+def placement_words(text: str) -> list[str]:
+    """Those of a script's options that decide whether and where it can start, each as one word.
+
+    >>> placement_words("#!/bin/sh\\n#SBATCH -p a -J name\\n#SBATCH --exclusive\\n")
+    ['--partition=a', '--exclusive']
+    """
+    return [one.word for one in head_options(text) if one.option.name in PLACEMENT]
 
 
 def from_environment(environ: Mapping[str, str]) -> list[Given]:
