@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
+
+import pytest
+
+from dovetail.spec.sbatch import BY_NAME, BY_VARIABLE, SBATCH_VARIABLES
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,3 +29,36 @@ def test_the_tables_are_those_of_the_specification() -> None:
     made = tool().with_tables(page)
     assert page == made, "python tools/slurm_tables.py writes them"
     assert page.count("| `SLURM_") > 50
+
+
+MANUAL = Path("/usr/share/man/man1/sbatch.1.gz")
+needs_manual = pytest.mark.skipif(not MANUAL.is_file(), reason="sbatch's manual page is not installed here")
+
+
+def manual(section: str) -> str:
+    """A section of sbatch(1)."""
+    text = gzip.decompress(MANUAL.read_bytes()).decode().replace("\\\\-", "-").replace("\\-", "-")
+    sections = re.split(r"^\.SH ", text, flags=re.MULTILINE)
+    return next(one for one in sections if one.strip('"').startswith(section))
+
+
+@needs_manual
+def test_every_variable_of_the_manual_is_in_the_table() -> None:
+    names = set(re.findall(r"\\fB(S[A-Z]+_[A-Z_]+[A-Z])\\fR", manual("OUTPUT ENVIRONMENT")))
+    assert len(names) > 50
+    assert names - {variable.name for variable in SBATCH_VARIABLES} == set()
+
+
+@needs_manual
+def test_every_option_of_the_manual_is_in_the_table() -> None:
+    heads = [line for line in manual("OPTIONS").splitlines() if line.startswith("\\fB")]
+    names = {name for line in heads for name in re.findall(r"--([a-z][a-z-]+)", line)}
+    assert len(names) > 90
+    assert names - BY_NAME.keys() == set()
+
+
+@needs_manual
+def test_every_input_variable_of_the_manual_is_in_the_table() -> None:
+    names = set(re.findall(r"\\fB(SBATCH_[A-Z0-9_]+)\\fR", manual("INPUT ENVIRONMENT")))
+    assert len(names) > 40
+    assert names - BY_VARIABLE.keys() == set()

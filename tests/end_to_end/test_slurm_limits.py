@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import subprocess
 from collections import Counter
@@ -206,3 +207,43 @@ def test_partitions_of_other_accounts_and_qos_are_left_out_with_the_reason(
     assert run_command(["run", "jobs.toml", "--executor", fine], tmp_path, inside).returncode == 0
     accounted.call("scontrol", "delete", "PartitionName=theirs")
     accounted.call("scontrol", "delete", "PartitionName=gold")
+
+
+# ----------------------------------------------------------------------------- a QOS that preempts others
+
+RANKS = (
+    "add cluster onehost",
+    "add account lab cluster=onehost",
+    "add qos low",
+    "add qos hi set Preempt=low",
+    "add user USER account=lab",
+    "modify user USER set qos=hi,low DefaultQOS=hi",
+)
+
+
+@needs_slurmdbd
+def test_a_usual_qos_that_preempts_is_used_by_jobs_alone_that_name_it(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """Nodes are full of jobs of QOS ``low``; ours, whose usual QOS ``hi`` would preempt them, wait."""
+    settings = {"PreemptType": "preempt/qos", "PreemptMode": "REQUEUE"}
+    (tmp_path / "jobs.txt").write_text("true\n")
+    with SlurmCluster((NodeShape(1, cpus=2, gpus=0),), settings, RANKS) as cluster:
+        full_node = ["-N1", "--exclusive", "--qos=low", "--requeue", "-o/dev/null", "--wrap", "sleep 4"]
+        theirs = cluster.call("sbatch", "--parsable", *full_node).strip()
+        until(lambda: "R" in cluster.call("squeue", "-h", "-j", theirs, "-o", "%t"), "it does not run")
+        done = run(cluster, tmp_path, environment, "jobs.txt")
+        assert done.returncode == 0, done.stderr
+        shown = cluster.call("scontrol", "show", "job", theirs)
+        assert "JobState=COMPLETED" in shown
+        assert "Restarts=0" in shown
+        theirs = cluster.call("sbatch", "--parsable", *full_node[:-1], "sleep 300").strip()
+        until(lambda: "R" in cluster.call("squeue", "-h", "-j", theirs, "-o", "%t"), "it does not run")
+        named = run(cluster, tmp_path, environment, "jobs.txt", "--slurm=--qos=hi")
+        assert named.returncode == 0, named.stderr
+        assert "Restarts=1" in cluster.call("scontrol", "show", "job", theirs)
+        cluster.call("scancel", theirs)
+        cluster.call("sacctmgr", "-i", "modify", "user", getpass.getuser(), "set", "qos=hi", "DefaultQOS=hi")
+        refused = run(cluster, tmp_path, environment, "jobs.txt")
+        assert refused.returncode == 2
+        assert "its QOS hi preempts running jobs of QOS low" in refused.stderr

@@ -10,8 +10,11 @@ from dovetail_slurm import commands as slurm_commands
 from dovetail_slurm.commands import SlurmError
 from dovetail_slurm.partitions import (
     Member,
+    UsualQos,
     choose_partitions,
+    choose_qos,
     preempted_by,
+    preempting_qos,
     read_member,
     read_partitions,
     why_closed,
@@ -116,3 +119,27 @@ def test_accounts_and_qos_come_from_the_accounting_the_usual_ones_first() -> Non
     assert member.qos is not None
     assert list(member.qos) == ["normal", "gold"]
     assert read_member(SETTINGS).accounts is None
+
+
+@pytest.mark.parametrize(
+    ("qos", "expected"),
+    [
+        (None, UsualQos()),
+        (["low", "hi"], UsualQos()),
+        (["hi", "low"], UsualQos("--qos=low")),
+        (["hi"], UsualQos(harm="its QOS hi preempts running jobs of QOS low,normal")),
+    ],
+)
+def test_jobs_that_name_no_qos_get_one_that_preempts_nobody(
+    qos: list[str] | None, expected: UsualQos
+) -> None:
+    member = Member("ada", frozenset(), ["lab"], qos)
+    assert choose_qos(member, {"hi": "low,normal"}) == expected
+    assert choose_qos(member, {}) == UsualQos()
+
+
+def test_qos_preempt_where_the_cluster_has_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["low", "", "cluster"], ["hi", "low", "cluster"], ["self", "", "cluster,within"]]
+    monkeypatch.setattr(slurm_commands, "rows", lambda argv, count: rows)
+    assert preempting_qos({"PreemptType": "preempt/qos"}) == {"hi": "low", "self": "self"}
+    assert preempting_qos({"PreemptType": "preempt/partition_prio"}) == {}

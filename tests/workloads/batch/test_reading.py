@@ -302,6 +302,7 @@ def test_variables_follow_what_the_command_line_has() -> None:
 def test_every_variable_of_the_page_is_set_or_has_a_reason() -> None:
     found = variables(
         "-a 1-2 -d afterok:1 -A a -q q --wckey=w --open-mode=append -O -m block --export=ALL",
+        "--hint=multithread",
         "--cpus-per-gpu=1 -G 2 --gpus-per-node=2 --gpus-per-task=1 --gpus-per-socket=1 -n 2",
         "--sockets-per-node=1 --mem-per-gpu=1 --ntasks-per-node=2 --ntasks-per-core=1",
         "--ntasks-per-socket=1 --threads-per-core=1",

@@ -130,6 +130,39 @@ def read_member(settings: Mapping[str, str]) -> Member:
     return Member(name, frozenset(groups), accounts, list(kinds), owner)
 
 
+def preempting_qos(settings: Mapping[str, str]) -> dict[str, str]:
+    """Each QOS whose jobs preempt running ones, with those whose jobs it preempts (sacctmgr(1): Preempt).
+
+    Empty where QOS do not decide about preemption (PreemptType). Raises `SlurmError`.
+    """
+    if "qos" not in settings.get("PreemptType", ""):
+        return {}
+    found = commands.rows(["sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,PreemptMode"], 3)
+    return {name: preempts or name for name, preempts, mode in found if preempts or "within" in mode.lower()}
+
+
+@dataclass(frozen=True, slots=True)
+class UsualQos:
+    """``option`` is what sbatch is given where a job names no QOS, empty for Slurm's own choice.
+
+    ``harm`` has whose running jobs it would preempt, where the member has no other; empty: none.
+    """
+
+    option: str = ""
+    harm: str = ""
+
+
+def choose_qos(member: Member, preempting: Mapping[str, str]) -> UsualQos:
+    """The first QOS of a member that preempts nobody."""
+    if not preempting or not member.qos or member.qos[0] not in preempting:
+        return UsualQos()
+    other = next((one for one in member.qos if one not in preempting), None)
+    if other is not None:
+        return UsualQos(f"--qos={other}")
+    first = member.qos[0]
+    return UsualQos(harm=f"its QOS {first} preempts running jobs of QOS {preempting[first]}")
+
+
 def _group(gid: int) -> Iterable[str]:
     try:
         return (grp.getgrgid(gid).gr_name,)

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Foreseen, Job, Node, Shape, TimeUsed
-from dovetail.model.batch_options import of_script, options_for, partition_of
+from dovetail.model.batch_options import of_script, options_for, partition_of, value_of
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.batch import (
     Line,
@@ -53,7 +53,10 @@ class Questions:
         sbatch: Sequence[str],
         pause: float,
         answered: Callable[[Foreseen], None],
+        *,
+        qos: str = "",
     ) -> None:
+        self._qos = qos
         self._cluster, self._sbatch, self._pause, self._answered = cluster, sbatch, pause, answered
         shortest = poll_seconds(0.0, settings)[0]
         self._is_own = shortest <= 1.0
@@ -151,7 +154,10 @@ class Questions:
     def options_for(self, shape: Shape, tasks: int = 1) -> list[str]:
         """What sbatch is given for such a job. Its own word on partitions is the last, also over ours."""
         *options, partition = job_options(shape, self._nodes_of(shape), tasks)
-        return [*options, *self._sbatch, partition]
+        script = of_script(shape.options)
+        own = [*(script[0] if script else ()), *options, *self._sbatch]
+        usual = [self._qos] if self._qos and not value_of(own, "--qos", "-q") else []
+        return [*usual, *options, *self._sbatch, partition]
 
     def _question(self, shape: Shape) -> list[str]:
         """The same for a question: a batch script's own lines are not read then, so they come first."""

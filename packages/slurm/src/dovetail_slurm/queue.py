@@ -85,7 +85,10 @@ from dovetail_slurm.partitions import (
     SETTINGS,
     Choice,
     Partition,
+    UsualQos,
     choose_partitions,
+    choose_qos,
+    preempting_qos,
     read_member,
     read_partitions,
 )
@@ -148,6 +151,14 @@ class SlurmQueue:
                 f"found no default partition, expected partitions=NAME, of those that we may use: {there}",
                 where=where,
             )
+        if (qos := self.usual_qos()).harm:
+            raise InputError(
+                f"found no QOS that a guest may use: {qos.harm}; expected another, as sbatch=--qos=NAME, or "
+                "preempts=true, which allows that",
+                where=where,
+            )
+        if qos.option:
+            _log.info("jobs that name no QOS get %s: the usual one preempts running jobs", qos.option)
         for name, why in choice.left_out.items():
             _log.info("partition %s is left out: %s", name, why)
         cluster = cluster_of_partitions(choice.open, _words(self.features), choice.closed)
@@ -163,6 +174,17 @@ class SlurmQueue:
         settings = configuration(SETTINGS)
         member = read_member(settings).with_options(self.sbatch.split(), os.environ)
         return choose_partitions(found, member, settings, _words(self.partitions), preempts=self.preempts)
+
+    def usual_qos(self) -> UsualQos:
+        """The QOS of jobs that name none; one that an operator names is taken as it is."""
+        named = value_of(self.sbatch.split(), "--qos", "-q") or os.environ.get("SBATCH_QOS", "")
+        settings = configuration(SETTINGS)
+        try:
+            preempting = {} if named or self.preempts else preempting_qos(settings)
+        except SlurmError as error:
+            _log.warning("which QOS preempt running jobs is not known: %s", error)
+            preempting = {}
+        return choose_qos(read_member(settings), preempting) if preempting else UsualQos()
 
     def left_out(self) -> Mapping[str, str]:
         """Partitions into which no job of ours goes, and why; none where Slurm does not answer."""
@@ -228,7 +250,12 @@ class SlurmQueueExecutor(Reporting):
         wanted = ("SlurmUser", "MaxArraySize", "AccountingStorageType")
         self._settings = configuration(wanted)
         self._questions = Questions(
-            self.cluster, self._settings, options.sbatch.split(), options.pause, self._happened
+            self.cluster,
+            self._settings,
+            options.sbatch.split(),
+            options.pause,
+            self._happened,
+            qos=options.usual_qos().option,
         )
         self._handed: dict[JobId, HandedOverStart] = {}
         self._commands: dict[JobId, tuple[_Key, _Waiting]] = {}  # of those that wait in the queue

@@ -89,6 +89,8 @@ def job_variables(
     )
     found |= {variable: f"{amount // MEBIBYTE}" for variable, amount in memory if amount is not None}
     found |= {variable: given[option] for option, variable in AS_GIVEN.items() if option in given}
+    if given.get("hint") == "nomultithread":
+        found["SLURM_THREADS_PER_CORE"] = "1"
     if "overcommit" in given:
         found["SLURM_OVERCOMMIT"] = "1"
     if "open-mode" in given:
@@ -106,6 +108,7 @@ AS_GIVEN: Mapping[str, str] = {
     "gpus-per-node": "SLURM_GPUS_PER_NODE",
     "gpus-per-socket": "SLURM_GPUS_PER_SOCKET",
     "gpus-per-task": "SLURM_GPUS_PER_TASK",
+    "hint": "SLURM_HINT",
     "ntasks-per-core": "SLURM_NTASKS_PER_CORE",
     "ntasks-per-gpu": "SLURM_NTASKS_PER_GPU",
     "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
