@@ -193,7 +193,7 @@ def test_the_three_lists(service: Serving, tmp_path: Path) -> None:
     }  # fmt: skip
     assert found["refused"][0]["line"] == 2
     shown = service.dovetail("submit", "--explain-script", "job.sh", cwd=tmp_path).stdout
-    assert shown.splitlines()[:2] == ["honoured (1)", "  job.sh: line 2: -t 5: 300 s"]
+    assert shown.splitlines()[:2] == ["honoured (2)", "  job.sh: line 2: -t 5: 300 s"]
 
 
 def test_run_takes_a_script_as_one_job(service: Serving, tmp_path: Path) -> None:
