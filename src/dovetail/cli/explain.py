@@ -38,7 +38,6 @@ from dovetail.model import (
     Seconds,
     Start,
     Started,
-    State,
     Submit,
     Submitted,
     Wait,
@@ -307,7 +306,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
                 _weigh(suspensions, story, event, batch.now, runs)
-                if event.usage is not None and event.state is State.COMPLETED:
+                if event.usage is not None:
                     story.measured = event.usage.wall_time
                 if event.started_at is not None and event.ended_at is not None and story.handed_over:
                     story.start = batch.now - (event.ended_at - event.started_at)

@@ -71,7 +71,10 @@ class LiveProgress:
             if record.earlier and record.state in (State.PENDING, State.RUNNING):
                 took = record.earlier[-1].end - record.earlier[-1].start
                 state = f" {record.earlier[-1].state}, and is tried again,"
-            self._line(now, f"{placed.job.id} ended{state} after {took:.3g} s{predicted}")
+            self._line(
+                now if record.end is None else record.end,
+                f"{placed.job.id} ended{state} after {took:.3g} s{predicted}",
+            )
         for placed in engine.changes.started:
             attempt = placed.job.id, placed.attempt
             if attempt not in self._started and not placed.job.foreign:

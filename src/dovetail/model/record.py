@@ -106,8 +106,7 @@ class Record:
     def took(self) -> Seconds | None:
         """Seconds that a job which completed took itself, where its backend measured them: what is learned.
 
-        `run_time` also has what it took to start the process and to hear of its end, which on a busy machine
-        can be more than a short job.
+        `run_time` is the same but for a job that has moved, and where only the driver's instants are known.
         """
         if self.state is State.COMPLETED and self.usage is not None and self.usage.wall_time is not None:
             return self.usage.wall_time

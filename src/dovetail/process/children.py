@@ -69,6 +69,8 @@ class Child:
     alone: bool = False  # nothing of it was left in its cgroup when it ended
     status: int = 0
     asked_at: float = 0.0  # when somebody wanted it stopped
+    walltime: float = 0.0  # as it was at its start
+    late: float = 0.0  # seconds by which its walltime may end later than the client counts
     end: bytes = b""
 
     def __init__(

@@ -102,7 +102,7 @@ class SupervisedExecutor(Reporting):
                 **(self._on_devices(placed) if placed.allocation.parts[0].devices else {}),
                 **self._of_this_job(placed),
                 **self._files_of(job, node),
-                **({"after": before} if before else {}),
+                **({"after": before} if before else {"sent": time.monotonic()} if job.walltime else {}),
             }
         )
 

@@ -60,6 +60,10 @@ TOLD = 0.010
 """Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
 MOST_FAULTS = 1000
 """Errors that nobody foresaw, of which the file of complaints and the log are told; more, only the client."""
+MOST_LATE = 10.0
+"""Seconds that a job may have beyond its walltime, as the client counts it, for what its start took …"""
+DECIDED = 1.0
+"""… and, at most, for what lay between the client's decision and its request."""
 WATCH = 0.5
 """Seconds between looks at the memory of jobs, where any has a limit …"""
 WATCH_ANYWAY = 2.0
@@ -97,6 +101,7 @@ class Supervisor:
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
         self.kill_next = float("inf")  # nobody's grace has passed before
         self.look_at = float("inf")
+        self.overdue: list[tuple[float, Child, float | None]] = []  # at whose walltimes: when, grace
         self.retry_at = 0.0  # when what is owed to the log is tried again
         self.faults = 0  # errors that nobody foresaw
         self.poll = select.poll()
@@ -223,7 +228,7 @@ class Supervisor:
             return LINGER * 1e3
         if not self.children:
             return PULSE * 1e3 if self.log.owed else None
-        due = min(self.look_at, self.tell_by, self.kill_next)
+        due = min(self.look_at, self.tell_by, self.kill_next, *(when for when, _, _ in self.overdue))
         return min(PULSE * 1e3, max(0.0, (due - time.monotonic()) * 1e3) + 1)
 
     def on_term(self, *_: object) -> None:
@@ -249,6 +254,13 @@ class Supervisor:
                 self.stop(child, "CANCELLED", None)
         if self.look_at <= now:
             self.watch()
+        if self.overdue:
+            due = [entry for entry in self.overdue if entry[0] <= now]
+            self.overdue = [entry for entry in self.overdue if entry[0] > now]
+            for _, child, grace in due:
+                if self.children.get(child.pid) is child:  # else it has ended, and its pid may be another's
+                    child.asked_at = child.asked_at or self.now()
+                    self.stop(child, "TIMEOUT", grace)
         if self.lingering or self.kill_next <= now:
             for child in self.children.values():
                 if child.kill_at <= now:
@@ -390,6 +402,12 @@ class Supervisor:
             pid = self.pids.get(request["uid"])
             if pid is not None:
                 child = self.children[pid]
+                if request["reason"] == "TIMEOUT" and child.reason is None:
+                    # The client counts from its decision: the process has its whole walltime.
+                    left = child.began + child.walltime - self.now()
+                    if 0.0 < left <= child.late:
+                        self.overdue.append((time.monotonic() + left, child, request["grace"]))
+                        return
                 child.why = child.why or ("" if child.reason else request.get("why", ""))
                 asked = request.get("at") if self.beside else None
                 child.asked_at = child.asked_at or (self.now() if asked is None else asked + self.offset)
@@ -508,6 +526,9 @@ class Supervisor:
             uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
         )
         self.pids[uid] = pid
+        if self.beside and "sent" in job:
+            late = min(MOST_LATE, began - self.offset - job["sent"]) + DECIDED
+            self.children[pid].walltime, self.children[pid].late = job["walltime"], late
         if "memory" in job and (group is None or not group.limited):
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)

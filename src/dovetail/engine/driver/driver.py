@@ -239,7 +239,6 @@ class Driver:
 
     def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
         """A job comes in that runs already: its place counts as used, its deadline holds."""
-        self._moments.add([job.id])
         self._adopting.add(job.id)
         self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
 
@@ -691,7 +690,6 @@ class Driver:
                 for book in (self._stopping, self._to_requeue, self._unwanted):
                     book.discard(end.job)
                 self._reasons.pop(end.job, None)
-                self._moments.discard(end.job)
                 self._ended[end.job] = record
                 batch[:] = [event for event in batch if subject_of(event) != end.job]
                 if self.ledger is not None:
@@ -739,7 +737,6 @@ class Driver:
         self._gone(job, now)
         if self.priorities is not None:
             self.priorities.ended(job, now)
-        self._moments.discard(job)
         stopped, again, unwanted = job in self._stopping, job in self._to_requeue, job in self._unwanted
         for book in (self._stopping, self._to_requeue, self._unwanted):
             book.discard(job)
@@ -899,8 +896,6 @@ class Driver:
             prefill = self.prefill
             if prefill is None or prefill.started(placed, engine.records[decision.job].predicted, now):
                 self._watch(placed, now)
-            else:
-                self._moments.add((decision.job, *prefill.after(decision.job)))
             self._orders.append(placed)
             if self.turns is not None:
                 self.turns.append(("begun", decision.job))

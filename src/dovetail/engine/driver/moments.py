@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.engine.state.books import Books
@@ -63,41 +63,56 @@ class Deadlines:
 
 
 class MeasuredMoments:
-    """Jobs of which not the instant counts at which they were heard of, but when they began and ended.
+    """Puts the moments on record at which jobs really began and ended, where their backend measures them.
 
-    That are those which an outside scheduler starts, those that follow each other in one place, and those
-    that were adopted: they may have ended before this driver was there to hear of it. All others begin when
-    they are decided and end when they are heard of. ``epoch`` is the wall-clock time of time 0.
+    Between a decision and its process, and between an end and the driver's next instant, pass milliseconds, on a
+    busy machine many: a run time is the process's own, not that and the driver's latency. Where nothing is
+    measured a job begins when that is decided, and ends when the driver takes its end in.
     """
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._jobs: set[JobId] = set()
-
-    def add(self, jobs: Iterable[JobId]) -> None:
-        """The moments of these are measured."""
-        self._jobs.update(jobs)
-
-    def discard(self, job: JobId) -> None:
-        """It has not begun after all."""
-        self._jobs.discard(job)
 
     def started(self, event: Started, now: Seconds, epoch: Seconds) -> Started:
-        """A start by an outside scheduler, at its moment."""
+        """A start by an outside scheduler, at its moment; ``epoch`` is the wall-clock time of time 0."""
         if event.started_at is None or event.job not in self._books.handed_over:
             return event
-        self._jobs.add(event.job)
         return replace(event, at=min(now, max(0.0, event.started_at - epoch)))
 
     def ended(self, events: Sequence[Event], now: Seconds, epoch: Seconds) -> None:
         """Put the moments of ends that the engine has taken in on record."""
-        for event in events if self._jobs else ():
-            if not isinstance(event, Ended) or event.job not in self._jobs:
+        for event in events:
+            if not isinstance(event, Ended) or event.ended_at is None:
                 continue
-            self._jobs.discard(event.job)
-            record = self._books.records[event.job]
-            if event.ended_at is None or record.start is None or record.end is None:
+            record = self._books.records.get(event.job)
+            if record is None:
                 continue
-            record.end = min(now, max(record.start, event.ended_at - epoch))
-            if event.started_at is not None:
-                record.start = min(record.end, max(record.start, event.started_at - epoch))
+            if record.end is not None and record.start is not None:
+                moved = record.since  # a job that has moved began at its first place: that start stays
+                if moved is not None:
+                    record.end = max(moved, _within(record.start, now, event, epoch)[1])
+                else:
+                    record.start, record.end = _within(record.start, now, event, epoch)
+            elif record.earlier and record.earlier[-1].end == now:  # it is to be tried again already
+                *before, span = record.earlier
+                if not (before and before[-1].state is None):
+                    start, end = _within(span.start, now, event, epoch)
+                    record.earlier = (*before, replace(span, start=start, end=end))
+
+
+def _within(earliest: Seconds, latest: Seconds, event: Ended, epoch: Seconds) -> tuple[Seconds, Seconds]:
+    """When a job began and ended, after the decision to start it and before its end was taken in.
+
+    The clock may be another machine's, or have been set meanwhile: then the run time counts, which is a
+    difference, and the moments are shifted as little as that takes.
+    """
+    assert event.ended_at is not None
+    end = event.ended_at - epoch
+    if event.started_at is None:
+        return earliest, max(earliest, min(latest, end))
+    start = event.started_at - epoch
+    if earliest <= start <= end <= latest:  # as it mostly is: no sum, so that who follows begins no earlier
+        return start, end
+    took = max(0.0, event.ended_at - event.started_at)
+    start = max(earliest, min(latest, end) - took)
+    return start, min(latest, start + took)
