@@ -65,9 +65,9 @@ class Deadlines:
 class MeasuredMoments:
     """Puts the moments on record at which jobs really began and ended, where their backend measures them.
 
-    Between a decision and its process, and between an end and the driver's next instant, pass milliseconds, on a
-    busy machine many: a run time is the process's own, not that and the driver's latency. Where nothing is
-    measured a job begins when that is decided, and ends when the driver takes its end in.
+    Between a decision and its process, and between an end and the driver's next instant, pass
+    milliseconds, on a busy machine many: a run time is the process's own, without that latency. Where
+    nothing is measured a job begins when that is decided, and ends when the driver takes its end in.
     """
 
     def __init__(self, books: Books) -> None:
