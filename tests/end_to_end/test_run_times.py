@@ -13,7 +13,7 @@ import pytest
 from dovetail_command import load
 from services import serving, submit, wait
 
-from dovetail.executors.spawnlog import read_log
+from dovetail.process.spawn_log import read_log
 from dovetail.service.client import connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
