@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from services import Serving, serving, submit, wait
@@ -11,6 +13,7 @@ from waiting import until
 
 from dovetail import Client
 from dovetail.service.client import connection
+from dovetail.spec.commands import UPDATED
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -80,3 +83,42 @@ def test_a_running_job_has_another_walltime(tmp_path: Path) -> None:
         assert wait(service, [shorter]) == {shorter: "TIMEOUT"}
         release.touch()
         assert wait(service, [longer]) == {longer: "COMPLETED"}
+
+
+VALUES: dict[str, tuple[str, Any, Callable[[dict[str, Any]], Any], Any]] = {
+    "name": ("new", "new", lambda row: row["name"], "new"),
+    "walltime": ("2h", "2h", lambda row: row["walltime"], 7200.0),
+    "memory": ("8MB", "8MB", lambda row: row["memory"][0]["reserved"], 8_000_000),
+    "priority": ("7", 7, lambda row: row["priority"], 7.0),
+    "nice": ("3", 3, lambda row: row["options"].get("nice"), 3),
+    "on": ("gpu", ["gpu"], lambda row: list(row["commands"]), ["gpu"]),
+    "depends": ("afterany:1", ["afterany:1"], lambda row: row["depends"], ["afterany:1"]),
+    "begin": ("2035-01-20T12:34", "2035-01-20T12:34", lambda row: (row["begin"] or 0) > 2e9, True),
+    "every": ("1d", "1d", lambda row: row["options"].get("every"), 86_400.0),
+    "comment": ("why not", "why not", lambda row: row["options"].get("comment"), "why not"),
+}
+"""For a field its value as a word and as JSON, where a job shows it, and as what."""
+NOT_SHOWN = ("retries", "singleton")
+"""Fields that change what happens, and stand in no row."""
+
+
+def test_every_field_of_the_table_can_be_updated_through_command_http_and_python(tmp_path: Path) -> None:
+    assert set(VALUES) | set(NOT_SHOWN) == set(UPDATED)
+    with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here, connection(here.folder.path) as service:
+        service.post("/api/v1/queue/pause")
+        first, *ids = submit(service, *[{"command": ["true"], "cpus": 1, "name": n} for n in "abcd"])
+        assert first == "1"
+        with Client(here.folder.path) as client:
+            for name, (word, value, look, expected) in VALUES.items():
+                doors: list[Callable[[str], Any]] = [
+                    lambda job, name=name, word=word: update(here, job, f"--{name}", word),
+                    lambda job, name=name, value=value: service.post(
+                        "/api/v1/update", {"jobs": job, "changes": {name: value}}
+                    )["refused"],
+                    lambda job, name=name, value=value: client.update(job, **{name: value}),
+                ]
+                for door, job in zip(doors, ids, strict=True):
+                    assert look(service.get(f"/api/v1/jobs/{job}")) != expected, name
+                    assert door(job) == {}, (name, job)
+                    assert look(service.get(f"/api/v1/jobs/{job}")) == expected, (name, job)
+        service.post("/api/v1/cancel", {"jobs": "all"})

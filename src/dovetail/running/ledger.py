@@ -619,6 +619,11 @@ class Ledger:
         state = State(rows[0][0]) if rows else None
         return None if state in (State.PENDING, State.RUNNING) else state
 
+    def has_next(self, job: JobId) -> bool:
+        """Whether a later job is the next run of this one. Linear in the jobs after it."""
+        sql = "SELECT 1 FROM job WHERE seq > (SELECT seq FROM job WHERE id = ?) AND instr(doc, ?) LIMIT 1"
+        return bool(self._read(sql, (_text(job), encoded({"follows": job})[1:-1])))
+
     def last_number(self) -> int:
         """The highest number that a service has given, 0 before the first; arrays may have several."""
         count = "SELECT coalesce(max(number), 0), count(*) FROM job"

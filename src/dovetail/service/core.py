@@ -57,6 +57,7 @@ from dovetail.service.notices import Notices
 from dovetail.service.open_jobs import OpenJobs
 from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
+from dovetail.service.repeating import EVERY, MOST, RepeatingJobs
 from dovetail.service.rows import Row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
@@ -164,6 +165,7 @@ class Service:
         self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
         self.notices = Notices(driver, self.row)
+        self.repeating = RepeatingJobs(ledger.has_next)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -222,6 +224,8 @@ class Service:
         keep = self.options.keep
         while self._kept and (self._kept[0][0] + keep < now or len(self._kept) > MOST_KEPT):
             self._retire(self._kept.popleft()[1])
+        if self.repeating:
+            self._repeat(now)
         self._take_in_some()
         settling, self._settling = self._settling, []
         for future in settling:
@@ -271,10 +275,26 @@ class Service:
             if not future.done():
                 future.set_result(None)
 
+    def _repeat(self, now: Seconds) -> None:
+        """Submit the next runs of jobs that have started and are to run again and again."""
+        for job in list(self.repeating.started(self.engine)):
+            number, self._next = self._next, self._next + 1
+            following = self.repeating.follow(job, str(number), now, self.epoch)
+            try:
+                self.ledger.submit([following], self.epoch, batch=number, numbers=[(number, None)])
+            except HistoryError as error:  # a full disk: it is tried again after the next instant
+                self._give_back(number, 1)
+                _log.warning("the next run of job %s could not be put on record: %s", job.id, error)
+                return
+            self.repeating.done(job.id, following.id)
+            self._incoming.append(Submitted(following))
+            _log.info("job %s runs again as job %s", job.id, following.id, extra={"job": job.id})
+
     def _retire(self, job: JobId) -> None:
         if self.engine.phase(job) is Phase.ENDED:  # not, if it was requeued meanwhile
             self.driver.retire(job)
             self.ledger.forget(job)
+            self.repeating.forget(job)
 
     async def instant(self) -> None:
         """Have the next instant, and wait until it is over."""
@@ -354,6 +374,9 @@ class Service:
                 self._makers, submission_of, form, who, cluster, first, scripts, known
             )
             self.check(found.jobs, cluster)
+            chains = len(self.repeating) + sum(EVERY in job.options for job in found.jobs)
+            if chains > MOST:
+                raise InputError(f"every: found {chains} jobs that run again, expected at most {MOST:,}")
             if isinstance(self.live.executor, ChecksJobs) and not guest:
                 await loop.run_in_executor(None, self.live.executor.check, found.jobs)
             await loop.run_in_executor(self._makers, write_scripts, found.scripts)
@@ -362,6 +385,7 @@ class Service:
             self._insert(jobs, found, first)
             undo.pop_all()
         await self.on_record()
+        self.repeating.add(jobs)
         self._incoming.extend(Submitted(job, HELD if job.id in found.held else "") for job in jobs)
         self._take_in_some()
         if len(jobs) > MANY:
@@ -457,6 +481,8 @@ class Service:
         Raises `InputError`, `NotFound`, `Forbidden` (then nothing happens to any of them), `Full`.
         """
         meant = await self._to_change(text, person, failed=failed)
+        if action == "cancel":
+            meant = self._with_next_runs(meant)
         refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
         if wanted:
@@ -472,6 +498,16 @@ class Service:
                 self.ledger.settle()
             await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    def _with_next_runs(self, meant: Sequence[SelectedJob]) -> list[SelectedJob]:
+        """Jobs that are to be cancelled, and the next runs of those that run: a chain ends as a whole."""
+        found = {one.id: one for one in meant}
+        for one in meant:
+            id = None if one.ended else self.repeating.next_of(one.id)
+            record = None if id is None else self.engine.records.get(id)
+            if id is not None and record is not None and record.state is State.PENDING:
+                found.setdefault(id, SelectedJob(id, record.state, one.user))
+        return list(found.values())
 
     async def _to_change(
         self, text: str | None, person: Principal, *, failed: bool = False

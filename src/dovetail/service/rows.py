@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ Row = dict[str, Any]
 MOST_COMMAND = 500
 """Characters of a command in a row."""
 WAITS = "waits for its turn"
+_OWN_COPY = re.compile(r"/scripts/[0-9]+$")
 
 
 def row_of_record(
@@ -138,7 +140,7 @@ def command_words(job: Job) -> str:
         words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in command.argv]
     except (KeyError, ValueError):  # an input that is not known here
         words = list(command.argv)
-    if words[0].endswith(f"/scripts/{job.id.partition('_')[0]}"):
+    if _OWN_COPY.search(words[0]):
         return ""
     return shlex.join(words)[:MOST_COMMAND]
 

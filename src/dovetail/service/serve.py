@@ -445,6 +445,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     )
     if options.mail is not None:
         found.notices.subscribe(mail_subscription(options.mail, ledger))
+    known = [*(one.job for one in waiting), *(one.job for one in adopted)]
+    found.repeating.add([*known, *(one.submitted.job for one in outside)], known=True)
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)

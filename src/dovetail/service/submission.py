@@ -21,6 +21,7 @@ from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
 from dovetail.service.forms import SubmitForm
 from dovetail.service.partitions import Partition, in_partition
+from dovetail.service.repeating import check_period
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
@@ -132,6 +133,7 @@ class _Maker:
 
     def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
         """A job, or all elements of an array; ``part`` is what was given of it."""
+        check_period(spec.every, spec.array, where)
         spec = in_partition(spec, self.who.partitions, where)
         self.builder.passed_over.clear()
         is_script = spec.script is not None and self.who.as_guest

@@ -37,7 +37,7 @@ def job_with(
     ``known`` are the ids of the jobs that dependencies name. Raises `InputError`, without saying which job.
     """
     changed: dict[str, Any] = {
-        name: part[name] for name in ("walltime", "priority", "retries", "name") if name in part
+        name: part[name] for name in ("walltime", "priority", "retries", "name", "begin") if name in part
     }
     kept = {name: part[name] for name in KEPT if name in part}
     if kept:

@@ -21,7 +21,10 @@ WORKLOADS = "workload describe, workload convert, workload cut, workload scale, 
 WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
 """Commands that have options in common."""
 
-UPDATED = ("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton")
+UPDATED = (
+    *("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton"),
+    *("begin", "every", "comment"),
+)
 """Options of a job that can be changed while it waits."""
 
 LETTERS: Mapping[str, tuple[str, ...]] = {

@@ -260,6 +260,12 @@ class JobSpec:
         at=_JOBS, lines="-b --begin", file=False,
         about="start then or later: seconds since 1970, or 16:00, now+1hour, a date", becomes="Job.begin",
     )
+    every: float | None = _field(
+        kinds.duration(above=True), "Run it again, so long after each start; one at a time.", DURATION,
+        at="submit", lines="--every", file=False,
+        about="seconds from one start to the next, one run at a time, until it is cancelled",
+        becomes=JOB_OPTIONS,
+    )
     hold: bool = _field(
         kinds.FLAG, "Wait until released.", flags="--hold -H", at="submit",
         lines="-H --hold", default=False, file=False, about="wait until released", becomes="Submitted.held",

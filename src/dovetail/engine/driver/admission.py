@@ -209,7 +209,8 @@ class Admission:
 
     def changed(self, before: Job, job: Job, now: Seconds, epoch: Seconds) -> Iterator[Event]:
         """A waiting job is another one from now on: what holds it back may be something else."""
-        if job.depends == before.depends and job.throttles == before.throttles:
+        same = job.depends == before.depends and job.begin == before.begin
+        if same and job.throttles == before.throttles:
             if job.id in self._waiting:
                 self._waiting[job.id].job = job
             return
@@ -217,7 +218,7 @@ class Admission:
         if waiting is None:
             waiting = self._waiting[job.id] = _Waiting(job)
         waiting.job, waiting.throttled = job, False
-        if job.depends != before.depends:
+        if not same:
             self._depend_on_others(waiting, now, epoch)
         freed = list(self._free(before))
         yield from self._reconsider(waiting)
