@@ -32,6 +32,7 @@ from dovetail.plugins import (
     named_backend,
     policy_for,
 )
+from dovetail.policies.parts.one_node import refuse_gangs
 from dovetail.report.wording import many
 from dovetail.result_notes import best_effort, check_some_ran, kinds_used, not_as_named, unknown_result
 from dovetail.running.assembly import warn
@@ -51,6 +52,8 @@ from dovetail.workloads.load import is_trace, load_workload
 if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
     from dovetail.report.report import Report
 
+DEFAULT_POLICY, FOR_GANGS = "history", "easy"
+"""The policy where none is given, and of a simulation whose jobs ask for several nodes."""
 KNOWN_KINDS = ("cpu", "gpu", "opencl")
 """Kinds of device that are known wherever there are none."""
 
@@ -149,7 +152,7 @@ def simulate(
     workload: Workload | PathLike,
     *,
     cluster: Cluster | PathLike | None = None,
-    policy: str | Policy | Planner = "history",
+    policy: str | Policy | Planner | None = DEFAULT_POLICY,
     seed: int | None = None,
     knowledge: Knowledge | None = None,
     model: str | RuntimeModel = DEFAULT_MODEL,
@@ -173,6 +176,7 @@ def simulate(
     file, a short form (``16x8cpu+1gpu``), a `Cluster`; by default the machine that the workload names, as
     the header of a trace does, else this one. ``policy`` is a name with options, a policy or a planner, or
     ``recorded``: then nothing is simulated, and the report is of the schedule that the log itself tells.
+    ``None`` is ``history``, or ``easy`` where a job asks for several nodes, and a `DovetailWarning`.
 
     ``knowledge`` is ``perfect`` where every job gives its times, else ``learned``: predictions then rest on
     ``history`` (a file; where there is none, nothing) and on what ends during the simulation. Jobs that give
@@ -211,13 +215,18 @@ def simulate(
     _one_of("compiled", compiled, get_args(Compilation))
     limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
-    loaded = None if policy == RECORDED else load_policy(policy)
+    loaded = None if policy == RECORDED else load_policy(policy or DEFAULT_POLICY)
     if loaded is not None and traits_of(loaded.policy).submits:
         raise InputError(
             f"policy {loaded.name} hands jobs to another scheduler (`dovetail run --executor slurm-queue`), "
             "expected one that places them itself: a simulation has no other scheduler"
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
+    if policy is None and (why := refuse_gangs(jobs.jobs)):
+        loaded = load_policy(FOR_GANGS)
+        asks = why.partition("; ")[2].partition(" (")[0]
+        text = f"{asks}, and {DEFAULT_POLICY} is made for jobs on one node: simulated under {FOR_GANGS}"
+        warnings.warn(f"{text}; --policy chooses another", DovetailWarning, stacklevel=2)
     _check_kinds(listed(on, "on"), machine)
     which = replicate or Replicate()
     jobs = drawn(jobs, machine, which)

@@ -380,14 +380,14 @@ GANGS = "synthetic:rigid?jobs=60&nodes=8"
 
 
 def test_a_policy_that_cannot_place_the_jobs_is_left_out_and_why_is_said() -> None:
-    with pytest.warns(DovetailWarning, match=r"^policy history places each job on one node; .*: left out of"):
-        found = comparison.compare(GANGS, "fcfs,history,easy", cluster="8x1cpu", replicates=2)
+    with pytest.warns(DovetailWarning, match=r"^policy min-min places each job on one node; .*: left out of"):
+        found = comparison.compare(GANGS, "fcfs,min-min,easy", cluster="8x1cpu", replicates=2)
     assert found.policies == ["fcfs", "easy"]
     assert len(found) == 4
-    with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
-        comparison.compare(GANGS, "history,best-device", cluster="8x1cpu", replicates=1)
-    with pytest.raises(UnsupportedWorkload, match="policy history places each job on one node"):
-        comparison.compare(GANGS, "fcfs", cluster="8x1cpu", replicates=1, reference="history")
+    with pytest.raises(UnsupportedWorkload, match="policy min-min places each job on one node"):
+        comparison.compare(GANGS, "min-min,brr", cluster="8x1cpu", replicates=1)
+    with pytest.raises(UnsupportedWorkload, match="policy min-min places each job on one node"):
+        comparison.compare(GANGS, "fcfs", cluster="8x1cpu", replicates=1, reference="min-min")
 
 
 @pytest.mark.live
@@ -400,7 +400,7 @@ def test_live_comparisons_leave_it_out_too(dovetail: Call, tmp_path: Path) -> No
     cluster = '[[node]]\nname = "a"\ncores = [0]\n[[node]]\nname = "b"\ncores = [1]\n'
     (tmp_path / "cluster.toml").write_text(cluster)
     where = ("jobs.toml", "--cluster", "cluster.toml", "--live")
-    done = dovetail("compare", *where, "--policy", "history,best-device")
+    done = dovetail("compare", *where, "--policy", "min-min,brr")
     assert done.returncode == 2
     assert done.stderr.count("places each job on one node") == 1
     assert "starts on" not in done.stderr

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
-from dovetail.errors import UnsupportedWorkload
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import (
     App,
@@ -33,7 +32,7 @@ from dovetail.policies.history import History
 from dovetail.policies.optimal import least_makespan
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.registry import make_model
-from dovetail.testing.builders import full, rigid, workload
+from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
 
@@ -207,13 +206,6 @@ def test_the_solver_is_right_where_finer_time_steps_made_it_wrong() -> None:
     assert bound == pytest.approx(1.0)
 
 
-def test_gangs_are_refused_before_anything_runs() -> None:
-    with pytest.raises(
-        UnsupportedWorkload, match="policy history places each job on one node; job 0 asks for 2"
-    ):
-        scheduled(rigid([(0.0, 2, 5.0, 5.0)]), "history", Cluster.parse("4x1cpu"))
-
-
 @pytest.mark.parametrize("policy", ["history", "history-guarded", "best-device", "cpu-only", "gpu-only"])
 def test_a_job_without_the_wanted_kind_uses_what_it_has(policy: str) -> None:
     w = workload([("c", {"cpu": 5.0}), ("g", {"gpu": 1.0}), ("both", {"cpu": 2.0, "gpu": 2.0})])
@@ -273,7 +265,7 @@ def test_exploration_takes_devices_in_their_order_not_in_that_of_the_file() -> N
     assert [r.allocation.device_names(two) for r in result.records if r.allocation] == [[], ["n0/gpu0"]]
 
 
-def test_a_moldable_job_that_asks_for_several_nodes_is_refused(tmp_path: Path) -> None:
+def test_a_moldable_job_runs_on_as_many_nodes_as_it_asks_for(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text(
         """
@@ -288,8 +280,10 @@ def test_a_moldable_job_that_asks_for_several_nodes_is_refused(tmp_path: Path) -
         """
     )
     w = load_workload(path)
-    with pytest.raises(UnsupportedWorkload, match="job a-1 asks for 2 nodes"):
-        scheduled(w, "history", Cluster.parse("2x1cpu"))
+    (record,) = scheduled(w, "history", Cluster.parse("2x1cpu")).records
+    assert record.allocation is not None
+    assert record.allocation.request.nodes == 2
+    assert record.end == 5.0
 
 
 Row = tuple[str, float, float, float, float | str]

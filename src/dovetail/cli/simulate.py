@@ -10,9 +10,6 @@ from dovetail.errors import UnsupportedWorkload
 from dovetail.files.streams import note
 from dovetail.spec.values import Breakdown, Compilation, Knowledge, Overrun
 
-DEFAULT, FOR_GANGS = "history", "easy"
-"""The policy where none is given, and where that one cannot place the jobs."""
-
 
 @opt.takes("simulate")
 def simulate(
@@ -96,12 +93,12 @@ def simulate(
     with Bar("simulating", hidden=quiet or as_json) as progress:
         run = partial(simulated, learn=learn, journal=journal, progress=progress.wanted)
         try:
-            found = run(policy=DEFAULT if policy is None else policy)
+            found = run(policy=policy)
         except UnsupportedWorkload as error:
-            if policy is not None or DEFAULT not in str(error):
+            if policy is not None or api.DEFAULT_POLICY not in str(error):
                 raise
-            note(f"{error}: simulated under {FOR_GANGS}; --policy chooses another")
-            found = run(policy=FOR_GANGS)
+            note(f"{error}: simulated under {api.FOR_GANGS}; --policy chooses another")
+            found = run(policy=api.FOR_GANGS)
     if perfetto is not None:
         from dovetail.files.writing import write_text
         from dovetail.report.perfetto import to_perfetto

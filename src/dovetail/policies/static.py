@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, Decision, Job, Seconds, Wait
-from dovetail.policies.parts.backlog import NOWHERE, Backlog, UnitChoice, UnitFifos, places_for
+from dovetail.policies.parts.backlog import NOWHERE, Backlog, UnitChoice, UnitFifos, is_gang, places_for
 from dovetail.policies.parts.trials import Trials, never_tried, nothing_known
 
 
@@ -24,6 +24,9 @@ class _Static(UnitFifos):
     def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
         """All that has been submitted."""
         for job in view.queue:
+            if is_gang(job):
+                yield self.gang_decision(backlog, job)
+                return  # asked again once it runs
             places = places_for(view, job)
             if not places:
                 yield Wait(job.id, NOWHERE)
@@ -48,7 +51,7 @@ class CpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
-    traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="cpu")
+    traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, keeps_to="cpu")
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """CPU pools, with the fastest CPU implementation."""
@@ -65,7 +68,7 @@ class GpuOnly(_Static):
     """
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
-    traits: ClassVar[Traits] = Traits(each_unit=True, keeps_to="devices")
+    traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, keeps_to="devices")
 
     def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""

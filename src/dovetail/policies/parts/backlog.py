@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-from dovetail.interfaces import View
+from dovetail.interfaces import Traits, View, traits_of
 from dovetail.model import (
+    CPU,
     FRACTION_UNITS,
     Allocation,
     Choice,
@@ -38,9 +39,9 @@ from dovetail.model import (
     units_for,
 )
 from dovetail.model.fitting import memory_taken, shares_device, units_taken
-from dovetail.policies.parts.one_node import OneNode
 
 NOWHERE = "waits for a node that can run it to come back"
+TOGETHER = "waits until {nodes} nodes are free at once; jobs behind it wait"
 
 
 class UnitChoice(NamedTuple):
@@ -104,6 +105,11 @@ def _places(
 
 def _place(choice: Choice, unit: Unit) -> UnitChoice:
     return UnitChoice(choice, unit, class_on(choice.implementation, unit))
+
+
+def is_gang(job: Job) -> bool:
+    """Whether a job asks for several nodes."""
+    return job.nodes > 1 or not any(choice.request.nodes == 1 for choice in job.choices)
 
 
 def place_of(view: View, job: Job, implementation: Implementation, index: int) -> UnitChoice:
@@ -298,6 +304,23 @@ class Backlog:
             node = place.unit.node
             yield from (u for u in self.view.cluster.units if u.node == node and u.device is None)
 
+    def gang_seconds(self, job: Job, choice: Choice) -> Seconds:
+        """Predicted seconds of a gang on the class where it is fastest; infinite where nothing is known."""
+        known = (
+            self.view.predict(job, choice.implementation, choice.request, device)
+            for device in self.view.cluster.device_classes(choice.implementation.kind)
+        )
+        return min((found.expected for found in known if found is not None), default=inf)
+
+    def start_gang(self, job: Job, choice: Choice) -> Decision | None:
+        """Start a gang on nodes that are free now; ``None`` where there are too few."""
+        allocation = self.free.fit(choice.request)
+        if allocation is None:
+            return None
+        self.decided.add(job.id)
+        self.free.take(allocation)
+        return Start(job.id, choice.implementation.name, allocation)
+
     def assign(self, job: Job, place: UnitChoice) -> Decision:
         """Start the job there at once if possible, else put it into the unit's FIFO."""
         self._add_up()
@@ -323,8 +346,23 @@ class Backlog:
         return decision
 
 
-class UnitFifos(OneNode, ABC):
-    """What has reached the front of a FIFO starts (rule 1); else the main queue is looked at."""
+class UnitFifos(ABC):
+    """What has reached the front of a FIFO starts (rule 1); else the main queue is looked at.
+
+    The papers have one node a job and leave it open where a gang goes: it starts at its turn, where enough
+    nodes are free at once (first fit), as the implementation predicted to be fastest. Until then nothing
+    behind it leaves the main queue, so that the FIFOs run dry and it does not starve.
+    """
+
+    traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True)
+
+    def gang_decision(self, backlog: Backlog, job: Job) -> Decision:
+        """Start a gang where it fits now, or have it wait."""
+        keeps = traits_of(self).keeps_to
+        wanted = [choice for choice in job.asked if (choice.implementation.kind == CPU) == (keeps == "cpu")]
+        choices = wanted if keeps and wanted else job.asked
+        choice = min(choices, key=partial(backlog.gang_seconds, job))
+        return backlog.start_gang(job, choice) or Wait(job.id, TOGETHER.format(nodes=choice.request.nodes))
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start the heads; where there are none, assign what is in the main queue."""
@@ -347,6 +385,9 @@ class DynamicQueue(UnitFifos):
         if not view.changes.incident and not any(_fits(view, request) for request in view.queue.requests()):
             jobs = [job for job in view.changes.submitted if job in view.queue]
         for job in jobs:
+            if is_gang(job):
+                yield self.gang_decision(backlog, job)
+                return  # asked again once it runs
             places = places_in_device_order(view, job)
             if not places:
                 yield Wait(job.id, NOWHERE)
@@ -363,5 +404,5 @@ class DynamicQueue(UnitFifos):
 
 
 def _fits(view: View, request: Request) -> bool:
-    """Whether a job that asks for this can run on a unit of a node that is there. O(1) mostly."""
-    return request.nodes == 1 and bool(units_for(view.cluster, request))
+    """Whether a job that asks for this can run on nodes that are there. O(1) mostly."""
+    return request.nodes > 1 or bool(units_for(view.cluster, request))

@@ -15,7 +15,7 @@ def refuse_gangs(jobs: Sequence[Job]) -> str | None:
         if job.nodes > 1 or not any(choice.request.nodes == 1 for choice in job.choices):
             return (
                 f"places each job on one node; job {job.id} asks for {job.nodes} nodes "
-                "(easy and conservative place gangs, fms molds them)"
+                "(easy, conservative and history place gangs, fms molds them)"
             )
     return None
 
