@@ -423,9 +423,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "file", "What sacct --parsable2 printed, or -. Default: sacct is run.", "FILE", positional=True
         ),
-        Option(
-            "since", "Import jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"
-        ),
+        Option("since", "Import jobs that ended after it, e.g. 2026-01-31.", "DATE", default="now-90days"),
         Option("lenient", "Leave malformed lines out, and count them."),
     ),
     "history import-nextflow": (Option("files", "Also .gz.", "FILE…", positional=True, required=True),),
