@@ -47,7 +47,8 @@ class Result:
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
     sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
     to say what would happen; there are no records then, and no metrics. ``replicate`` tells of which draw of
-    the workload it is the result.
+    the workload it is the result. ``interpreted`` is the reason why the engine simulated, where a compiled
+    simulation might have.
     """
 
     policy: str
@@ -74,6 +75,7 @@ class Result:
     notes: Sequence[str] = ()
     known: bool = True
     replicate: Replicate = Replicate()
+    interpreted: str = ""
 
     @property
     def makespan(self) -> Seconds:

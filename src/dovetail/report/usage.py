@@ -90,6 +90,7 @@ class Places:
         count = len(cluster)
         self.pool = np.full(count, -1, np.int64)
         self.devices = np.zeros(count, np.int64)
+        self.counts = np.zeros(count, np.int64)
         first = 0
         for group in cluster.groups:
             pool, devices = bool(group.node.cores), len(group.node.devices)
@@ -98,7 +99,12 @@ class Places:
             if pool:
                 self.pool[of_group] = starts
             self.devices[of_group] = starts + pool
+            self.counts[of_group] = devices
             first += group.count * (pool + devices)
+
+    def have(self, device: int) -> npt.NDArray[np.bool_]:
+        """Which nodes have a device of that index; a CPU pool, where it is -1."""
+        return self.pool >= 0 if device < 0 else self.counts > device
 
     def of(self, node: Ints, device: Ints) -> Ints:
         """Units of these nodes: a device each, or the pool where it is -1."""
@@ -128,7 +134,7 @@ def busy_seconds(columns: Columns) -> Floats:
         steps = np.bincount(held.low[mine], seconds, minlength=len(nodes) + 1).astype(np.longdouble)
         steps -= np.bincount(held.high[mine], seconds, minlength=len(nodes) + 1)
         by_node = np.cumsum(steps)[:-1].astype(float)
-        has = by_node > 0
+        has = (by_node > 0) & places.have(device)  # what is left of a sum may be no more than its rounding
         busy[places.of(nodes[has], np.full(int(has.sum()), device))] = by_node[has]
     return busy
 

@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.interfaces import traits_of
-from dovetail.model import Allocation, Cluster, Communication, JobId, Placed, Seconds, Workload, bits
+from dovetail.model import (
+    Allocation,
+    Cluster,
+    Communication,
+    JobId,
+    Placed,
+    Result,
+    Seconds,
+    Workload,
+    bits,
+)
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
+
+if TYPE_CHECKING:
+    from dovetail.engine.simulation.request import NotModelled, SimulationRequest
 
 
 @dataclass(slots=True)
@@ -113,6 +126,13 @@ class RemoteGpu:
         model.constants = self.constants
         model.serve(cluster, migrates=self.recorded == "yes")
         return model
+
+    def stand_in(self, request: SimulationRequest) -> Result | NotModelled:
+        """The result of a compiled simulation under this model, or why there is none."""
+        from dovetail_remote.policies.compiled import simulate_compiled
+
+        recorded, per_gpu = self.recorded == "yes", self.processes == "gpu"
+        return simulate_compiled(request, self.constants, recorded=recorded, per_gpu=per_gpu)
 
     def as_json(self) -> dict[str, object]:
         """All that makes it what it is, for a journal; `from_json` makes it again."""

@@ -6,12 +6,12 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Planner, Policy, RateModel, RuntimeModel
-from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
+from dovetail.model import Cluster, JobId, Result, Seconds, TableTruth, Workload
 from dovetail.records import dataclass
 from dovetail.spec.values import Compilation, Overrun
 
@@ -56,6 +56,22 @@ class SimulationRequest:
     rates: RateModel | None
     forecast: Expectations | None
     options: SimulationOptions
+
+
+@dataclass(frozen=True, slots=True)
+class NotModelled:
+    """Why no compiled simulation takes the engine's place, in a few words for people."""
+
+    reason: str
+
+
+@runtime_checkable
+class HasStandIn(Protocol):
+    """A rate model under which some simulations are compiled."""
+
+    def stand_in(self, request: SimulationRequest) -> Result | NotModelled:
+        """The result, which is the engine's job by job, or why there is none."""
+        ...
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from operator import itemgetter
 
@@ -16,6 +17,8 @@ from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
 from dovetail.engine.simulation.followers import Followers
 from dovetail.engine.simulation.request import (
+    HasStandIn,
+    NotModelled,
     SimulationOptions,
     SimulationRequest,
     best_times,
@@ -74,15 +77,24 @@ def simulate(
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
     request = SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts)
+    reason = "a journal, a history that learns, incidents or ranks go through the engine" if beside else ""
     if opts.compiled == "auto" and not beside:
-        found = stand_in(request)
-        if found is not None:
+        found = _compiled(request)
+        if isinstance(found, Result):
             return found
+        reason = found.reason
     simulation = _Simulation(request, observe, journal, follow, list(incidents))
     if priorities is not None:
         simulation.order_by_priority(priorities)
     with rare_collections():
-        return simulation.run()
+        return replace(simulation.run(), interpreted=reason)
+
+
+def _compiled(request: SimulationRequest) -> Result | NotModelled:
+    """What the compiled simulation makes of it, where one models it."""
+    if isinstance(request.rates, HasStandIn):
+        return request.rates.stand_in(request)
+    return stand_in(request)
 
 
 class _Simulation:

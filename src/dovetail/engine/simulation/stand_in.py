@@ -1,7 +1,7 @@
 """The compiled stand-in: FCFS and backfilling of rigid jobs on like nodes, in one call instead of the engine.
 
-It takes what a simulation was asked and returns its result, or ``None`` where it does not model some of it:
-then the engine simulates. What it returns is what the engine would have returned, job by job, but for the
+It takes the request of a simulation and returns its result, or why it does not model some of it: then the
+engine simulates. What it returns is what the engine would have returned, job by job, but for the
 times of decisions; property tests hold it to that. The algorithms are in `dovetail.native`.
 """
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dovetail.engine.capacity.cores import CoreBook
 from dovetail.engine.capacity.free import UNLIMITED, FreeCapacity, Layout, Share
-from dovetail.engine.simulation.request import SimulationOptions, SimulationRequest
+from dovetail.engine.simulation.request import NotModelled, SimulationOptions, SimulationRequest
 from dovetail.model import (
     CPU,
     EMPTY,
@@ -63,8 +63,8 @@ class _Jobs(NamedTuple):
     best: Mapping[JobId, Seconds]
 
 
-def stand_in(wanted: SimulationRequest) -> Result | None:
-    """The result, or ``None`` where jobs, nodes, policy or options are others, or nothing is compiled here.
+def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
+    """The result; where jobs, nodes, policy or options are others, or nothing is compiled here, why not.
 
     Jobs have one choice, known times, and depend on nothing; they ask for CPUs or whole devices. Nodes are
     alike, of one CPU model, with devices of one class or none, and named from the beginning, unless all jobs
@@ -72,27 +72,26 @@ def stand_in(wanted: SimulationRequest) -> Result | None:
     perfectly known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
     """
     workload, cluster, policy = wanted.workload, wanted.cluster, wanted.policy
-    if wanted.options.validate or not _plainly_asked(wanted):
-        return None
+    why = _unlike(wanted)
+    if why:
+        return NotModelled(why)
     assert isinstance(policy, Fcfs | Easy | Conservative)
-    if library() is None:
-        return None
     layout = Layout(cluster, policy.placement)
     if len(layout.full) != 1 or len(cluster.device_classes(CPU)) > 1:
-        return None
+        return NotModelled("nodes are not alike")
     full = next(iter(layout.full))
     classes = {(device.kind, device.model, device.memory) for device in cluster.groups[0].node.devices}
     if len(classes) > 1 or len(layout.states[full].devices) > MOST_DEVICES:
-        return None
+        return NotModelled(f"nodes have devices of several classes, or more than {MOST_DEVICES}")
     jobs = _columns(workload, lambda request: _share(layout, request, full) is not None)
-    if jobs is None:
-        return None
+    if isinstance(jobs, NotModelled):
+        return jobs
     bound, limit = _bounds(jobs, wanted.options)
     if isinstance(policy, Conservative) and not _lasting(jobs, bound, limit):
-        return None
+        return NotModelled("under conservative some job has a bound of zero or none, or runs past it")
     counted = _takes_whole_nodes(workload, layout)
     if not counted and _counted_first(workload, layout):
-        return None  # the engine names nodes later
+        return NotModelled("only the jobs of the first instant take whole nodes")  # the engine names nodes later
     found = _simulated(wanted, jobs, layout, full, bound, limit, counted=counted)
     records = _whole_records(wanted, jobs, found) if counted else _records(wanted, jobs, layout, full, found)
     if wanted.options.progress is not None:
@@ -103,17 +102,26 @@ def stand_in(wanted: SimulationRequest) -> Result | None:
 # ------------------------------------------------------------------------------------------ what is modelled
 
 
-def _plainly_asked(wanted: SimulationRequest) -> bool:
-    """Whether the policy is modelled, times are perfectly known, at rate 1, and no node is gone."""
-    policy = wanted.policy
-    modelled = type(policy) is Fcfs or (
-        type(policy) in (Easy, Conservative) and getattr(policy, "walltime", None) == "user"
-    )
-    perfect = type(wanted.runtimes) is PerfectModel and wanted.runtimes.truth is wanted.workload.truth
-    shared = wanted.rates is not None or wanted.forecast is not None
-    special = shared or wanted.options.keep_considered or bool(wanted.cluster.gone)
-    special = special or bool(wanted.workload.follows)
-    return modelled and perfect and not special and bool(wanted.workload.jobs)
+def _unlike(wanted: SimulationRequest) -> str:
+    """What of policy, options, times or machine is not modelled; empty: nothing."""
+    policy, workload = wanted.policy, wanted.workload
+    if type(policy) not in (Fcfs, Easy, Conservative):
+        return "only fcfs, easy and conservative are compiled"
+    if getattr(policy, "walltime", "user") != "user":
+        return "walltime=learned is not compiled"
+    if type(wanted.runtimes) is not PerfectModel or wanted.runtimes.truth is not workload.truth:
+        return "run times are predicted from a history"
+    if wanted.rates is not None or wanted.forecast is not None:
+        return "jobs slow each other down by a rate model"
+    if wanted.options.validate or wanted.options.keep_considered:
+        return "some job may run in several ways"
+    if wanted.cluster.gone:
+        return "nodes are gone"
+    if workload.follows:
+        return "jobs are submitted some time after others have ended"
+    if not workload.jobs:
+        return "there are no jobs"
+    return "" if library() is not None else "no C compiler was at hand when the package was built"
 
 
 def _requests(workload: Workload) -> set[Request]:
@@ -149,26 +157,32 @@ def _share(layout: Layout, request: Request, full: int) -> Share | None:
 # -------------------------------------------------------------------------------------------- jobs as columns
 
 
-def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | None:
+def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | NotModelled:
     """The jobs as columns, O(jobs).
 
-    ``None`` where any depends on another, may be tried again, is throttled, has several choices, takes nobody
-    knows how long, or asks for what does not suit.
+    `NotModelled` where any depends on another, may be tried again, is throttled, has several choices, takes an
+    unknown time, or asks for what does not suit.
     """
     table = workload.table
     if table is not None:
-        if not all(suits(request) for request in _requests(workload)) or not np.isfinite(table.seconds).all():
-            return None
+        if not all(suits(request) for request in _requests(workload)):
+            return NotModelled("jobs take shares of devices, or nothing of a node")
+        if not np.isfinite(table.seconds).all():
+            return NotModelled("some job takes an unknown time")
         return _Jobs(table.submit, table.nodes, table.seconds, table.walltime, table.place, table.times)
     known: dict[Request, bool] = {}
     seconds: dict[JobId, Seconds] = {}
     for job in workload.jobs:
-        found = _seconds(job, workload, suits, known)
-        if found is None:
-            return None
-        seconds[job.id] = found
+        why = _unlike_job(job, suits, known)
+        if why:
+            return NotModelled(f"job {job.id} {why}")
+        choice = job.choices[0]
+        took = workload.truth.seconds(job, choice.implementation, choice.request)
+        if took is None or not isfinite(took):
+            return NotModelled(f"job {job.id} takes an unknown time")
+        seconds[job.id] = took
     if len(seconds) < len(workload.jobs):
-        return None  # an id was used twice, which the engine refuses
+        return NotModelled("an id is used twice")  # which the engine refuses
     return _Jobs(
         np.array([job.submit_time for job in workload.jobs], float),
         np.array([job.choices[0].request.nodes for job in workload.jobs], np.int64),
@@ -179,19 +193,18 @@ def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | No
     )
 
 
-def _seconds(
-    job: Job, workload: Workload, suits: Callable[[Request], bool], known: dict[Request, bool]
-) -> Seconds | None:
-    """The true seconds of a job of this kind; ``None`` of any other."""
-    if len(job.choices) != 1 or job.depends or job.retries or job.throttles or job.sizing.auto:
-        return None
+def _unlike_job(job: Job, suits: Callable[[Request], bool], known: dict[Request, bool]) -> str:
+    """What of a job is not modelled; empty: nothing. ``known``: requests that suit, or do not."""
+    if len(job.choices) != 1:
+        return "has several implementations or node counts"
+    if job.depends or job.retries or job.throttles or job.sizing.auto:
+        return "has dependencies, retries, a limit or a learned size"
     if job.begin is not None:
-        return None
-    choice = job.choices[0]
-    if choice.request not in known:
-        known[choice.request] = suits(choice.request)
-    seconds = workload.truth.seconds(job, choice.implementation, choice.request)
-    return seconds if known[choice.request] and seconds is not None and isfinite(seconds) else None
+        return "may not begin before a time of its own"
+    request = job.choices[0].request
+    if request not in known:
+        known[request] = suits(request)
+    return "" if known[request] else "takes a share of a device, or nothing of a node"
 
 
 def _bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
