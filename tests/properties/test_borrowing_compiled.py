@@ -1,4 +1,4 @@
-"""The compiled simulation of gangs on borrowed GPUs gives what the engine gives: records, metrics and files."""
+"""The compiled simulation of gangs on borrowed GPUs gives what the engine gives: records, metrics, files."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from dovetail.report.compared import (
 )
 from dovetail.report.energy import Watts, use_of
 from dovetail.report.folder import forms, write_folder
-from dovetail.report.intervals import variants
+from dovetail.report.intervals import label, variants
 from dovetail.report.json_form import pieces_of, plain
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
@@ -180,7 +180,9 @@ def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: boo
             console.print(Text(printable(f"{name}{wording.which(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
             console.print()
-    _tell([*remarks(results), *_common_notes(results, asked)], console)
+    reasons = {label(result): result.interpreted for result in results if verbose and result.interpreted}
+    interpreted = [f"{name} was not compiled: {reason}" for name, reason in reasons.items()]
+    _tell([*remarks(results), *_common_notes(results, asked), *interpreted], console)
 
 
 def _common_notes(results: Sequence[Result], asked: ReportOptions) -> list[str]:

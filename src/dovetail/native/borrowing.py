@@ -1,4 +1,4 @@
-"""`borrowing.c` from Python: a whole simulation of gangs that may borrow devices of other nodes, on arrays.
+"""`borrowing.c` from Python: a whole simulation of gangs that may borrow devices of other nodes.
 
 The specification is the engine with the policies ``fcfs``, ``rq`` and ``mrq`` and the rate model ``remote_gpu``
 of dovetail-remote, which calls this.

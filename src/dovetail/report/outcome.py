@@ -93,6 +93,8 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
     yield "Jobs", counts, "bad" if failed else ""
     for name, text in _shown_metrics(result, found, verbose):
         yield wording.title(name), text, ""
+    if verbose and result.interpreted:
+        yield "Not compiled", f"{result.interpreted}: the engine simulated", ""
     plan = result.plan
     if plan is not None:
         text = f"{plan.status} in {wording.seconds(plan.seconds)}"

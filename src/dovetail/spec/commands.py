@@ -131,7 +131,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     "run, simulate, compare": (
         Option("report", "Write an HTML page, charts, CSV and JSON there.", "FOLDER"),
-        Option("verbose", "Show more: decision times, idle resources, predictions.", flags="--verbose -v"),
+        Option(
+            "verbose",
+            "Show more: decision times, idle resources, predictions, why a simulation is not compiled.",
+            flags="--verbose -v",
+        ),
     ),
     "run, map, simulate, compare": (Option("quiet", "No progress.", flags="--quiet -q"),),
     "queue": (

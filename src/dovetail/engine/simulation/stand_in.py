@@ -91,7 +91,9 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
         return NotModelled("under conservative some job has a bound of zero or none, or runs past it")
     counted = _takes_whole_nodes(workload, layout)
     if not counted and _counted_first(workload, layout):
-        return NotModelled("only the jobs of the first instant take whole nodes")  # the engine names nodes later
+        return NotModelled(
+            "only the jobs of the first instant take whole nodes"
+        )  # the engine names nodes later
     found = _simulated(wanted, jobs, layout, full, bound, limit, counted=counted)
     records = _whole_records(wanted, jobs, found) if counted else _records(wanted, jobs, layout, full, found)
     if wanted.options.progress is not None:
