@@ -1,7 +1,7 @@
 """`borrowing.c` from Python: a whole simulation of gangs that may borrow devices of other nodes.
 
-The specification is the engine with the policies ``fcfs``, ``rq`` and ``mrq`` and the rate model ``remote_gpu``
-of dovetail-remote, which calls this.
+The specification is the engine with the policies ``fcfs``, ``rq`` and ``mrq`` and the rate model
+``remote_gpu`` of dovetail-remote, which calls this.
 """
 
 from __future__ import annotations

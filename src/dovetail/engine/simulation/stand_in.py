@@ -162,8 +162,8 @@ def _share(layout: Layout, request: Request, full: int) -> Share | None:
 def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | NotModelled:
     """The jobs as columns, O(jobs).
 
-    `NotModelled` where any depends on another, may be tried again, is throttled, has several choices, takes an
-    unknown time, or asks for what does not suit.
+    `NotModelled` where any depends on another, may be tried again, is throttled, has several choices, takes
+    an unknown time, or asks for what does not suit.
     """
     table = workload.table
     if table is not None:
