@@ -10,11 +10,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
+from typing import Literal
 
 import pytest
 
-from dovetail.engine.simulation.simulate import simulate
+from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.interfaces import Policy
 from dovetail.model import (
     App,
@@ -33,6 +34,7 @@ from dovetail.model import (
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
+from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
 
@@ -296,6 +298,29 @@ def instance(seed: int) -> tuple[list[Ask], Free, Workload, Cluster]:
     return asks, whole, Workload("nodes", jobs, truth), Cluster(tuple(nodes))
 
 
+def like_nodes(seed: int) -> tuple[list[Ask], Free, Workload, Cluster]:
+    """Like nodes of eight CPUs and nothing else, which jobs share: what is extra is decided CPU by CPU."""
+    rng = random.Random(seed)
+    count = rng.randint(2, 5)
+    nodes = tuple(Node(f"n{n}", tuple(range(8))) for n in range(count))
+    asks = [Ask(0.0, 1, 3, 0, 0, 20.0, 20.0)]  # leaves something of a node to others: so nodes have names
+    for _ in range(rng.randint(8, 30)):
+        run_time = float(rng.choice([1, 2, 3, 5, 8, 13]))
+        wall = run_time * rng.choice([1, 1, 1.5, 3])
+        cpus = rng.choice([1, 2, 3, 4, 5, 7, 8])
+        asks.append(Ask(float(rng.randint(0, 20)), rng.randint(1, min(3, count)), cpus, 0, 0, run_time, wall))
+    asks.sort(key=lambda ask: ask.submit)
+    jobs = []
+    for j, ask in enumerate(asks):
+        request = Request(ask.nodes, ask.cpus)
+        implementation = Implementation("cpu", "cpu", request)
+        app, choices = App("app", (implementation,)), (Choice(implementation, request),)
+        jobs.append(Job(str(j), app, choices, j, ask.submit, nodes=ask.nodes, walltime=ask.wall))
+    truth = TableTruth(fixed={str(j): ask.run_time for j, ask in enumerate(asks)})
+    whole: Free = [[8, 10**9] for _ in nodes]
+    return asks, whole, Workload("like nodes", jobs, truth), Cluster(nodes)
+
+
 def held(record: Record) -> Slot:
     assert record.allocation is not None
     slots = ((n, part.devices) for part in record.allocation.parts for n in bits(part.nodes))
@@ -321,6 +346,23 @@ def test_agrees_job_by_job(
         check_schedule(result, workload)
         got = [(record.start, held(record)) for record in result.records]
         assert got == reference(asks, whole), seed
+
+
+@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("compiled", ["off", "auto"])
+def test_extra_nodes_of_several_cpus(compiled: Literal["off", "auto"], block: int) -> None:
+    """EASY on shared like nodes: extra is what leaves the head its start, as the reference spells it out."""
+    passed = 0
+    for seed in range(block, full(5000, 60), 2):
+        asks, whole, workload, cluster = like_nodes(seed)
+        model = PerfectModel(workload.truth)
+        result = simulate(workload, cluster, Easy(), model, options=SimulationOptions(compiled=compiled))
+        check_schedule(result, workload)
+        expected = easy(asks, whole)
+        assert [(record.start, held(record)) for record in result.records] == expected, seed
+        starts = [start for start, _ in expected]
+        passed += sum(later < start for start, later in pairwise(starts))
+    assert passed > 0  # later ones were backfilled
 
 
 def test_instances_are_hard_enough() -> None:
