@@ -18,6 +18,7 @@ from dovetail.model import (
     Intend,
     Job,
     JobId,
+    PastStretch,
     Placed,
     Plan,
     Prediction,
@@ -253,6 +254,11 @@ class Recent(Protocol):
     @property
     def came(self) -> Sequence[RecentSubmission]:
         """The last 64 jobs that came to the queue and had a bound, oldest first."""
+        ...
+
+    @property
+    def stretch(self) -> PastStretch | None:
+        """The last 2,048 submissions, as of the last time that 256 more had come; ``None`` before that."""
         ...
 
 

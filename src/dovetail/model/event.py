@@ -30,6 +30,8 @@ __all__ = [
     "NodeDrained",
     "NodeJoined",
     "NodeLost",
+    "PastJob",
+    "PastStretch",
     "Paused",
     "Planned",
     "Recalled",
@@ -348,6 +350,28 @@ class RecentSubmission(NamedTuple):
     submit_time: Seconds
     request: Request
     bound: Seconds
+
+
+class PastJob(NamedTuple):
+    """A job of the past as it is remembered; ``None``: it has not started, or not ended."""
+
+    job: Job
+    bound: Seconds
+    start: Seconds | None
+    seconds: Seconds | None
+
+
+@dataclass(frozen=True, eq=False)
+class PastStretch:
+    """All jobs that waited, ran or came between two moments, in the order of their submissions.
+
+    ``submissions`` is the number of those that came.
+    """
+
+    origin: Seconds
+    until: Seconds
+    submissions: int
+    jobs: tuple[PastJob, ...]
 
 
 @dataclass(frozen=True, slots=True)

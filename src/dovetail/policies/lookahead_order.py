@@ -10,6 +10,9 @@ first) where slowdowns count: a job weighs one over its length, which makes ``sq
 is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times, roll-
 outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 
+An account of regret is kept beside (`dovetail.policies.lookahead_account`): where over the last submissions a
+fixed order would clearly have cost less than what was done, it stands alone until that is so no more.
+
 Where slowdowns count, room is also kept for short jobs that are likely to come. Most of the mean slowdown of
 a busy machine is that of jobs of seconds that came while all was taken by jobs of hours. How many come, how
 wide and how long, is told by the last ones that came. A long job that fits now waits for the next end if the
@@ -24,6 +27,7 @@ from functools import cached_property, lru_cache
 from itertools import islice, takewhile
 from math import ceil, inf
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.interfaces import View
@@ -43,6 +47,7 @@ from dovetail.model import (
     Decision,
     Job,
     JobId,
+    PastStretch,
     RecentEnd,
     RecentSubmission,
     Request,
@@ -50,6 +55,7 @@ from dovetail.model import (
     Wait,
 )
 from dovetail.policies.easy import Easy
+from dovetail.policies.lookahead_account import Account, settle
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
 
@@ -60,6 +66,12 @@ TRIED: dict[Objective, tuple[Order, ...]] = {
     "slowdown": ("sqrtsaf", "saf"),
 }
 """The orders that are rolled out, the one that stands first."""
+STURDY: dict[Objective, Order] = {"response": "sjf", "wait": "sjf", "slowdown": "saf"}
+"""The fixed order that roll-outs give way to where they have done worse."""
+TELLING = 1536
+"""Submissions from which a stretch of the past tells: on fewer the best of six orders is best by luck."""
+CLEARLY_WORSE, CLEARLY_BETTER = 1.1, 1.05
+"""How much more what was done must have cost than the best fixed order, and how much more `STURDY` may."""
 WINDOW = 256
 """Waiting jobs that are rolled out: the first ones in the order that stands."""
 DEEP = 12
@@ -81,6 +93,9 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     if overdue:
         return Easy(TRIED[objective][0]).decide(view, overdue=overdue)
     slowdown = objective == "slowdown"
+    sturdy = _sturdy_order(view, objective)
+    if sturdy is not None:
+        return Easy(sturdy).decide(view)
     if len(view.queue) < 2 or not _order_matters(view, any_fits=slowdown):
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
@@ -97,6 +112,29 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
         again = ceil((view.now + room.next_end) / ASK_AGAIN) * ASK_AGAIN  # also if nothing ends by then
         decisions.append(Wait(room.first_kept_from, KEPT, again))
     return decisions
+
+
+def _sturdy_order(view: View, objective: Objective) -> Order | None:
+    """The fixed order that would clearly have cost less of late than what was done; ``None``: none would.
+
+    It is the one that stands, unless another one would have cost less by `CLEARLY_BETTER`.
+    """
+    stretch = view.recent.stretch
+    if stretch is None or stretch.submissions < TELLING or objective not in STURDY:
+        return None
+    known = _accounts.setdefault(stretch, {})
+    if objective not in known:
+        requests = [past.job.choices[0].request for past in stretch.jobs]
+        devices = all(request.devices for request in requests)
+        taken = widths(view.cluster, requests, devices)
+        summed = SLOWDOWN if objective == "slowdown" else WAIT
+        known[objective] = settle(stretch, taken, _capacity(view.cluster, devices), summed)
+    account = known[objective]
+    if account is None or account.done <= CLEARLY_WORSE * account.costs[account.best]:
+        return None
+    standing = STURDY[objective]
+    near = account.costs[standing] <= CLEARLY_BETTER * account.costs[account.best]
+    return standing if near else account.best
 
 
 def _order_matters(view: View, any_fits: bool) -> bool:
@@ -134,6 +172,10 @@ def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
         if scores.min() < least:
             best = ranks[scores.argmin()]
     return best
+
+
+_accounts: WeakKeyDictionary[PastStretch, dict[Objective, Account | None]] = WeakKeyDictionary()
+"""Of the stretches that engines look back on, as long as they do."""
 
 
 class _Line:

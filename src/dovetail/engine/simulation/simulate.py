@@ -92,8 +92,9 @@ def simulate(
 
 def _compiled(request: SimulationRequest) -> Result | NotModelled:
     """What the compiled simulation makes of it, where one models it."""
-    if isinstance(request.rates, HasStandIn):
-        return request.rates.stand_in(request)
+    rates: object = request.rates
+    if isinstance(rates, HasStandIn):
+        return rates.stand_in(request)
     return stand_in(request)
 
 

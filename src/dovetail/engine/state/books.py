@@ -254,6 +254,8 @@ class Books:
         if self.profiles.kept is not None:
             self.profiles.started(placed)
         self.view.changes.started.append(placed)
+        if self.looks_back:
+            self.recent.started(placed)
         record.state = RUNNING
         record.wait_reason = ""
         record.start = start

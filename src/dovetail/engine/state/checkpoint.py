@@ -58,6 +58,7 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
         return None
     engine.predictions.forget()
     engine.suspensions.forget()
+    engine.recent.forget()
     jobs: list[Event] = []
     for job in _by_place(engine):
         record, running = engine.records[job.id], engine.running.get(job.id)

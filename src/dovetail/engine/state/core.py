@@ -395,6 +395,8 @@ class Engine(Books):
         record = self.records[job]
         if not self.held.let_go(job):
             self.withdraw(record.job)
+        if self.looks_back:
+            self.recent.withdrawn(job)
         self.view.changes.withdrawn = True
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         record.detail = event.detail

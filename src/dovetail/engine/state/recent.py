@@ -6,9 +6,22 @@ from collections import deque
 from collections.abc import Iterable
 from math import inf
 
-from dovetail.model import Job, Placed, RecentEnd, RecentSubmission, Seconds
+from dovetail.model import Job, JobId, PastJob, PastStretch, Placed, RecentEnd, RecentSubmission, Seconds
+from dovetail.records import dataclass
 
 ENDS, SUBMISSIONS = 256, 64
+PERIOD, PERIODS = 256, 8
+"""A stretch of the past is `PERIODS` periods of so many submissions, and looked back on after each period."""
+
+
+@dataclass(slots=True)
+class _PastJob:
+    """A job that was submitted: when it started and how long it ran, as soon as that is known."""
+
+    job: Job
+    bound: Seconds
+    start: Seconds | None = None
+    seconds: Seconds | None = None
 
 
 class Recent:
@@ -17,17 +30,59 @@ class Recent:
     def __init__(self) -> None:
         self.ran: deque[RecentEnd] = deque(maxlen=ENDS)
         self.came: deque[RecentSubmission] = deque(maxlen=SUBMISSIONS)
+        self.stretch: PastStretch | None = None
+        """What was last looked back on: it stays as it is until the next period is over."""
+        self._past: dict[JobId, _PastJob] = {}
+        self._begins: deque[Seconds] = deque(maxlen=PERIODS)
+        """When the last periods began."""
+        self._submissions = 0
 
     def submitted(self, job: Job, bound: Seconds) -> None:
         """A job came to the queue; one without a bound tells nothing."""
         if 0 < bound < inf:
             self.came.append(RecentSubmission(job.user, job.submit_time, job.choices[0].request, bound))
+            if self._submissions % PERIOD == 0:
+                if self._submissions:
+                    self._look_back(job.submit_time)
+                self._begins.append(job.submit_time)
+            self._submissions += 1
+            self._past[job.id] = _PastJob(job, bound)
+
+    def started(self, placed: Placed) -> None:
+        """A job started."""
+        past = self._past.get(placed.job.id)
+        if past is not None:
+            past.start = placed.start_time
 
     def ended(self, placed: Placed, now: Seconds) -> None:
         """A job ended; one without a bound tells nothing."""
         bound = placed.bound - placed.start_time
         if 0 < bound < inf:
             self.ran.append(RecentEnd(placed.job.user, bound, now - placed.start_time))
+        past = self._past.get(placed.job.id)
+        if past is not None:
+            past.start, past.seconds = placed.start_time, now - placed.start_time
+
+    def withdrawn(self, job: JobId) -> None:
+        """A job was cancelled before it started."""
+        self._past.pop(job, None)
+
+    def forget(self) -> None:
+        """Look back on nothing that came before now: a replay from a checkpoint does not know it."""
+        self.stretch = None
+        self._past.clear()
+        self._begins.clear()
+        self._submissions = 0
+
+    def _look_back(self, now: Seconds) -> None:
+        """A period is over: keep what is known of the stretch that ends now, forget what ended before it."""
+        origin = self._begins[0]
+        for job, past in list(self._past.items()):
+            if past.seconds is not None and past.start is not None and past.start + past.seconds <= origin:
+                del self._past[job]
+        jobs = (PastJob(one.job, one.bound, one.start, one.seconds) for one in self._past.values())
+        submissions = len(self._begins) * PERIOD
+        self.stretch = PastStretch(origin, now, submissions, tuple(jobs))
 
     def recall(self, ran: Iterable[RecentEnd], came: Iterable[RecentSubmission]) -> None:
         """Remember this and nothing else: go on where another engine stopped."""

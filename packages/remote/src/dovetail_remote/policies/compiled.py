@@ -7,6 +7,7 @@ algorithm is `dovetail.native.borrowing`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -120,14 +121,11 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
         rows.append((*asks, sent.other, sent.gpu_calls, sent.gpu_bytes, sent.net_calls, sent.net_bytes))
     if len(seen) != len(rows) or len(kinds) != 1 or len(cluster.device_classes(kinds.pop())) != 1:
         return NotModelled("devices are of several classes")
-    whole = [name in ("gang", "gpus", "cpus") for name in borrowing.Columns._fields]
-    columns = zip(*rows, strict=True)
-    return borrowing.Columns(
-        *(
-            np.array(column, np.int64 if count else np.float64)
-            for column, count in zip(columns, whole, strict=True)
-        )
-    )
+    found: list[Any] = [
+        np.array(column, np.int64 if name in ("gang", "gpus", "cpus") else np.float64)
+        for name, column in zip(borrowing.Columns._fields, zip(*rows, strict=True), strict=True)
+    ]
+    return borrowing.Columns(*found)
 
 
 def _unlike(job: Job, choice: Choice) -> str:
