@@ -156,6 +156,44 @@ def plan_starts(situation: Situation, target: int = -1) -> Floats:
     return found
 
 
+class Futures(NamedTuple):
+    """Drawn futures of a situation, one a row.
+
+    ``lengths`` are the seconds that each job runs in all, shape (draws, jobs), those that run first. What was
+    submitted after each draw's place in ``origins`` comes again, as in ``past``, from ``now`` on.
+    """
+
+    now: float
+    lengths: Floats
+    past: Past
+    origins: Floats
+
+    def arrivals(self, draw: int, within: float) -> Arrivals:
+        """The jobs that come in one of the futures in less than so many seconds. O(jobs that come)."""
+        past, origin = self.past, float(self.origins[draw])
+        first, last = np.searchsorted(past.time, (origin, self.now), side="right").tolist()
+        span = self.now - origin
+        rounds = int(within // span) + 1 if last > first and span > 0 else 0
+        times = past.time[first:last] - origin
+        when = np.concatenate([times + turn * span for turn in range(rounds)] or [np.empty(0)])
+        place = np.tile(np.arange(first, last), rounds)
+        when, place = when[when < within], place[when < within]
+        drawn = past.job[place]
+        ran = np.where(drawn < 0, past.ran[place], self.lengths[draw][drawn])
+        return Arrivals(when, past.width[place], past.wall[place], ran, past.need[place], past.group[place])
+
+
+class Arrivals(NamedTuple):
+    """Jobs that come: seconds from now, nodes, the bound that is planned with, how long each runs, needs."""
+
+    time: Floats
+    nodes: Ints
+    bound: Floats
+    length: Floats
+    need: Ints
+    group: Ints
+
+
 class StartDraws:
     """Run times and submissions so far, and the starts that they let expect."""
 
@@ -178,8 +216,12 @@ class StartDraws:
 
     def roll(self, situation: Situation, target: int = -1, seed: int = 0) -> tuple[Floats, Floats]:
         """The starts, and how long each job runs in all, shape (draws, jobs), those that run first."""
+        drawn = self.futures(situation, draws_for(len(situation.running) + len(situation.waiting)), seed)
+        return roll_out(situation, drawn.lengths, drawn.past, drawn.origins, target), drawn.lengths
+
+    def futures(self, situation: Situation, draws: int, seed: int = 0) -> Futures:
+        """How long the jobs run and what comes, drawn so many times; the same for the same input."""
         jobs = [*situation.running, *situation.waiting]
-        draws = draws_for(len(jobs))
         lengths = self.run_times.draw(
             [job.kind for job in jobs],
             np.array([job.spent for job in jobs], float),
@@ -187,8 +229,7 @@ class StartDraws:
             draws,
         )
         past = self.submissions.past(situation.now, {job.key: place for place, job in enumerate(jobs)})
-        origins = self._origins(situation.now, draws, seed)
-        return roll_out(situation, lengths, past, origins, target), lengths
+        return Futures(situation.now, lengths, past, self._origins(situation.now, draws, seed))
 
     def _origins(self, now: float, draws: int, seed: int) -> Floats:
         """From when on submissions come again: this hour of other days, in half the draws of this weekday.

@@ -1,0 +1,58 @@
+"""Futures as they are drawn: what comes in them is what came, and roll-outs take it in the same way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dovetail.kernels.starts import Nodes
+from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, roll_out
+from dovetail.starts.run_times import JobKind
+
+DAY = 86_400.0
+
+
+def drawn_days(days: int = 9) -> tuple[StartDraws, Situation]:
+    """A machine of one node, to which a job comes each hour and runs for half of one."""
+    draws = StartDraws()
+    kind = JobKind("ann", "app", 1, 3600.0)
+    for hour in range(24 * days):
+        job = QueuedJob(hour, kind, hour)
+        draws.submit(3600.0 * hour, job)
+        draws.end(hour, kind, 1800.0)
+    now = 3600.0 * (24 * days - 1)
+    waiting = [QueuedJob("new", JobKind("bob", "app", 1, 3600.0), 7)]
+    empty = Nodes(1, np.empty((0, 3), np.int64), np.empty(0, np.int64))
+    return draws, Situation(now, "easy", empty, [], waiting)
+
+
+def test_arrivals_are_those_of_the_hour_of_other_days() -> None:
+    draws, situation = drawn_days()
+    futures = draws.futures(situation, 16, seed=3)
+    assert futures.lengths.shape == (16, 1)
+    for draw in range(16):
+        back = (situation.now - futures.origins[draw]) / DAY
+        assert back == int(back)
+        assert 1 <= back <= 8
+        assert draw % 2 or back == 7, "half of them on the same weekday"
+        coming = futures.arrivals(draw, 5 * 3600.0)
+        assert coming.time.tolist() == [3600.0, 7200.0, 10800.0, 14400.0]
+        assert set(coming.length.tolist()) == {1800.0}
+        assert coming.nodes.tolist() == [1] * 4
+
+
+def test_a_stretch_comes_again_after_its_end() -> None:
+    draws, situation = drawn_days(2)
+    futures = draws.futures(situation, 16)
+    (back,) = set((situation.now - futures.origins).tolist())
+    assert back == DAY
+    coming = futures.arrivals(0, 3 * DAY)
+    assert len(coming.time) == 71
+    assert coming.time.tolist() == pytest.approx([3600.0 * hour for hour in range(1, 72)])
+
+
+def test_starts_are_the_roll_out_of_the_futures() -> None:
+    draws, situation = drawn_days()
+    futures = draws.futures(situation, 100, seed=5)
+    found = roll_out(situation, futures.lengths, futures.past, futures.origins)
+    assert np.array_equal(found, draws.starts(situation, seed=5))
