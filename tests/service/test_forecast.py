@@ -155,3 +155,32 @@ def test_starts_come_with_intervals_once_some_have_ended(service: Serving) -> No
         assert "(90 %)" in service.dovetail("info", waits[0]).stdout
         client.post("/api/v1/cancel", {"jobs": "all"})
         wait(client, [*runs, *waits, *held])
+
+
+def test_a_job_that_is_only_tested_gets_the_interval_that_it_would_have(service: Serving) -> None:
+    """And leaves nothing: no job, no number, no forecast whose outcome would count."""
+    sleep = {"command": ["sleep", "0.2"], "app": "often", "cpus": "all"}
+    with connection(service.folder.path) as client:
+        wait(client, submit(client, *[sleep] * 8))
+        runs = submit(client, {**sleep, "command": ["sleep", "300"]})
+        until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
+        (waits,) = submit(client, sleep)
+        found = client.post(
+            "/api/v1/jobs/test", {"jobs": [{**sleep, "id": "a"}, {**sleep, "depends": ["afterok:a"]}]}
+        )
+        first, second = found["jobs"]
+        assert first["id"] == str(int(waits) + 1)
+        assert first["predicted_start_low"] <= first["predicted_start"] <= first["predicted_start_high"]
+        assert first["confidence"] == 0.9
+        assert second["predicted_start"] > first["predicted_start"]
+        assert second["confidence"] is None, "it waits for another job, not for its turn alone"
+        (real,) = submit(client, sleep)
+        assert real == first["id"]
+        shown = service.dovetail("submit", "--test", "--cpus", "all", "--", "sleep", "0.2").stdout
+        assert shown.startswith("Nothing is submitted. If it were now:\nstarts ")
+        with pytest.raises(InputError, match="cpus: found 99"):
+            client.post("/api/v1/jobs/test", {"jobs": [{"command": ["true"], "cpus": 99}]})
+        open_now = {row["id"] for row in client.get("/api/v1/jobs")["jobs"]}
+        assert open_now == {*runs, waits, real}
+        client.post("/api/v1/cancel", {"jobs": "all"})
+        wait(client, [*runs, waits, real])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, jobs_meant, memory_words, opened, print_json, show_rows, span
+from dovetail.cli.service import between, clock, jobs_meant, memory_words, opened, print_json, show_rows, span
 from dovetail.cli.wait import paused_words
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, printable, shown
@@ -16,6 +16,8 @@ from dovetail.files.streams import note
 
 PATIENCE = 2.0
 """Seconds that a new forecast may take, else an older one is shown."""
+SHORT = 120.0
+"""Seconds below which an interval is shown as its point."""
 COLUMNS = ("id", "name", "user", "state", "submitted", "start", "end", "where", "reason")
 
 
@@ -70,6 +72,8 @@ def queue(
     age = found.get("forecast_age")
     if age is not None and age >= 1 and not parsable:
         note(f"predicted starts are as of {span(age)} ago")
+    if not parsable and any(_interval(row, now) for row in rows if row["start"] is None):
+        note("a start ~A..B lies between A and B nine times in ten")
     unknown = found.get("forecast_unknown")
     if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
         note(of_unknown_length(unknown))
@@ -178,7 +182,7 @@ def shortened(text: str, width: int) -> str:
 
 def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dict[str, str]:
     """A row of the API as people see it; ``~`` marks what is predicted. ``whole``: no command is cut."""
-    start = clock(row["start"], now) or _predicted(row["predicted_start"], now)
+    start = clock(row["start"], now) or _interval(row, now) or _predicted(row["predicted_start"], now)
     expected = row["predicted_end"]
     late = row["start"] is not None and expected is not None and expected < now
     end = clock(row["end"], now) or ("overdue" if late else _predicted(expected, now))
@@ -212,12 +216,13 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
     }
 
 
-def _between(row: Mapping[str, Any], name: str, now: float) -> str:
-    """`` (between 14:10 and 16:30, 90 %)`` of a predicted time, empty where there is no interval."""
-    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
-    if low is None or high is None:
+def _interval(row: Mapping[str, Any], now: float) -> str:
+    """``~14:10..16:30``: between when and when it starts; empty where that is unknown, or minutes alike."""
+    low, high = row.get("predicted_start_low"), row.get("predicted_start_high")
+    if low is None or high is None or high - low < SHORT:
         return ""
-    return f", between {clock(low, now)} and {clock(high, now)} ({100 * row['confidence']:.0f} %)"
+    first, last = (re.sub(r"^[0-9]{4}-|(?<=:[0-9]{2}):[0-9]{2}$", "", clock(at, now)) for at in (low, high))
+    return f"~{first}..{last}"
 
 
 def _predicted(when: float | None, now: float) -> str:
@@ -285,7 +290,8 @@ def _print_job(found: Mapping[str, Any]) -> None:
     names = ("id", "name", "app", "user", "state", "reason", "detail", "priority", "partition", "depends")
     lines: dict[str, Any] = {name: found[name] for name in names}
     for name in ("submit", "start", "end", "predicted_start", "predicted_end"):
-        lines[name.replace("_", " ")] = clock(found[name], now) + _between(found, name, now)
+        words = between(found, name, found["submit"]) if name.startswith("predicted") else ""
+        lines[name.replace("_", " ")] = ", ".join(filter(None, (clock(found[name], now), words)))
     lines["predicted"] = span(found["predicted"])
     if found["start"] is not None and found["end"] is not None:
         lines["took"] = span(found["end"] - found["start"])

@@ -44,6 +44,27 @@ def clock(when: float | None, now: float) -> str:
     return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", at)
 
 
+SOON = 1.0
+"""Seconds within which a predicted start is one at once."""
+
+
+def between(row: Mapping[str, Any], name: str, now: float) -> str:
+    """``between 14:10:00 and 16:30:00 (90 %)`` of a predicted time; empty where there is no interval."""
+    low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if low is None or high is None:
+        return ""
+    return f"between {clock(max(low, now), now)} and {clock(high, now)} ({100 * row['confidence']:.0f} %)"
+
+
+def start_words(row: Mapping[str, Any], now: float) -> str:
+    """When a waiting job starts: between when and when, at once, at about a point, or unknown."""
+    words, point = between(row, "predicted_start", now), row["predicted_start"]
+    if words:
+        soon = row["predicted_start_high"] < now + SOON
+        return f"at once ({100 * row['confidence']:.0f} %)" if soon else words
+    return "at a time that is unknown" if point is None else f"at about {clock(max(point, now), now)}"
+
+
 def span(seconds: float | None) -> str:
     """A length of time: 4.2 s, 3:07, 2:15:00, 3 d 04:00."""
     if seconds is None:

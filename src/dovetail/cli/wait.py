@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened, print_json
+from dovetail.cli.service import between, opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.service.client import Connection
@@ -17,6 +18,8 @@ MOST_REFUSED = 10
 """Jobs of which is shown why something could not be done."""
 EVERYWHERE = "all"
 """Among the kinds that are paused: the whole queue."""
+MOST_LOOKED_AT, LOOK = 1_000, 2.0
+"""Jobs whose ends are looked at before they are waited for, and the seconds that a forecast may take."""
 PATIENCE = 30.0
 """Seconds of one question; the service is asked again after that."""
 
@@ -127,7 +130,21 @@ def wait(jobs: list[str], timeout: float | None, patience: float, at: str | None
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
         service.be_patient(patience if timeout is None else min(patience, timeout), note)
+        if not as_json:
+            _show_expected(service, ",".join(jobs))
         return wait_for(service, ",".join(jobs), timeout, as_json=as_json)
+
+
+def _show_expected(service: Connection, jobs: str) -> None:
+    """On a terminal: between when and when the last of the jobs ends that wait or run, where it is known."""
+    if not sys.stderr.isatty():
+        return
+    rows = service.get("/api/v1/jobs", jobs=jobs, limit=MOST_LOOKED_AT, patience=LOOK)["jobs"]
+    rows = [row for row in rows if row["end"] is None]
+    if rows and all(row["predicted_end_high"] is not None for row in rows):
+        last = max(rows, key=lambda row: float(row["predicted_end_high"]))
+        words = between(last, "predicted_end", time.time())
+        note(f"{'job' if len(rows) == 1 else 'the last job,'} {last['id']} ends {words}")
 
 
 def wait_for(

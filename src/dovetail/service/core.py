@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
+from dovetail.engine.journal.codec import encode_app, encode_job
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.suspensions import EVERYWHERE
@@ -58,7 +59,7 @@ from dovetail.service.open_jobs import OpenJobs
 from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
 from dovetail.service.repeating import EVERY, MOST, RepeatingJobs
-from dovetail.service.rows import Row, row_of_entry, row_of_record
+from dovetail.service.rows import Row, foretold_row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
 from dovetail.service.submission import (
@@ -78,6 +79,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 SLICE = 500
 """Jobs of a long submission that the driver takes in at one instant."""
+MOST_TESTED, APART = 1_000, 1_000_000_000
+"""Jobs that may be tested at once, and how far their numbers are from those of jobs that come meanwhile."""
 MANY = 5_000
 """Jobs of a submission whose forms took much memory, which is free so long after it."""
 SETTLED: Seconds = 5.0
@@ -355,8 +358,7 @@ class Service:
 
     async def submit(self, form: SubmitForm, person: Principal) -> Submission:
         """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
-        if any(job.priority > 0 for job in form.jobs) and not person.admin:
-            raise Forbidden("priority: only the service's own account may ask for more than 0")
+        self._check_priorities(form, person)
         if self.driver.blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
         count = sum(numbers_of(job.array, own=bool(job.variables)) for job in form.jobs)
@@ -364,21 +366,7 @@ class Service:
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:
             undo.callback(self._give_back, first, count)
-            known = await self._depended_on(form, person)
-            guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
-            limit, learns = self.options.user_limit, self.options.memory_auto
-            mail = self.options.sends_mail
-            who = Submitter(person.name, limit, learns, guest, partitions, mail)
-            scripts, cluster = str(self.folder.scripts), self.engine.cluster
-            found = await loop.run_in_executor(
-                self._makers, submission_of, form, who, cluster, first, scripts, known
-            )
-            self.check(found.jobs, cluster)
-            chains = len(self.repeating) + sum(EVERY in job.options for job in found.jobs)
-            if chains > MOST:
-                raise InputError(f"every: found {chains} jobs that run again, expected at most {MOST:,}")
-            if isinstance(self.live.executor, ChecksJobs) and not guest:
-                await loop.run_in_executor(None, self.live.executor.check, found.jobs)
+            found = await self._made(form, person, first)
             await loop.run_in_executor(self._makers, write_scripts, found.scripts)
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
@@ -390,6 +378,58 @@ class Service:
         self._take_in_some()
         if len(jobs) > MANY:
             loop.call_later(SETTLED, self._makers.submit, return_memory)
+        return found
+
+    async def foretell(self, form: SubmitForm, person: Principal) -> dict[str, Any]:
+        """When jobs would start and end if they were submitted now; nothing of them is kept.
+
+        Raises what `submit` does.
+        """
+        self._check_priorities(form, person)
+        found = await self._made(form, person, self._next + APART)
+        if len(found.jobs) > MOST_TESTED:
+            raise InputError(f"found {len(found.jobs):,} jobs, expected at most {MOST_TESTED} to be tested")
+        if isinstance(self.live.executor, SubmitsJobs):
+            raise InputError("found a scheduler outside that decides: see 'dovetail forecast --slurm --if'")
+        now = time.time()
+        jobs = [
+            {
+                "name": job.app.name,
+                "app": encode_app(job.app),
+                "job": encode_job(replace(job, submit_time=now)),
+            }
+            for job in found.jobs
+            if job.id not in found.held
+        ]
+        foreseen = await self.forecast.ask({"jobs": jobs})
+        rows = [foretold_row(job, foreseen) for job in found.ids]
+        for row in rows:  # the number that it would get
+            number, *element = row["id"].split("_")
+            row["id"] = "_".join([str(int(number) - APART), *element])
+        return {"at": foreseen["at"], "jobs": rows}
+
+    def _check_priorities(self, form: SubmitForm, person: Principal) -> None:
+        if any(job.priority > 0 for job in form.jobs) and not person.admin:
+            raise Forbidden("priority: only the service's own account may ask for more than 0")
+
+    async def _made(self, form: SubmitForm, person: Principal, first: int) -> Submission:
+        """The jobs of a request, checked; nothing of them is kept yet."""
+        loop = asyncio.get_running_loop()
+        known = await self._depended_on(form, person)
+        guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
+        limit, learns = self.options.user_limit, self.options.memory_auto
+        mail = self.options.sends_mail
+        who = Submitter(person.name, limit, learns, guest, partitions, mail)
+        scripts, cluster = str(self.folder.scripts), self.engine.cluster
+        found = await loop.run_in_executor(
+            self._makers, submission_of, form, who, cluster, first, scripts, known
+        )
+        self.check(found.jobs, cluster)
+        chains = len(self.repeating) + sum(EVERY in job.options for job in found.jobs)
+        if chains > MOST:
+            raise InputError(f"every: found {chains} jobs that run again, expected at most {MOST:,}")
+        if isinstance(self.live.executor, ChecksJobs) and not guest:
+            await loop.run_in_executor(None, self.live.executor.check, found.jobs)
         return found
 
     def _give_back(self, first: int, count: int) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from dovetail.engine.capacity.occupancy import Occupancy
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.journal.codec import decode_app, decode_job
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import DovetailError
@@ -89,9 +90,11 @@ def foresee(
     policy: str | None = None,
     cluster: str | None = None,
     intervals: StartIntervals | None = None,
+    also: Sequence[Job] = (),
 ) -> PredictedTimes:
     """When the jobs that have not ended will start and end, under this policy and on this cluster.
 
+    ``also`` are jobs that are not submitted: as if they were now, behind all others of their priority.
     Defaults are the service's own. On another cluster, or under another policy, what runs goes on where it
     is. Raises `InputError`, `PolicyError`.
     """
@@ -102,6 +105,7 @@ def foresee(
     with closing(archive):
         now = time.time()
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
+        entries += _as_if_submitted(also, entries, now)
         result, standing = _simulated(
             folder,
             about,
@@ -119,10 +123,21 @@ def foresee(
         spans: Mapping[JobId, Span] = EMPTY
         if intervals is not None:
             records = {record.job.id: record for record in result.records}
-            spans = intervals.spans(archive, entries, records, machine, now)
+            tested = {job.id for job in also}
+            drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
+            spans = intervals.spans(archive, entries, records, machine, now, tested, drained)
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans)
+
+
+def _as_if_submitted(jobs: Sequence[Job], entries: Sequence[Entry], now: Seconds) -> list[Entry]:
+    """Jobs that are in no ledger, as it would have them."""
+    last = max((entry.seq for entry in entries), default=0)
+    return [
+        Entry(last + place, job, State.PENDING, "", 0, None, None, "", (), now, None, None, None, None, "")
+        for place, job in enumerate(jobs, 1)
+    ]
 
 
 def _simulated(
@@ -299,8 +314,9 @@ def answer(
 ) -> dict[str, Any]:
     """The answer to one question, or why there is none; only the queue as it is has intervals."""
     policy, cluster = question.get("policy"), question.get("cluster")
+    also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
-        found = foresee(folder, policy, cluster, None if policy or cluster else intervals)
+        found = foresee(folder, policy, cluster, None if policy or cluster else intervals, also)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}

@@ -10,6 +10,7 @@ import json
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from dovetail.starts.calibration import (
     spread_of,
     wait_of,
 )
-from dovetail.starts.rolling import DAY, LOOK_BACK, QueuedJob, Situation, StartDraws, waits_as_logs
+from dovetail.starts.rolling import DAY, HORIZON, LOOK_BACK, QueuedJob, Situation, StartDraws, waits_as_logs
 from dovetail.starts.run_times import JobKind
 
 log = logging.getLogger(__name__)
@@ -84,15 +85,18 @@ class StartIntervals:
         records: Mapping[JobId, Record],
         cluster: Cluster,
         now: Seconds,
+        tested: AbstractSet[JobId] = frozenset(),
+        drained: AbstractSet[str] = frozenset(),
     ) -> dict[JobId, Span]:
         """Intervals of what runs and of what waits for nothing but its turn.
 
+        ``tested`` are not submitted: nothing is remembered of them. On ``drained`` nodes nothing starts.
         ``records`` are those of a simulation of the waiting jobs, whose starts the intervals hold too.
         """
         self._hear(archive, entries, now)
         if len(self._ended) < ENOUGH:
             return {}
-        situation = _situation(entries, records, cluster, now)
+        situation = _situation(entries, records, cluster, now, drained)
         situation = situation._replace(waiting=situation.waiting[:MOST])
         starts, lengths = self._draws(entries).roll(situation)
         low, high = self._calibration.corrections(now)
@@ -104,7 +108,10 @@ class StartIntervals:
         logs = waits_as_logs(starts)
         quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=0).T.tolist()
         late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
+        never = float(waits_as_logs(np.array([HORIZON]))[0])
         for queued, (first, middle, last), end in zip(situation.waiting, quantiles, late, strict=True):
+            if middle >= never:  # as on nodes that are drained
+                continue
             job, spread = str(queued.key), spread_of(first, last)
             simulated = records[job].start or 0.0
             begins = (
@@ -115,7 +122,7 @@ class StartIntervals:
             over = records[job].end or 0.0
             ends_at = min(wait_of(end[1] + low * wide), over), max(wait_of(end[1] + high * wide), over)
             found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
-            if job not in self._foretold:
+            if job not in self._foretold and job not in tested:
                 self._calibration.foretell(job, now, float(middle), spread)
                 self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
         self._keep()
@@ -186,7 +193,11 @@ def _queued(entry: Entry, place: Allocation) -> QueuedJob:
 
 
 def _situation(
-    entries: Sequence[Entry], records: Mapping[JobId, Record], cluster: Cluster, now: Seconds
+    entries: Sequence[Entry],
+    records: Mapping[JobId, Record],
+    cluster: Cluster,
+    now: Seconds,
+    drained: AbstractSet[str] = frozenset(),
 ) -> Situation:
     """What runs, and what waits for nothing but its turn, by priority and then by submission."""
     nodes = cluster.nodes
@@ -196,7 +207,13 @@ def _situation(
     ).reshape(-1, AMOUNTS)
     names = sorted({name for node in nodes for name in node.partitions})[:62]
     bit = {name: 2 << place for place, name in enumerate(names)}
-    group = np.array([1 | sum(bit.get(name, 0) for name in node.partitions) for node in nodes], np.int64)
+    group = np.array(
+        [
+            0 if node.name in drained else 1 | sum(bit.get(name, 0) for name in node.partitions)
+            for node in nodes
+        ],
+        np.int64,
+    )
     running, waiting = [], []
     alive = {entry.job.id for entry in entries}
     for entry in entries:

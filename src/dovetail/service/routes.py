@@ -365,6 +365,12 @@ def _change(app: FastAPI, service: Service) -> None:
         numbers = sorted({number for number, _ in found.numbers})
         return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 
+    @app.post("/api/v1/jobs/test", responses=ERRORS, openapi_extra=_takes(SubmitForm))
+    async def test(request: Request) -> Answer:
+        """When jobs would start and end if they were submitted now; nothing of them is kept."""
+        form = await _form(request, SubmitForm)
+        return Answer(await service.foretell(form, _principal(request)))
+
     def wish(action: Action, line: str) -> None:
         async def route(request: Request) -> Answer:
             form = await _form(request, ActionForm)

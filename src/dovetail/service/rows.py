@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.state.core import Engine
-from dovetail.model import Allocation, Cluster, Job, Record, Seconds, State
+from dovetail.model import Allocation, Cluster, Job, JobId, Record, Seconds, State
 from dovetail.model.hostlist import compress
 from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.model.templates import DEVICE, render
@@ -69,6 +69,13 @@ def row_of_record(
         "exit_code": record.exit_code,
         "attempts": record.attempts,
     }
+
+
+def foretold_row(job: JobId, foreseen: Mapping[str, Any]) -> Row:
+    """A job that was not submitted, as the process beside has foreseen it."""
+    start, end = foreseen["jobs"].get(job, (None, None))
+    span = foreseen.get("spans", {}).get(job, UNKNOWN_SPAN)
+    return {"id": job, "predicted_start": start, "predicted_end": end, **_of_span(span)}
 
 
 def _of_span(span: Sequence[Seconds | None]) -> Row:

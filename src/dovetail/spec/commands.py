@@ -53,6 +53,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("wait", "Wait for the end; 1 if not all complete.", flags="--wait -W"),
         Option("parsable", "Print the numbers alone."),
+        Option("test", "Print when it would start if it were submitted now; submit nothing."),
         Option(
             "explain_script",
             "Print what becomes of each option of a batch script, and submit nothing.",

@@ -45,6 +45,15 @@ export function moment(epoch) {
   return `${then.toLocaleDateString([], { year: "numeric", month: "short", day: "numeric" })} ${time}`;
 }
 
+/** `between 14:10:00 and 16:30:00 (90 %)` of a predicted time; empty where there is no interval. */
+export function between(job, name) {
+  const [low, high] = [job[`${name}_low`], job[`${name}_high`]];
+  return low && high ? `between ${moment(low)} and ${moment(high)} (${Math.round(100 * job.confidence)} %)` : "";
+}
+
+/** A predicted time: its interval, or about when; empty where it is not known. */
+export const expected = (job, name) => between(job, name) || (job[name] ? `~ ${moment(job[name])}` : "");
+
 export const percent = (share) => (share === null || share === undefined ? "" : `${(100 * share).toFixed(1)} %`);
 export const count = (number) => number.toLocaleString("en");
 

@@ -1,6 +1,6 @@
 // What ran where, what runs, and until when it is predicted to run: a lane for each node's CPUs and each device.
 
-import { draw, duration, moment } from "./dom.js";
+import { between, draw, duration, moment } from "./dom.js";
 
 const LEFT = 132;
 const TOP = 18;
@@ -151,11 +151,24 @@ function place(lane, core) {
 function forecast(chart, job, top, { scale, to, open, label }) {
   const x = scale(job.predicted_start);
   const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
-  const told = `${job.id} ${job.name}\nPENDING\npredicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`;
+  const told = [`${job.id} ${job.name}`, "PENDING",
+    `predicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`,
+    ...(job.confidence ? [`starts ${between(job, "predicted_start")}`] : [])].join("\n");
   chart.append(draw("rect", { class: "forecast", x, y: top, width: wide, height: FORECAST, rx: 2, "data-forecast": job.id,
     click: () => open(job.id) }, draw("title", {}, told)));
+  if (job.predicted_start_low && job.predicted_start_high) {
+    chart.append(whisker(job, top + FORECAST / 2, scale, to));
+  }
   const text = wide > 24 ? label(job, Math.floor((wide - 6) / 6.5)) : "";
   if (text) chart.append(draw("text", { class: "coming", x: x + 3, y: top + FORECAST - 3 }, text));
+}
+
+/** Between when and when a waiting job starts: a line with a stroke at each end that lies in sight. */
+function whisker(job, y, scale, to) {
+  const [low, high] = [job.predicted_start_low, Math.min(job.predicted_start_high, to)].map(scale);
+  const cap = (x) => `M${x} ${y - 3}V${y + 3}`;
+  const last = job.predicted_start_high <= to ? cap(high) : "";
+  return draw("path", { class: "whisker", d: `M${low} ${y}H${high}${cap(low)}${last}`, "data-whisker": job.id });
 }
 
 function bar(chart, job, box, { scale, from, to, now, open, label }) {

@@ -1,7 +1,7 @@
 // The pages. Each has `load` (asks the service), `show` (builds the page), and may have `tick` (once a second).
 
 import { act, get, log } from "./api.js";
-import { ask, count, duration, make, moment, percent } from "./dom.js";
+import { ask, count, duration, expected, make, moment, percent } from "./dom.js";
 import { area, failed, gantt, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
@@ -93,7 +93,7 @@ export function queuePage() {
   const page = make("div", { class: "home" }, figures, make("section", { class: "where" },
     make("h2", {}, "What runs where"),
     make("div", { class: "bar" }, make("label", {}, "The last ", spans),
-      make("span", { class: "legend" }, "filled: ran or runs; outlined: predicted to run; red: failed; line: now")),
+      make("span", { class: "legend" }, "filled: ran or runs; outlined: predicted to run; thin line: when it may start; red: failed; line: now")),
     charts), make("section", {}, make("h2", {}, "Queue"),
     filterBar(each(["PENDING", "RUNNING"]), () => refresh()), list));
   const show = () => {
@@ -229,8 +229,8 @@ export function jobPage(id) {
       ["State", stateOf(job)], ["App", job.app],
       ["Inputs", Object.entries(job.inputs || {}).map(([k, v]) => `${k} = ${v}`).join(", ")],
       ["User", job.user ?? ""], ["Submitted", moment(job.submit)],
-      ["Started", job.start === null ? (job.predicted_start ? `~ ${moment(job.predicted_start)}` : "") : moment(job.start)],
-      ["Ended", job.end === null ? (job.predicted_end ? `~ ${moment(job.predicted_end)}` : "") : moment(job.end)],
+      ["Started", job.start === null ? expected(job, "predicted_start") : moment(job.start)],
+      ["Ended", job.end === null ? expected(job, "predicted_end") : moment(job.end)],
       ["Ran", job.start === null ? "" : duration((job.end ?? Date.now() / 1000) - job.start)],
       ["Predicted", duration(job.predicted)], ["Where", where(job)], ["Implementation", job.implementation ?? ""],
       ["Walltime", duration(job.walltime)], ["Depends on", (job.depends || []).join(", ")],
