@@ -12,7 +12,7 @@ from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
 
 from dovetail.errors import InputError
-from dovetail.starts import slurm
+from dovetail.starts import slurm, slurm_rules
 
 NODES = """\
 NodeName=n0 Arch=x86_64 CoresPerSocket=4 CPUAlloc=4 CPUTot=4 CPULoad=0.1 Gres=gpu:2
@@ -148,3 +148,83 @@ def test_a_real_cluster_is_only_read(tmp_path: Path) -> None:
         assert answer["rules"]
         for job in cluster.call("squeue", "-h", "-o", "%i").split():
             cluster.call("scancel", job)
+
+
+PARTITIONS = """\
+PartitionName=all
+   AllowGroups=ALL Default=YES QoS=N/A
+   DefaultTime=00:30:00 MaxNodes=2 MaxTime=02:00:00 PriorityJobFactor=1 PriorityTier=1
+   State=UP TotalCPUs=8 TotalNodes=2
+PartitionName=gpu
+   Default=NO DefaultTime=NONE MaxNodes=UNLIMITED MaxTime=UNLIMITED PriorityTier=5 State=UP
+PartitionName=old
+   Default=NO DefaultTime=NONE MaxNodes=UNLIMITED MaxTime=UNLIMITED PriorityTier=1 State=DOWN
+"""
+CONFIG = """\
+Configuration data as of 2026-03-01T10:30:00
+PriorityType            = priority/multifactor
+PriorityWeightAge       = 1000
+PriorityWeightFairShare = 10000
+PriorityWeightQOS       = 0
+SchedulerParameters     = bf_window=1440,bf_max_job_test=100,defer
+SchedulerType           = sched/backfill
+"""
+SPRIO = "JOBID|USER|PRIORITY|AGE\n2|bob|900|400\n3|bob|700|300\n9|eve|5000|10\n"
+
+
+def rules() -> slurm_rules.SlurmRules:
+    return slurm_rules.SlurmRules(
+        slurm_rules.read_partitions(PARTITIONS, "partitions"),
+        slurm_rules.read_config(CONFIG, "config"),
+        slurm_rules.read_sprio(SPRIO, "sprio"),
+    )
+
+
+def test_what_a_cluster_shows_of_its_rules_is_named_as_what_is_assumed() -> None:
+    lines = "\n".join(rules().sentences())
+    assert "(Age 1000, FairShare 10000)" in lines
+    assert "bf_window=1440, bf_max_job_test=100" in lines
+    assert "defer" not in lines
+    assert "PriorityTier" in lines
+    plain = slurm_rules.SlurmRules(config={"SchedulerType": "sched/builtin"})
+    assert plain.policy == "fcfs"
+    assert "none before another" in plain.sentences()[0]
+
+
+def test_partitions_bound_what_a_job_may_ask_for() -> None:
+    found = rules()
+    job = slurm.job_of_sbatch("sbatch -N1 -t 3:00:00 x", "bob", 0.0, "all")
+    assert found.refusal(job) == "found a walltime of 10800 s, the partition all allows 7200 s"
+    assert found.refusal(job._replace(partition="gpu,all")) == ""
+    assert "3 nodes" in found.refusal(job._replace(walltime=60.0, nodes=3))
+    assert "expected one of all, gpu, old" in found.refusal(job._replace(partition="none"))
+    assert found.is_closed(job._replace(partition="old"))
+    assert not found.is_closed(job._replace(partition="old,all"))
+    assert found.tier(job._replace(partition="gpu")) == 5
+
+
+def test_a_new_job_gets_the_partitions_walltime_and_its_users_priority_without_age() -> None:
+    found = rules().completed(slurm.job_of_sbatch("sbatch x", "bob", 0.0, "all"))
+    assert found.walltime == 1800.0
+    assert found.priority == 450, "between 500 and 400"
+    other = rules().completed(slurm.job_of_sbatch("sbatch x", "new", 0.0, "gpu"))
+    assert other.walltime is None
+    assert other.priority == 500, "the median of all"
+
+
+def test_a_higher_tier_goes_first_and_what_is_closed_is_unknown() -> None:
+    cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
+    closed = QUEUE + "6|bob|old|PENDING|1|1|64M|N/A|10:00|0:00|2026-03-01T10:20:00|N/A|9|PartitionDown||x\n"
+    jobs = slurm.read_squeue(closed, "queue")
+    one = rules()
+    situation, unknown = cluster.situation(jobs, 1e9, one.policy, one.tier, one.is_closed)
+    assert [job.key for job in situation.waiting] == ["3", "2"]
+    assert "6" in unknown
+
+
+def test_files_of_rules_that_are_something_else_are_refused() -> None:
+    for read in (slurm_rules.read_partitions, slurm_rules.read_config):
+        with pytest.raises(InputError):
+            read("x", "file")
+    with pytest.raises(InputError, match="line 2"):
+        slurm_rules.read_sprio("JOBID|USER|PRIORITY|AGE\n2|bob\n", "sprio")

@@ -20,6 +20,7 @@ from dovetail.files.writing import replace_file
 if TYPE_CHECKING:
     from dovetail.starts.calibration import Calibration
     from dovetail.starts.slurm import SlurmCluster, SlurmJob
+    from dovetail.starts.slurm_rules import SlurmRules
 
 PATIENCE = 60.0
 """Seconds that a command of Slurm may take."""
@@ -44,14 +45,18 @@ def forecast(
     squeue: Path | None,
     nodes: Path | None,
     sacct: Path | None,
+    partitions: Path | None,
+    config: Path | None,
+    sprio: Path | None,
     as_json: bool,
 ) -> int:
     """Forecast when waiting jobs start, on a Slurm cluster that need not run Dovetail.
 
-    Only reads: squeue, scontrol show nodes, sacct, or files of what they print. Keeps its own forecasts and
+    Only reads: squeue, scontrol show, sacct, sprio, or files of what they print. Keeps its own forecasts and
     what became of them, and corrects the next ones by that.
     """
     from dovetail.starts import slurm as state
+    from dovetail.starts import slurm_rules
 
     if not slurm and squeue is None:
         raise InputError("found neither --slurm nor --squeue, expected one of them", where="forecast")
@@ -61,8 +66,11 @@ def forecast(
     )
     jobs = state.read_squeue(queue_text, _where(squeue, "squeue"))
     call = ("-a", "-X", "--parsable2", "-S", WEEKS, "--format", state.SACCT)
-    notes = []
+    notes: list[str] = []
     ended = []
+    rules = _rules(
+        {"partition": partitions, "config": config, "sprio": sprio}, live=squeue is None, notes=notes
+    )
     try:
         ended = state.read_accounting(_text(sacct, "sacct", *call), _where(sacct, "sacct"))
     except DovetailError as error:
@@ -82,10 +90,13 @@ def forecast(
     for key in calibration.waiting:
         if key not in still:
             calibration.drop(key)
-    wanted = (
-        None if if_ is None else state.job_of_sbatch(if_, user or getpass.getuser(), now, _default(cluster))
-    )
-    situation, unknown = cluster.situation(jobs, now)
+    wanted = None
+    if if_ is not None:
+        default = slurm_rules.default_partition(rules, cluster)
+        wanted = rules.completed(state.job_of_sbatch(if_, user or getpass.getuser(), now, default))
+        if rules.refusal(wanted):
+            raise InputError(rules.refusal(wanted), where="--if")
+    situation, unknown = cluster.situation(jobs, now, rules.policy, rules.tier, rules.is_closed)
     starts = draws.starts(situation)
     found: list[dict[str, Any]] = []
     by_id = {one.id: one for one in jobs}
@@ -103,12 +114,16 @@ def forecast(
         if job is not None and not found:
             raise InputError(f"found no waiting job {job}", where="--job")
     chosen = wanted if wanted is not None else by_id.get(job or "")
-    sooner = [] if chosen is None or chosen.hosts else _sooner(chosen, cluster, draws, jobs, calibration, now)
+    sooner = (
+        []
+        if chosen is None or chosen.hosts
+        else _sooner(chosen, cluster, rules, draws, jobs, calibration, now)
+    )
     if wanted is not None:
         found = [sooner.pop(0)["job"]]
     _keep(calibration)
     about = {
-        "rules": list(state.RULES),
+        "rules": rules.sentences(),
         "notes": notes,
         "judged": calibration.judged,
         "missed_below": calibration.missed_below,
@@ -131,7 +146,7 @@ def forecast(
         if calibration.judged
         else "not calibrated here yet"
     )
-    for line in (*notes, *(f"assumed: {rule}" for rule in state.RULES)):
+    for line in (*notes, *(f"assumed: {rule}" for rule in about["rules"])):
         print(line)
     return 0
 
@@ -180,6 +195,7 @@ def _outlook(starts: Any, calibration: Calibration, now: float, foretell: str | 
 def _sooner(
     job: SlurmJob,
     cluster: SlurmCluster,
+    rules: SlurmRules,
     draws: Any,
     jobs: list[SlurmJob],
     calibration: Calibration,
@@ -189,11 +205,13 @@ def _sooner(
     import numpy as np
 
     from dovetail.starts.slurm import alternatives
+    from dovetail.starts.slurm_rules import allowed
 
     found: list[dict[str, Any]] = []
     plain = None
-    for words, one in (("as it is", job), *alternatives(job, cluster)):
-        situation, _ = cluster.situation([*(other for other in jobs if other.id != job.id), one], now)
+    for words, one in (("as it is", job), *allowed(rules, alternatives(job, cluster))):
+        others = (other for other in jobs if other.id != job.id)
+        situation, _ = cluster.situation([*others, one], now, rules.policy, rules.tier, rules.is_closed)
         places = [place for place, queued in enumerate(situation.waiting) if queued.key == one.id]
         if not places:
             if plain is None:
@@ -232,9 +250,33 @@ def _now(squeue: Path | None) -> float:
     return time.time() if squeue is None else squeue.stat().st_mtime
 
 
-def _default(cluster: SlurmCluster) -> str:
-    names = sorted({name for node in cluster.nodes for name in node.partitions})
-    return names[0] if len(names) == 1 else ",".join(names)
+def _rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) -> SlurmRules:
+    """The cluster's rules from files, or from its commands; what could not be read is noted."""
+    from dovetail.starts.slurm_rules import SPRIO, SlurmRules, read_config, read_partitions, read_sprio
+
+    calls: dict[str, tuple[str, ...]] = {
+        "partition": ("scontrol", "show", "partition"),
+        "config": ("scontrol", "show", "config"),
+        "sprio": ("sprio", "-o", SPRIO),
+    }
+    texts = dict.fromkeys(calls, "")
+    for name, path in files.items():
+        if path is None and not live:
+            continue
+        try:
+            texts[name] = _text(path, *calls[name])
+        except DovetailError as error:
+            if path is not None:
+                raise
+            if name != "sprio":  # which only a cluster has that weighs priorities
+                notes.append(f"no rules of '{' '.join(calls[name])}' ({error})")
+    return SlurmRules(
+        read_partitions(texts["partition"], _where(files["partition"], "scontrol"))
+        if texts["partition"]
+        else {},
+        read_config(texts["config"], _where(files["config"], "scontrol")) if texts["config"] else {},
+        read_sprio(texts["sprio"], _where(files["sprio"], "sprio")) if texts["sprio"] else {},
+    )
 
 
 def _file() -> Path:

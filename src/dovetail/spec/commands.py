@@ -453,6 +453,9 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("squeue", "Text of 'squeue -a -o FORMAT' instead of asking.", "FILE"),
         Option("nodes", "Text of 'scontrol show nodes'.", "FILE"),
         Option("sacct", "Text of 'sacct -a -X --parsable2'.", "FILE"),
+        Option("partitions", "Text of 'scontrol show partition'.", "FILE", "--show-partition"),
+        Option("config", "Text of 'scontrol show config'.", "FILE", "--show-config"),
+        Option("sprio", "Text of 'sprio -o FORMAT'.", "FILE"),
     ),
     "memory": (
         Option(

@@ -1,6 +1,6 @@
 """A Slurm cluster as it stands, from what anyone may read: squeue, scontrol, sacct; nothing is changed.
 
-The rules that a forecast assumes: backfilling in the order of the priorities of this moment (`RULES`).
+By which rules it starts jobs is in `dovetail.starts.slurm_rules`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from dovetail.errors import InputError
@@ -24,11 +24,6 @@ from dovetail.workloads.slurm_accounting import duration, elapsed_of, timelimit_
 SQUEUE = "%i|%u|%P|%T|%D|%C|%m|%b|%l|%M|%V|%S|%Q|%r|%N|%j"
 """The format of squeue (``-o``) whose table is read; its own header names the columns."""
 SACCT = "JobID,JobName,User,Partition,Submit,Start,End,State,ElapsedRaw,TimelimitRaw,NNodes,NCPUS,AllocTRES"
-RULES = (
-    "Jobs go by priority; a later one goes first if it does not delay the first (sched/backfill as EASY).",
-    "Priorities stay as they are now; jobs that come later go behind.",
-    "QOS and association limits, reservations, preemption and licenses are not looked at.",
-)
 OUT_OF_USE = (
     "DOWN",
     "DRAIN",
@@ -203,8 +198,18 @@ class SlurmCluster:
         ]
         return len(able) >= job.nodes
 
-    def situation(self, jobs: Iterable[SlurmJob], now: float) -> tuple[Situation, list[str]]:
-        """What is free, runs and waits for its turn; ids of those that wait for something else."""
+    def situation(
+        self,
+        jobs: Iterable[SlurmJob],
+        now: float,
+        policy: str = "easy",
+        tier: Callable[[SlurmJob], int] = lambda _: 0,
+        closed: Callable[[SlurmJob], bool] = lambda _: False,
+    ) -> tuple[Situation, list[str]]:
+        """What is free, runs and waits for its turn; ids of those that wait for something else.
+
+        Those of a higher ``tier`` go first; those for whom the cluster is ``closed`` do not go.
+        """
         free = np.array([(node.cpus, node.gpus, node.memory or 2**60) for node in self.nodes], np.int64)
         groups = np.array([self.group(",".join(node.partitions)) for node in self.nodes], np.int64)
         running, waiting, unknown = [], [], []
@@ -214,13 +219,13 @@ class SlurmCluster:
                 free[list(queued.held)] -= np.array(queued.need, np.int64)
                 running.append(queued)
             elif job.state == "PENDING":
-                if job.reason in HELD_BACK or not self.fits(job):
+                if job.reason in HELD_BACK or closed(job) or not self.fits(job):
                     unknown.append(job.id)
                 else:
-                    waiting.append((-job.priority, job.submitted, job.id, queued))
-        waiting.sort(key=lambda one: one[:3])
+                    waiting.append((-tier(job), -job.priority, job.submitted, job.id, queued))
+        waiting.sort(key=lambda one: one[:4])
         nodes = Nodes(0, free.reshape(-1, AMOUNTS), groups)
-        return Situation(now, "easy", nodes, running, [queued for *_, queued in waiting]), unknown
+        return Situation(now, policy, nodes, running, [queued for *_, queued in waiting]), unknown
 
 
 class EndedJob(NamedTuple):
