@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.kernels import starts
-from dovetail.kernels.starts import EASY, FCFS, Ends, Kinds, Line, Nodes, Past
+from dovetail.kernels.starts import EASY, FCFS, GREEDY, Ends, Kinds, Line, Nodes, Past
 from dovetail.native.library import library
 from dovetail.starts.run_times import WEIGHTS
 from dovetail.testing.builders import full
@@ -87,7 +87,7 @@ def situation(seed: int) -> tuple[Kinds, Ends, Nodes, Line, Past, np.random.Gene
     nodes = Nodes(0 if named else idle, free, draw.integers(1, 4, len(free)))
     bound = np.where(np.isfinite(wall), wall, 400.0)
     line = Line(
-        int(draw.choice([FCFS, EASY])),
+        int(draw.choice([FCFS, EASY, GREEDY])),
         running,
         kinds.width,
         bound,

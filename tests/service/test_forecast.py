@@ -176,8 +176,11 @@ def test_a_job_that_is_only_tested_gets_the_interval_that_it_would_have(service:
         assert second["confidence"] is None, "it waits for another job, not for its turn alone"
         (real,) = submit(client, sleep)
         assert real == first["id"]
-        shown = service.dovetail("submit", "--test", "--cpus", "all", "--", "sleep", "0.2").stdout
+        words = ("submit", "--test", "--cpus", "all", "--walltime", "1h", "--", "sleep", "0.2")
+        shown = service.dovetail(*words).stdout
         assert shown.startswith("Nothing is submitted. If it were now:\nstarts ")
+        assert "\nwith a walltime of 30:00: " in shown
+        assert "(no difference can be shown)" in shown, "it goes behind all others, whatever its walltime"
         with pytest.raises(InputError, match="cpus: found 99"):
             client.post("/api/v1/jobs/test", {"jobs": [{"command": ["true"], "cpus": 99}]})
         open_now = {row["id"] for row in client.get("/api/v1/jobs")["jobs"]}

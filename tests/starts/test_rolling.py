@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.starts import Nodes
-from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, roll_out
+from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, pooled, roll_out
 from dovetail.starts.run_times import JobKind
 
 DAY = 86_400.0
@@ -56,3 +56,20 @@ def test_starts_are_the_roll_out_of_the_futures() -> None:
     futures = draws.futures(situation, 100, seed=5)
     found = roll_out(situation, futures.lengths, futures.past, futures.origins)
     assert np.array_equal(found, draws.starts(situation, seed=5))
+
+
+def test_as_one_pool_a_machine_keeps_its_pace() -> None:
+    """Jobs of half a node, on nodes as they are and as a pool: the last of a long line starts as late."""
+    chance = np.random.Generator(np.random.PCG64(4))
+    kind = JobKind("ann", "app", 8, 3600.0)
+    waiting = [QueuedJob(n, kind, n, need=(8, 0, 0)) for n in range(300)]
+    running = [QueuedJob(-1, kind, 5, need=(8, 0, 0), spent=10.0, held=(0,))]
+    free = np.array([(8, 0, 100), *[(16, 0, 100)] * 7], np.int64)
+    nodes = Nodes(0, free, np.ones(8, np.int64))
+    situation = Situation(0.0, "easy", nodes, running, waiting)
+    lengths = chance.exponential(600.0, (8, 301)).clip(20.0, 3600.0)
+    exact = roll_out(situation, lengths)
+    pool, past = pooled(situation, StartDraws().submissions.past(0.0, {}))
+    assert [job.nodes for job in pool.waiting[:2]] == [62_500] * 2
+    assert pool.nodes.idle == 937_500
+    assert roll_out(pool, lengths, past)[:, -1] == pytest.approx(exact[:, -1])

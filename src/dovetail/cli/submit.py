@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened, print_json, start_words
+from dovetail.cli.service import opened, print_json
 from dovetail.errors import InputError
 from dovetail.files.streams import note
 from dovetail.service.client import NoService
@@ -18,8 +18,6 @@ from dovetail.service.client import NoService
 if TYPE_CHECKING:
     from dovetail.workloads.batch.script import BatchScript
 
-MOST_SHOWN = 10
-"""Jobs of a test of which a line is printed."""
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How the names of files end that are no lists of commands."""
 
@@ -85,12 +83,14 @@ def submit(
             for line in passed_over:  # a guest hands the script over as it is
                 note(line)
         try:
-            found = service.post("/api/v1/jobs/test" if test else "/api/v1/jobs", form)
+            if test:
+                from dovetail.cli.tested import test_jobs
+
+                test_jobs(service, form, as_json=as_json)
+                return 0
+            found = service.post("/api/v1/jobs", form)
         except InputError as error:
             raise _placed(error, script) from None
-        if test:
-            tell_tested(found, as_json=as_json)
-            return 0
         tell_submitted(found, as_json, parsable)
         for one in found.get("notes", ()):
             note(_passed_over(script, one))
@@ -183,20 +183,6 @@ def explain(path: str, *, as_json: bool) -> int:
             for one in notes:
                 print(f"  {one.sentence()}")
     return 2 if script.refused else 0
-
-
-def tell_tested(found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print when jobs would start that are not submitted; of an array of many the first ones."""
-    rows = found["jobs"]
-    if as_json:
-        print_json(rows[0] if len(rows) == 1 else rows)
-        return
-    print("Nothing is submitted. If it were now:")
-    for row in rows[:MOST_SHOWN]:
-        prefix = "" if len(rows) == 1 else f"job {row['id']} "
-        print(f"{prefix}starts {start_words(row, found['at'])}")
-    if len(rows) > MOST_SHOWN:
-        note(f"and {len(rows) - MOST_SHOWN} more (--json has all)")
 
 
 def tell_submitted(found: Mapping[str, Any], as_json: bool, parsable: bool) -> None:

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
-FCFS, EASY = 0, 1
+FCFS, EASY, GREEDY = 0, 1, 2
+"""In turn; the others before the head where they do not delay it; whoever fits, in the order of the line."""
 OWN, OTHERS = 64, 1500
 """Ends that are looked at: the last ones of the job's user, the last ones of all others."""
 RARE = 1e-9
@@ -299,15 +300,17 @@ class _World:
                 break
             started.append(self.waiting.pop(0))
             self._start(started[-1], nodes, now)
-        if self.policy == EASY and len(self.waiting) > 1:
+        if self.policy != FCFS and len(self.waiting) > 1:
             started += self._backfill(now)
         return started
 
     def _backfill(self, now: float) -> list[int]:
         """Who delays the head's start by its bounds may not go; others go in the order of the line."""
-        head = self.waiting[0]
         if not self.named and self.idle <= 0:
             return []
+        if self.policy == GREEDY:
+            return self._start_fitting(now)
+        head = self.waiting[0]
         wanted = self.width[head]
         then = [list(has) for has in self.free]
         when, ready = now, self._fitting(then, head) if self.named else self.idle
@@ -340,6 +343,16 @@ class _World:
                     planned = set(self._place(then, head, set()) or ())
             self._start(job, nodes, now)
             started.append(job)
+        self.waiting = [job for job in self.waiting if job not in set(started)]
+        return started
+
+    def _start_fitting(self, now: float) -> list[int]:
+        started: list[int] = []
+        for job in self.waiting[1:]:
+            nodes = self._chosen(job)
+            if nodes is not None:
+                self._start(job, nodes, now)
+                started.append(job)
         self.waiting = [job for job in self.waiting if job not in set(started)]
         return started
 

@@ -5,7 +5,7 @@
  */
 #include "kernels.h"
 
-enum { FCFS, EASY };
+enum { FCFS, EASY, GREEDY };
 enum { OWN = 64, OTHERS = 1500, CANDIDATES = OWN + OTHERS };
 
 /* ------------------------------------------------------------------------------------------ what is drawn */
@@ -494,8 +494,11 @@ static number backfill(Machine *m, Queue *q, Question *ask, double now) {
     if (!m->nodes && m->idle <= 0) return 0;
     m->extra = INT64_MAX;
     if (next_candidate(m, q, at, now, INFINITY) >= q->line) return 0; /* mostly nobody fits: that is seen at once */
-    double shadow = shadow_of(m, q, head, now);
-    plan_head(m, q, head);
+    double shadow = INFINITY; /* who is greedy delays the head */
+    if (ask->policy == EASY) {
+        shadow = shadow_of(m, q, head, now);
+        plan_head(m, q, head);
+    }
     while ((at = next_candidate(m, q, at, now, shadow)) < q->line) {
         number job = q->waiting[at];
         int in_time = now + q->wall[job] <= shadow;
@@ -522,7 +525,7 @@ static number roll(Machine *m, Queue *q, Question *ask, const Past *past, double
             step_out(q, q->first);
             note_start(ask, job, now);
         }
-        if (ask->left && ask->policy == EASY && q->line > q->first + 1 && backfill(m, q, ask, now))
+        if (ask->left && ask->policy != FCFS && q->line > q->first + 1 && backfill(m, q, ask, now))
             return OUT_OF_MEMORY;
         if (!ask->left) break;
         double next = q->running ? q->end[q->by_end[0]] : INFINITY;

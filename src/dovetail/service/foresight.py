@@ -48,7 +48,11 @@ from dovetail.model import (
 )
 from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, needs_priorities
+from dovetail.policies.conservative import Conservative
+from dovetail.policies.easy import Easy
+from dovetail.policies.fcfs import Fcfs
 from dovetail.policies.follow_plan import FollowPlan
+from dovetail.policies.lookahead import Lookahead
 from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings, read_about
 from dovetail.running.ledger import Entry
@@ -83,6 +87,8 @@ class PredictedTimes:
     unknown: int
     spans: Mapping[JobId, Span] = EMPTY
     """Between when and when, where that is known."""
+    draws: Mapping[JobId, list[float]] = EMPTY
+    """Seconds until jobs start that are not submitted, roll-out by roll-out."""
 
 
 def foresee(
@@ -125,10 +131,23 @@ def foresee(
             records = {record.job.id: record for record in result.records}
             tested = {job.id for job in also}
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
-            spans = intervals.spans(archive, entries, records, machine, now, tested, drained)
+            like = rolled_as(loaded.policy)
+            spans = intervals.spans(archive, entries, records, machine, now, tested, drained, like)
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
-    return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans)
+    draws = EMPTY if intervals is None else intervals.tested_draws
+    return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
+
+
+def rolled_as(policy: object) -> str:
+    """The policy of the roll-outs that is most like this one.
+
+    Those that promise starts are taken as EASY, those that never let a job go before another as FCFS; all
+    others start whatever fits.
+    """
+    if isinstance(policy, Fcfs):
+        return "fcfs" if policy.skip == 0 else "greedy"
+    return "easy" if isinstance(policy, Easy | Conservative | Lookahead) else "greedy"
 
 
 def _as_if_submitted(jobs: Sequence[Job], entries: Sequence[Entry], now: Seconds) -> list[Entry]:
@@ -320,7 +339,7 @@ def answer(
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
-    return known if policy or cluster else {**known, "spans": found.spans}
+    return known if policy or cluster else {**known, "spans": found.spans, "draws": found.draws}
 
 
 def main() -> None:

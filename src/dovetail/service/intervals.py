@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dovetail.errors import InputError
-from dovetail.files.arrays import np
+from dovetail.files.arrays import Floats, np
 from dovetail.files.writing import replace_file
 from dovetail.kernels.starts import AMOUNTS, Nodes
 from dovetail.model import FRACTION_UNITS, Allocation, Cluster, JobId, Record, Seconds
@@ -28,7 +28,18 @@ from dovetail.starts.calibration import (
     spread_of,
     wait_of,
 )
-from dovetail.starts.rolling import DAY, HORIZON, LOOK_BACK, QueuedJob, Situation, StartDraws, waits_as_logs
+from dovetail.starts.rolling import (
+    DAY,
+    HORIZON,
+    LOOK_BACK,
+    QueuedJob,
+    Situation,
+    StartDraws,
+    draws_for,
+    pooled,
+    roll_out,
+    waits_as_logs,
+)
 from dovetail.starts.run_times import JobKind
 
 log = logging.getLogger(__name__)
@@ -38,7 +49,9 @@ REMEMBERED = 5000
 ENOUGH = 5
 """Ended jobs without which there is no interval."""
 MOST = 1000
-"""Waiting jobs that are rolled out, the first ones, in 0.2 CPU seconds; of others only a point is known."""
+"""Waiting jobs that are rolled out node by node, the first ones; for those behind nodes are a pool."""
+STEP = 0.25
+"""On the log scale of waits: jobs whose medians are so near share one correction."""
 OUTCOMES = 2000
 """Outcomes that are kept for `dovetail model starts`."""
 FILE = "starts.json"
@@ -64,6 +77,8 @@ class StartIntervals:
         self._foretold: dict[JobId, tuple[Seconds, Seconds]] = {}
         """Of those that wait: the median start and the plan's, at the first forecast."""
         self._outcomes: list[list[float]] = []
+        self.tested_draws: dict[JobId, list[float]] = {}
+        """Of the last question: seconds until jobs start that are not submitted, roll-out by roll-out."""
         self._load()
 
     def _load(self) -> None:
@@ -87,19 +102,21 @@ class StartIntervals:
         now: Seconds,
         tested: AbstractSet[JobId] = frozenset(),
         drained: AbstractSet[str] = frozenset(),
+        policy: str = "easy",
     ) -> dict[JobId, Span]:
         """Intervals of what runs and of what waits for nothing but its turn.
 
         ``tested`` are not submitted: nothing is remembered of them. On ``drained`` nodes nothing starts.
+        ``policy`` is one of `dovetail.starts.rolling.POLICIES`.
         ``records`` are those of a simulation of the waiting jobs, whose starts the intervals hold too.
         """
-        self._hear(archive, entries, now)
+        self._take_in(archive, entries, now)
+        self.tested_draws = {}
         if len(self._ended) < ENOUGH:
             return {}
-        situation = _situation(entries, records, cluster, now, drained)
-        situation = situation._replace(waiting=situation.waiting[:MOST])
-        starts, lengths = self._draws(entries).roll(situation)
-        low, high = self._calibration.corrections(now)
+        situation = _situation(entries, records, cluster, now, drained)._replace(policy=policy)
+        starts, lengths = _rolled(self._draws(entries), situation)
+        corrections: dict[int, tuple[float, float]] = {}
         found: dict[JobId, Span] = {}
         for place, queued in enumerate(situation.running):
             ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
@@ -109,10 +126,15 @@ class StartIntervals:
         quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=0).T.tolist()
         late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
         never = float(waits_as_logs(np.array([HORIZON]))[0])
-        for queued, (first, middle, last), end in zip(situation.waiting, quantiles, late, strict=True):
+        for place, queued in enumerate(situation.waiting):
+            (first, middle, last), end = quantiles[place], late[place]
             if middle >= never:  # as on nodes that are drained
                 continue
             job, spread = str(queued.key), spread_of(first, last)
+            about = round(middle / STEP)
+            if about not in corrections:
+                corrections[about] = self._calibration.corrections(now, about * STEP)
+            low, high = corrections[about]
             simulated = records[job].start or 0.0
             begins = (
                 min(wait_of(middle + low * spread), simulated),
@@ -122,13 +144,15 @@ class StartIntervals:
             over = records[job].end or 0.0
             ends_at = min(wait_of(end[1] + low * wide), over), max(wait_of(end[1] + high * wide), over)
             found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
-            if job not in self._foretold and job not in tested:
+            if job in tested:
+                self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
+            if job not in self._foretold and job not in tested and place < MOST:
                 self._calibration.foretell(job, now, float(middle), spread)
                 self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
         self._keep()
         return found
 
-    def _hear(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
+    def _take_in(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
         """Take in what has ended, and what has started that was foretold."""
         since = max(self._until, now - (LOOK_BACK + 1) * DAY)
         ended = archive.ask_here("ended >= ? ORDER BY ended DESC, seq DESC LIMIT ?", (since, REMEMBERED))
@@ -181,6 +205,21 @@ class StartIntervals:
             replace_file(self._file, json.dumps(kept))
         except OSError as error:  # the next round tries again
             log.warning("the outcomes of forecasts are not kept: %s", error)
+
+
+def _rolled(draws: StartDraws, situation: Situation) -> tuple[Floats, Floats]:
+    """Seconds until jobs start, and how long each runs in all; far behind the machine counts as one pool."""
+    if len(situation.waiting) <= MOST:
+        return draws.roll(situation)
+    count = len(situation.running) + MOST
+    futures = draws.futures(situation, draws_for(len(situation.waiting)))
+    near = situation._replace(waiting=situation.waiting[:MOST])
+    drawn = np.where(futures.past.job < count, futures.past.job, -1)
+    first = roll_out(near, futures.lengths[:, :count], futures.past._replace(job=drawn), futures.origins)
+    pool, past = pooled(situation, futures.past)
+    starts = roll_out(pool, futures.lengths, past, futures.origins)
+    starts[:, :MOST] = first
+    return starts, futures.lengths
 
 
 def _queued(entry: Entry, place: Allocation) -> QueuedJob:

@@ -3,9 +3,13 @@
 Split conformal prediction on the log of waits, walked forward: z = (y - median) / spread of the last
 outcomes, the interval is median + spread times quantiles of z. Of a job that still waits it is only known
 that its outcome is above what it has waited: it is censored, and the quantiles are those of Kaplan and Meier
-(1958).
-Waits drift, so later outcomes weigh more, and the levels themselves follow the misses seen so far (Gibbs &
-Candès 2021, "Adaptive Conformal Inference Under Distribution Shift").
+(1958). How far roll-outs are off hangs on how long a wait they predict, so outcomes of forecasts of about the
+same wait weigh more (Guan 2023, "Localized Conformal Prediction"). Where waits take days, the last outcomes
+all come from one or two stretches of the queue, and weigh no more than these.
+Waits drift, so later outcomes weigh more, and the levels themselves follow the misses of late, those below
+and above together (Gibbs & Candès 2021, "Adaptive Conformal Inference Under Distribution Shift"; a sum that
+forgets, and that stays within what the levels can answer, so that a bad week is not made up for by another
+one).
 """
 
 from __future__ import annotations
@@ -25,12 +29,18 @@ WINDOW = 300
 """Forecasts whose outcomes are looked at."""
 DECAY = 120.0
 """Forecasts after which an outcome weighs 1/e."""
-PSEUDO, PSEUDO_SPREAD = 20, 1.25
+PSEUDO, PSEUDO_MEAN, PSEUDO_SPREAD = 20, 0.0, 1.25
 """Outcomes that are made up, normal and so wide: they stand in while there are none."""
 LEAST_SPREAD = 0.25
 """On the log scale: roll-outs that agree are not that sure."""
-GAIN, LEAST_LEVEL, MOST_LEVEL = 0.015, 0.02, 0.12
-"""How far a miss more than there should be moves the level of its side, and between which it stays."""
+GAIN, LEAST_LEVEL, MOST_LEVEL = 0.02, 0.01, 0.15
+"""How far a miss more than there should be moves the level of each side, and between which it stays."""
+LEAK = 0.02
+"""The share of the misses so far that each outcome has forgotten."""
+NEAR = 1.0
+"""On the log scale: forecasts whose medians are so far apart weigh 1/e of like ones for each other."""
+OF_ONE_WAIT = 20.0
+"""What all outcomes of a stretch as long as the wait weigh, at most: they share what came of that stretch."""
 OTHER_KIND = 0.25
 """What an outcome of another kind of job weighs."""
 MINUTE = 60.0
@@ -50,6 +60,7 @@ class Foretold:
     counts: bool = True
     start: float | None = None
     gone: bool = False
+    judged: bool = False
 
 
 def log_wait(seconds: float) -> float:
@@ -100,28 +111,34 @@ class Calibration:
         self.judged = 0
         """Forecasts whose interval is over, of those that count."""
         self.missed_below = self.missed_above = 0
-        normal = NormalDist(0.0, PSEUDO_SPREAD)
+        self._excess = 0.0
+        normal = NormalDist(PSEUDO_MEAN, PSEUDO_SPREAD)
         self._pseudo = np.array([normal.inv_cdf((place + 0.5) / PSEUDO) for place in range(PSEUDO)])
 
     def interval(
         self, now: float, median: float, spread: float, kind: Hashable = None
     ) -> tuple[float, float]:
         """Where the log of the wait lies with the confidence. O(window · log window)."""
-        low, high = self.corrections(now, kind)
+        low, high = self.corrections(now, median, kind)
         return max(median + low * spread, math.log(MINUTE)), median + high * spread
 
-    def corrections(self, now: float, kind: Hashable = None) -> tuple[float, float]:
-        """How many spreads below and above the median the interval reaches."""
+    def corrections(self, now: float, median: float, kind: Hashable = None) -> tuple[float, float]:
+        """How many spreads below and above a median the interval reaches."""
         self._judge(now)
         past = [one for one in self._window if not one.gone]
         count = len(past)
-        values, known, weights = np.empty(count), np.ones(count, np.bool_), np.empty(count)
-        for place, one in enumerate(past):
-            started = one.start is not None and one.start <= now
-            until = one.start if started and one.start is not None else now
-            values[place] = (log_wait(until - one.made_at) - one.median) / one.spread
-            known[place] = started
-            weights[place] = math.exp(-(count - place) / DECAY) * (1.0 if one.kind == kind else OTHER_KIND)
+        known = np.array([one.start is not None and one.start <= now for one in past], np.bool_)
+        waited = np.array([now if one.start is None else min(one.start, now) for one in past], float)
+        made_at = np.array([one.made_at for one in past], float)
+        medians = np.array([one.median for one in past], float)
+        spreads = np.array([one.spread for one in past], float)
+        like = np.array([1.0 if one.kind == kind else OTHER_KIND for one in past], float)
+        values = (np.log(np.maximum(waited - made_at, 0.0) + MINUTE) - medians) / spreads
+        weights = like * np.exp(-np.arange(count, 0, -1) / DECAY - np.abs(medians - median) / NEAR)
+        heavy = float(weights.sum())
+        if heavy > 0.0:
+            span = 2.0 * float(weights @ (now - made_at)) / heavy
+            weights *= min(OF_ONE_WAIT * max(span / math.exp(median), 1.0) / heavy, 1.0)
         low, high = censored_quantiles(
             np.concatenate([values, self._pseudo]),
             np.concatenate([known, np.ones(PSEUDO, np.bool_)]),
@@ -131,11 +148,9 @@ class Calibration:
         return low, high
 
     def _levels(self) -> tuple[float, float]:
-        """The quantiles of z that bound the interval, after the misses so far."""
-        side = (1.0 - self.confidence) / 2.0
-        below = side - GAIN * (self.missed_below - side * self.judged)
-        above = side - GAIN * (self.missed_above - side * self.judged)
-        return min(max(below, LEAST_LEVEL), MOST_LEVEL), 1.0 - min(max(above, LEAST_LEVEL), MOST_LEVEL)
+        """The quantiles of z that bound the interval, after the misses of late."""
+        level = (1.0 - self.confidence) / 2.0 - GAIN * self._excess
+        return level, 1.0 - level
 
     def foretell(
         self,
@@ -162,6 +177,8 @@ class Calibration:
         made = self._open.pop(key, [])
         for one in made:
             one.start = at
+            if one.counts and not one.judged and log_wait(at - one.made_at) <= one.high + 1e-9:
+                self._count(one, below=log_wait(at - one.made_at) < one.low - 1e-9)
         return made
 
     def drop(self, key: Hashable) -> None:
@@ -170,16 +187,21 @@ class Calibration:
             one.gone = True
 
     def _judge(self, now: float) -> None:
-        """Count hits and misses of the forecasts whose interval is over: of all of them, whatever came."""
+        """Count as missed the forecasts whose interval is over by now while their jobs wait."""
         while self._due and self._due[0][0] < now:
             one = heapq.heappop(self._due)[2]
-            if one.gone:
-                continue
-            self.judged += 1
-            if one.start is None or log_wait(one.start - one.made_at) > one.high + 1e-9:
-                self.missed_above += 1
-            elif log_wait(one.start - one.made_at) < one.low - 1e-9:
-                self.missed_below += 1
+            if not one.gone and not one.judged:
+                self._count(one, above=True)
+
+    def _count(self, one: Foretold, *, below: bool = False, above: bool = False) -> None:
+        """A forecast is judged: as soon as its job starts, or its interval is over."""
+        one.judged = True
+        self.judged += 1
+        self.missed_below += below
+        self.missed_above += above
+        side = (1.0 - self.confidence) / 2.0
+        excess = (1.0 - LEAK) * self._excess + (below or above) - 2.0 * side
+        self._excess = min(max(excess, (side - MOST_LEVEL) / GAIN), (side - LEAST_LEVEL) / GAIN)
 
     @property
     def waiting(self) -> list[Hashable]:
@@ -188,7 +210,7 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """What is kept from one process to the next; keys and kinds are texts."""
-        due = {id(one) for _, _, one in self._due}
+        due = {id(one) for _, _, one in self._due if not one.judged}
         kept = {id(one): one for one in [*self._window, *(one for _, _, one in self._due)]}
         rows: list[Any] = []
         for number, one in kept.items():
@@ -200,6 +222,7 @@ class Calibration:
             "judged": self.judged,
             "missed_below": self.missed_below,
             "missed_above": self.missed_above,
+            "excess": self._excess,
             "forecasts": rows,
         }
 
@@ -207,8 +230,9 @@ class Calibration:
         """Go on from what `as_dict` has kept. Raises `KeyError`, `TypeError`, `ValueError` for others."""
         self.judged = int(kept["judged"])
         self.missed_below, self.missed_above = int(kept["missed_below"]), int(kept["missed_above"])
+        self._excess = float(kept.get("excess", 0.0))
         for key, made_at, median, spread, low, high, start, kind, due in kept["forecasts"]:
-            made = Foretold(key, made_at, median, spread, low, high, kind, bool(due), start)
+            made = Foretold(key, made_at, median, spread, low, high, kind, bool(due), start, judged=not due)
             self._window.append(made)
             if start is None:
                 self._open.setdefault(key, []).append(made)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
 
 from dovetail.files.arrays import Floats, Ints, np
-from dovetail.kernels.starts import AMOUNTS, EASY, FCFS, Line, Nodes, Past, roll_starts
+from dovetail.kernels.starts import AMOUNTS, EASY, FCFS, GREEDY, Line, Nodes, Past, roll_starts
 from dovetail.starts.run_times import Column, JobKind, RunTimes
 
 DRAWS, FEWEST = 100, 16
@@ -21,7 +21,7 @@ HORIZON = 4e7
 """Seconds after which a roll-out is given up: the job does not start."""
 ENDLESS = 86_400.0
 """The bound that a policy plans with for a job without a walltime, seconds."""
-POLICIES = {"easy": EASY, "fcfs": FCFS}
+POLICIES = {"easy": EASY, "fcfs": FCFS, "greedy": GREEDY}
 
 
 class QueuedJob(NamedTuple):
@@ -108,6 +108,44 @@ class Submissions:
             self._need.array(first),
             self._group.array(first),
         )
+
+
+SHARE = 1_000_000
+"""What a machine has where it is taken as one pool."""
+
+
+def pooled(situation: Situation, past: Past) -> tuple[Situation, Past]:
+    """The machine as one pool, of which each job takes the share of what it takes most of.
+
+    How it is cut into nodes, and which serve whom, is not looked at. Where a line is so long that only
+    its pace matters, roll-outs take a small part of the time.
+    """
+    free = situation.nodes.free.astype(float)
+    held = np.zeros(AMOUNTS)
+    for job in situation.running:
+        held += np.multiply(job.need, float(job.nodes))
+    total = np.maximum(free.sum(axis=0) + held, 1.0)
+
+    def shares(nodes: Ints, need: Ints) -> Ints:
+        found: Ints = np.ceil(SHARE * (nodes[:, None] * need / total).max(axis=1)).astype(np.int64)
+        return np.clip(found, 1, SHARE)
+
+    def taken(jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
+        if not jobs:
+            return []
+        nodes = np.array([job.nodes for job in jobs], np.int64)
+        share = shares(nodes, np.array([job.need for job in jobs], np.int64)).tolist()
+        return [
+            job._replace(nodes=part, need=(0, 0, 0), held=()) for job, part in zip(jobs, share, strict=True)
+        ]
+
+    running = taken(situation.running)
+    idle = max(SHARE - sum(job.nodes for job in running), 0)
+    pool = Nodes(idle, np.empty((0, AMOUNTS), np.int64), np.empty(0, np.int64))
+    return (
+        situation._replace(nodes=pool, running=running, waiting=taken(situation.waiting)),
+        past._replace(width=shares(past.width, past.need)),
+    )
 
 
 NO_PAST = Submissions().past(0.0, {})

@@ -1,0 +1,90 @@
+"""``dovetail submit --test``: when a job would start, and with what else of its own it would start sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.cli.service import print_json, span, start_words
+from dovetail.errors import InputError
+from dovetail.files.streams import note
+from dovetail.service.client import Connection
+
+MOST_SHOWN = 10
+"""Jobs of a test of which a line is printed."""
+MOMENT, MOST_OF_THEM = 60.0, 0.5
+"""A job starts sooner where it does by so many seconds in so much larger a share of the draws."""
+
+
+def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print when the jobs of a request would start if they were submitted now. Raises `InputError`."""
+    found = service.post("/api/v1/jobs/test", form)
+    rows: list[dict[str, Any]] = found["jobs"]
+    drawn = [row.pop("draws") for row in rows]
+    others = _others(service, form, drawn[0]) if len(rows) == 1 and drawn[0] else []
+    if as_json:
+        print_json({**rows[0], "sooner": others} if len(rows) == 1 else rows)
+        return
+    print("Nothing is submitted. If it were now:")
+    for row in rows[:MOST_SHOWN]:
+        prefix = "" if len(rows) == 1 else f"job {row['id']} "
+        print(f"{prefix}starts {start_words(row, found['at'])}")
+    for other in others:
+        same = "" if other["differs"] else " (no difference can be shown)"
+        print(f"with {other['with']}: {start_words(other['job'], found['at'])}{same}")
+    if len(rows) > MOST_SHOWN:
+        note(f"and {len(rows) - MOST_SHOWN} more (--json has all)")
+
+
+def _others(service: Connection, form: Mapping[str, Any], plain: Sequence[float]) -> list[dict[str, Any]]:
+    """What its owner could ask for instead, by the same draws of all other jobs."""
+    names = {name for node in service.get("/api/v1/nodes")["nodes"] for name in node["partitions"]}
+    found = []
+    for words, job in alternatives(form["jobs"][0], sorted(names)):
+        try:
+            answer = service.post("/api/v1/jobs/test", {**form, "jobs": [job]})
+        except InputError:  # it cannot run so
+            continue
+        (row,) = answer["jobs"]
+        draws = row.pop("draws")
+        if draws:
+            found.append({"with": words, "job": row, "differs": starts_sooner(draws, plain)})
+    return found
+
+
+def alternatives(job: Mapping[str, Any], partitions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """A job of a request, with one thing changed that its owner has given."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    kinds, walltime, nodes, memory = (job.get(name) for name in ("on", "walltime", "nodes", "memory"))
+    if isinstance(kinds, list) and len(kinds) > 1:
+        found += [(f"--on {kind}", {**job, "on": [kind]}) for kind in kinds]
+    if isinstance(walltime, int | float):
+        found += [
+            (f"a walltime of {span(walltime / part)}", {**job, "walltime": walltime / part})
+            for part in (2, 4)
+        ]
+    if job.get("partition"):
+        found += [
+            (f"--partition {name}", {**job, "partition": name})
+            for name in partitions
+            if name != job["partition"]
+        ]
+    if isinstance(nodes, int) and nodes > 1:
+        found.append((f"{-(-nodes // 2)} nodes", {**job, "nodes": -(-nodes // 2)}))
+    if isinstance(memory, int) and memory > 1:
+        found.append(("half the memory", {**job, "memory": memory // 2}))
+    return found
+
+
+def starts_sooner(draws: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether most draws agree that the first of two starts sooner; draw by draw, the same futures.
+
+    >>> starts_sooner([10.0, 20.0, 900.0], [500.0, 600.0, 900.0])
+    True
+    >>> starts_sooner([10.0, 900.0], [500.0, 600.0])
+    False
+    """
+    pairs = list(zip(draws, others, strict=False))
+    sooner = sum(one < other - MOMENT for one, other in pairs)
+    later = sum(one > other + MOMENT for one, other in pairs)
+    return sooner - later > MOST_OF_THEM * len(pairs)
