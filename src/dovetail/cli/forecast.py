@@ -122,7 +122,7 @@ def forecast(
     if wanted is not None:
         found = [sooner.pop(0)["job"]]
     _keep(calibration)
-    about = {
+    about: dict[str, Any] = {
         "rules": rules.sentences(),
         "notes": notes,
         "judged": calibration.judged,
