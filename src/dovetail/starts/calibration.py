@@ -33,9 +33,9 @@ PSEUDO, PSEUDO_MEAN, PSEUDO_SPREAD = 20, 0.0, 1.25
 """Outcomes that are made up, normal and so wide: they stand in while there are none."""
 LEAST_SPREAD = 0.25
 """On the log scale: roll-outs that agree are not that sure."""
-GAIN, LEAST_LEVEL, MOST_LEVEL = 0.02, 0.01, 0.15
+GAIN, LEAST_LEVEL, MOST_LEVEL = 0.03, 0.01, 0.15
 """How far a miss more than there should be moves the level of each side, and between which it stays."""
-LEAK = 0.02
+LEAK = 0.03
 """The share of the misses so far that each outcome has forgotten."""
 NEAR = 1.0
 """On the log scale: forecasts whose medians are so far apart weigh 1/e of like ones for each other."""
