@@ -1,4 +1,4 @@
-"""How many intervals of a live service hold: ``service_starts.py [JOBS]``; prints JSON.
+"""How many intervals of a live service hold: ``service_starts.py [JOBS [SCALE]]``; prints JSON.
 
 A day in minutes: jobs of two users and three habits come at random to two slots, busier in the middle; a look
 each second. Of each job that waits the first forecast counts, as ``dovetail model starts`` has it.
@@ -20,7 +20,8 @@ from services import serving, submit, wait
 from dovetail.service.client import connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 150
-HABITS = {"prepare": 0.6, "train": 4.0, "score": 1.5}
+SCALE = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
+HABITS = {"prepare": 0.6 * SCALE, "train": 4.0 * SCALE, "score": 1.5 * SCALE}
 """Jobs by app: median seconds."""
 SPREAD, LOAD, LOOK = 0.5, 0.95, 1.0
 
@@ -64,8 +65,8 @@ def main() -> None:
 
 
 def job(name: str, seconds: float) -> dict[str, object]:
-    """One that sleeps so long, for at most a minute."""
-    return {"command": ["sleep", f"{seconds:.2f}"], "app": name, "cpus": 1, "walltime": 60}
+    """One that sleeps so long, for at most a minute times the scale."""
+    return {"command": ["sleep", f"{seconds:.2f}"], "app": name, "cpus": 1, "walltime": 60 * SCALE}
 
 
 if __name__ == "__main__":
