@@ -279,19 +279,19 @@ class Client:
                     asked = {"jobs": jobs, "timeout": QUESTION, "any": True}
                     ended = service.post("/api/v1/wait", asked)["jobs"]
                     for one in ended:
-                        self._ended(service, one["id"])
+                        self._ended(service, one["id"], one["state"])
                 except DovetailError as error:
                     self._lost(error)
                     return
 
-    def _ended(self, service: Connection, job: str) -> None:
-        """Fetch what became of a job, and tell its future."""
+    def _ended(self, service: Connection, job: str, state: str) -> None:
+        """Fetch what became of a job, and let its future have it."""
         with self._some:
             future = self._waiting.get(job)
         if future is None:
             return
-        row = service.get(f"/api/v1/jobs/{job}")
-        state = row["state"]
+        well = state == "COMPLETED"  # then all else about it is known
+        row = {"exit_code": 0, "reason": ""} if well else service.get(f"/api/v1/jobs/{job}")
         data, ours = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else (b"", False)
         with self._some:  # what could not be fetched has the error of that for its end
             self._waiting.pop(job, None)

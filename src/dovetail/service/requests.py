@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dovetail.workloads.batch.script import BatchScript
 
 Form = dict[str, Any]
+_LIMITS = {name: getattr(resource, f"RLIMIT_{name}") for name in get_args(LimitName)}
 
 
 def here() -> Form:
@@ -26,16 +27,24 @@ def here() -> Form:
         folder = os.getcwd()
     except OSError as error:
         raise InputError(f"the current folder cannot be used: {error.strerror}") from error
-    own = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in get_args(LimitName)}
+    own = {name: resource.getrlimit(limit)[0] for name, limit in _LIMITS.items()}
     return {"folder": folder, "environment": dict(os.environ), "umask": _umask(), "limits": own}
+
+
+HEAD_OF_STATUS = 256
+"""Bytes of a process' status that hold its first lines; the kernel makes all of it where more is read."""
 
 
 def _umask() -> int:
     """Ours, which other threads that make files meanwhile do not notice."""
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
-        for line in status:
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
+    status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = os.read(status, HEAD_OF_STATUS)
+    finally:
+        os.close(status)
+    for line in head.splitlines():
+        if line.startswith(b"Umask:"):
+            return int(line.split()[1], 8)
     found = os.umask(0o077)  # a kernel before 4.7 does not show it
     os.umask(found)
     return found
