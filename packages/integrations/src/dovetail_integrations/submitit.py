@@ -1,0 +1,217 @@
+"""A submitit executor: its jobs in the queue of a Dovetail service.
+
+    executor = submitit.AutoExecutor("logs", cluster="dovetail")
+    executor.update_parameters(timeout_min=60, cpus_per_task=2, gpus_per_node=1)
+    jobs = executor.map_array(train, rates)
+
+submitit finds it by its entry points. The service is that of ``$DOVETAIL_SERVICE``, else this account's own,
+which is started if none runs. A job that nears its limit gets submitit's signal; where its function can make
+a checkpoint, the job is requeued and goes on from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from submitit.core import core, job_environment, logger, utils
+
+from dovetail.errors import DovetailError
+from dovetail.service.client import PATIENCE, Connection, connection
+from dovetail.service.requests import here
+
+QUESTION = 20.0
+"""Seconds of one question to the service for the end of a job."""
+STATES = 500
+"""Jobs in one question for their states."""
+ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"})
+OWN = {"array_parallelism", "gpu_memory", "on", "partition", "priority", "retries", "setup", "signal_delay_s"}
+"""Parameters beside those that all of submitit's executors have."""
+
+
+@functools.cache
+def _service(process: int) -> Connection:
+    """The service, as this process reaches it."""
+    found = connection(start=logger.get_logger().info)
+    found.be_patient(PATIENCE, logger.get_logger().warning)
+    return found
+
+
+def service() -> Connection:
+    """The service. Raises `NoService`."""
+    return _service(os.getpid())
+
+
+class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
+    """States of all jobs by one request for many of them."""
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """A state of Dovetail's; ``UNKNOWN`` before the first look."""
+        return str(self.get_info(job_id, mode).get("State", "UNKNOWN"))
+
+    def update(self) -> None:
+        """Look at all jobs that have not ended; what fails is logged, and looked at later."""
+        self._num_calls += 1
+        left = sorted(self._registered - self._finished)
+        try:
+            for at in range(0, len(left), STATES):
+                chosen = left[at : at + STATES]
+                rows = service().get("/api/v1/jobs", jobs=",".join(chosen), limit=STATES)["jobs"]
+                self._info_dict.update({row["id"]: {"State": row["state"], **row} for row in rows})
+        except DovetailError as error:
+            logger.get_logger().warning(f"States may be old: {error}")
+        self._last_status_check = time.time()
+        self._finished |= {job for job in left if self._info_dict.get(job, {}).get("State") in ENDED}
+
+
+class DovetailJob(core.Job[core.R]):  # type: ignore[misc]
+    """A job of a Dovetail service."""
+
+    watcher = DovetailInfoWatcher(delay_s=5)
+
+    def wait(self) -> None:
+        """Until the job has ended, or its result is there."""
+        while not self.done():
+            service().post("/api/v1/wait", {"jobs": self.job_id, "timeout": QUESTION})
+            self.watcher.get_info(self.job_id, mode="force")
+
+    def cancel(self, check: bool = True) -> None:
+        """Cancel the job, or stop it where it runs. With ``check`` raises what the service answers."""
+        try:
+            service().post("/api/v1/cancel", {"jobs": self.job_id})
+        except DovetailError:
+            if check:
+                raise
+
+
+class DovetailJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc]
+    """What a submitit function finds around it in a job of Dovetail's."""
+
+    _env: ClassVar[dict[str, str]] = {
+        "job_id": "DOVETAIL_JOB",
+        "num_tasks": "SUBMITIT_DOVETAIL_NTASKS",
+        "num_nodes": "SUBMITIT_DOVETAIL_NODES",
+        "node": "SUBMITIT_DOVETAIL_NODE",
+        "global_rank": "SUBMITIT_DOVETAIL_TASK",
+        "local_rank": "SUBMITIT_DOVETAIL_TASK",
+    }
+
+    def _requeue(self, countdown: int) -> None:
+        service().post("/api/v1/requeue", {"jobs": self.job_id})
+        logger.get_logger().info(f"Requeued job {self.job_id} ({countdown} remaining timeouts)")
+
+
+class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
+    """Jobs of functions in the queue of a service; several submitted together are an array."""
+
+    job_class = DovetailJob
+
+    def __init__(
+        self, folder: str | Path, max_num_timeout: int = 3, max_pickle_size_gb: float = 1.0,
+        python: str | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(folder, max_num_timeout=max_num_timeout, max_pickle_size_gb=max_pickle_size_gb)
+        self.python = [sys.executable] if python is None else shlex.split(python)
+
+    @classmethod
+    def affinity(cls) -> int:
+        """It is there for those who name it."""
+        return 0
+
+    @classmethod
+    def _valid_parameters(cls) -> set[str]:
+        return set(OWN)
+
+    def _internal_update_parameters(self, **kwargs: Any) -> None:
+        if kwargs.get("nodes", 1) != 1:
+            raise ValueError(f"nodes: found {kwargs['nodes']}, expected 1: tasks run on one node")
+        super()._internal_update_parameters(**kwargs)
+
+    def _num_tasks(self) -> int:
+        return max(1, int(self.parameters.get("tasks_per_node", 1)))
+
+    def _internal_process_submissions(
+        self, delayed_submissions: Sequence[utils.DelayedSubmission]
+    ) -> list[core.Job[Any]]:
+        """Submit them, several as one array; each pickle has its place as soon as its job has an id."""
+        folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        pickles = []
+        for delayed in delayed_submissions:
+            pickles.append(folder / f"{uuid.uuid4().hex}.pkl")
+            delayed.set_timeout(self.parameters.get("timeout_min", 5), self.max_num_timeout)
+            delayed.dump(pickles[-1])
+        size, many = pickles[0].stat().st_size / 1024**3, len(pickles)
+        if size * many > self.max_pickle_size_gb:
+            for path in pickles:
+                path.unlink()
+            raise RuntimeError(f"found {many} x {size:.2f} GB of pickles, expected at most "
+                               f"max_pickle_size_gb={self.max_pickle_size_gb}")  # fmt: skip
+        form = self._form(delayed_submissions[0], many)
+        ids = service().post("/api/v1/jobs", {**here(), "jobs": [form]})["ids"]
+        tasks = list(range(self._num_tasks()))
+        jobs = [DovetailJob(folder=self.folder, job_id=id, tasks=tasks) for id in ids]
+        for job, path in zip(jobs, pickles, strict=True):
+            job.paths.move_temporary_file(path, "submitted_pickle")
+        return jobs
+
+    def _form(self, delayed: utils.DelayedSubmission, many: int) -> Mapping[str, Any]:
+        """The fields of a job, from submitit's parameters."""
+        given, tasks = self.parameters, self._num_tasks()
+        call = [*self.python, "-u", "-m", "submitit.core._submit", str(self.folder)]
+        if tasks > 1:
+            call = [*self.python, "-m", __name__, str(self.folder), str(tasks), *call]
+        if given.get("setup"):  # lines of a shell that the user wrote
+            call = ["bash", "-c", "\n".join(["set -e", *given["setup"], f"exec {shlex.join(call)}"])]
+        paths = utils.JobPaths(self.folder)
+        seconds = given.get("timeout_min", 5) * 60
+        notice = min(given.get("signal_delay_s", 90), seconds / 2)
+        function = getattr(delayed.function, "__qualname__", type(delayed.function).__qualname__)
+        form = {
+            "command": call, "name": given.get("name", "submitit"), "app": f"submitit.{function}",
+            "cpus": tasks * given.get("cpus_per_task", 1), "walltime": seconds, "restartable": True,
+            "signal": f"{DovetailJobEnvironment.USR_SIG}@{max(1, round(notice))}", "append": True,
+            "stdout": str(paths.stdout).replace("%t", "0"),
+            "env": {"SUBMITIT_EXECUTOR": DovetailExecutor.name(), "SUBMITIT_DOVETAIL_NTASKS": str(tasks)},
+        }  # fmt: skip
+        if not given.get("stderr_to_stdout"):
+            form["stderr"] = str(paths.stderr).replace("%t", "0")
+        if given.get("mem_gb"):
+            form["memory"] = int(given["mem_gb"] * 1024**3)
+        if given.get("gpus_per_node"):
+            form |= {"gpus": given["gpus_per_node"], "on": ["gpu"]}
+        if many > 1:
+            form["array"] = f"0-{many - 1}%{given.get('array_parallelism', many)}"
+        plain = ("partition", "priority", "retries", "on", "gpu_memory")
+        return form | {key: given[key] for key in plain if given.get(key) is not None}
+
+    def _unused(self, *_: object) -> Any:
+        raise NotImplementedError("jobs are submitted as data")
+
+    _make_submission_file_text = _make_submission_command = _get_job_id_from_submission_command = _unused
+
+
+def main(folder: str, tasks: str, *call: str) -> int:
+    """Run the tasks of one job side by side, each with a log of its own; its status is the first that fails."""
+    for one in (DovetailJobEnvironment._usr_sig(), signal.SIGTERM, signal.SIGCONT):
+        signal.signal(one, signal.SIG_IGN)  # all processes of a job get them: the tasks answer
+    running = []
+    for task in range(int(tasks)):
+        paths = utils.JobPaths(folder, os.environ["DOVETAIL_JOB"], task)
+        around = {**os.environ, "SUBMITIT_DOVETAIL_TASK": str(task)}
+        with paths.stdout.open("ab") as out, paths.stderr.open("ab") as err:
+            running.append(subprocess.Popen(call, env=around, stdout=out, stderr=err))
+    return next((status for status in [one.wait() for one in running] if status), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
