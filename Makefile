@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: dist help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
+.PHONY: dist integrations help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -43,6 +43,13 @@ test: $(STAMP)   ## the test suite, long runs at reduced counts (5 to 6 minutes 
 test-all: docs   ## the suite with the long runs: statistics, faults, Slurm and Ray (`make slurm`), and the site
 	@$(COMPILE)
 	DOVETAIL_TEST_FULL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
+
+integrations:    ## joblib, submitit, Hydra, Snakemake, MCP, Optuna: their own tests over ours, in build/integrations
+	$(PYTHON) -m venv build/integrations
+	build/integrations/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/integrations.txt
+	build/integrations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --editable . --editable packages/integrations
+	build/integrations/bin/python tools/integrations.py $(SUITES)
 
 lint: $(STAMP)   ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -87,6 +94,8 @@ requirements:    ## recompile the pinned requirements (needs uv)
 	  --group docs --constraint requirements/dev.txt pyproject.toml -o requirements/docs.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --group pyproject.toml:release -o requirements/release.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  pyproject.toml requirements/integrations.in -o requirements/integrations.txt
 
 clean:           ## remove what the targets above made
 	rm -rf $(VENV) build docs/generated dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

@@ -16,6 +16,7 @@ WORKS = {
     "slurm": ["devices", "--executor", "slurm-queue"],  # one sentence where there is no Slurm
     "ray": ["devices", "--executor", "ray?address=127.0.0.1:1"],
     "remote": ["device-server", "--device", "numpy", "--status", "--socket", "nothing.sock"],
+    "integrations": ["mcp", "--service", "nothing"],  # one sentence without the SDK, or without a service
 }
 """What of each distribution can be tried without its cluster: it answers in a sentence of its own."""
 

@@ -44,6 +44,7 @@ def test_every_distribution_lists_what_it_registers() -> None:
         (["run", "--executor", "slurm", "--", "true"], "executor slurm is in dovetail-slurm"),
         (["run", "--executor", "ray", "--", "true"], "executor ray is in dovetail-ray"),
         (["device-server"], "the command device-server is in dovetail-remote"),
+        (["mcp"], "the command mcp is in dovetail-integrations"),
     ],
 )
 def test_what_is_not_installed_is_named_with_its_command(

@@ -39,6 +39,7 @@ DISTRIBUTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "dovetail.rates": ("remote_gpu",),
         "dovetail.commands": ("device-server",),
     },
+    "integrations": {"dovetail.commands": ("mcp",)},
     "lab": {
         "dovetail.policies": ("mrq-aware", "pack"),
         "dovetail.commands": ("pack", "bench", "bench-remote", "bench-sharing", "reproduce"),

@@ -22,6 +22,7 @@ NEVER = (
     "top",
     "dashboard",
     "device-server",
+    "mcp",
     "submit",
     "wait",
     "bench-remote",

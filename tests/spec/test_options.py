@@ -34,7 +34,7 @@ def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, A
             yield path + name, command
 
 
-OURS = [*(name for section in _SECTIONS.values() for name in section), "device-server"]
+OURS = [*(name for section in _SECTIONS.values() for name in section), "device-server", "mcp"]
 COMMANDS = dict(shown(_whole(), OURS))
 
 

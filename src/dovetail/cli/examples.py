@@ -91,6 +91,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail device-server --device cuda:0",
         "dovetail device-server --device cuda:0 --listen n1:7321 --token-file token",
     ),
+    "mcp": ("dovetail mcp", "dovetail mcp --service https://box:7321 --label fixer --most 4"),
     "runs": ("dovetail runs", "dovetail runs --prune 30d"),
     "recover": ("dovetail recover", "dovetail recover --stop"),
 }

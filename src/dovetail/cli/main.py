@@ -87,6 +87,7 @@ def _table() -> dict[str, Target]:
 
 BESIDE: Mapping[str, str] = {
     "device-server": "Lend this node's devices.",
+    "mcp": "Offer the queue to an agent as tools.",
     "pack": "Partition moldable tasks into packs.",
     "bench": "Run the benchmark apps; fill the history.",
     "bench-remote": "Measure what a borrowed GPU costs here.",

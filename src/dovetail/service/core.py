@@ -357,7 +357,10 @@ class Service:
     # ------------------------------------------------------------------ submitting
 
     async def submit(self, form: SubmitForm, person: Principal) -> Submission:
-        """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`."""
+        """Take in jobs; when this returns they are on the disk. Raises `InputError`, `Forbidden`, `Full`.
+
+        A dry run returns what would be taken in, and takes in nothing.
+        """
         self._check_priorities(form, person)
         if self.driver.blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
@@ -367,6 +370,8 @@ class Service:
         with ExitStack() as undo:
             undo.callback(self._give_back, first, count)
             found = await self._made(form, person, first)
+            if form.dry_run:
+                return found
             await loop.run_in_executor(self._makers, write_scripts, found.scripts)
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]

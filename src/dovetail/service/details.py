@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from dovetail.engine.capacity.sizing import resized
 from dovetail.interfaces import SubmitsJobs
@@ -17,7 +17,10 @@ from dovetail.service.core import Service
 from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.logs import Files
 from dovetail.service.people import Principal
-from dovetail.service.rows import Row
+from dovetail.service.rows import Row, command_words
+
+MOST_PREVIEWED = 100
+"""Jobs that a dry run shows."""
 
 
 async def details(service: Service, id: JobId) -> Row:
@@ -32,15 +35,7 @@ async def details(service: Service, id: JobId) -> Row:
         "commands": {
             one.name: list(one.command.argv) for one in job.app.implementations if one.command is not None
         },
-        "request": {
-            choice.implementation.name: {
-                "nodes": choice.request.nodes,
-                "cpus": choice.request.cpus,
-                "devices": dict(choice.request.devices),
-                "memory": choice.request.memory,
-            }
-            for choice in job.choices
-        },
+        "request": _request(job),
         "folder": None if launch is None else launch.folder,
         "stdout": str(out),
         "stderr": str(err),
@@ -51,6 +46,19 @@ async def details(service: Service, id: JobId) -> Row:
         "memory_kills": job.sizing.kills,
         "restartable": job.app.restartable,
         "earlier": earlier,
+    }
+
+
+def _request(job: Job) -> Row:
+    """What each way to run a job requests of a node."""
+    return {
+        choice.implementation.name: {
+            "nodes": choice.request.nodes,
+            "cpus": choice.request.cpus,
+            "devices": dict(choice.request.devices),
+            "memory": choice.request.memory,
+        }
+        for choice in job.choices
     }
 
 
@@ -118,24 +126,53 @@ async def files(service: Service, id: JobId, person: Principal, attempt: int | N
     return Files(*paths, ended, chosen)
 
 
+def previewed(service: Service, jobs: Sequence[Job]) -> list[Row]:
+    """Jobs that are not submitted: what they request, and what is predicted of each way to run them."""
+    waiting = service.open_count - len(service.engine.running)
+    rows: list[Row] = []
+    for job in jobs[:MOST_PREVIEWED]:
+        considered = _considered(service, job, None)
+        known = [row["predicted"] for row in considered if row["predicted"] is not None]
+        rows.append(
+            {
+                "name": job.name or job.app.name,
+                "app": job.app.name,
+                "command": command_words(job),
+                "request": _request(job),
+                "walltime": job.walltime,
+                "inputs": dict(job.inputs),
+                "considered": considered,
+                "predicted": min(known) if known else None,
+                "waiting_before": waiting,
+            }
+        )
+    return rows
+
+
 async def explained(service: Service, id: JobId) -> Row:
     """A job, with what is predicted now of each way to run it. Raises `NotFound`."""
     row = await service.job(id)
     entry = service.entry(id)
-    predict = service.engine.predictions.model.predict
-    considered: list[dict[str, Any]] = []
     job = _as_it_stands(service, entry)
     memory = [_memory(service, job, choice) for choice in job.choices]
-    for choice in entry.job.choices:
+    considered = _considered(service, entry.job, row["implementation"])
+    return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}
+
+
+def _considered(service: Service, job: Job, chosen: str | None) -> list[Row]:
+    """What is predicted now of each way to run a job, on each class of devices."""
+    predict = service.engine.predictions.model.predict
+    considered: list[Row] = []
+    for choice in job.choices:
         one, request = choice.implementation, choice.request
         for device in service.engine.cluster.device_classes(one.kind):
-            found = predict(entry.job, one, request, device)
-            option = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
+            found = predict(job, one, request, device)
+            option: Row = {"implementation": one.name, "nodes": request.nodes, "device": str(device)}
             option |= {
                 "kind": device.kind,
                 "model": device.model,
-                "chosen": one.name == row["implementation"],
-                "suspended": service.engine.suspensions.reason((entry.job.app.name, one.name, device)),
+                "chosen": one.name == chosen,
+                "suspended": service.engine.suspensions.reason((job.app.name, one.name, device)),
             }
             if found is None:
                 option |= {"predicted": None, "lower": None, "upper": None, "samples": 0}
@@ -145,4 +182,4 @@ async def explained(service: Service, id: JobId) -> Row:
                 option |= {"predicted": found.expected, "lower": found.lower, "upper": upper}
                 option |= {"samples": found.samples, "basis": found.basis}
             considered.append(option)
-    return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}
+    return considered

@@ -47,6 +47,9 @@ class SubmitForm(Entry):
     )
     apps: list[AppEntry] = Field(default_factory=list, description="as in a job file")
     jobs: list[JobForm] = Field(min_length=1, max_length=MOST_JOBS)
+    dry_run: bool = Field(
+        default=False, description="check them and answer with what is predicted; nothing is submitted"
+    )
 
 
 class ActionForm(Entry):

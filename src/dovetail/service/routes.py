@@ -25,7 +25,7 @@ from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validated
 from dovetail.service import overview
 from dovetail.service.core import Action, Service
-from dovetail.service.details import details, explained, files
+from dovetail.service.details import details, explained, files, previewed
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
@@ -359,9 +359,14 @@ def _event(service: Service) -> bytes:
 def _change(app: FastAPI, service: Service) -> None:
     @app.post("/api/v1/jobs", status_code=201, responses=ERRORS, openapi_extra=_takes(SubmitForm))
     async def submit(request: Request) -> Answer:
-        """Take in jobs, all or none. When this answers, they are on the disk."""
+        """Take in jobs, all or none. When this answers, they are on the disk.
+
+        With `dry_run` nothing is taken in, and `jobs` has what would be: its request, and what is predicted.
+        """
         form = await _form(request, SubmitForm)
         found = await service.submit(form, _principal(request))
+        if form.dry_run:
+            return Answer({"ids": [], "notes": found.notes, "jobs": previewed(service, found.jobs)}, 200)
         numbers = sorted({number for number, _ in found.numbers})
         return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 

@@ -490,6 +490,17 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("clients", "Clients on each device at most.", default=64, least=1, most=1000),
         Option("status", "Show the state of the running server, and exit."),
     ),
+    "mcp": (
+        Option(
+            "label",
+            "Names the agent; it cancels jobs of its name alone.",
+            "NAME",
+            default="agent",
+        ),
+        Option(
+            "most", "Jobs of the agent that have not ended, at most.", "N", default=20, least=1, most=10_000
+        ),
+    ),
     "runs": (
         Option("prune", "Remove runs that are older, e.g. 30d; none in which jobs run.", DURATION),
         Option("limit", "Show so many, the newest first.", "N", default=20, least=1),
@@ -500,7 +511,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
-        "update, move, pause, resume, top, whatif, dashboard"
+        "update, move, pause, resume, top, whatif, dashboard, mcp"
     ): (
         Option(
             "at",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from around import service  # noqa: F401 - pytest finds the fixture here
 from hydra.core.plugins import Plugins
 from hydra.plugins.launcher import Launcher
@@ -10,26 +11,25 @@ from hydra.test_utils.launcher_common_tests import (
     IntegrationTestSuite,
     LauncherTestSuite,
 )
-from pytest import mark
 
 
 def test_discovery() -> None:
     assert "DovetailLauncher" in [one.__name__ for one in Plugins.instance().discover(Launcher)]
 
 
-@mark.parametrize(("launcher_name", "overrides"), [("dovetail", [])])
+@pytest.mark.parametrize(("launcher_name", "overrides"), [("dovetail", [])])
 class TestDovetailLauncher(LauncherTestSuite):
     pass
 
 
-@mark.parametrize(
+@pytest.mark.parametrize(
     ("launcher_name", "overrides"), [("dovetail", ["hydra/sweeper=basic", "hydra.sweeper.max_batch_size=2"])]
 )
 class TestDovetailLauncherInBatches(BatchedSweeperTestSuite):
     pass
 
 
-@mark.parametrize(
+@pytest.mark.parametrize(
     ("task_launcher_cfg", "extra_flags"),
     [
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from around import service  # noqa: F401 - pytest finds the fixture here
 from snakemake.common.tests import TestWorkflowsLocalStorageBase
+
 from snakemake_executor_plugin_dovetail import ExecutorSettings
 
 

@@ -2,8 +2,8 @@
 
     python my_app.py -m hydra/launcher=dovetail hydra.launcher.cpus=2 rate=0.1,0.2
 
-The overrides are the features of a job's run time, so that the log names when a sweep is expected to end. What
-a job returns travels as data where data can hold it; of a service that others use a pickle is never read.
+The overrides are the features of a job's run time, so that the log names when a sweep is expected to end.
+What a job returns travels as data where data can hold it; of a shared service a pickle is never read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _execute(
     task_function: TaskFunction,
     state: Any,
 ) -> dict[str, Any]:
-    """Run one job of a sweep, in its own process; what it returns as data, with texts of its configuration."""
+    """Run one job of a sweep, in its own process: what it returns, and its configuration as text."""
     setup_globals()
     Singleton.set_state(state)
     whole = hydra_context.config_loader.load_sweep_config(config, list(overrides))

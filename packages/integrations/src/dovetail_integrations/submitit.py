@@ -20,6 +20,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,22 +34,20 @@ QUESTION = 20.0
 """Seconds of one question to the service for the end of a job."""
 STATES = 500
 """Jobs in one question for their states."""
-ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "OUT_OF_MEMORY"})
+OPEN = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 OWN = {"array_parallelism", "gpu_memory", "on", "partition", "priority", "retries", "setup", "signal_delay_s"}
 """Parameters beside those that all of submitit's executors have."""
 
 
 @functools.cache
-def _service(process: int) -> Connection:
-    """The service, as this process reaches it."""
+def service() -> Connection:
+    """The service, as this process reaches it. Raises `NoService`."""
     found = connection(start=logger.get_logger().info)
     found.be_patient(PATIENCE, logger.get_logger().warning)
     return found
 
 
-def service() -> Connection:
-    """The service. Raises `NoService`."""
-    return _service(os.getpid())
+os.register_at_fork(after_in_child=service.cache_clear)
 
 
 class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
@@ -70,7 +69,7 @@ class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
         except DovetailError as error:
             logger.get_logger().warning(f"States may be old: {error}")
         self._last_status_check = time.time()
-        self._finished |= {job for job in left if self._info_dict.get(job, {}).get("State") in ENDED}
+        self._finished |= {job for job in left if self.get_state(job, "cache") not in OPEN}
 
 
 class DovetailJob(core.Job[core.R]):  # type: ignore[misc]
@@ -86,24 +85,18 @@ class DovetailJob(core.Job[core.R]):  # type: ignore[misc]
 
     def cancel(self, check: bool = True) -> None:
         """Cancel the job, or stop it where it runs. With ``check`` raises what the service answers."""
-        try:
+        with suppress(*(() if check else (DovetailError,))):
             service().post("/api/v1/cancel", {"jobs": self.job_id})
-        except DovetailError:
-            if check:
-                raise
 
 
 class DovetailJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc]
     """What a submitit function finds around it in a job of Dovetail's."""
 
     _env: ClassVar[dict[str, str]] = {
-        "job_id": "DOVETAIL_JOB",
-        "num_tasks": "SUBMITIT_DOVETAIL_NTASKS",
-        "num_nodes": "SUBMITIT_DOVETAIL_NODES",
-        "node": "SUBMITIT_DOVETAIL_NODE",
-        "global_rank": "SUBMITIT_DOVETAIL_TASK",
-        "local_rank": "SUBMITIT_DOVETAIL_TASK",
-    }
+        "job_id": "DOVETAIL_JOB", "num_tasks": "SUBMITIT_DOVETAIL_NTASKS",
+        "num_nodes": "SUBMITIT_DOVETAIL_NODES", "node": "SUBMITIT_DOVETAIL_NODE",
+        "global_rank": "SUBMITIT_DOVETAIL_TASK", "local_rank": "SUBMITIT_DOVETAIL_TASK",
+    }  # fmt: skip
 
     def _requeue(self, countdown: int) -> None:
         service().post("/api/v1/requeue", {"jobs": self.job_id})
@@ -122,14 +115,8 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         super().__init__(folder, max_num_timeout=max_num_timeout, max_pickle_size_gb=max_pickle_size_gb)
         self.python = [sys.executable] if python is None else shlex.split(python)
 
-    @classmethod
-    def affinity(cls) -> int:
-        """It is there for those who name it."""
-        return 0
-
-    @classmethod
-    def _valid_parameters(cls) -> set[str]:
-        return set(OWN)
+    affinity = classmethod(lambda cls: 0)  # it is there for those who name it
+    _valid_parameters = classmethod(lambda cls: set(OWN))
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
         if kwargs.get("nodes", 1) != 1:
@@ -139,9 +126,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
     def _num_tasks(self) -> int:
         return max(1, int(self.parameters.get("tasks_per_node", 1)))
 
-    def _internal_process_submissions(
-        self, delayed_submissions: Sequence[utils.DelayedSubmission]
-    ) -> list[core.Job[Any]]:
+    def _internal_process_submissions(self, delayed_submissions: Sequence[Any]) -> list[core.Job[Any]]:
         """Submit them, several as one array; each pickle has its place as soon as its job has an id."""
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -154,8 +139,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         if size * many > self.max_pickle_size_gb:
             for path in pickles:
                 path.unlink()
-            raise RuntimeError(f"found {many} x {size:.2f} GB of pickles, expected at most "
-                               f"max_pickle_size_gb={self.max_pickle_size_gb}")  # fmt: skip
+            raise RuntimeError(f"max_pickle_size_gb={self.max_pickle_size_gb}: found {many} x {size:.2f} GB")
         form = self._form(delayed_submissions[0], many)
         ids = service().post("/api/v1/jobs", {**here(), "jobs": [form]})["ids"]
         tasks = list(range(self._num_tasks()))
@@ -172,8 +156,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
             call = [*self.python, "-m", __name__, str(self.folder), str(tasks), *call]
         if given.get("setup"):  # lines of a shell that the user wrote
             call = ["bash", "-c", "\n".join(["set -e", *given["setup"], f"exec {shlex.join(call)}"])]
-        paths = utils.JobPaths(self.folder)
-        seconds = given.get("timeout_min", 5) * 60
+        paths, seconds = utils.JobPaths(self.folder), given.get("timeout_min", 5) * 60
         notice = min(given.get("signal_delay_s", 90), seconds / 2)
         function = getattr(delayed.function, "__qualname__", type(delayed.function).__qualname__)
         form = {
@@ -185,10 +168,8 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         }  # fmt: skip
         if not given.get("stderr_to_stdout"):
             form["stderr"] = str(paths.stderr).replace("%t", "0")
-        if given.get("mem_gb"):
-            form["memory"] = int(given["mem_gb"] * 1024**3)
-        if given.get("gpus_per_node"):
-            form |= {"gpus": given["gpus_per_node"], "on": ["gpu"]}
+        form |= {"memory": int(given["mem_gb"] * 1024**3)} if given.get("mem_gb") else {}
+        form |= {"gpus": given["gpus_per_node"], "on": ["gpu"]} if given.get("gpus_per_node") else {}
         if many > 1:
             form["array"] = f"0-{many - 1}%{given.get('array_parallelism', many)}"
         plain = ("partition", "priority", "retries", "on", "gpu_memory")
@@ -201,7 +182,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
 
 
 def main(folder: str, tasks: str, *call: str) -> int:
-    """Run the tasks of one job side by side, each with a log of its own; its status is the first that fails."""
+    """Run the tasks of a job side by side, each with its own log; the status is of the first that fails."""
     for one in (DovetailJobEnvironment._usr_sig(), signal.SIGTERM, signal.SIGCONT):
         signal.signal(one, signal.SIG_IGN)  # all processes of a job get them: the tasks answer
     running = []

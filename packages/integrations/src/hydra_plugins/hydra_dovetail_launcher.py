@@ -1,4 +1,4 @@
-"""Hydra's launcher ``dovetail``, where Hydra looks for plugins: `dovetail_integrations.hydra` does the work."""
+"""Hydra's launcher ``dovetail``, where Hydra looks for plugins."""
 
 # No annotations in the future: Hydra loads this file in a way in which dataclasses cannot look them up.
 from collections.abc import Sequence

@@ -2,9 +2,9 @@
 
     snakemake --executor dovetail --jobs 100
 
-Threads, ``mem_mb``, ``runtime`` (minutes), ``gpu`` and ``gpu_mem_mb`` of a rule are what its job requests. A job
-that fails is submitted again by Snakemake (``retries``), with what the rule requests for that attempt. Rule,
-wildcards and bytes of input are what run times are learned by.
+Threads, ``mem_mb``, ``runtime`` (minutes), ``gpu`` and ``gpu_mem_mb`` of a rule are what its job requests. A
+job that fails is submitted again by Snakemake (``retries``), with what the rule requests for that attempt.
+Rule, wildcards and bytes of input are what run times are learned by.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 QUESTION = 1.0
 """Seconds of one question for jobs that have ended; so long a shutdown may wait."""
 BESIDE = 256_000_000
-"""Bytes that each job has beside what its rule requests: Snakemake runs in the job, around the rule's command."""
+"""Bytes of each job beside what its rule requests: Snakemake runs in the job, around the rule's command."""
 BETWEEN = 0.1
 """Seconds between two questions."""
 GPUS = ("gpu", "gpus", "nvidia_gpu")
