@@ -24,6 +24,8 @@ DECLARED = [
 
 @pytest.mark.parametrize("entry", DECLARED, ids=lambda entry: f"{entry.group}-{entry.name}")
 def test_every_entry_point_loads(entry: EntryPoint) -> None:
+    if entry.group == "submitit":  # doors of another project, which loads them itself
+        pytest.importorskip("submitit", reason="it is in the environment of `make integrations`")
     assert callable(entry.load())
 
 

@@ -91,11 +91,11 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **more: Any) -> int:
         """Have an executor for one `Parallel`."""
-        del more  # prefer, require: what joblib wants to know of backends in general
         count = self.effective_n_jobs(n_jobs)
         if count == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
-        options = {"workers": count, **self._options}
+        begins = {key: more[key] for key in ("initializer", "initargs") if more.get(key) is not None}
+        options = {"workers": count, **self._options, **begins}  # the rest of them is of joblib's own pools
         if self.inner_max_num_threads is not None:
             threads = dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(self.inner_max_num_threads))
             options["env"] = {**threads, **(options.get("env") or {})}
