@@ -27,8 +27,13 @@ class Group:
         self.path, self.door, self.events, self.limited = path, door, events, limited
 
     def populated(self) -> bool:
-        """Whether any process lives in it, or below."""
-        return b"populated 1" in os.pread(self.events, 256, 0)
+        """Whether any process lives in it, or below; in one that was removed from outside none does."""
+        try:
+            return b"populated 1" in os.pread(self.events, 256, 0)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            return False
 
     def holds_others(self, leader: int) -> bool:
         """Whether another process than this one lives in it."""
