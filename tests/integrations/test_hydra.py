@@ -13,6 +13,7 @@ pytest.importorskip("hydra", reason="it is in the environment of `make integrati
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 APP = """
+import time
 import hydra
 from omegaconf import DictConfig
 
@@ -25,6 +26,7 @@ def main(config: DictConfig):
         return Own()
     if config.get("what") == "fail":
         raise LookupError("on purpose")
+    time.sleep(config.get("pause", 0))
     return config.rate * 2
 
 if __name__ == "__main__":
@@ -41,10 +43,10 @@ def swept(service: Serving, folder: Path, *overrides: str) -> subprocess.Complet
 
 
 def test_the_log_predicts_when_a_sweep_ends(around: Serving, tmp_path: Path) -> None:
-    first = swept(around, tmp_path, "+rate=1,2,3")
+    first = swept(around, tmp_path, "+rate=1,2,3", "+pause=8")
     assert first.returncode == 0, first.stdout + first.stderr
     assert "When the sweep ends is not known yet" in first.stdout
-    again = swept(around, tmp_path, "+rate=1,2")
+    again = swept(around, tmp_path, "+rate=1,2", "+pause=8")
     assert "The sweep is predicted to end at 20" in again.stdout, again.stdout
     assert "#1 : job" in again.stdout
 

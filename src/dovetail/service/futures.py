@@ -291,7 +291,7 @@ class Client:
         if future is None:
             return
         well = state == "COMPLETED"  # then all else about it is known
-        row = {"exit_code": 0, "reason": ""} if well else service.get(f"/api/v1/jobs/{job}")
+        row: Any = {"exit_code": 0, "reason": ""} if well else service.get(f"/api/v1/jobs/{job}")
         data, ours = _whole_log(service, job) if state in ("COMPLETED", "FAILED") else (b"", False)
         with self._some:  # what could not be fetched has the error of that for its end
             self._waiting.pop(job, None)

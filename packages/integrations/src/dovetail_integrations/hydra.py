@@ -126,13 +126,14 @@ def _log_end(service: str | None, jobs: Sequence[str]) -> None:
     except DovetailError as error:
         log.warning("No forecast: %s", error)
         return
-    ends = [row["end"] or row["predicted_end"] for row in rows]
-    known = [end for end in ends if end is not None]
-    if not known:
+    left = [row for row in rows if row["end"] is None]
+    known = [row["predicted_end"] for row in left if row["predicted_end"] is not None]
+    if left and not known:
         log.info("When the sweep ends is not known yet: none like these jobs has run")
+    if not known:
         return
     clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(known)))
-    latest = max((row["predicted_end_high"] or 0.0 for row in rows), default=0.0)
+    latest = max(row["predicted_end_high"] or 0.0 for row in left)
     until = time.strftime(", 90 %% by %H:%M:%S", time.localtime(latest)) if latest else ""
-    rest = f"; of {len(ends) - len(known)} jobs it is not known" if len(known) < len(ends) else ""
+    rest = f"; of {len(left) - len(known)} jobs it is not known" if len(known) < len(left) else ""
     log.info("The sweep is predicted to end at %s%s%s", clock, until, rest)
