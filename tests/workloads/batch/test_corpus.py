@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from batch_heads import CORPUS, FORMS, Head, heads
@@ -54,6 +55,8 @@ def test_what_becomes_of_the_heads() -> None:
     assert Counter(fate(one) for _, one in scripts) == {"honoured": 167, "warned": 176, "refused": 30}
     assert Counter(map(fate, ready)) == {"honoured": 159, "warned": 168, "refused": 18}
     assert options == {"honoured": 2215, "warned": 253, "refused": 20}
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "coming-from-slurm.md").read_text()
+    assert "| now | 159 | 168 | 18 | 253 |" in page
 
 
 @pytest.mark.parametrize("head", heads(FORMS), ids=lambda head: head.text)
