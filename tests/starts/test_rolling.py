@@ -7,7 +7,7 @@ import pytest
 
 from dovetail.kernels.starts import Nodes
 from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, pooled, roll_out
-from dovetail.starts.run_times import JobKind
+from dovetail.starts.run_times import OF_APPS, WEIGHTS, JobKind, RunTimes
 
 DAY = 86_400.0
 
@@ -73,3 +73,17 @@ def test_as_one_pool_a_machine_keeps_its_pace() -> None:
     assert [job.nodes for job in pool.waiting[:2]] == [62_500] * 2
     assert pool.nodes.idle == 937_500
     assert roll_out(pool, lengths, past)[:, -1] == pytest.approx(exact[:, -1])
+
+
+def test_where_an_app_is_a_program_another_one_tells_next_to_nothing() -> None:
+    """One user, one walltime: short and long programs in turn."""
+    short, long = (JobKind("ann", app, 1, 3600.0) for app in ("short", "long"))
+    found = {}
+    for weights in (WEIGHTS, OF_APPS):
+        known = RunTimes(weights)
+        for _ in range(20):
+            known.end(short, 10.0)
+            known.end(long, 1000.0)
+        found[weights] = known.draw([short], np.zeros(1), np.array([3]), 200)
+    assert np.mean(found[OF_APPS] == 10.0) > 0.95
+    assert np.mean(found[WEIGHTS] == 10.0) < 0.8

@@ -488,6 +488,28 @@ static number next_candidate(const Machine *m, const Queue *q, number at, double
     return q->line;
 }
 
+enum { REMEMBERED = 32 };
+
+typedef struct { /* what did not fit in a pass: like jobs are passed over, as nothing is freed meanwhile */
+    number count, width[REMEMBERED], need[REMEMBERED][AMOUNTS], group[REMEMBERED];
+} Misfits;
+
+static int is_misfit(const Misfits *f, const Queue *q, number job) {
+    const number *need = q->need + job * AMOUNTS;
+    for (number i = 0; i < f->count; i++) {
+        int alike = f->width[i] == q->width[job] && f->group[i] == q->group[job];
+        if (alike && !memcmp(f->need[i], need, sizeof f->need[i])) return 1;
+    }
+    return 0;
+}
+
+static void note_misfit(Misfits *f, const Queue *q, number job) {
+    if (f->count == REMEMBERED) return;
+    f->width[f->count] = q->width[job];
+    f->group[f->count] = q->group[job];
+    memcpy(f->need[f->count++], q->need + job * AMOUNTS, sizeof f->need[0]);
+}
+
 /* Who delays the head's start by its bounds may not go; others go in the order of the line. */
 static number backfill(Machine *m, Queue *q, Question *ask, double now) {
     number head = q->waiting[q->first], at = q->first + 1;
@@ -499,10 +521,18 @@ static number backfill(Machine *m, Queue *q, Question *ask, double now) {
         shadow = shadow_of(m, q, head, now);
         plan_head(m, q, head);
     }
+    Misfits never = {0}, beside = {0}; /* who fits nowhere; who would delay the head, until the next start */
     while ((at = next_candidate(m, q, at, now, shadow)) < q->line) {
         number job = q->waiting[at];
         int in_time = now + q->wall[job] <= shadow;
-        if (in_time ? fits_now(m, q, job) : fits_beside(m, q, job, head)) {
+        if (m->nodes && (is_misfit(&never, q, job) || (!in_time && is_misfit(&beside, q, job)))) {
+            at++;
+            continue;
+        }
+        int goes = in_time ? fits_now(m, q, job) : fits_beside(m, q, job, head);
+        if (m->nodes && !goes) note_misfit(in_time ? &never : &beside, q, job);
+        if (goes) {
+            beside.count = 0;
             if (start(m, q, job, now)) return OUT_OF_MEMORY;
             step_out(q, at);
             note_start(ask, job, now);

@@ -40,7 +40,7 @@ from dovetail.starts.rolling import (
     roll_out,
     waits_as_logs,
 )
-from dovetail.starts.run_times import JobKind
+from dovetail.starts.run_times import OF_APPS, JobKind, RunTimes
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class StartIntervals:
         self._outcomes = self._outcomes[-OUTCOMES:]
 
     def _draws(self, entries: Sequence[Entry]) -> StartDraws:
-        draws = StartDraws()
+        draws = StartDraws(RunTimes(OF_APPS))
         known = [*self._ended.values(), *(entry for entry in entries if entry.job.id not in self._ended)]
         for entry in sorted(known, key=lambda entry: entry.submitted):
             if entry.allocation is not None:  # what it takes is known only of those that ran
