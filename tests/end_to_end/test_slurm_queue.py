@@ -7,10 +7,12 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -370,6 +372,69 @@ def test_interrupted_it_leaves_nothing_in_the_queue(slurm: SlurmCluster, runs: R
     assert not slurm.call("squeue", "-h").strip()
     assert {state for state, _, _ in runs.rows().values()} == {"CANCELLED"}
     assert not processes_of(str(runs.tmp_path / "job.py"))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB, for a run's folder."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Leave no byte free."""
+    filler = folder / "filler"
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+def test_a_disk_that_is_full_for_ten_seconds_hangs_no_job(
+    slurm: SlurmCluster, runs: Runs, small: Path
+) -> None:
+    """All forty end. What Slurm itself starts meanwhile it fails: it cannot make the file of its output."""
+    write(runs, {"id": "j", "count": 40, "inputs": {"cpu": 1.0, "gpu": 1.0}})
+    place = ("--run-dir", str(small / "run"))
+    process = runs.go("jobs.toml", "--executor", QUEUE, "--quiet", *place, environment=runs.environment)
+    runs.wait_for(2)
+    filler = fill(small)
+    time.sleep(10.0)
+    filler.unlink()
+    assert process.wait(150) in (0, 1), runs.complaints
+    with closing(sqlite3.connect(small / "run" / "ledger.db")) as db:
+        rows = dict(db.execute("SELECT id, state FROM job"))
+    assert len(rows) == 40
+    assert set(rows.values()) <= {"COMPLETED", "FAILED"}
+    lines = [line.split() for line in runs.said.read_text().splitlines()]
+    ended = Counter(job for what, job, _, _ in lines if what == "ended")
+    assert set(ended.values()) == {1}
+    assert {job for job, state in rows.items() if state == "COMPLETED"} == ended.keys()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["TERM", "INT"])
+def test_a_signal_ends_it_in_time_while_the_disk_is_full(
+    slurm: SlurmCluster, runs: Runs, small: Path, number: signal.Signals
+) -> None:
+    write(runs, {"id": "j", "count": 40, "inputs": {"cpu": 5.0, "gpu": 5.0}})
+    place = ("--run-dir", str(small / "run"))
+    process = runs.go(
+        "jobs.toml", "--executor", QUEUE, "--quiet", "--grace", "1", *place, environment=runs.environment
+    )
+    runs.wait_for(2)
+    filler = fill(small)
+    time.sleep(2.0)
+    process.send_signal(number)
+    try:
+        assert process.wait(1 + 60 + 5 + 5 + 10) != 0  # grace, what Slurm is given, to close, the last resort
+    finally:
+        filler.unlink()
+    until(lambda: not processes_of(str(runs.tmp_path / "job.py")), "nothing is left running", 60)
 
 
 @slowly

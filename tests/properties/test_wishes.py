@@ -73,6 +73,7 @@ class Client:
     action: Action
     job: str
     wish: Wish
+    moot: bool = False  # something came after it that nobody of ours wanted
 
 
 class World:
@@ -141,6 +142,38 @@ class World:
         self.now += self.driver.epoch
         self.driver, self.ledger = self.begun(())
         assert not [one for one in self.ledger.open_entries() if one.job.id not in self.expected]
+
+    def signalled(self) -> None:
+        """TERM: the service leaves what runs, what was not answered never is, and it starts again."""
+        self.counts["signal"] += 1
+        stops = [order for order in self.driver._carried if isinstance(order, Stop)]
+        assert all(order.job in self.expected for order in stops)
+        for id in [id for id in self.alive if id in self.stops and self.rng.random() < 0.5]:
+            self.end(id, self.stops[id])
+        self.moves.clear()
+        self.updates.clear()
+        for client in self.clients:
+            self.forget(client.job)
+        self.clients.clear()
+        self.stops.clear()
+        assert self.ledger.settle(), "what was decided is on record before it goes"
+        self.ledger.close()
+        self.now += self.driver.epoch
+        self.driver, self.ledger = self.begun(())
+        assert {one.job.id for one in self.ledger.open_entries()} <= self.expected.keys()
+
+    def interrupted(self) -> None:
+        """INT to a run: all that waits is cancelled, what runs is stopped; whatever is wanted meanwhile."""
+        self.counts["interrupt"] += 1
+        engine = self.driver.engine
+        waits = [*engine.held, *(job.id for job in engine.queue)]
+        waits += [job.id for fifo in engine.device_queues.values() for job, _ in fifo]
+        touched = {*waits, *(placed.job.id for placed in engine.at_work)}
+        for id in touched:
+            self.forget(id)
+        for client in self.clients:
+            client.moot = client.moot or client.job in touched
+        self.driver.cancel_everything(running=self.rng.random() < 0.5)
 
     def forget(self, job: str) -> None:
         expected = self.expected[job]
@@ -247,6 +280,9 @@ class World:
                 self.ledger.correct_wish(client.job, self.driver.wanted(client.job))
                 continue
             self.counts[client.action] += 1
+            if client.moot:
+                self.forget(client.job)
+                continue
             expected = self.expected[client.job]
             expected.last = client.action
             expected.starts_then = expected.starts
@@ -314,6 +350,10 @@ class World:
                 self.driver.happened(Paused(rng.choice([(), ("all",), ("cpu",), ("gpu",)])))
             if rng.random() < 0.04:
                 self.killed()
+            if rng.random() < 0.03:
+                self.signalled()
+            if rng.random() < 0.01:
+                self.interrupted()
             if self.expected:
                 self.some_time()
             self.instant()
@@ -352,5 +392,14 @@ def test_everything_at_once_is_answered_and_done(block: int, tmp_path: Path) -> 
             raise
         counts += world.counts
         world.path.unlink()
-    for what in (*ACTIONS, "updated", "refused", "refused at once", "kill", "left memory"):
+    for what in (
+        *ACTIONS,
+        "updated",
+        "refused",
+        "refused at once",
+        "kill",
+        "signal",
+        "interrupt",
+        "left memory",
+    ):
         assert counts[what] > 0, f"no case had {what}"

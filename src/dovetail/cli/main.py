@@ -211,6 +211,9 @@ def status_of(arguments: list[str]) -> int:
     except MemoryError:
         if debug:
             raise
+        limited = _limit_of_memory()
+        if limited:
+            return _say(limited, 2)
         return _say("found more than fits in memory, expected less input or a smaller machine to simulate", 2)
     except BrokenPipeError:
         return _reader_left()
@@ -219,6 +222,9 @@ def status_of(arguments: list[str]) -> int:
             raise
         return _reader_left()
     except Exception as error:
+        limited = _limit_of_memory() if _lacks_memory(error) else ""
+        if limited and not debug:
+            return _say(limited, 2)
         extra = missing(error, what="what was asked for") if isinstance(error, ImportError) else None
         if extra is not None and not debug:
             return _say(str(extra), extra.exit_status)
@@ -238,6 +244,33 @@ def status_of(arguments: list[str]) -> int:
             return _say(f"{error.filename}: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _say(f"internal error: {what} (--debug shows where)", 3)
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether an error is one for want of memory: that of a library which is loaded late, for example."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, ImportError | OSError) and "memory" in str(error).lower():
+            return True
+        if isinstance(error, RuntimeError | SystemError) and "thread" in str(error):  # it has no stack
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _limit_of_memory() -> str:
+    """A sentence where this process may have little memory (`ulimit -v`); empty where it has no limit."""
+    import resource
+
+    found = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    limits = [limit for limit in found if limit != resource.RLIM_INFINITY]
+    if not limits:
+        return ""
+    return (
+        f"found a limit of {min(limits) // 1024:,} kB of memory for a process (ulimit -v), too little for "
+        "this; expected about 1,000,000 kB, or none ('ulimit -v unlimited')"
+    )
 
 
 def _meant(own: list[str], command: list[str]) -> str:

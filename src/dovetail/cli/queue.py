@@ -266,23 +266,43 @@ def _print_service(found: Mapping[str, Any]) -> None:
         "ended": ", ".join(f"{count} {state}" for state, count in sorted(found["ended"].items()))
         or "none yet",
     }
-    for one in found["elsewhere"]:
+    if found.get("kept") is not None:
+        lines["kept"] = _kept(found["kept"], found["now"])
+    for one in found.get("elsewhere", ()):
         since, until = (clock(one[name], found["now"]) for name in ("since", "until"))
         when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
         lines["elsewhere"] = (
             lines.get("elsewhere", "") and lines["elsewhere"] + "; "
         ) + f"{printable(one['who'])} holds {', '.join(one['units'])}{when}"
-    if found["draining"]:
+    if found.get("draining"):
         lines["draining"] = "starts nothing more, and ends when what runs has ended"
-    if found["blocked"]:
+    if found.get("blocked"):
         lines["blocked"] = found["blocked"]
     for key, value in lines.items():
         print(f"{key + ':':<10}{value}")
-    if found["fair"] is not None:
+    if found.get("fair") is not None:
         print(f"usage:    of the whole machine, halved every {span(found['fair']['half_life'])}; least first")
         for one in found["fair"]["users"]:
             share = "" if one["share"] == 1 else f", share {one['share']:g}"
             print(f"          {printable(one['user'] or 'nobody')}: {span(one['used'])}{share}")
+
+
+def _kept(kept: Mapping[str, Any], now: float) -> str:
+    """What is on disk, and how long it stays after a job's end."""
+    from dovetail.report.wording import many
+
+    since = f" since {clock(kept['since'], now)}" if kept["since"] is not None else ""
+    days = {name: kept[name] / 86_400 for name in ("forget_after", "keep_output")}
+    stays = {name: f" (for {many(round(n, 1), 'day')})" if n else "" for name, n in days.items()}
+    files, size = many(kept["output_files"], "file"), _megabytes(kept["output_bytes"])
+    return (
+        f"{many(kept['jobs'], 'job')}{since}{stays['forget_after']}, {_megabytes(kept['ledger_bytes'])}; "
+        f"{files} of output{stays['keep_output']}, {size}"
+    )
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def _print_job(found: Mapping[str, Any]) -> None:

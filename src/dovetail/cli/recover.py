@@ -21,7 +21,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
 
     if give_up is not None and not _given_up_by_another_host(give_up):
         leftovers.give_up(give_up)
-    found = leftovers.recover_left_behind(stop=stop, elsewhere=True)
+    found = leftovers.recover_left_behind(stop=stop, elsewhere=True, thorough=True)
     place = folder_of(None)
     served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:

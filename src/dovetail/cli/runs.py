@@ -21,10 +21,12 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
     """List the runs of this machine, the newest first; the history is kept apart, and stays."""
     if prune is not None:
         removed = _pruned(prune)
+        jobs = _pruned_jobs(prune)
         if as_json:
-            print_json({"removed": removed})
+            print_json({"removed": removed, **({} if jobs is None else {"service": jobs})})
         else:
-            print(f"{wording.many(len(removed), 'run')} removed")
+            of_service = "" if jobs is None else f", {wording.many(jobs['jobs'], 'job')} of the service"
+            print(f"{wording.many(len(removed), 'run')}{of_service} removed")
         return 0
     folders = run_folders()[:limit]
     found = [row for folder in folders if (row := _row(folder)) is not None]
@@ -97,3 +99,35 @@ def _pruned(age: float) -> list[str]:
             shutil.rmtree(folder)
             removed.append(short_id(about.uid))
     return removed
+
+
+def _pruned_jobs(age: float) -> dict[str, int] | None:
+    """Have the service of this account forget old jobs, or do it where none runs; ``None`` without one.
+
+    Raises `DovetailError` where what is on record cannot be read, or written.
+    """
+    from dovetail.service.client import VARIABLE, NoService, connection
+    from dovetail.service.folder import ServiceFolder
+    from dovetail.service.tidying import tidy
+
+    named = os.environ.get(VARIABLE, "")
+    folder = ServiceFolder(named if os.path.isabs(named) else None)
+    if not folder.ledger.exists():
+        return None
+    if folder.elsewhere() is not None:
+        note(f"{folder.elsewhere()}: prune it there")
+        return None
+    lock = folder.lock()
+    if lock is None:
+        try:
+            with connection(folder.path) as service:
+                found = service.post("/api/v1/forget", {"age": age})
+        except NoService as error:
+            note(f"{error}; its jobs stay")
+            return None
+        return {"jobs": found["jobs"], "files": found["files"]}
+    try:
+        removed = tidy(folder, age)
+    finally:
+        os.close(lock)
+    return {"jobs": removed.jobs, "files": removed.files}

@@ -41,6 +41,9 @@ def serve(
     key: Path | None,
     insecure: bool,
     keep: float,
+    forget_after: float,
+    keep_output: float,
+    max_request: float,
     user_limit: int | None,
     memory: str | None,
     partitions: str | None,
@@ -62,6 +65,7 @@ def serve(
     from dovetail.service.partitions import read_partitions
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
+    from dovetail.service.tidying import Limits
 
     log = log_to_stderr(log_level, log_format)
     fair = _fair(half_life, share or [])
@@ -94,6 +98,8 @@ def serve(
             key=key,
             insecure=insecure,
             keep=keep,
+            limits=Limits(forget_after, keep_output),
+            max_request=int(max_request),
             user_limit=user_limit,
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),

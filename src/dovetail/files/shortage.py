@@ -22,12 +22,21 @@ LEAST_BYTES = 1 << 20
 """Free bytes of a file system below which nothing is started on it."""
 
 
+class NoPlaceError(Exception):
+    """A file lies where a folder is to be: until it is gone nothing can be written there."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(f"{place}: found a file, expected a folder")
+
+
 def lack_of(error: BaseException | None, path: str = "") -> str:
     """What is lacking by an error, or one that it came from; empty where that is about something else.
 
     ``path`` (default: the error's own) is where bytes or inodes were wanted.
     """
     while error is not None:
+        if isinstance(error, NoPlaceError):
+            return str(error)
         if isinstance(error, OSError) and error.errno in WORDS:
             where = path or (error.filename if isinstance(error.filename, str) else "")
             if error.errno == errno.ENOSPC and where and lacks_inodes(where):

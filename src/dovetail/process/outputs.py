@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+from dovetail.files.shortage import NoPlaceError
 from dovetail.model import Job, JobId
 from dovetail.process.spawn_log import SpawnLog
 
@@ -33,7 +34,6 @@ class Outputs:
     def __init__(self, folder: Path, *, endless: bool = False) -> None:
         self._folder = str(folder)
         self._endless = endless
-        self._made: set[str] = set()
         self._taken: set[str] = set(RESERVED)
         self._next: dict[str, int] = {}
         self.paths: dict[JobId, tuple[str, str]] = {}
@@ -76,9 +76,12 @@ class Outputs:
         for path in (out, err):
             if _is_there(path):  # of another queue that once was in this folder: nobody's output is lost
                 os.rename(path, f"{path}.{os.urandom(4).hex()}.old")
-        if bucket not in self._made:
-            self._made = {bucket}
-            os.makedirs(bucket, mode=0o700, exist_ok=True)
+        if not os.path.isdir(bucket):
+            try:
+                os.makedirs(bucket, mode=0o700, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                above = os.path.dirname(bucket)
+                raise NoPlaceError(bucket if os.path.isdir(above) else above) from error
         return out, err
 
     def _fresh(self, job: JobId, attempt: int) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping, Set
@@ -191,6 +192,79 @@ def unsettled(root: str | os.PathLike[str]) -> list[Path]:
             with contextlib.suppress(OSError):  # another Dovetail was faster, or the folder is read-only
                 path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]
+
+
+OPEN = "open-runs"
+"""Beside the folder of runs: for each that may have something to recover an empty file, or a link to it."""
+NEVER_BEGUN = 3600.0
+"""Seconds after which a run of which no spawn log has come to be is looked at no more."""
+
+
+def open_runs(root: str | os.PathLike[str]) -> list[Path]:
+    """As `unsettled`, of the runs that are noted as open: what has ended costs nothing. O(open runs).
+
+    The first time all are looked at. Notes of runs in which nothing is open any more are removed.
+    """
+    found: list[tuple[float, Path]] = []
+    try:
+        entries = list(os.scandir(_index(Path(root))))
+    except OSError:  # nothing can be noted: every run is looked at each time
+        return [*unsettled(root), *kept_aside(root)]
+    for entry in entries:
+        path = Path(os.path.realpath(entry.path)) if entry.is_symlink() else Path(root, entry.name)
+        written = _last_written(os.path.join(path, LOG_NAME))
+        if written is not None:
+            found.append((written, path))
+        elif os.path.lexists(path / UNRECORDED):
+            found.append((0.0, path))
+        else:
+            with contextlib.suppress(OSError):  # another Dovetail was faster, or the folder is read-only
+                fresh = time.time() - os.lstat(entry.path).st_mtime < NEVER_BEGUN
+                if not (fresh and path.is_dir() and not os.path.lexists(path / LOG_NAME)):
+                    os.unlink(entry.path)
+    return [path for _, path in sorted(found)]
+
+
+def note_open(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
+    """Have `open_runs` find a run: before it starts anything, and again once it can. Raises `OSError`."""
+    _note(_index(Path(root)), Path(root), run_dir, name)
+
+
+def _note(index: Path, root: Path, run_dir: Path, name: str) -> None:
+    """A file where the run lies in the folder of runs, which may be copied as a whole; else a link."""
+    target = run_dir.resolve()
+    with contextlib.suppress(FileExistsError):
+        if target == root.resolve() / name:
+            os.close(os.open(index / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        else:
+            (index / name).symlink_to(target)
+
+
+def note_settled(root: str | os.PathLike[str], name: str) -> None:
+    """Nothing is left to recover of a run. Raises `OSError`."""
+    (Path(root).with_name(OPEN) / name).unlink(missing_ok=True)
+
+
+def _index(root: Path) -> Path:
+    """The folder of links, made where none is: whole, so that none of them lacks. Raises `OSError`."""
+    index = root.with_name(OPEN)
+    if index.is_dir():
+        return index
+    part = index.with_name(f"{OPEN}.{os.urandom(4).hex()}.part")
+    private_folder(part)
+    try:
+        for path in {*unsettled(root), *kept_aside(root)}:
+            _note(part, root, path, path.name)
+        with contextlib.suppress(OSError):  # another Dovetail has made it
+            part.rename(index)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return index
+
+
+def kept_aside(root: str | os.PathLike[str]) -> list[Path]:
+    """Runs whose ledgers hold what their history lacks, where nothing else is to be recovered."""
+    return [marker.parent.resolve() for marker in Path(root).glob(f"*/{UNRECORDED}")]
 
 
 def _last_written(log: str) -> float | None:

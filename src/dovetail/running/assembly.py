@@ -106,8 +106,10 @@ def driver_of(
     history: BufferedHistory,
     ledger: Ledger,
     journal: JournalWriter,
+    *,
+    most_at_once: int | None = None,
 ) -> Iterator[Driver]:
-    """The driver of a run or a service; its journal is closed at the end."""
+    """The driver of a run or a service (with ``most_at_once``); its journal is closed at the end."""
 
     def bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
         if job.walltime is None and about.default_walltime is not None:
@@ -137,6 +139,7 @@ def driver_of(
             keep_considered=True,
             run_uid=about.uid,
             survives=True,
+            most_at_once=most_at_once,
             timer=time.perf_counter,
         ),
     )

@@ -311,8 +311,11 @@ class Ledger:
         held: Container[JobId] = (),
         batch: int | None = None,
         numbers: Sequence[Number] | None = None,
+        docs: Sequence[bytes] | None = None,
     ) -> None:
         """Take in jobs, all or none, at ``when`` plus their submit times; their users hold some ``held``.
+
+        ``docs`` is `docs_of` them, made beforehand.
 
         Raises `HistoryError` where they cannot be written, `sqlite3.IntegrityError` for an id that is known.
         """
@@ -324,8 +327,10 @@ class Ledger:
                 given: Iterable[Number | tuple[None, None]]
                 given = [(None, None)] * len(jobs) if numbers is None else numbers
                 rows = [
-                    self._row(job, when + job.submit_time, HELD if job.id in held else "", batch, *number)
-                    for job, number in zip(jobs, given, strict=True)
+                    self._row(
+                        job, doc, when + job.submit_time, HELD if job.id in held else "", batch, *number
+                    )
+                    for job, doc, number in zip(jobs, docs or docs_of(jobs), given, strict=True)
                 ]
                 self._db.executemany(_INSERT, rows)
         except sqlite3.DatabaseError as error:
@@ -345,6 +350,7 @@ class Ledger:
     def _row(
         self,
         job: Job,
+        doc: bytes,
         when: Seconds,
         held: str = "",
         batch: int | None = None,
@@ -358,7 +364,7 @@ class Ledger:
             _text(job.id),
             self._app(job.app),
             None if job.launch is None else self._launch(job.launch),
-            encoded(encode_job(job)),
+            doc,
             None if job.name is None else _text(job.name),
             None if job.user is None else _text(job.user),
             held or None,
@@ -420,7 +426,17 @@ class Ledger:
             if event.job.foreign:
                 return
             if self._place(event.job.id) is None:
-                add.append((_INSERT, self._row(event.job, self.epoch + event.job.submit_time, event.held)))
+                add.append(
+                    (
+                        _INSERT,
+                        self._row(
+                            event.job,
+                            encoded(encode_job(event.job)),
+                            self.epoch + event.job.submit_time,
+                            event.held,
+                        ),
+                    )
+                )
             elif event.held:
                 add.append((_HOLD, (event.held, self._place(event.job.id))))
         elif isinstance(event, Ended):
@@ -514,7 +530,12 @@ class Ledger:
         `HistoryError`; then nothing of it is kept.
         """
         owed, why = self._owed, self.why_blocked
-        self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
+        if action == "cancel":  # of many at once, in one statement
+            places = json.dumps([self._place(job) for job in jobs])
+            some = f"seq IN (SELECT value FROM json_each(?)) AND {_OPEN}"
+            self._owed = [*owed, (f"UPDATE job SET asked = 'cancel' WHERE {some}", (places,))]
+        else:
+            self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
         if not self.settle():
             self._owed = owed
             said, self.why_blocked = self.why_blocked, why
@@ -552,6 +573,43 @@ class Ledger:
     def forget(self, job: JobId) -> None:
         """Keep nothing in memory of a job that has ended; the file keeps it."""
         self._seq.pop(job, None)
+
+    def forget_ended(self, rows: Sequence[int], before: Seconds) -> int:
+        """Remove those of these rows whose jobs ended before then, with their attempts; how many.
+
+        O(rows). Raises `HistoryError` where they cannot be removed.
+        """
+        old = "seq IN (SELECT value FROM json_each(?)) AND ended IS NOT NULL AND ended < ?"
+        values = (json.dumps(rows), before)
+        attempts = f"DELETE FROM attempt WHERE seq IN (SELECT seq FROM job WHERE {old})"
+        return self._removed((attempts, values), (f"DELETE FROM job WHERE {old}", values))
+
+    def drop_unused(self, table: Literal["app", "launch"], numbers: Sequence[int], last: int) -> None:
+        """Remove these apps, or launches, which no job had at row ``last``, where none has them now.
+
+        O(open jobs). Raises `HistoryError` where they cannot be removed.
+        """
+        now = f"SELECT {table} FROM job WHERE {table} IS NOT NULL AND (seq > ? OR {_OPEN})"
+        sql = (
+            f"DELETE FROM {table} WHERE number IN (SELECT value FROM json_each(?)) AND number NOT IN ({now})"
+        )
+        self._removed((sql, (json.dumps(numbers), last)))
+        for known in (self._numbers, self._apps, self._launches):
+            known.clear()
+
+    def _removed(self, *statements: _Statement) -> int:
+        """The rows that the last of these statements removed."""
+        count = 0
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            with self._db:
+                for statement in statements:
+                    count = self._db.execute(*statement).rowcount
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, _OURS):
+                raise
+            raise HistoryError(f"{self.path}: cannot be written: {_reason(error)}") from error
+        return count
 
     # -------------------------------------------------------- runs for the history
 
@@ -710,6 +768,11 @@ class Ledger:
 
     def _damaged(self, what: str, error: Exception) -> LedgerDamageError:
         return LedgerDamageError(f"{self.path}: {what} is damaged: {shown(str(error))}")
+
+
+def docs_of(jobs: Sequence[Job]) -> list[bytes]:
+    """Jobs as they are kept on record; in any thread."""
+    return [encoded(encode_job(job)) for job in jobs]
 
 
 def _make_room(known: dict[int, Any]) -> None:

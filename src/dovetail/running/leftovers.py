@@ -15,7 +15,7 @@ from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.files.sentences import reason
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import JobId, Run, State
-from dovetail.process.recovery import UNRECORDED, Recovery, recover, unlink, unsettled
+from dovetail.process.recovery import UNRECORDED, Recovery, kept_aside, open_runs, recover, unlink, unsettled
 from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
 from dovetail.running.folder import (
@@ -64,18 +64,24 @@ class Leftover:
 
 
 def recover_left_behind(
-    folder: str | os.PathLike[str] | None = None, *, stop: bool = False, elsewhere: bool = False
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    stop: bool = False,
+    elsewhere: bool = False,
+    thorough: bool = False,
 ) -> list[Leftover]:
     """Find runs whose Dovetail was killed: record what ended, report (or ``stop``) what still runs.
 
-    Looks under ``folder`` (default: the state folder, where run folders elsewhere are linked). Runs are
+    Looks under ``folder`` (default: the state folder, where run folders elsewhere are linked); there only at
+    those that are noted as open (`open_runs`), unless ``thorough``. Runs are
     recorded in the history that they belonged to; their unique ids make that idempotent. Raises nothing
     because of one of them. Runs of other hosts are left alone, and in the answer only with ``elsewhere``.
     """
     root = default_runs_folder() if folder is None else folder
     found: list[Leftover] = []
     try:
-        left = [*unsettled(root), *_kept_aside(root)]
+        known = folder is None and not thorough
+        left = open_runs(root) if known else [*unsettled(root), *kept_aside(root)]
     except OSError as error:
         trouble = f"{root}: cannot be read: {reason(error)}; whether runs were left behind is not known"
         return [Leftover(Recovery(Path(root)), 0, trouble)]
@@ -175,11 +181,6 @@ def sentences(found: Sequence[Leftover]) -> Iterator[str]:
                 f"an earlier run is set aside, {left.trouble}; 'dovetail recover' tries again, "
                 f"'dovetail recover --give-up {short_id(left.run)}' looks at it no more"
             )
-
-
-def _kept_aside(root: str | os.PathLike[str]) -> list[Path]:
-    """Runs whose ledgers hold what their history lacks, where nothing else is to be recovered."""
-    return [marker.parent.resolve() for marker in Path(root).glob(f"*/{UNRECORDED}")]
 
 
 def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:

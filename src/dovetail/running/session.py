@@ -34,7 +34,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
-from dovetail.process.recovery import link, unlink
+from dovetail.process.recovery import link, note_open, note_settled, unlink
 from dovetail.records import dataclass
 from dovetail.running.assembly import (
     LiveOptions,
@@ -97,7 +97,7 @@ class Session:
     before: list[Record] = field(default_factory=list)  # ended under an earlier Dovetail
     arrivals: Sequence[Job | Submitted] = ()
     live: LiveRun | None = None
-    resort: LastResort | None = None
+    resort: LastResort = field(default_factory=LastResort)
 
     async def drive(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
@@ -115,7 +115,8 @@ class Session:
             halts=halts,
             elapsed=lambda: time.time() - epoch,
         )
-        self.resort = LastResort(self.live.over_within)
+        live, self.resort.within = self.live, self.live.over_within
+        self.resort.spares = lambda: live.place_is_taken
         _handle_signals(self.live, self.resort)
         try:
             await self.live.run()
@@ -151,10 +152,14 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     check_policy(loaded.policy, loaded.name, ready, cluster)
     uid = uuid.uuid4().hex
     with ExitStack() as stack:
+        resort = LastResort()
+        stack.callback(resort.over)  # once all files are closed, too: their disk may be what is stuck
         folder = stack.enter_context(new_run_folder(options.run_dir, uid))
         about = options.settings(uid, time.time(), jobs.name, loaded.label, options.cwd, cluster)
         store = stack.enter_context(SqliteHistory(options.history))
         write_about(folder, about)  # before the spawn log, by which others find the run
+        with suppress(OSError):
+            note_open(default_runs_folder(), folder, uid)
         try:
             executor = backend.open(as_run_folder(folder, about), cluster)
             if isinstance(executor, ChecksJobs):
@@ -165,13 +170,14 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         check_executor(loaded.policy, loaded.name, executor, options.executor)
         with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
             link(default_runs_folder(), folder, uid)
+            note_open(default_runs_folder(), folder, uid)
         ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
         ledger.submit(ready.jobs, about.created)  # the whole queue is on disk before anything runs
         history = stack.enter_context(recording(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
         rank_jobs(driver, ready.jobs)
-        session = Session(folder, about, backend, executor, driver, ledger, ready)
+        session = Session(folder, about, backend, executor, driver, ledger, ready, resort=resort)
         session.arrivals = ready.jobs
         ran = _drive(session, options)
     _settle(executor, uid, folder)
@@ -197,6 +203,8 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
     if not isinstance(backend, AdoptsJobs):
         raise InputError(f"executor {about.executor} cannot take up a run: its jobs end with Dovetail")
     with ExitStack() as stack:
+        resort = LastResort()
+        stack.callback(resort.over)
         ledger = stack.enter_context(Ledger(folder / "ledger.db"))
         if not ledger.open_entries() and not ledger.interrupted():
             raise InputError("all jobs of this run have ended: nothing is left to take up", where=str(folder))
@@ -205,6 +213,8 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         executor, left = backend.resume(as_run_folder(folder, about), about.cluster)
         check_executor(loaded.policy, loaded.name, executor, about.executor)
         note_driven(folder)
+        with suppress(OSError):
+            note_open(default_runs_folder(), folder, about.uid)
         ledger.epoch = epoch = time.time()
         waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
         over = [e for e in ledger.entries() if e.state not in (State.PENDING, State.RUNNING)]
@@ -218,7 +228,7 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         enter_adopted(driver, adopted, ends)
         enter_outside(driver, outside)
         rank_jobs(driver, jobs)
-        session = Session(folder, about, backend, executor, driver, ledger, workload)
+        session = Session(folder, about, backend, executor, driver, ledger, workload, resort=resort)
         session.before = [record_of(entry, epoch) for entry in over]
         session.arrivals = waiting
         ran = _drive(session, options)
@@ -229,11 +239,7 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
 def _drive(session: Session, options: RunOptions) -> FinishedRun:
     if options.started is not None:
         options.started(session)
-    try:
-        _run_async(lambda: session.drive(options))
-    finally:  # now its threads have ended, too
-        if session.resort is not None:
-            session.resort.over()
+    _run_async(lambda: session.drive(options))
     troubles = () if session.live is None else tuple(session.live.troubles)
     return FinishedRun(session.result(), session.folder, session.about.uid, troubles)
 
@@ -247,6 +253,7 @@ def _settle(executor: Any, uid: str, folder: Path) -> None:
     if settle is not None and not is_marked_unrecorded(folder) and settle():
         with suppress(OSError):
             unlink(default_runs_folder(), uid)
+            note_settled(default_runs_folder(), uid)
 
 
 def _run_async(main: Callable[[], Any]) -> None:

@@ -91,15 +91,24 @@ def _many(jobs: Sequence[JobId]) -> str:
     return f"1 job ({some})" if len(jobs) == 1 else f"{len(jobs):,} jobs ({some})"
 
 
-def beyond_ledger(ledger: Ledger, left: LastAttempts) -> BeyondLedger:
-    """What was started by the executor's record, beside the ledger, which is written before each start."""
+def beyond_ledger(ledger: Ledger, left: LastAttempts, forgotten: int = 0) -> BeyondLedger:
+    """What was started by the executor's record, beside the ledger, which is written before each start.
+
+    Of numbers up to ``forgotten`` the ledger has dropped what ended long ago.
+    """
     last = {end.job: end.attempt for end in (*left.unknown, *left.ended) if end.attempt is not None}
     last |= {one.job: one.attempt for one in left.running}
     known = ledger.attempts(last)
     behind = {job: attempt for job, attempt in last.items() if known.get(job, attempt) < attempt}
-    unknown = [job for job in last if job not in known]
+    runs = {one.job for one in left.running}
+    unknown = [job for job in last if job not in known and (job in runs or not _is_old(job, forgotten))]
     lost = {*unknown, *behind}
     return BeyondLedger(unknown, behind, [one for one in left.running if one.job in lost])
+
+
+def _is_old(job: JobId, forgotten: int) -> bool:
+    number = job.partition("_")[0]
+    return number.isdecimal() and int(number) <= forgotten
 
 
 def sorted_out(

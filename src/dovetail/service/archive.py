@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from dovetail.engine.journal.checked import DAMAGED
 from dovetail.engine.journal.codec import decode_app, decode_job, decoded
@@ -20,6 +20,7 @@ from dovetail.service.rows import Row, row_of_entry
 MOST_FOUND = 200_000
 """Jobs that a selector may mean."""
 _FOUND = "SELECT id, state, user FROM job WHERE"
+_OPEN = "state IN ('PENDING', 'RUNNING')"
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 """Whose ids are in a list, however long it is."""
 
@@ -172,7 +173,51 @@ class Archive:
 
     def open_jobs(self) -> list[tuple[JobId, str, str | None]]:
         """Everything that has not ended."""
-        return self._rows(f"{_FOUND} state IN ('PENDING', 'RUNNING') ORDER BY seq")
+        return self._rows(f"{_FOUND} {_OPEN} ORDER BY seq")
+
+    # ------------------------------------------------------------------ what is old
+
+    def newest(self) -> Seconds | None:
+        """When something last happened, as far as it is on record: a submission, or an end."""
+        ended = self._rows("SELECT max(ended) FROM job WHERE ended IS NOT NULL")
+        submitted = self._rows("SELECT submitted FROM job ORDER BY seq DESC LIMIT 1")
+        return max((row[0] for row in (*ended, *submitted) if row[0] is not None), default=None)
+
+    def extent(self) -> tuple[int, Seconds | None]:
+        """How many jobs are on record, and when the first of them was submitted. O(jobs)."""
+        ((count,),) = self._rows("SELECT count(*) FROM job")
+        first = self._rows("SELECT submitted FROM job ORDER BY seq LIMIT 1")
+        return count, first[0][0] if first else None
+
+    def ended_before(
+        self, before: Seconds, last: tuple[Seconds, int], limit: int
+    ) -> list[tuple[int, JobId, int | None, Seconds]]:
+        """(row, id, number, end) of jobs that ended before then and after ``last`` (end, row), the next few.
+
+        Without those of the highest number, and the last row: by them the next ones are found.
+        """
+        sql = (
+            "SELECT seq, id, number, ended FROM job WHERE ended IS NOT NULL AND ended < ?"
+            " AND (ended, seq) > (?, ?) AND seq < (SELECT max(seq) FROM job)"
+            " AND coalesce(number, 0) < (SELECT coalesce(max(number), 1) FROM job)"
+            " ORDER BY ended, seq LIMIT ?"
+        )
+        return self._rows(sql, (before, *last, limit))
+
+    def open_numbers(self) -> list[int]:
+        """Numbers of jobs, and arrays, of which one has not ended. O(such jobs)."""
+        return [n for (n,) in self._rows(f"SELECT DISTINCT number FROM job WHERE {_OPEN}")]
+
+    def known_numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Those of these numbers that a job has."""
+        sql = "SELECT DISTINCT number FROM job WHERE number IN (SELECT value FROM json_each(?))"
+        return [number for (number,) in self._rows(sql, (json.dumps(numbers),))]
+
+    def unused(self, table: Literal["app", "launch"]) -> tuple[int, list[int]]:
+        """Rows of apps, or launches, that no job has, as of the row of a job which is told. O(jobs)."""
+        ((last,),) = self._rows("SELECT coalesce(max(seq), 0) FROM job")
+        used = f"SELECT {table} FROM job WHERE {table} IS NOT NULL"
+        return last, [n for (n,) in self._rows(f"SELECT number FROM {table} WHERE number NOT IN ({used})")]
 
     def attempts(self, job: JobId) -> list[dict[str, Any]]:
         """Earlier attempts of a job, oldest first."""

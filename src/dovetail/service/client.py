@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import select
 import socket
 import ssl
@@ -17,9 +18,11 @@ from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.folders import home_folder
+from dovetail.files.streams import note
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import Address, ServiceFolder
+from dovetail.version import API, API_HEADER
 
 STARTS_WITHIN = 60.0
 """Seconds that a service may take to answer: drivers of devices are asked first."""
@@ -35,6 +38,30 @@ PAUSE = 0.5
 """Seconds between two attempts to reach it."""
 VARIABLE = "DOVETAIL_SERVICE"
 TOKEN = "DOVETAIL_TOKEN"
+AROUND = frozenset({"umask", "limits"})
+"""What goes along with jobs since API 2, and is not needed."""
+NO_ROUTE = ("not found", "method not allowed")
+"""What a service answers to a request of which it knows nothing."""
+NO_FIELD = re.compile(r"found an unknown key ('[^']*')")
+
+
+class OlderService(DovetailError):  # noqa: N818 - reads as what it is
+    """The service is older than its client, and lacks what is needed here."""
+
+    exit_status = 2
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the service is older than this command, and {what}: it needs a restart ('dovetail serve "
+            "--stop', then 'dovetail serve'; what runs goes on)"
+        )
+
+
+class Told(dict[str, Any]):
+    """What an older service answered: a field that it does not know is a sentence where it is needed."""
+
+    def __missing__(self, name: str) -> Any:
+        raise OlderService(f"does not tell {name!r}")
 
 
 class NoService(DovetailError):  # noqa: N818 - reads as what it is
@@ -51,16 +78,30 @@ class Reply:
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def api(self) -> int:
+        """What the service that answered knows (`dovetail.version.API`)."""
+        api = self.headers.get(API_HEADER, "1")
+        return int(api) if api.isdecimal() and len(api) < 9 else 1
+
     def json(self) -> Any:
-        """The body; raises what the service says went wrong."""
+        """The body; raises what the service says went wrong, `OlderService` where it is too old for that.
+
+        An older service's objects raise it where a field is needed that they lack.
+        """
+        older = self.api < API
         try:
-            found = json.loads(self.body)
+            found = json.loads(self.body, object_hook=Told) if older else json.loads(self.body)
         except ValueError:
             found = None
         if 200 <= self.status < 300:
             return found
         text = found.get("error") if isinstance(found, dict) else None
         text = str(text or f"the service answered {self.status}")
+        if older:
+            field = NO_FIELD.search(text)
+            if text in NO_ROUTE or field is not None:
+                raise OlderService("cannot do this" if field is None else f"does not take {field[1]}")
         if self.status == 404:
             raise NotFound(text)
         if self.status in (401, 403):
@@ -118,6 +159,8 @@ class Connection:
         self._patience = 0.0
         self._tell: Callable[[str], None] = lambda sentence: None
         self._address: Callable[[], str | None] = lambda: None  # where the service is now
+        self.api = API
+        """What the service knows, as of its last answer (`dovetail.version.API`)."""
         self.peers: set[int | None] = set()
         """The accounts of those who have answered here; ``None`` for one over the network."""
 
@@ -223,11 +266,25 @@ class Connection:
 
     def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         connection = self._connection()
-        connection.request(method, path, body, dict(headers))
+        try:
+            connection.request(method, path, body, dict(headers))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            if body is None:
+                raise
+            try:  # one that is too long is refused before all of it has come
+                refused = connection.getresponse()
+                text, status = refused.read(), refused.status
+            except (OSError, http.client.HTTPException):
+                raise error from None
+            self.close()
+            return Reply(status, {k.lower(): v for k, v in refused.getheaders()}, text)
         self.peers.add(connection.peer() if isinstance(connection, _AtSocket) else None)
         answer = connection.getresponse()
         data = answer.read()
-        return Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
+        reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
+        if 200 <= reply.status < 300:  # one that is starting answers without
+            self.api = reply.api
+        return reply
 
     def _gone(self, error: Exception) -> NoService:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -239,7 +296,14 @@ class Connection:
 
     def post(self, path: str, form: Mapping[str, Any] | None = None) -> Any:
         """Have something done; ``form`` goes along as JSON."""
-        return self.ask("POST", path, form or {}).json()
+        form = form or {}
+        try:
+            return self.ask("POST", path, form).json()
+        except OlderService:  # it has done nothing
+            if AROUND.isdisjoint(form):
+                raise
+            note("the service is older than this command: its own umask and limits hold, until its restart")
+            return self.ask("POST", path, {k: v for k, v in form.items() if k not in AROUND}).json()
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens, as it happens (the first at once). Raises `NoService`."""
@@ -284,6 +348,15 @@ def connection(
     if place and not os.path.isdir(place) and os.path.exists(place):
         return Connection(os.path.abspath(place))
     folder = ServiceFolder(place or None)
+    try:
+        os.stat(folder.path / "lock")
+    except PermissionError as error:
+        raise NoService(
+            f"{folder.path}: cannot be looked into: {error.strerror}; expected the folder of a service of "
+            "this account"
+        ) from error
+    except OSError:  # there is none yet
+        pass
     other = folder.elsewhere()
     if other is not None:
         raise NoService(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
-from dovetail.engine.driver.live import LiveRun
+from dovetail.engine.driver.live import TURNS, LiveRun
 from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.journal.codec import encode_app, encode_job
 from dovetail.engine.state.core import Engine
@@ -45,7 +45,7 @@ from dovetail.model import (
 from dovetail.model.marks import own_number
 from dovetail.records import dataclass
 from dovetail.running.folder import RunSettings
-from dovetail.running.ledger import Action, Entry, Ledger
+from dovetail.running.ledger import Action, Entry, Ledger, docs_of
 from dovetail.service.archive import MOST_FOUND, Archive
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
@@ -70,6 +70,7 @@ from dovetail.service.submission import (
     submission_of,
     write_scripts,
 )
+from dovetail.service.tidying import Limits, Removed, Tidying
 from dovetail.service.updating import job_with
 from dovetail.workloads.spec_forms import part_of
 
@@ -78,7 +79,7 @@ __all__ = ["Action", "Options", "Service"]
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 SLICE = 500
-"""Jobs of a long submission that the driver takes in at one instant."""
+"""Jobs of a long submission, a long cancel, or waiting for one end, that one instant takes in."""
 MOST_TESTED, APART = 1_000, 1_000_000_000
 """Jobs that may be tested at once, and how far their numbers are from those of jobs that come meanwhile."""
 MANY = 5_000
@@ -107,6 +108,7 @@ class Options:
     memory_auto: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     sends_mail: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Service:
         self.driver, self.live, self.ledger = driver, live, ledger
         self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
         self.stable = GroupCommit(ledger.sync)
-        self._makers = ThreadPoolExecutor(2, "submissions")
+        self.makers = ThreadPoolExecutor(2, "submissions")
         self.began = time.time()
         self.changes: int = 0  # grows with everything that happens
         self.forecast = Forecast(folder.path, lambda: self.changes)
@@ -156,6 +158,7 @@ class Service:
         self._down: tuple[set[int], set[int]] = set(), set()  # nodes that are lost, and drained
         self.check: Callable[[Sequence[Job], Cluster], None] = lambda jobs, cluster: None  # raises InputError
         self.shared = True  # whether others than this account may submit, or once might
+        self.longest_instant: Callable[[], Seconds] = lambda: 0.0
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
@@ -167,13 +170,15 @@ class Service:
         self._listeners: set[asyncio.Event] = set()
         self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
+        self._waited: Counter[JobId] = Counter()  # for which clients wait, ended ones among them
+        self.tidying = Tidying(folder, ledger, self.archive, options.limits, self._wanted)
         self.notices = Notices(driver, self.row)
         self.repeating = RepeatingJobs(ledger.has_next)
 
     def close(self) -> None:
         """Let the threads go."""
         self.notices.close()
-        self._makers.shutdown()
+        self.makers.shutdown()
         self.archive.close()
         self.stable.close()
 
@@ -372,17 +377,20 @@ class Service:
             found = await self._made(form, person, first)
             if form.dry_run:
                 return found
-            await loop.run_in_executor(self._makers, write_scripts, found.scripts)
+            await loop.run_in_executor(self.makers, write_scripts, found.scripts)
             now = self.live.now
             jobs = [replace(job, submit_time=now) for job in found.jobs]
-            self._insert(jobs, found, first)
+            docs = None
+            if len(jobs) > SLICE:  # that takes long
+                docs = await loop.run_in_executor(self.makers, docs_of, jobs)
+            self._insert(jobs, found, first, docs)
             undo.pop_all()
         await self.on_record()
         self.repeating.add(jobs)
         self._incoming.extend(Submitted(job, HELD if job.id in found.held else "") for job in jobs)
         self._take_in_some()
         if len(jobs) > MANY:
-            loop.call_later(SETTLED, self._makers.submit, return_memory)
+            loop.call_later(SETTLED, self.makers.submit, return_memory)
         return found
 
     async def foretell(self, form: SubmitForm, person: Principal) -> dict[str, Any]:
@@ -427,7 +435,7 @@ class Service:
         who = Submitter(person.name, limit, learns, guest, partitions, mail)
         scripts, cluster = str(self.folder.scripts), self.engine.cluster
         found = await loop.run_in_executor(
-            self._makers, submission_of, form, who, cluster, first, scripts, known
+            self.makers, submission_of, form, who, cluster, first, scripts, known
         )
         self.check(found.jobs, cluster)
         chains = len(self.repeating) + sum(EVERY in job.options for job in found.jobs)
@@ -442,9 +450,13 @@ class Service:
         if self._next == first + count:
             self._next = first
 
-    def _insert(self, jobs: Sequence[Job], found: Submission, first: int) -> None:
+    def _insert(
+        self, jobs: Sequence[Job], found: Submission, first: int, docs: Sequence[bytes] | None
+    ) -> None:
         try:
-            self.ledger.submit(jobs, self.epoch, batch=first, numbers=found.numbers, held=found.held)
+            self.ledger.submit(
+                jobs, self.epoch, batch=first, numbers=found.numbers, held=found.held, docs=docs
+            )
         except HistoryError as error:
             raise Full(str(error)) from error
 
@@ -471,6 +483,7 @@ class Service:
             if len(selectors) != 1 or selectors[0].kind == "all":
                 raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
             ids = [one.id for one in await self._found(selectors[0], person)]
+            self.tidying.named.update(ids)  # nothing of them is forgotten before this is on record
             found[name] = ids[-1:] if selectors[0].kind == "name" else ids
         return found
 
@@ -682,7 +695,20 @@ class Service:
         return refusal_of(WISH_EVENTS[action](one.id), phase, new=False)
 
     async def _fulfilled(self, action: Action, jobs: Sequence[JobId], person: Principal) -> dict[JobId, str]:
-        """Have the driver fulfil these wishes; which were refused when it came to that, and why."""
+        """Have the driver fulfil these wishes; which were refused when it came to that, and why.
+
+        Many are many instants, between which others are answered.
+        """
+        refused: dict[JobId, str] = {}
+        for first in range(0, len(jobs), SLICE):
+            refused |= await self._fulfilled_at_once(action, jobs[first : first + SLICE], person)
+            for _ in range(TURNS if len(jobs) > SLICE else 0):
+                await asyncio.sleep(0)
+        return refused
+
+    async def _fulfilled_at_once(
+        self, action: Action, jobs: Sequence[JobId], person: Principal
+    ) -> dict[JobId, str]:
         refused: dict[JobId, str] = {}
         left = list(jobs)
         for _ in range(2):  # a job may leave memory before its wish is applied: then it comes in again
@@ -787,6 +813,8 @@ class Service:
         """
         meant = await self.meant(text, person)
         loop = asyncio.get_running_loop()
+        named = [one.id for one in meant]
+        self._waited.update(named)
         left = [one.id for one in meant if not self._has_ended(one)]
         futures: list[asyncio.Future[None]] = []
         for job in left:
@@ -799,6 +827,7 @@ class Service:
                 await asyncio.wait(futures, timeout=timeout, return_when=how)
         finally:
             self._watch_no_more(left, futures)
+            self._waited.subtract(named)
         found = [await self._now(one) for one in meant]
         waiting = sum(not one.ended for one in found)
         return [one for one in found if one.ended] if first else found, waiting
@@ -826,6 +855,30 @@ class Service:
             return one
         state = self.ledger.state(one.id)
         return SelectedJob(one.id, State.PENDING if state is None else state, one.user)
+
+    # ------------------------------------------------------------------ forgetting
+
+    def _wanted(self) -> set[JobId]:
+        """Jobs of which nothing is to be removed, however long ago they ended. O(jobs in memory)."""
+        self._waited = +self._waited
+        found = {*self.engine.records, *self._waited}
+        for job in (*(r.job for r in self.engine.records.values()), *(one.job for one in self._incoming)):
+            found.update(depends.job for depends in job.depends)
+        return found
+
+    async def forget(self, age: Seconds) -> Removed:
+        """Forget jobs that ended longer ago than ``age`` seconds, with their output; what is removed.
+
+        What is wanted stays (`dovetail.service.tidying`). Raises `Full`.
+        """
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        try:
+            return await self.tidying.remove(age, age)
+        except HistoryError as error:
+            raise Full(str(error)) from error
+
+    # ------------------------------------------------------------------ listening
 
     def listen(self) -> asyncio.Event:
         """An event that is set after every instant; `unlisten` when done."""

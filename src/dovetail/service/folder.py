@@ -10,6 +10,7 @@
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
       drained.json       the nodes that somebody has drained
+      forgotten          the highest number of a job that the ledger has dropped
       paused.json        the kinds of devices for which somebody has paused the queue
       shared             there, once others than its account might submit
       tokens.json        who may come in over the network
@@ -140,6 +141,18 @@ class ServiceFolder:
     def note_paused(self, kinds: Iterable[str]) -> None:
         """Have these be all that are paused. Raises `OSError`."""
         replace_file(self.paused, json.dumps(sorted(kinds)))
+
+    def forgotten_number(self) -> int:
+        """The highest number of a job that the ledger has dropped; 0 where that is not known."""
+        try:
+            return int((self.path / "forgotten").read_bytes()[:32])
+        except (OSError, ValueError):
+            return 0
+
+    def note_forgotten(self, number: int) -> None:
+        """Note that jobs up to this number may lack in the ledger. Raises `OSError`."""
+        if number > self.forgotten_number():
+            replace_file(self.path / "forgotten", f"{number}\n".encode())
 
     @property
     def log(self) -> Path:

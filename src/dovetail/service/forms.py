@@ -104,6 +104,14 @@ class WaitForm(Entry):
     any: bool = Field(default=False, description="until one has ended; the answer has those that have")
 
 
+class ForgetForm(Entry):
+    """Which jobs are old."""
+
+    age: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] = Field(
+        description="seconds since their end; jobs that are wanted stay"
+    )
+
+
 class WhatIfForm(Entry):
     """A policy under which the queue of this moment is to be predicted."""
 

@@ -28,12 +28,14 @@ from dovetail.service.daemon import Throttle
 from dovetail.service.errors import Forbidden
 from dovetail.service.people import Principal, at_socket
 from dovetail.service.tokens import Tokens
+from dovetail.version import API, API_HEADER
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-MOST_BODY = 32 << 20
+MOST_BODY = 8_000_000
+"""Bytes of a request, unless its service takes more (`serve --max-request`)."""
 BODY_TIMEOUT = 60.0
 PIECE_TIMEOUT = 10.0
 """Seconds between two pieces of a body."""
@@ -46,6 +48,7 @@ LOOK = 0.5
 """Seconds between two looks at whether the token stands by which something long is being answered."""
 COOKIE = "dovetail"
 HEADERS: list[tuple[bytes, bytes]] = [
+    (API_HEADER.encode(), str(API).encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -160,7 +163,9 @@ class Authentication:
         sessions: Sessions,
         hosts: Callable[[], Iterable[str]],
         as_job: Callable[[int], str | None],
+        most_body: int = MOST_BODY,
     ) -> None:
+        self.most_body = most_body
         self.app, self.tokens, self.sessions, self.hosts = app, tokens, sessions, hosts
         self.as_job = as_job
         self._refusals = Throttle(logging.getLogger(__name__))
@@ -177,9 +182,9 @@ class Authentication:
             scope["raw_path"] = scope["path"].encode()
         try:
             person = await self._person(scope, headers, receive, at_home)
-            _check_length(headers)
+            _check_length(headers, self.most_body)
             scope["person"] = person  # from here on the connection is not one of a stranger
-            limited = _Limited(receive)
+            limited = _Limited(receive, self.most_body)
             whole = await limited.whole()
             if not self._stands(person):  # a body may take its time
                 raise Rejection(401, GONE, (b"www-authenticate", b"Bearer"), page=True)
@@ -345,14 +350,21 @@ def _check_length(headers: dict[bytes, bytes], most: int = MOST_BODY) -> None:
     if not length.isdigit() or len(length) > 18:
         raise Rejection(400, "content-length: expected a number")
     if int(length) > most:
-        raise Rejection(413, f"the request is longer than {most} bytes")
+        raise Rejection(413, _too_long(most))
+
+
+def _too_long(most: int) -> str:
+    return (
+        f"the request is longer than {most:,} bytes: send it in several, or have the service take more "
+        "(serve --max-request)"
+    )
 
 
 class _Limited:
     """A body within limits of size and time."""
 
     def __init__(self, receive: Receive, most: int = MOST_BODY, seconds: float = BODY_TIMEOUT) -> None:
-        self._receive, self._left = receive, most
+        self._receive, self._left, self._most = receive, most, most
         self._deadline = time.monotonic() + seconds
         self._whole = False
 
@@ -367,7 +379,7 @@ class _Limited:
             self._left -= len(message.get("body", b""))
             self._whole = not message.get("more_body", False)
             if self._left < 0:
-                raise Rejection(413, "the request is too long")
+                raise Rejection(413, _too_long(self._most))
         return message
 
     async def whole(self) -> bytearray:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.files.shortage import lack_at
+from dovetail.files.shortage import NoPlaceError, lack_at
 from dovetail.local.executor import MachineExecutor
 from dovetail.process.processes import children, is_zombie
 from dovetail.service.core import Service
@@ -89,6 +89,10 @@ class Ground:
             lack = lack_at(str(self._service.folder.path))
         except OSError:  # it is gone: the ledger is looked for, too
             return
+        for name in ("output", "scripts", "journal"):
+            place = self._service.folder.path / name
+            if not place.is_dir() and os.path.lexists(place):
+                lack = lack or str(NoPlaceError(str(place))).removeprefix(f"{place.parent}{os.sep}")
         if lack:
             self._service.live.lacks(f"{self._service.folder.path}: {lack}")
 

@@ -77,6 +77,9 @@ def _lines(info: Mapping[str, Any], figures: Figures) -> Iterator[str]:
     what = "Whether nothing starts now: a full disk, or no claims on this machine."
     yield from _about("blocked", "gauge", what)
     yield f"dovetail_blocked {int(info['blocked'] is not None)}"
+    what = "The longest time for which nothing was answered, since the start."
+    yield from _about("longest_instant_seconds", "gauge", what)
+    yield f"dovetail_longest_instant_seconds {info['longest_instant']:.3f}"
     for name, what, histogram in (
         ("wait_seconds", "From submission to the last start, of jobs that have ended.", figures.waits),
         ("run_seconds", "From the last start to the end.", figures.runs),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import Any
 
 from dovetail.service.core import Service
-from dovetail.version import __version__
+from dovetail.version import API, __version__
 
 
 def info(service: Service) -> dict[str, Any]:
@@ -18,6 +19,7 @@ def info(service: Service) -> dict[str, Any]:
     used = sum(part.cpus * part.nodes.bit_count() for placed in running for part in placed.allocation.parts)
     return {
         "version": __version__,
+        "api": API,
         "pid": os.getpid(),
         "since": service.began,
         "now": time.time(),
@@ -45,6 +47,8 @@ def info(service: Service) -> dict[str, Any]:
         "user_limit": service.options.user_limit,
         "keep": service.options.keep,
         "fair": _fair(service),
+        "longest_instant": service.longest_instant(),
+        "kept": asdict(service.tidying.kept) | asdict(service.tidying.limits),
     }
 
 

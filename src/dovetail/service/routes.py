@@ -24,11 +24,12 @@ from starlette.exceptions import HTTPException
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validated
 from dovetail.service import overview
-from dovetail.service.core import Action, Service
+from dovetail.service.core import SETTLED, Action, Service
 from dovetail.service.details import details, explained, files, previewed
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
+    ForgetForm,
     MoveForm,
     PauseForm,
     RequeueForm,
@@ -43,6 +44,7 @@ from dovetail.service.gate import Sessions
 from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
+from dovetail.service.submission import check_words, return_memory
 from dovetail.service.tokens import Tokens
 from dovetail.version import __version__
 
@@ -52,6 +54,8 @@ HEARTBEAT = 25.0
 GAP = 0.25
 """Seconds between two events of one stream, at least."""
 LONGEST_WAIT = 30.0
+LONG_BODY = 1 << 14
+"""Bytes of a request that is not read in the loop."""
 
 
 class Answer(JSONResponse):
@@ -86,6 +90,7 @@ def application(service: Service, sessions: Sessions, tokens: Tokens) -> FastAPI
         default_response_class=Answer,
         redirect_slashes=False,
     )
+    app.state.service = service
     _errors(app)
     _look(app, service)
     _change(app, service)
@@ -143,17 +148,23 @@ def _parsed(body: bytes) -> Any:
 
 async def _form(request: Request, form: type[Entry]) -> Any:
     """The body as this form; long ones are read beside the loop. Raises `InputError`."""
+    service: Service = request.app.state.service
     body = await request.body()
 
     def read() -> Entry:
         data = _parsed(body)
         if not isinstance(data, dict):
             raise InputError("the body: expected an object")
+        check_words(data)
         return validated(form, data, "request")
 
-    if len(body) < 1 << 14:
+    if len(body) < LONG_BODY:
         return read()
-    return await asyncio.get_running_loop().run_in_executor(None, read)
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.run_in_executor(service.makers, read)  # few at once: each is many objects
+    finally:
+        loop.call_later(SETTLED, service.makers.submit, return_memory)
 
 
 State = Literal[
@@ -449,6 +460,14 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
         admin(request)
         form = await _form(request, PauseForm)
         return Answer({"paused": await service.set_paused(action, form.kinds)})
+
+    @app.post("/api/v1/forget", responses=ERRORS, openapi_extra=_takes(ForgetForm))
+    async def forget(request: Request) -> Answer:
+        """Forget jobs that ended long ago, with their output; answers with how many of which were removed."""
+        admin(request)
+        form = await _form(request, ForgetForm)
+        removed = await service.forget(form.age)
+        return Answer({"jobs": removed.jobs, "files": removed.files})
 
     @app.post("/api/v1/service/{action}", responses=ERRORS)
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:

@@ -54,10 +54,11 @@ from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, r
 from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger, LedgerDamageError
 from dovetail.running.taking_up import beyond_ledger, by_submission, enter_adopted, enter_outside, sorted_out
-from dovetail.service.core import Options, Service
+from dovetail.running.watchdog import Watchdog
+from dovetail.service.core import SLICE, Options, Service
 from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
-from dovetail.service.gate import Authentication, Sessions
+from dovetail.service.gate import MOST_BODY, Authentication, Sessions
 from dovetail.service.ground import Ground, why_ended_at_logout
 from dovetail.service.hooks import CommandHook
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
@@ -66,6 +67,7 @@ from dovetail.service.partitions import Partition, with_partitions
 from dovetail.service.people import name_of
 from dovetail.service.routes import application
 from dovetail.service.starting import Starting
+from dovetail.service.tidying import Limits
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
@@ -96,8 +98,8 @@ class ServeOptions(LiveOptions):
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once; with ``fair`` who used less goes first. ``partitions`` are names for
     nodes, with limits. ``mail`` gets jobs that want mail. ``new`` begins with an empty queue where the ledger
-    of the one before has gone.
-    ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
+    of the one before has gone. ``max_request`` is how many bytes a request may have, ``limits`` how long what
+    is kept of ended jobs stays. ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
@@ -116,6 +118,8 @@ class ServeOptions(LiveOptions):
     mail: CommandHook | None = None
     new: bool = False
     fair: FairUse | None = None
+    limits: Limits = field(default_factory=Limits)
+    max_request: int = MOST_BODY
     reopen: Callable[[], None] = lambda: None
     ready: Callable[[Address], None] = field(default=lambda address: None)
 
@@ -359,6 +363,8 @@ def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
 async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack, lock: int) -> None:
     """Open everything, take up what was left, serve."""
     signs = SystemdNotifier()  # before anything is started that would inherit the request
+    resort = LastResort()
+    stack.callback(resort.over)  # once all files are closed, too: their disk may be what is stuck
     folder, backend = options.folder, named_backend(options.executor)
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
@@ -371,7 +377,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     _write(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
     executor, left = _executor(backend, folder, about, ledger)
-    beyond = beyond_ledger(ledger, left)
+    beyond = beyond_ledger(ledger, left, folder.forgotten_number())
     if beyond:
         _log.warning("%s %s", folder.path / LOG_NAME, beyond)
         if beyond.running and isinstance(executor, LeavesJobs):
@@ -394,7 +400,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())
     journal = _journal(folder, about, loaded)
-    driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
+    driver = stack.enter_context(
+        driver_of(about, loaded, workload, history, ledger, journal, most_at_once=SLICE)
+    )
     driver.epoch = epoch
     service: list[Service] = []
     long = [LONG_JOURNAL]
@@ -419,6 +427,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     neighbours = neighbours_of(executor, driver, options.tell, options.neighbours)
     if neighbours is not None:
         stack.callback(neighbours.close)
+    watchdog = Watchdog()
+    stack.callback(watchdog.close)
     live = LiveRun(
         driver,
         executor,
@@ -428,6 +438,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         tell=options.tell,
         neighbours=neighbours,
         elapsed=lambda: time.time() - epoch,
+        watch=watchdog,
     )
     found = Service(
         folder,
@@ -441,6 +452,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
             options.memory_auto,
             {one.name: one for one in options.partitions},
             sends_mail=options.mail is not None,
+            limits=options.limits,
         ),
     )
     if options.mail is not None:
@@ -450,6 +462,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service.append(found)
     stack.callback(found.close)
     found.check = _checker(loaded)
+    found.longest_instant = lambda: watchdog.longest
     found.shared = folder.is_shared(now=options.group is not None or where is not None)
     if neighbours is not None:
         found.trouble = lambda: neighbours.trouble
@@ -464,8 +477,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         names = ", ".join(islice((one.job.id for one in adopted), MOST_NAMED))
         which = f" ({names}{' …' if len(adopted) > MOST_NAMED else ''})" if adopted else ""
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
-    resort = LastResort(live.over_within)
-    stack.callback(resort.over)
+    resort.within = live.over_within
     await _served(options, where, found, signs, starting, resort, lock)
 
 
@@ -484,11 +496,17 @@ async def _served(
     sessions = Sessions(tokens)
     hosts: list[str] = []
     gate = Authentication(
-        application(service, sessions, tokens), tokens, sessions, lambda: hosts, service.as_job
+        application(service, sessions, tokens),
+        tokens,
+        sessions,
+        lambda: hosts,
+        service.as_job,
+        options.max_request,
     )
     listeners = Listeners(gate)
     watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
     looking: asyncio.Task[None] | None = None
+    tidying: asyncio.Task[None] | None = None
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unforeseen)
     driving = asyncio.create_task(live.run())
@@ -513,6 +531,11 @@ async def _served(
                 ground.watch, "the look at socket, lock and ledger", lambda error: _log.error("%s", error)
             )
         )
+        tidying = asyncio.create_task(
+            keep_going(
+                service.tidying.watch, "the removal of what is old", lambda error: _log.error("%s", error)
+            )
+        )
         if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
             options.tell(why)
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -529,8 +552,9 @@ async def _served(
     finally:
         signs.send("STOPPING=1")
         watching.cancel()
-        if looking is not None:
-            looking.cancel()
+        for task in (looking, tidying):
+            if task is not None:
+                task.cancel()
         live.leave()
         await asyncio.gather(driving, return_exceptions=True)
         await listeners.close()

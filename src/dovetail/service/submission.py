@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
 from dovetail.engine.journal.checked import checked
@@ -32,6 +33,10 @@ from dovetail.workloads.spec_forms import part_of
 MOST_DEPENDS = 1_000_000
 """Pairs of a job and one for which it waits in a request."""
 MOST_BYTES = 256 << 20
+
+
+MOST_WORDS = 100_000
+"""Words of one command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +310,39 @@ def write_scripts(scripts: dict[str, str]) -> None:
                 os.fsync(file.fileno())
         except OSError as error:
             raise Full(f"{path}: cannot be written: {lack_of(error, path) or error.strerror}") from error
+
+
+def check_words(data: Mapping[str, Any]) -> None:
+    """Refuse a request with a command of too many words, before it is looked at word by word.
+
+    Raises `InputError`.
+    """
+    for what in ("jobs", "apps"):
+        entries = data.get(what)
+        for number, entry in enumerate(entries if isinstance(entries, list) else (), 1):
+            if not isinstance(entry, dict):
+                continue
+            implementations = entry.get("implementations")
+            inner = list(implementations.values()) if isinstance(implementations, dict) else []
+            inner += implementations if isinstance(implementations, list) else []
+            for place, value in _commands_in(entry, inner):
+                count = len(value) if isinstance(value, list) else value.count(" ") + 1
+                if count > MOST_WORDS and (isinstance(value, list) or len(value.split()) > MOST_WORDS):
+                    raise InputError(
+                        f"{what[:-1]} {number}: {place}: found {count:,} words, expected at most "
+                        f"{MOST_WORDS:,}; a file has room for more"
+                    )
+
+
+def _commands_in(entry: Mapping[str, Any], inner: Sequence[Any]) -> Iterator[tuple[str, list[Any] | str]]:
+    for place in ("command", "arguments"):
+        for holder in (entry, *(one for one in inner if isinstance(one, dict))):
+            value = holder.get(place)
+            if isinstance(value, list | str):
+                yield place, value
+    for one in inner:
+        if isinstance(one, list | str):
+            yield "implementations", one
 
 
 def return_memory() -> None:

@@ -243,6 +243,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("key", "Its key, if not in the same file.", "FILE", "--tls-key"),
         Option("insecure", "Listen without TLS beyond this machine: tokens can be read."),
         Option("keep", "How long ended jobs stay in memory.", DURATION, default=3600.0),
+        Option(
+            "forget_after", "How long ended jobs stay on record; 0: for ever.", DURATION, default=7776000.0
+        ),
+        Option("keep_output", "How long their output stays; 0: for ever.", DURATION, default=2592000.0),
+        Option("max_request", "Bytes that a request may have.", SIZE, default=8000000, least=10000),
         Option("user_limit", "Jobs of one user that may run at once.", "N", least=1),
         Option("memory", "auto: learned, of jobs that give none.", "auto", "--memory --mem"),
         Option("partitions", "Names for nodes, with limits of jobs (TOML).", "FILE"),
@@ -502,7 +507,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
     ),
     "runs": (
-        Option("prune", "Remove runs that are older, e.g. 30d; none in which jobs run.", DURATION),
+        Option("prune", "Remove runs, and ended jobs of the service, that are older, e.g. 30d.", DURATION),
         Option("limit", "Show so many, the newest first.", "N", default=20, least=1),
     ),
     "recover": (

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from itertools import islice
 from operator import attrgetter
 from typing import Literal, Protocol
 
@@ -108,6 +110,8 @@ class DriverOptions:
     ``hold_moves``: a migrating job holds both places until it has moved. ``requeues`` bounds how often a job
     starts. ``run_uid`` makes the runs of this session unique in the history. With ``survives`` an error of
     ours in the handling of one job ends that job, and is logged; without, it is raised.
+    Of the jobs that wait for one which has ended ``most_at_once`` are let go at an instant, the others at the
+    next ones (``None``: all at that one).
     """
 
     overrun: Overrun = "kill"
@@ -122,6 +126,7 @@ class DriverOptions:
     keep_considered: bool = False
     run_uid: str = ""
     survives: bool = False
+    most_at_once: int | None = None
     timer: Callable[[], float] | None = None
 
 
@@ -194,6 +199,8 @@ class Driver:
         self._carried: list[Order] = []  # stops that no executor has carried out yet
         if options.survives:
             self.engine.unforeseen = self._unforeseen
+        self._later: deque[Iterator[Event]] = deque()  # what ends bring beyond what one instant takes
+        self._room = 0  # how much more this one does
         self._ended: dict[JobId, Record] = {}
         self.turns: list[tuple[Turn, JobId]] | None = None
         """Jobs that have begun, were adopted or went back to the queue; ``None``: these are not kept."""
@@ -298,9 +305,14 @@ class Driver:
     @property
     def idle(self) -> bool:
         """Whether nothing has come in that the next instant would take in, and nobody's turn has come."""
-        if self.pending or self._carried:
+        if self.pending or self._carried or self._later:
             return False
         return self.priorities is None or not self.priorities.due
+
+    @property
+    def has_more(self) -> bool:
+        """Whether what has ended brings more than the last instant took in (`DriverOptions.most_at_once`)."""
+        return bool(self._later)
 
     @property
     def busy(self) -> bool:
@@ -359,6 +371,7 @@ class Driver:
                 return self.engine.changes.started
         happened = [*self.pending, *events]
         self.pending.clear()
+        self._room = self.options.most_at_once or 0
         self._orders, self._carried = self._carried, []
         if self._withheld.retry <= now:
             self._try_again(now)
@@ -551,6 +564,8 @@ class Driver:
                     batch.extend(self._at_the_end(event, now))
                 except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
                     self._unforeseen(event, error, now)
+        if self._later and self._room:
+            batch.extend(self._some(self._later.popleft()))
         left = self._apply(wishes, submitted, batch, now) if wishes else []
         if self.admission.gates:
             batch.extend(self.admission.due(now))
@@ -710,7 +725,7 @@ class Driver:
         if self.priorities is not None:
             self.priorities.left(job)
             self.priorities.ended(job, now)
-        brings: list[Event] = list(self.admission.ended(record.job, State.NODE_FAIL, now))
+        brings: list[Event] = self._some(self.admission.ended(record.job, State.NODE_FAIL, now))
         if self.priorities is not None:
             brings = self.priorities.in_turn(brings, now, self.engine.records)
         if brings:
@@ -743,7 +758,7 @@ class Driver:
         why = self._reasons.pop(job, "")
         if not stopped or again or (job in self.engine.preempted and not unwanted):
             return [event]
-        ended = self.admission.ended(self.engine.records[job].job, State.CANCELLED, now)
+        ended = self._some(self.admission.ended(self.engine.records[job].job, State.CANCELLED, now))
         return [event, Cancelled(job, why), *ended]
 
     def _gone(self, job: JobId, now: Seconds) -> None:
@@ -780,7 +795,7 @@ class Driver:
         job = new[event.job] if event.job in new else self.engine.records[event.job].job
         if isinstance(event, Cancelled):
             if not runs:
-                return [event, *admission.ended(job, State.CANCELLED, now)]
+                return [event, *self._some(admission.ended(job, State.CANCELLED, now))]
             self._to_requeue.discard(event.job)  # what is wanted last counts
             self._unwanted.add(event.job)
             self._stop(event.job, State.CANCELLED, event.detail)
@@ -829,7 +844,17 @@ class Driver:
             self.sizes.waits(record.job, engine.cluster)
             return [Requeued(event.job)]
         self._ended[event.job] = record
-        return list(self.admission.ended(record.job, event.state, now))
+        return self._some(self.admission.ended(record.job, event.state, now))
+
+    def _some(self, brought: Iterator[Event]) -> list[Event]:
+        """Of what an end brings, what this instant takes; the rest comes at the next ones."""
+        if self.options.most_at_once is None:
+            return list(brought)
+        found = list(islice(brought, self._room))
+        self._room -= len(found)
+        if not self._room:
+            self._later.append(brought)
+        return found
 
     def _at_the_end(self, event: Ended, now: Seconds) -> list[Event]:
         """An end, and what it brings with it."""

@@ -55,9 +55,11 @@ TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
 ENDS_WITHIN: Seconds = 30.0
 """So long jobs that were stopped may take to end, where their executor does not say how long that is."""
-CLOSES_WITHIN: Seconds = 60.0
+TURNS = 20
+"""Turns of the loop between two parts of what one end has brought."""
+CLOSES_WITHIN: Seconds = 5.0
 """So much longer an executor may take to close."""
-LEAVES_WITHIN: Seconds = 20.0
+LEAVES_WITHIN: Seconds = 10.0
 """So long whatever is under way may take when a service is to end."""
 
 
@@ -101,6 +103,18 @@ class Sharing(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Sees how long instants take (`dovetail.running.watchdog`)."""
+
+    def begin(self) -> None:
+        """An instant begins."""
+        ...
+
+    def end(self, events: Sequence[Event]) -> None:
+        """It is over; these it took in."""
+        ...
+
+
 class LiveRun:
     """Carries out a driver's orders with an executor, in real time.
 
@@ -108,7 +122,8 @@ class LiveRun:
     keeps it going when nothing is left to do (a service), until `stop`. ``changed`` is called after every
     instant, ``tell`` with each sentence that its user should read now; ``neighbours`` are others here.
     ``halts`` is asked about the events of each instant before the policy is: ``soon`` cancels what waits,
-    ``now`` also stops what runs. ``elapsed`` is what the driver's clock shows when `run` begins.
+    ``now`` also stops what runs. ``elapsed`` is what the driver's clock shows when `run` begins,
+    ``watch`` sees how long instants take.
     """
 
     def __init__(
@@ -123,11 +138,14 @@ class LiveRun:
         neighbours: Sharing | None = None,
         halts: Callable[[Sequence[Event]], Literal["soon", "now"] | None] | None = None,
         elapsed: Callable[[], Seconds] = lambda: 0.0,
+        watch: Watch | None = None,
     ) -> None:
         self.driver = driver
+        self._watch = watch
         self.executor = executor
         self.arrivals = [one if isinstance(one, Submitted) else Submitted(one) for one in arrivals]
         self.stopped = False
+        self.place_is_taken = False  # with all jobs, which are given their time by whoever takes it
         self.troubles: list[str] = []  # sentences for people
         self._stays = stays
         self._leaving = False
@@ -148,6 +166,7 @@ class LiveRun:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
         self._last: asyncio.TimerHandle | None = None  # when it is not waited for any longer
+        self._signalled = inf  # when that began to count
         self._gave_up = False
         if isinstance(executor, FailsByItself):
             executor.when_failed(self.fail)
@@ -185,10 +204,11 @@ class LiveRun:
 
     async def _ask_whether(self, executor: TakenAway) -> None:
         try:
-            taken = await executor.is_taken_away()
+            taken = await asyncio.wait_for(executor.is_taken_away(), CLOSES_WITHIN)
         except Exception:  # noqa: BLE001 - then it is an interrupt, as anywhere else
             _log.exception("whether the place of this run is taken away could not be found out")
             taken = False
+        self.place_is_taken = taken
         if not taken:
             self.interrupt()
 
@@ -232,7 +252,7 @@ class LiveRun:
     @property
     def over_within(self) -> Seconds:
         """Seconds after an interrupt, or `leave`, within which `run` has returned if its loop goes round."""
-        return max(self._ends_within, LEAVES_WITHIN) + self._ends_within + CLOSES_WITHIN
+        return (LEAVES_WITHIN if self._stays else self._ends_within) + CLOSES_WITHIN
 
     @property
     def _ends_within(self) -> Seconds:
@@ -241,8 +261,10 @@ class LiveRun:
 
     def _expect_the_end(self, within: Seconds) -> None:
         """End `run` then, whatever is stuck."""
+        loop = asyncio.get_running_loop()
+        self._signalled = min(self._signalled, loop.time())
         if self._last is None and self._task is not None:
-            self._last = asyncio.get_running_loop().call_later(within, self._give_up, within)
+            self._last = loop.call_later(within, self._give_up, within)
 
     def _give_up(self, waited: Seconds) -> None:
         engine = self.driver.engine
@@ -268,6 +290,8 @@ class LiveRun:
         if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
             ending = executor.leave
         within = self._ends_within + CLOSES_WITHIN
+        spent = asyncio.get_running_loop().time() - self._signalled  # of what there is since the signal
+        within = min(within, max(CLOSES_WITHIN, self.over_within - spent))
         try:
             await asyncio.wait_for(ending(), within)
         except TimeoutError:
@@ -298,12 +322,13 @@ class LiveRun:
                 slept = await self._sleep()
                 if not hears:
                     await self._settle()
-                elif not slept:
-                    await asyncio.sleep(0)  # signals and sockets have their turn
+                elif not slept:  # signals and sockets have their turn, an answer takes some
+                    for _ in range(TURNS if self.driver.has_more else 1):
+                        await asyncio.sleep(0)
                 self._wake.clear()
                 if self._failure is not None:
                     raise self._failure
-                await self._instant()
+                await self._watched_instant()
         except asyncio.CancelledError:
             if not self._gave_up or self._failure is None:
                 raise
@@ -378,6 +403,18 @@ class LiveRun:
             await asyncio.sleep(0)
 
     # ------------------------------------------------------------------- instants
+
+    async def _watched_instant(self) -> None:
+        watch = self._watch
+        if watch is None:
+            await self._instant()
+            return
+        events = self.driver.pending.copy()
+        watch.begin()
+        try:
+            await self._instant()
+        finally:
+            watch.end(events)
 
     async def _instant(self) -> None:
         """One instant: what has happened, what is due, the policy's answer, and its execution."""

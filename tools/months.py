@@ -1,0 +1,329 @@
+"""Months of a service in minutes: traffic, restarts, kills, prunes, logouts, full disks, steps of the clock.
+
+Usage: python tools/months.py [--months 8] [--days 6] [--jobs 40] [--seed 1]. A month is so many days of
+traffic, after each of which all that has ended is made older by its part of a month. Memory, descriptors,
+threads and the folder are measured at the end of each month; exit status 1 where the last one has more than
+the fourth, in which what is old has begun to go, by more than a tenth and a little, or where an acknowledged
+job is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from services import Serving, submit, wait
+
+from dovetail.service.client import Connection, NoService, connection
+from dovetail.service.errors import Full
+from dovetail.service.tidying import DAY
+
+MONTH = 30
+JOBS_A_DAY = 40
+ELEMENTS = 25
+EVERY = 2.0
+PROGRAM = f"""
+import signal, time
+real, offset = time.time, 0.0
+time.time = lambda: real() + offset
+def step(*_):
+    global offset
+    offset += 2 * 86400
+signal.signal(signal.SIGUSR1, step)
+from dovetail.service import tidying
+tidying.EVERY, tidying.IDLE = {EVERY}, 1e9
+from dovetail.cli.main import run_cli
+run_cli()
+"""
+"""A service that looks for what is old every 2 s, though nothing has happened for weeks, as there are between
+two days of traffic here; a signal sets its clock forward by two days."""
+
+
+@dataclass
+class Row:
+    """What a service has at the end of a month."""
+
+    month: int
+    jobs: int
+    starts: int
+    memory: float
+    descriptors: int
+    threads: int
+    ledger: float
+    folder: float
+    files: int
+    seconds: float
+
+
+@dataclass
+class Months:
+    """One service, day after day."""
+
+    root: Path
+    seed: int
+    jobs_a_day: int = JOBS_A_DAY
+    rows: list[Row] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        runtime = self.root / "runtime"
+        runtime.mkdir()
+        options = ("--cluster", "1x2cpu", "--keep", "1", "--log-level", "warning")
+        self.service = Serving(
+            self.root, *options, XDG_RUNTIME_DIR=str(runtime), DOVETAIL_CLAIMS=str(self.root / "claims")
+        )
+        self.runtime = runtime
+        self.began = time.monotonic()
+        self.client: Connection | None = None
+
+    # ------------------------------------------------------------------ the service
+
+    def start(self) -> None:
+        """Start it; its clock goes right."""
+        self.counts["starts"] += 1
+        self.service.program = ("-c", PROGRAM)
+        self.runtime.mkdir(exist_ok=True)
+        self.client = self.service.start()
+
+    def stop(self, *, kill: bool) -> None:
+        """End it, by a signal that it takes, or by one that it does not."""
+        assert self.service.process is not None
+        assert self.client is not None
+        self.client.close()
+        if kill:
+            self.service.kill()
+            self.counts["kills"] += 1
+        else:
+            self.service.process.terminate()
+            self.service.process.wait(100)
+
+    def ask(self) -> Connection:
+        """The service as it can be reached now."""
+        assert self.client is not None
+        try:
+            self.client.get("/api/v1/info")
+        except NoService:
+            self.client.close()
+            self.client = connection(self.service.folder.path)
+        return self.client
+
+    # ------------------------------------------------------------------ a day
+
+    def day(self) -> None:
+        """Jobs of many kinds, something that goes wrong, and a day passes."""
+        rng = self.rng
+        commands = [["sh", "-c", f"echo {rng.random()}"] for _ in range(self.jobs_a_day)]
+        ids = self.sent(*({"command": one} for one in commands))
+        ids += self.sent({"command": ["true"], "array": f"1-{ELEMENTS}"})
+        held = self.sent({"command": ["true"], "hold": True})
+        ids += self.sent({"script": "#!/bin/sh\necho script", "depends": [f"after:{ids[0]}"]})
+        what = rng.choice(["restart", "kill", "logout", "full", "cancel", "prune", "clock", "nothing"])
+        self.counts[what] += 1
+        if what == "restart":
+            self.stop(kill=False)
+            self.start()
+        elif what == "kill":
+            self.stop(kill=True)
+            self.start()
+        elif what == "logout":
+            self.logout()
+        elif what == "full":
+            self.full()
+        elif what == "cancel":
+            self.ask().post("/api/v1/cancel", {"jobs": ",".join(ids)})
+        elif what == "clock":
+            assert self.service.process is not None
+            self.service.process.send_signal(signal.SIGUSR1)
+        ended = wait(self.ask(), ids)
+        self.counts["jobs"] += len(ended)
+        assert len(ended) == len(ids), "an acknowledged job is missing"
+        if what not in ("cancel", "full"):  # what a job writes to a full disk itself is its own failure
+            assert set(ended.values()) == {"COMPLETED"}, Counter(ended.values())
+        self.ask().post("/api/v1/cancel", {"jobs": held[0]})
+        if what == "prune":
+            self.ask().post("/api/v1/forget", {"age": 20 * DAY})
+
+    def sent(self, *jobs: dict[str, Any]) -> list[str]:
+        """Submit jobs, as soon as the service takes any: a disk that was full is looked at every 2 s."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return submit(self.ask(), *jobs)
+            except Full:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+
+    def logout(self) -> None:
+        """The runtime folder goes with the socket in it; the service makes another."""
+        for one in self.runtime.iterdir():
+            one.unlink()
+        self.runtime.rmdir()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.client = connection(self.service.folder.path)
+                self.client.get("/api/v1/info")
+            except NoService:
+                assert time.monotonic() < deadline, "no socket was made anew"
+                time.sleep(0.2)
+            else:
+                return
+
+    def full(self) -> None:
+        """The disk is full for a moment; what is refused then is no job."""
+        if not os.path.ismount(self.root):
+            return
+        filler = self.root / "filler"
+        with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+        with contextlib.suppress(Full, NoService):
+            submit(self.ask(), {"command": ["true"]})
+        time.sleep(0.5)
+        filler.unlink()
+
+    def pass_time(self, days: float) -> None:
+        """All that has ended is so much older."""
+        folder = self.service.folder
+        with contextlib.closing(sqlite3.connect(folder.ledger, timeout=30)) as db, db:
+            db.execute(
+                "UPDATE job SET ended = ended - ?, submitted = submitted - ? WHERE ended IS NOT NULL",
+                (days * DAY, days * DAY),
+            )
+        for path in (folder.path / "output").glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):
+                before = path.stat().st_mtime - days * DAY
+                os.utime(path, (before, before))
+
+    # ------------------------------------------------------------------ a month
+
+    def month(self, number: int, days: int) -> None:
+        """So many virtual days make a month; what is old goes, as once an hour, and all is measured."""
+        for _ in range(days):
+            self.day()
+            self.pass_time(MONTH / days)
+        client = self.ask()
+        deadline = time.monotonic() + 60
+        while client.get("/api/v1/jobs", limit=1)["total"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        self.stop(kill=False)  # one whose clock was set forward takes nothing for old within a day
+        self.start()
+        time.sleep(3 * EVERY)
+        self.rows.append(self.measured(number))
+
+    def measured(self, number: int) -> Row:
+        """What it has now."""
+        assert self.service.process is not None
+        place = Path(f"/proc/{self.service.process.pid}")
+        status = place.joinpath("status").read_text()
+
+        def of_status(name: str) -> int:
+            return int(status.split(f"{name}:")[1].split()[0])
+
+        folder = self.service.folder
+        files = [path for path in folder.path.rglob("*") if path.is_file()]
+        with contextlib.closing(sqlite3.connect(folder.ledger, timeout=30)) as db:
+            ((jobs,),) = db.execute("SELECT count(*) FROM job")
+        sizes = 0
+        for path in files:
+            with contextlib.suppress(FileNotFoundError):
+                sizes += path.stat().st_size
+        return Row(
+            number,
+            jobs,
+            self.counts["starts"],
+            of_status("VmRSS") / 1e3,
+            len(list(place.joinpath("fd").iterdir())),
+            of_status("Threads"),
+            folder.ledger.stat().st_size / 1e6,
+            sizes / 1e6,
+            len(files),
+            time.monotonic() - self.began,
+        )
+
+    def faults(self) -> list[str]:
+        """What has grown from the fourth month, when what is old has begun to go, to the last."""
+        if len(self.rows) < 5:
+            return []
+        before, after = self.rows[3], self.rows[-1]
+        limits = {"memory": 8.0, "descriptors": 8, "threads": 4, "ledger": 1.0, "files": 200, "jobs": 200}
+        return [
+            f"{name}: {getattr(before, name):g} in month {before.month}, {getattr(after, name):g} in month "
+            f"{after.month}"
+            for name, spare in limits.items()
+            if getattr(after, name) > 1.1 * getattr(before, name) + spare
+        ]
+
+
+def shown(rows: list[Row]) -> str:
+    """The table of the page."""
+    lines = [
+        "| month | on record | starts | memory, MB | descriptors | threads | ledger, MB | files | after, s |",
+        "| ---: " * 9 + "|",
+    ]
+    lines += [
+        f"| {r.month} | {r.jobs:,} | {r.starts} | {r.memory:.0f} | {r.descriptors} | {r.threads} "
+        f"| {r.ledger:.2f} | {r.files:,} | {r.seconds:.0f} |"
+        for r in rows
+    ]
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def small_disk(size: str = "256m") -> Iterator[Path]:
+    """A folder on a file system of its own, where one can be mounted; else one on this disk."""
+    with tempfile.TemporaryDirectory() as root:
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", root]
+        mounted = not subprocess.run(mount, capture_output=True, check=False).returncode
+        try:
+            yield Path(root)
+        finally:
+            if mounted:
+                subprocess.run(["umount", "-l", root], check=True)
+
+
+def main() -> int:
+    """Run, print the table, and say what has grown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--months", type=int, default=8)
+    parser.add_argument("--days", type=int, default=6, help="virtual days that a month has")
+    parser.add_argument("--jobs", type=int, default=JOBS_A_DAY, help="of each of these days")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
+    with small_disk() as root:
+        found = Months(root, arguments.seed, arguments.jobs)
+        found.start()
+        try:
+            for number in range(1, arguments.months + 1):
+                found.month(number, arguments.days)
+                print(shown(found.rows[-1:]).splitlines()[-1], flush=True)
+        finally:
+            found.service.stop()
+        print(shown(found.rows))
+        print(", ".join(f"{what} {count}" for what, count in sorted(found.counts.items())))
+        for fault in found.faults():
+            print("GROWS:", fault)
+        return int(bool(found.faults()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
