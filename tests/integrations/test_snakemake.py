@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from services import Serving
+
+from dovetail.service.client import connection
 
 pytest.importorskip("snakemake", reason="it is in the environment of `make integrations`")
 
@@ -48,12 +49,8 @@ def test_a_run_with_a_rule_that_needs_more_memory(around: Serving, tmp_path: Pat
     assert len(ids) == 4
     assert (tmp_path / "big.txt").read_text() == "600000000\n"
     assert "ended OUT_OF_MEMORY" in done.stderr, "its first attempt had too little"
-    shown = subprocess.run(
-        [sys.executable, "-m", "dovetail", "explain", min(ids), "--json"],
-        env=around.environment, cwd=tmp_path, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    row = json.loads(shown.stdout)
-    row = row[0] if isinstance(row, list) else row
+    with connection(around.folder.path) as service:
+        row = service.get(f"/api/v1/jobs/{min(ids)}")
     assert row["app"] == "snakemake.one"
     assert row["walltime"] == 600
 
