@@ -48,6 +48,7 @@ def serve(
     memory: str | None,
     partitions: str | None,
     mail_command: str | None,
+    notify: list[str] | None,
     half_life: float | None,
     share: list[str] | None,
     log_level: LogLevel,
@@ -66,6 +67,7 @@ def serve(
     from dovetail.service.serve import ServeOptions
     from dovetail.service.serve import serve as serve_here
     from dovetail.service.tidying import Limits
+    from dovetail.service.webhook import parse_notify
 
     log = log_to_stderr(log_level, log_format)
     fair = _fair(half_life, share or [])
@@ -104,6 +106,7 @@ def serve(
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),
             mail=None if mail_command is None else CommandHook.parse(mail_command, "--mail-command"),
+            notify=tuple(parse_notify(text, "--notify") for text in notify or ()),
             new=new,
             fair=fair,
             tell=logging.getLogger("dovetail.serve").info,

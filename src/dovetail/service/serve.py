@@ -60,7 +60,7 @@ from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import MOST_BODY, Authentication, Sessions
 from dovetail.service.ground import Ground, why_ended_at_logout
-from dovetail.service.hooks import CommandHook
+from dovetail.service.hooks import CommandHook, Hook
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
 from dovetail.service.mail import mail_subscription
 from dovetail.service.partitions import Partition, with_partitions
@@ -71,6 +71,7 @@ from dovetail.service.tidying import Limits
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
+from dovetail.service.webhook import notify_subscription
 from dovetail.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -97,9 +98,10 @@ class ServeOptions(LiveOptions):
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once; with ``fair`` who used less goes first. ``partitions`` are names for
-    nodes, with limits. ``mail`` gets jobs that want mail. ``new`` begins with an empty queue where the ledger
-    of the one before has gone. ``max_request`` is how many bytes a request may have, ``limits`` how long what
-    is kept of ended jobs stays. ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
+    nodes, with limits. ``mail`` gets jobs that want mail, ``notify`` all. ``new`` begins with an empty queue
+    where the ledger of the one before has gone. ``max_request`` is how many bytes a request may have,
+    ``limits`` how long what is kept of ended jobs stays. ``ready`` is called when the service answers,
+    ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
@@ -116,6 +118,7 @@ class ServeOptions(LiveOptions):
     memory_auto: bool = False
     partitions: tuple[Partition, ...] = ()
     mail: CommandHook | None = None
+    notify: tuple[Hook, ...] = ()
     new: bool = False
     fair: FairUse | None = None
     limits: Limits = field(default_factory=Limits)
@@ -457,6 +460,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     )
     if options.mail is not None:
         found.notices.subscribe(mail_subscription(options.mail, ledger))
+    for hook in options.notify:
+        found.notices.subscribe(notify_subscription(hook))
     known = [*(one.job for one in waiting), *(one.job for one in adopted)]
     found.repeating.add([*known, *(one.submitted.job for one in outside)], known=True)
     service.append(found)

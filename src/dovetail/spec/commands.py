@@ -252,6 +252,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("memory", "auto: learned, of jobs that give none.", "auto", "--memory --mem"),
         Option("partitions", "Names for nodes, with limits of jobs (TOML).", "FILE"),
         Option("mail_command", "Gets a job as JSON on its input where the job wants mail.", "COMMAND"),
+        Option("notify", "Gets each job as JSON when it begins, ends and fails.", "COMMAND|URL"),
         Option(
             "half_life",
             "Fair shares: after so long half of what was used is forgotten.",
