@@ -26,6 +26,8 @@ LEFT_OUT = {
     "test_memmapping_leaks[loky]": MAPPED,
     "test_multiple_generator_call_separated_gc": FRESH,
     "test_parallel_with_interactively_defined_functions[loky]": SUBPROCESS,
+    "test_parallel_with_interactively_defined_bound_method_loky": SUBPROCESS,
+    "test_parallel_with_interactively_defined_functions_loky": SUBPROCESS,
     "test_parallel_with_unpicklable_functions_in_args": SUBPROCESS,
     "test_parallel_unordered_generator_returns_fastest_first": "it holds results against the clock",
 }
