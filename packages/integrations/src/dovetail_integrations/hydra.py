@@ -45,15 +45,15 @@ def launch(
     sweep = Path(str(config.hydra.sweep.dir))
     sweep.mkdir(parents=True, exist_ok=True)
     name = str(config.hydra.job.name)
-    options = {"name": name, "app": f"hydra.{name}", **options}
-    if options.get("gpus"):
-        options["on"] = ["gpu"]
+    given: dict[str, Any] = {"name": name, "app": f"hydra.{name}", **options}
+    if given.get("gpus"):
+        given["on"] = ["gpu"]
     jobs = []
     with Client(service) as client:
         try:
             state = Singleton.get_state()
             for index, overrides in enumerate(map(list, job_overrides), first):
-                requests = client.with_options(inputs=_features(overrides), **options)
+                requests = client.with_options(inputs=_features(overrides), **given)
                 jobs.append(requests.submit(_execute, index, overrides, context, config, task, state))
                 log.info("\t#%d : job %s : %s", index, jobs[-1].job, " ".join(filter_overrides(overrides)))
             log.info("Submitted %d jobs, sweep output dir : %s", len(jobs), sweep)
