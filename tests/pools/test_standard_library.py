@@ -1,6 +1,7 @@
 """CPython's own tests of executors, where the standard library has its tests, over `dovetail.Executor`.
 
-They are the mixins of ``test.test_concurrent_futures``, of which `ThreadPoolExecutor` and `ProcessPoolExecutor`
+They are the mixins of ``test.test_concurrent_futures``, of which `ThreadPoolExecutor` and
+`ProcessPoolExecutor`
 are the two users there.
 """
 
