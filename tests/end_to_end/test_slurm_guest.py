@@ -150,7 +150,7 @@ def test_what_submit_is_given_wins_over_the_script(
 
 def test_an_array_goes_as_one_with_its_limit(slurm: SlurmCluster, service: Serving, tmp_path: Path) -> None:
     first = submit(service, "--", "true")
-    lines = f"#SBATCH --array=0-2,5%2\n#SBATCH -d afterok:{first} --hold --wait -o a-%A_%a.txt\n"
+    lines = f"#SBATCH --array=0-2,5%2\n#SBATCH -d afterok:{first} --hold -o a-%A_%a.txt\n"
     body = "echo $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT; exit $SLURM_ARRAY_TASK_ID\n"
     job = submit(service, write(tmp_path, "array.sh", f"#!/bin/sh\n{lines}{body}"))
     assert service.dovetail("release", job).returncode == 0

@@ -380,7 +380,7 @@ def test_what_is_no_moment(text: str) -> None:
         ("-G 4 --gpus-per-node=1", 4, 4),
         ("-G 5 --gpus-per-node=2", 3, 3),
         ("-G 4 --gpus-per-node=2 -N 1-4", 2, 2),
-        ("--gpus-per-node=2 --gpus-per-task=1 -N 2", 2, 4),
+        ("--gpus-per-node=2 --gpus-per-task=1 -N 2", 2, 2),
         ("-N 0", 1, 1),
     ],
 )

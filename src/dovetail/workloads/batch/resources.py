@@ -152,8 +152,6 @@ def _tasks(asked: Asked, nodes: int | None) -> int | None:
             return total * asked.tasks_per_gpu
     if asked.gpus_per_task and asked.gpus is not None and asked.gpus >= asked.gpus_per_task:
         return asked.gpus // asked.gpus_per_task
-    if asked.gpus_per_task and asked.gpus_per_node and asked.tasks_per_node is None:
-        return max(1, (nodes or 1) * asked.gpus_per_node // asked.gpus_per_task)
     return None
 
 
