@@ -198,7 +198,7 @@ def test_a_disk_that_is_full_for_a_while_keeps_no_guest_job_from_starting(
     monkeypatch.setattr(
         queue,
         "Questions",
-        lambda *_: SimpleNamespace(
+        lambda *_, **__: SimpleNamespace(
             ask_all=asyncio.Event().wait,
             options_for=lambda shape, tasks: ["--cpus-per-task=1"],
             cpus_of=lambda shape, tasks: 1,
