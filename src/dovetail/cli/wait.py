@@ -79,9 +79,15 @@ def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool
     return _show_answer(found, "Moved", as_json=as_json)
 
 
-cancel = _action(
-    "cancel", "Cancelled", "Cancel jobs that wait, stop those that run; exit status 1 if there was none."
-)
+@opt.takes("cancel")
+def cancel(jobs: list[str], signal: str | None, at: str | None, as_json: bool) -> int:
+    """Cancel jobs that wait, stop those that run; exit status 1 if there was none."""
+    form = {"jobs": ",".join(jobs), **({} if signal is None else {"signal": signal})}
+    with opened(at) as service:
+        found = service.post("/api/v1/cancel", form)
+    return _show_answer(found, "Cancelled" if signal is None else "Signalled", as_json=as_json)
+
+
 hold = _action("hold", "Held", "Keep waiting jobs back.")
 release = _action("release", "Released", "Let jobs go that were held back.")
 

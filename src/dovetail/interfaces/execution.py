@@ -14,6 +14,7 @@ from dovetail.model import (
     Job,
     JobId,
     Placed,
+    Recipients,
     Seconds,
     Shape,
     Submit,
@@ -144,8 +145,8 @@ class StartsAfter(Protocol):
 class SignalsJobs(Protocol):
     """An executor that can send a running job a signal."""
 
-    async def signal(self, job: JobId, number: int, *, leader_alone: bool = False) -> None:
-        """Send it to the job's processes, or to the first one alone; a job that has ended is no error."""
+    async def signal(self, job: JobId, number: int, *, to: Recipients = "all") -> None:
+        """Send it to these of the job's processes; a job that has ended is no error."""
         ...
 
 

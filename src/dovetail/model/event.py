@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dovetail.model.allocation import Allocation
 from dovetail.model.frozen import frozen
-from dovetail.model.job import Job, JobId, Request, Seconds
+from dovetail.model.job import Job, JobId, Recipients, Request, Seconds
 from dovetail.model.node import DeviceClass, Node
 from dovetail.model.outside import Shape, TimeUsed
 from dovetail.model.plan import Plan
@@ -39,6 +39,7 @@ __all__ = [
     "RecentSubmission",
     "Released",
     "Requeued",
+    "Signalled",
     "Sized",
     "Started",
     "State",
@@ -253,6 +254,15 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Signalled:
+    """A running job is sent a signal, and goes on: all its processes, its ``first``, or all ``others``."""
+
+    job: JobId
+    number: int
+    to: Recipients = "all"
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLost:
     """A node is gone, perhaps ``for_good``; what ran on it ends as NODE_FAIL."""
 
@@ -403,6 +413,7 @@ Event = (
     | Updated
     | Moved
     | Cancelled
+    | Signalled
     | NodeLost
     | NodeDrained
     | NodeJoined

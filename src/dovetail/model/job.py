@@ -30,6 +30,7 @@ __all__ = [
     "Job",
     "JobId",
     "Launch",
+    "Recipients",
     "Request",
     "Seconds",
     "Sizing",
@@ -301,6 +302,10 @@ class Sizing:
     gpu_kills: int = 0
 
 
+Recipients = Literal["all", "first", "others"]
+"""Which processes of a job get a signal: all, the first one alone, all but the first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Where a job's processes start, if not where Dovetail did: what comes with a submission.
@@ -308,10 +313,11 @@ class Launch:
     ``environ`` replaces Dovetail's own environment (name and value pairs). ``stdout`` and ``stderr`` are
     paths, as seen from ``folder``; without them the run folder holds the output; with ``append`` what is
     there stays. ``stdin`` is what its processes read. ``signal`` is sent ``notice`` seconds before the
-    walltime, with ``leader_alone`` to the first process alone. Beyond ``memory`` bytes a node the job is
-    ended. With ``batch_variables`` its environment has what the batch system would set whose script it is;
-    ``variables`` go over the environment. ``umask`` and the soft ``limits`` (name as `setrlimit` has it
-    without its prefix, and value, -1 for none) are those of the submitter; ``None``: Dovetail's own.
+    walltime, with ``leader_alone`` to the first process alone, with ``spares_leader`` to all others. Beyond
+    ``memory`` bytes a node the job is ended. With ``batch_variables`` its environment has what the batch
+    system would set whose script it is; ``variables`` go over the environment. ``umask`` and the soft
+    ``limits`` (name as `setrlimit` has it without its prefix, and value, -1 for none) are those of the
+    submitter; ``None``: Dovetail's own.
 
     Jobs that are alike share one, so that an environment is kept once for all of them: what differs stands as
     a mark in paths and variables (`dovetail.model.marks`). Jobs of an array with ``indices`` have numbers of
@@ -333,6 +339,12 @@ class Launch:
     stdin: str | None = None
     append: bool = False
     leader_alone: bool = False
+    spares_leader: bool = False
+
+    @property
+    def signalled(self) -> Recipients:
+        """Which processes get its ``signal``."""
+        return "first" if self.leader_alone else "others" if self.spares_leader else "all"
 
     def files(self, job: Job, cwd: str, node: str = "") -> tuple[str | None, str | None]:
         """Where this job's output is to go, and its errors; ``None``: not chosen. Both, where only one is.

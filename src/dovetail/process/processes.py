@@ -5,6 +5,7 @@ Standard library only: supervisors are run by path.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -192,10 +193,24 @@ def memory_by_session() -> dict[int, int]:
     return found
 
 
-def signal_group(pid: int, number: int, *, leader_alone: bool = False) -> bool:
-    """Signal a process group, or its leader alone; whether it has members (another user's count)."""
+def signal_some(pid: int, number: int, to: str) -> None:
+    """Signal a job whose first process is ``pid``: ``all`` of its group, its ``first``, or all ``others``.
+
+    The others are those of its session, so that groups that a shell makes get it, too.
+    """
+    if to == "all":
+        signal_group(pid, number)
+        return
+    for one in [pid] if to == "first" else all_pids():
+        with contextlib.suppress(OSError):  # it has just ended, or is another user's
+            if to == "first" or (one != pid and os.getsid(one) == pid):
+                os.kill(one, number)
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Signal a process group; whether it has members (another user's count)."""
     try:
-        os.kill(pid, number) if leader_alone else os.killpg(pid, number)
+        os.killpg(pid, number)
     except ProcessLookupError:
         return False
     except PermissionError:

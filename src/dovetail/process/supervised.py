@@ -10,7 +10,7 @@ from typing import Any
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.interfaces import RunFolder
-from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, State, Usage
+from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, Recipients, State, Usage
 from dovetail.model.command_line import argv
 from dovetail.model.job import ARRAY_INDEX
 from dovetail.process.device_memory import PATTERN
@@ -159,13 +159,13 @@ class SupervisedExecutor(Reporting):
             link, uid = found
             link.stop(uid, reason, self._grace)
 
-    async def signal(self, job: JobId, number: int, *, leader_alone: bool = False) -> None:
-        """Send the job's processes, or its first one alone, a signal; an unknown job is ignored."""
+    async def signal(self, job: JobId, number: int, *, to: Recipients = "all") -> None:
+        """Send these of the job's processes a signal; an unknown job is ignored."""
         found = self._running.get(job)
         if found is not None:
             link, uid = found
             request = {"t": "signal", "uid": uid, "number": number}
-            link.send({**request, "leader": True} if leader_alone else request)
+            link.send({**request, "to": to} if to != "all" else request)
 
     async def close(self) -> None:
         """Stop what still runs (state CANCELLED) and wait for it. May be called again."""

@@ -40,6 +40,7 @@ from dovetail.process.processes import (
     open_door,
     ran_last,
     signal_group,
+    signal_some,
     whereabouts,
 )
 from dovetail.process.spawn_writer import Log
@@ -417,7 +418,7 @@ class Supervisor:
         elif kind == "signal":
             pid = self.pids.get(request["uid"])
             if pid is not None:
-                signal_group(pid, request["number"], leader_alone=request.get("leader", False))
+                signal_some(pid, request["number"], request.get("to", "all"))
         elif kind == "client":
             self.log.write(line)
             self.go_by(request.get("epoch", self.offset))

@@ -6,13 +6,15 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 from dovetail.engine.journal.checked import DAMAGED
-from dovetail.engine.journal.codec import decode_app, decode_job, decoded
+from dovetail.engine.journal.codec import decode, decode_app, decode_job, decoded
 from dovetail.files.sentences import shown
-from dovetail.model import App, Cluster, JobId, Seconds
+from dovetail.history.rows import pack_uid
+from dovetail.model import App, Cluster, JobId, Launch, Seconds, Usage
 from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger import LedgerDamageError
 from dovetail.service.rows import Row, row_of_entry
@@ -68,19 +70,47 @@ class Archive:
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
         return self._db.execute(sql, values).fetchall()
 
-    def entries(self, where: str, values: Sequence[object] = ()) -> list[Entry]:
-        """Jobs for which a condition holds, in that order; without launches."""
+    def entries(self, where: str, values: Sequence[object] = (), *, whole: bool = False) -> list[Entry]:
+        """Jobs for which a condition holds, in that order; only ``whole`` ones with their launches."""
         found = []
         apps: dict[tuple[str, bytes], App] = {}
-        sql = f"SELECT {COLUMNS}, app.name, app.doc FROM job JOIN app ON app.number = job.app WHERE {where}"
-        for *row, name, app in self._rows(sql, values):
+        launches: dict[int | None, Launch | None] = {None: None}
+        columns = f"{COLUMNS}, launch, app.name, app.doc"
+        sql = f"SELECT {columns} FROM job JOIN app ON app.number = job.app WHERE {where}"
+        for *row, launch, name, app in self._rows(sql, values):
             try:
                 if (name, app) not in apps:
                     apps[name, app] = decode_app(name, decoded(app))
-                found.append(entry_of(row, decode_job(decoded(row[1]), apps[name, app])))
+                if whole and launch not in launches:
+                    ((doc,),) = self._rows("SELECT doc FROM launch WHERE number = ?", (launch,))
+                    launches[launch] = decode(Launch, decoded(doc))
+                starts_in = launches[launch] if whole else None
+                found.append(entry_of(row, decode_job(decoded(row[1]), apps[name, app], starts_in)))
             except DAMAGED as error:
                 what = f"{self._path}: job {row[0]} is damaged"
                 raise LedgerDamageError(f"{what}: {shown(str(error))}") from error
+        return found
+
+    @staticmethod
+    def listed(ids: Sequence[JobId]) -> str:
+        """Ids as one value, for a condition such as ``id IN (SELECT value FROM json_each(?))``."""
+        return json.dumps(list(ids))
+
+    @staticmethod
+    def usage(uids: Sequence[str], history: Path) -> dict[str, Usage]:
+        """What these attempts used, as far as that history has them; by their unique ids."""
+        if not uids or not history.exists():
+            return {}
+        stored = {pack_uid(uid): uid for uid in uids}
+        found: dict[str, Usage] = {}
+        with closing(sqlite3.connect(f"file:{history}?mode=ro", uri=True)) as db:
+            keys = list(stored)
+            for at in range(0, len(keys), 500):
+                some = keys[at : at + 500]
+                holes = ", ".join("?" * len(some))
+                sql = f"SELECT uid, cpu_time, peak_memory FROM runs WHERE uid IN ({holes})"
+                for uid, cpu, peak in db.execute(sql, some):
+                    found[stored[uid]] = Usage(cpu_time=cpu, peak_memory=peak)
         return found
 
     def page(

@@ -26,7 +26,7 @@ from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.suspensions import EVERYWHERE
 from dovetail.errors import DovetailError, HistoryError, InputError
 from dovetail.files.sentences import shown
-from dovetail.interfaces import ChecksJobs, ShortensLog, SubmitsJobs
+from dovetail.interfaces import ChecksJobs, ShortensLog, SignalsJobs, SubmitsJobs
 from dovetail.local.executor import MachineExecutor
 from dovetail.model import (
     Cancelled,
@@ -37,8 +37,10 @@ from dovetail.model import (
     NodeDrained,
     NodeJoined,
     Paused,
+    Recipients,
     Record,
     Seconds,
+    Signalled,
     State,
     Submitted,
 )
@@ -502,6 +504,13 @@ class Service:
             found.update((one.id, one) for one in some)
         return list(found.values())
 
+    async def known(self, text: str, person: Principal) -> list[JobId]:
+        """As `meant`, but numbers and names that no job has are passed over. Raises `InputError`."""
+        found: dict[JobId, None] = {}
+        for selector in parse_selectors(text):
+            found.update((one.id, None) for one in await self._found(selector, person))
+        return list(found)
+
     async def _found(
         self, selector: Selector, person: Principal, limit: int = MOST_FOUND
     ) -> list[SelectedJob]:
@@ -626,6 +635,36 @@ class Service:
         refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
         await self.on_record()
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
+
+    async def signal(self, text: str, number: int, to: Recipients, person: Principal) -> WishAnswer:
+        """Send running jobs a signal; they go on. To which it was sent, and why not to others.
+
+        Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
+        """
+        if not isinstance(self.live.executor, SignalsJobs):
+            raise InputError(f"signal: jobs of {self.about.executor} cannot be sent one")
+        meant = await self._to_change(text, person)
+        if self.driver.blocked:
+            raise Full(self.ledger.why_blocked)
+        event = Signalled("", number, to)
+        refused: dict[JobId, str] = {}
+        wishes: dict[JobId, Wish] = {}
+        for one in meant:
+            phase = self.engine.phase(one.id)
+            ended = phase is Phase.UNKNOWN and one.ended
+            why = refusal_of(event, Phase.ENDED if ended else phase, new=False)
+            if why:
+                refused[one.id] = why
+            else:
+                wishes[one.id] = self.driver.signal(one.id, number, to)
+        while not all(wish.settled for wish in wishes.values()):
+            await self.instant()
+        refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
+        done = [one.id for one in meant if one.id not in refused]
+        for job in done:
+            _log.info("job %s is sent signal %d by %s", job, number, person.name, extra={"job": job})
+        await self.on_record()
+        return WishAnswer(done, refused)
 
     async def move(self, text: str, after: str | None, person: Principal) -> WishAnswer:
         """Give a waiting job the place after another one, or the first; priorities go before places.

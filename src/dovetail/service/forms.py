@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from dovetail.files.fields import Entry, duration, number_or_text
+from dovetail.model import Recipients
 from dovetail.spec import kinds
 from dovetail.spec.commands import UPDATED
 from dovetail.spec.values import LimitName
@@ -56,6 +57,18 @@ class ActionForm(Entry):
     """What is to happen to some jobs."""
 
     jobs: Text = Field(description="numbers, ranges, names, 'last' or 'all'")
+
+
+class CancelForm(ActionForm):
+    """Which jobs are to be cancelled; or, with ``signal``, which running ones are to be sent it."""
+
+    signal: Text | None = Field(
+        default=None, description="sent to the jobs that run, which go on: USR1, SIGTERM, 10"
+    )
+    to: Recipients = Field(
+        default="all",
+        description="which processes of a job get the signal: all, its first (a script) alone, or all others",
+    )
 
 
 class RequeueForm(Entry):
@@ -129,6 +142,16 @@ def schema_of(form: type[Entry]) -> dict[str, Any]:
 def definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
-    for form in (ActionForm, MoveForm, PauseForm, RequeueForm, SubmitForm, UpdateForm, WaitForm, WhatIfForm):
+    for form in (
+        ActionForm,
+        CancelForm,
+        MoveForm,
+        PauseForm,
+        RequeueForm,
+        SubmitForm,
+        UpdateForm,
+        WaitForm,
+        WhatIfForm,
+    ):
         found |= form.model_json_schema(ref_template=_PLACE).get("$defs", {})
     return found

@@ -224,10 +224,14 @@ class Client:
             self._some.notify_all()
         return futures
 
-    def cancel(self, future: JobFuture) -> bool:
-        """Cancel the job of a future."""
+    def cancel(self, future: JobFuture, signal: str | None = None) -> bool:
+        """Cancel the job of a future; with ``signal`` (USR1, 10) send it to a job that runs, which goes on.
+
+        ``False`` where the job has ended, or does not run yet. Raises `InputError` for no signal's name.
+        """
+        form = {"jobs": future.job} if signal is None else {"jobs": future.job, "signal": signal}
         with self._lock:
-            return bool(self._asks.post("/api/v1/cancel", {"jobs": future.job})["jobs"])
+            return bool(self._asks.post("/api/v1/cancel", form)["jobs"])
 
     # ------------------------------------------------------------------- the queue
 

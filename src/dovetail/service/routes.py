@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ from starlette.exceptions import HTTPException
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.fields import Entry, validated
+from dovetail.files.signals import signal_of
 from dovetail.service import overview
 from dovetail.service.core import SETTLED, Action, Service
 from dovetail.service.details import details, explained, files, previewed
@@ -30,6 +32,7 @@ from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
     ForgetForm,
+    CancelForm,
     MoveForm,
     PauseForm,
     RequeueForm,
@@ -45,6 +48,7 @@ from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
 from dovetail.service.submission import check_words, return_memory
+from dovetail.service.reports import Question, reports
 from dovetail.service.tokens import Tokens
 from dovetail.version import __version__
 
@@ -255,6 +259,26 @@ def _look(app: FastAPI, service: Service) -> None:
         )
         return Answer({"jobs": rows})
 
+    @app.get("/api/v1/records", responses=ERRORS)
+    async def records(
+        request: Request,
+        jobs: Annotated[str | None, Query(max_length=1 << 16)] = None,
+        state: Annotated[list[State] | None, Query()] = None,
+        user: Annotated[list[str] | None, Query(max_length=1000)] = None,
+        name: Annotated[list[str] | None, Query(max_length=1000)] = None,
+        since: Time = None,
+        until: Time = None,
+        limit: Limit = 100_000,
+    ) -> Answer:
+        """Jobs with all that is on record, ended or not, in order of submission.
+
+        Those of a selector (what no job has is passed over) or all, as far as the rest holds: `since` and
+        `until` are seconds since the epoch between which a job was there.
+        """
+        question = Question(jobs, state or (), user or (), name or (), since, until, limit)
+        found = await reports(service, question, _principal(request))
+        return Answer({"jobs": found, "now": time.time(), "keep": service.options.keep})
+
     @app.get("/api/v1/apps", responses=ERRORS)
     async def apps(since: Time = None) -> Answer:
         """Of each app and implementation: how many runs, how long, and how far predictions were off."""
@@ -396,11 +420,21 @@ def _change(app: FastAPI, service: Service) -> None:
         route.__doc__, route.__name__ = line, action
         app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_takes(ActionForm))(route)
 
-    wish(
-        "cancel",
-        "Cancel jobs that wait, stop those that run. Answers with those of which that is done (`jobs`), and "
-        "with why not of the others (`refused`), as all of these do.",
-    )
+    @app.post("/api/v1/cancel", responses=ERRORS, openapi_extra=_takes(CancelForm))
+    async def cancel(request: Request) -> Answer:
+        """Cancel jobs that wait, stop those that run; with `signal` send it to those that run, which go on.
+
+        Answers with those of which that is done (`jobs`), and with why not of the others (`refused`), as all
+        of these do.
+        """
+        form = await _form(request, CancelForm)
+        if form.signal is None:
+            found = await service.act("cancel", form.jobs, _principal(request))
+        else:
+            number = _signal(form.signal)
+            found = await service.signal(form.jobs, number, form.to, _principal(request))
+        return Answer({"jobs": found.done, "refused": found.refused})
+
     wish("hold", "Keep waiting jobs back.")
     wish("release", "Let jobs go that were held back.")
 
@@ -438,6 +472,13 @@ def _change(app: FastAPI, service: Service) -> None:
         form = await _form(request, WaitForm)
         found, left = await service.wait(form.jobs, _principal(request), form.timeout, first=form.any)
         return Answer({"jobs": [{"id": one.id, "state": str(one.state)} for one in found], "left": left})
+
+
+def _signal(text: str) -> int:
+    try:
+        return signal_of(text)
+    except ValueError as error:
+        raise InputError(f"signal: {error}") from None
 
 
 def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:

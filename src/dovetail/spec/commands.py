@@ -179,6 +179,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             required=True,
         ),
     ),
+    "cancel": (Option("signal", "Send running jobs this signal, and cancel nothing.", "NAME"),),
     "wait": (Option("timeout", "Give up after this; exit status 124.", DURATION),),
     "submit, logs, wait": (
         Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),

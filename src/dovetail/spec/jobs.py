@@ -282,7 +282,8 @@ class JobSpec:
     )
     signal: str | None = _field(
         kinds.TEXT, "Sent so long before the walltime, e.g. USR1@60.", "SIG@SECONDS", at=_JOBS,
-        lines="--signal", about="SIGNAL@SECONDS before the walltime, e.g. USR1@60", becomes="Launch.signal",
+        lines="--signal", about="SIGNAL@SECONDS before the walltime, e.g. USR1@60; B:USR1@60: to its first "
+        "process alone, S:USR1@60: to all others", becomes="Launch.signal",
     )
 
     # -- where it runs and writes

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from operator import attrgetter
@@ -17,6 +16,7 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.sentences import closest, shown
+from dovetail.files.signals import signal_of
 from dovetail.files.units import seconds_of
 from dovetail.model import (
     EMPTY,
@@ -510,11 +510,12 @@ class JobBuilder:
             stdin=read,
             append=spec.append,
             leader_alone=spec.signal is not None and spec.signal.startswith("B:"),
+            spares_leader=spec.signal is not None and spec.signal.startswith("S:"),
         )
         if made == _NO_LAUNCH:
             return None
         key = (folder, out, err, number, notice, memory, made.batch_variables, variables, made.indices, read)
-        return self._launches.setdefault((*key, made.append, made.leader_alone), made)
+        return self._launches.setdefault((*key, made.append, made.signalled), made)
 
 
 CORRESPONDING = "aftercorr:"
@@ -586,12 +587,9 @@ def _signal(spec: JobSpec, where: str) -> tuple[int | None, Seconds]:
     """``USR1@60``, ``SIGTERM``, ``10@2m``."""
     if spec.signal is None:
         return None, 0.0
-    name, _, before = spec.signal.removeprefix("B:").partition("@")
+    name, _, before = spec.signal.removeprefix("B:").removeprefix("S:").partition("@")
     try:
-        number = (
-            int(name) if name.isdecimal() else signal.Signals[f"SIG{name.upper().removeprefix('SIG')}"].value
-        )
-        signal.Signals(number)
+        number = signal_of(name)
         notice = seconds_of(before) if before else NOTICE
     except (KeyError, ValueError):
         raise InputError(

@@ -72,12 +72,14 @@ from dovetail.model import (
     Placed,
     Planned,
     Preempt,
+    Recipients,
     Record,
     Rejected,
     Released,
     Requeued,
     Result,
     Seconds,
+    Signalled,
     Sized,
     Start,
     Started,
@@ -272,6 +274,10 @@ class Driver:
     def move(self, job: JobId, after: JobId | None, turn: float) -> Wish:
         """Give a waiting job the place after another one that waits, or the first."""
         return self._wish(Moved(job, after, turn))
+
+    def signal(self, job: JobId, number: int, to: Recipients = "all") -> Wish:
+        """Send a running job a signal; it goes on. Refused where the executor cannot (`LiveRun`)."""
+        return self._wish(Signalled(job, number, to))
 
     def _wish(self, event: WishEvent | Submitted) -> Wish:
         self.pending.append(event)
@@ -811,7 +817,9 @@ class Driver:
             return admission.hold(job)
         if isinstance(event, Updated):
             return self._changed(event, job, now, runs=runs)
-        if isinstance(event, Moved):
+        if isinstance(event, Signalled):
+            self._orders.append(Signal(event.job, event.number, event.to))
+        if isinstance(event, Moved | Signalled):
             return [event]
         return admission.release(event.job)
 
@@ -961,7 +969,7 @@ class Driver:
         for job, number in self._deadlines.due(now, at_work):
             if number:
                 launch = at_work[job].job.launch
-                self._orders.append(Signal(job, number, launch is not None and launch.leader_alone))
+                self._orders.append(Signal(job, number, "all" if launch is None else launch.signalled))
             else:
                 self._stop(job, State.TIMEOUT)
         if self.prefill is not None and not self.blocked:
@@ -1022,6 +1030,7 @@ _PAST = {
     Submitted: "submitted",
     Updated: "updated",
     Moved: "moved",
+    Signalled: "signalled",
 }
 
 

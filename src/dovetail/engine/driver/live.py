@@ -511,8 +511,8 @@ class LiveRun:
                 await executor.migrate(order.placed, order.target)
             elif isinstance(order, Signal):
                 if isinstance(executor, SignalsJobs):
-                    alone = {"leader_alone": True} if order.leader_alone else {}
-                    await executor.signal(order.job, order.number, **alone)
+                    to = {"to": order.to} if order.to != "all" else {}
+                    await executor.signal(order.job, order.number, **to)
             else:
                 raise ExecutorError(f"cannot {_WORDS[type(order)]}")
         except Exception as error:  # noqa: BLE001 - a backend is a plugin: whatever it raises ends this job only

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dovetail.model import Allocation, Job, JobId, Placed, Seconds, Shape, State, Submit
+from dovetail.model import Allocation, Job, JobId, Placed, Recipients, Seconds, Shape, State, Submit
 from dovetail.model.frozen import frozen
 
 
@@ -23,11 +23,11 @@ class Stop:
 
 @frozen(frozen=True, slots=True)
 class Signal:
-    """Send a job the signal that it asked for before its walltime."""
+    """Send a job a signal: the one that it has for the time before its walltime, or somebody's."""
 
     job: JobId
     number: int
-    leader_alone: bool = False
+    to: Recipients = "all"
 
 
 @frozen(frozen=True, slots=True)

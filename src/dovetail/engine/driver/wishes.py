@@ -16,13 +16,14 @@ from dovetail.model import (
     Moved,
     Released,
     Requeued,
+    Signalled,
     Submitted,
     Updated,
 )
 from dovetail.records import dataclass
 
-WishEvent = Cancelled | Requeued | Held | Released | Updated | Moved
-WISHES = (Cancelled, Requeued, Held, Released, Updated, Moved)
+WishEvent = Cancelled | Requeued | Held | Released | Updated | Moved | Signalled
+WISHES = (Cancelled, Requeued, Held, Released, Updated, Moved, Signalled)
 WISH_EVENTS: Mapping[str, Callable[[JobId], WishEvent]] = MappingProxyType(
     {"cancel": Cancelled, "requeue": Requeued, "hold": Held, "release": Released}
 )
@@ -58,6 +59,8 @@ def refusal_of(event: WishEvent, phase: Phase, *, new: bool) -> str:
     if isinstance(event, Cancelled):
         return ""
     waits = new or phase in _WAITS
+    if isinstance(event, Signalled):
+        return "it does not run" if waits or phase is Phase.HANDED_OVER else ""
     if isinstance(event, Updated) and phase is Phase.RUNNING:
         return "" if event.fields == (WALLTIME,) else "it runs: only its walltime can change"
     if isinstance(event, Requeued):

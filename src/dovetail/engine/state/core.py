@@ -49,6 +49,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Seconds,
+    Signalled,
     Sized,
     Start,
     Started,
@@ -527,6 +528,10 @@ class Engine(Books):
     def _foreseen(self, event: Foreseen, now: Seconds) -> None:
         self.outside.answered(event, now)
 
+    def _signalled(self, event: Signalled, now: Seconds) -> bool:
+        """A running job goes on, whatever it makes of its signal: the policy need not be asked."""
+        return True
+
     def _nothing(self, event: Event, now: Seconds) -> None:
         """The policy is asked: that is all."""
 
@@ -617,6 +622,7 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     Planned: (18, Engine._planned, True),
     Recalled: (19, Engine._recall, True),
     Woken: (20, Engine._nothing, False),
+    Signalled: (21, Engine._signalled, True),
 }
 
 EVENTS = frozenset(_STEPS)

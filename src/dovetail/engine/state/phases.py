@@ -29,6 +29,7 @@ from dovetail.model import (
     Released,
     Requeued,
     Reserve,
+    Signalled,
     Sized,
     Start,
     Started,
@@ -95,6 +96,9 @@ STEPS = MappingProxyType(
         (_P.BOUND, Updated): _P.QUEUED,
         (_P.HELD, Updated): _P.HELD,  # or QUEUED, where it was set aside for what it was
         (_P.RUNNING, Updated): _P.RUNNING,
+        (_P.RUNNING, Signalled): _P.RUNNING,
+        (_P.MOVING, Signalled): _P.MOVING,
+        (_P.ENDING, Signalled): _P.ENDING,
         # What the policy decides.
         (_P.QUEUED, Start): _P.RUNNING,
         (_P.BOUND, Start): _P.RUNNING,

@@ -430,11 +430,10 @@ class _Reader:
 
     def _signal(self, value: str) -> str:
         notice = units.parse_signal(value)
-        alone = "B:" if notice.script_alone else ""
-        self._keep("signal", f"{alone}{notice.signal}@{notice.seconds:g}")
-        if not notice.script_alone:
-            return self._warn("all processes of the job get it, the script itself too")
-        return f"{notice.signal} to the script {notice.seconds:g} s before its end"
+        whom = "B:" if notice.script_alone else "S:"
+        self._keep("signal", f"{whom}{notice.signal}@{notice.seconds:g}")
+        to = "the script" if notice.script_alone else "what the script has started"
+        return f"{notice.signal} to {to} {notice.seconds:g} s before its end"
 
     def _time(self, value: str) -> str:
         limit = units.parse_limit(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 
+from dovetail.files.signals import signal_of
 from dovetail.records import dataclass
 
 MEBIBYTE = 1 << 20
@@ -219,8 +220,6 @@ def parse_signal(text: str) -> Notice:
 
 def _signal_number(text: str) -> int | None:
     try:
-        if text.isdecimal():
-            return signal.Signals(int(text)).value if int(text) else None
-        return signal.Signals[f"SIG{text.upper().removeprefix('SIG')}"].value
-    except (KeyError, ValueError):
+        return signal_of(text) or None
+    except ValueError:
         return None
