@@ -31,8 +31,8 @@ from dovetail.service.details import details, explained, files, previewed
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
-    ForgetForm,
     CancelForm,
+    ForgetForm,
     MoveForm,
     PauseForm,
     RequeueForm,
@@ -47,8 +47,8 @@ from dovetail.service.gate import Sessions
 from dovetail.service.logs import FilePart, read_log
 from dovetail.service.metrics import exposition
 from dovetail.service.people import Principal
-from dovetail.service.submission import check_words, return_memory
 from dovetail.service.reports import Question, reports
+from dovetail.service.submission import check_words, return_memory
 from dovetail.service.tokens import Tokens
 from dovetail.version import __version__
 
