@@ -92,6 +92,7 @@ BESIDE: Mapping[str, str] = {
     "bench": "Run the benchmark apps; fill the history.",
     "bench-remote": "Measure what a borrowed GPU costs here.",
     "bench-sharing": "Measure what sharing a node costs here.",
+    "slurm-shims": "Write Slurm's commands, spoken by a service.",
     "reproduce": "Set the papers' figures beside ours.",
 }
 """Commands of our other distributions, and their lines in the list of commands."""

@@ -44,6 +44,16 @@ def info(service: Service) -> dict[str, Any]:
         "paused": service.paused,
         "shared": service.shared,
         "blocked": service.why_blocked,
+        "partitions": [
+            {
+                "name": one.name,
+                "default": one.default,
+                "walltime": one.walltime,
+                "longest": one.longest,
+                "most_nodes": one.most_nodes,
+            }
+            for one in service.options.partitions.values()
+        ],
         "user_limit": service.options.user_limit,
         "keep": service.options.keep,
         "fair": _fair(service),

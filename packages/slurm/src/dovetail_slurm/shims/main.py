@@ -1,0 +1,44 @@
+"""Where every shim begins: its module, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from dovetail_slurm.shims.options import Wrong, complain
+
+COMMANDS = ("sbatch", "srun", "scancel", "squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sshare")
+VERSION = "slurm 22.05.8"
+"""Of which the forms are; some programs look at it."""
+
+
+def main(command: str, service: str = "") -> NoReturn:
+    """Run a command with this process's words, and end with its status."""
+    sys.exit(status_of(command, service, sys.argv[1:]))
+
+
+def status_of(command: str, service: str, words: list[str]) -> int:
+    """Run a command; its exit status."""
+    from dovetail_slurm.shims.service import Refused
+
+    try:
+        if words[:1] in (["--version"], ["-V"]):
+            print(VERSION)
+            return 0
+        found = import_module(f"dovetail_slurm.shims.{command}").run(words, service)
+        sys.stdout.flush()
+        return int(found)
+    except Wrong as error:
+        sys.stdout.flush()
+        complain(*error.lines)
+        return error.status
+    except Refused as error:
+        complain(f"{command}: error: {error.text}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -1,0 +1,370 @@
+"""``sacct``: what jobs asked for, had and used."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dovetail_slurm.shims import jobs as of
+from dovetail_slurm.shims.columns import fit
+from dovetail_slurm.shims.jobs import Job
+from dovetail_slurm.shims.options import Given, Options, Wrong, has, last, listed
+from dovetail_slurm.shims.service import Service
+from dovetail_slurm.shims.times import cpu, full, moment, parse_moment
+
+OPTIONS = Options(
+    "sacct",
+    "allusers!a accounts=A allocations!X array! brief!b .clusters=M .completion!c constraints=C delimiter= "
+    ".duplicates!D endtime=E .env-vars! .batch-script! .federation! file=f flags=F format=o gid=g group= "
+    "help!h helpformat!e jobs=j json! .local! long!l name= ncpus=I nnodes=i nodelist=N noconvert! noheader!n "
+    "parsable!p parsable2!P partition=r qos=q reason=R .sibling! starttime=S state=s timelimit-max=K "
+    "timelimit-min=k truncate!T uid=u user= units= usage! use-local-uid! verbose!v version!V wckeys=W "
+    "whole-hetjob? .yaml! associations=x .allclusters!L jobname=",
+)
+USUAL = "jobid,jobname,partition,account,alloccpus,state,exitcode"
+BRIEF = "jobid,state,exitcode"
+LONG = (
+    "jobid,jobidraw,jobname,partition,maxvmsize,maxvmsizenode,maxvmsizetask,avevmsize,maxrss,maxrssnode,"
+    "maxrsstask,averss,maxpages,maxpagesnode,maxpagestask,avepages,mincpu,mincpunode,mincputask,avecpu,ntasks,"
+    "alloccpus,elapsed,state,exitcode,avecpufreq,reqcpufreqmin,reqcpufreqmax,reqcpufreqgov,reqmem,"
+    "consumedenergy,maxdiskread,maxdiskreadnode,maxdiskreadtask,avediskread,maxdiskwrite,maxdiskwritenode,"
+    "maxdiskwritetask,avediskwrite,reqtres,alloctres,tresusageinave,tresusageinmax,tresusageinmaxn,"
+    "tresusageinmaxt,tresusageinmin,tresusageinminn,tresusageinmint,tresusageintot,tresusageoutmax,"
+    "tresusageoutmaxn,tresusageoutmaxt,tresusageoutave,tresusageouttot"
+)
+WIDTHS = (
+    "Account:10 AdminComment:15 AllocCPUS:10 AllocNodes:10 AllocTRES:10 AssocID:7 AveCPU:10 AveCPUFreq:10 "
+    "AveDiskRead:14 AveDiskWrite:14 AvePages:10 AveRSS:10 AveVMSize:10 BlockID:16 Cluster:10 Comment:14 "
+    "Constraints:19 ConsumedEnergy:14 ConsumedEnergyRaw:17 Container:19 CPUTime:10 CPUTimeRAW:10 DBIndex:10 "
+    "DerivedExitCode:15 Elapsed:10 ElapsedRaw:10 Eligible:19 End:19 ExitCode:8 Flags:19 GID:6 Group:9 "
+    "JobID:-12 JobIDRaw:-12 JobName:10 Layout:9 MaxDiskRead:12 MaxDiskReadNode:15 MaxDiskReadTask:15 "
+    "MaxDiskWrite:12 MaxDiskWriteNode:16 MaxDiskWriteTask:16 MaxPages:8 MaxPagesNode:12 MaxPagesTask:14 "
+    "MaxRSS:10 MaxRSSNode:10 MaxRSSTask:10 MaxVMSize:10 MaxVMSizeNode:14 MaxVMSizeTask:14 McsLabel:12 "
+    "MinCPU:10 MinCPUNode:10 MinCPUTask:10 NCPUS:10 NNodes:8 NodeList:15 NTasks:8 Partition:10 Priority:10 "
+    "QOS:10 QOSRAW:6 Reason:22 ReqCPUFreq:10 ReqCPUFreqGov:13 ReqCPUFreqMax:13 ReqCPUFreqMin:13 ReqCPUS:8 "
+    "ReqMem:10 ReqNodes:8 ReqTRES:10 Reservation:20 ReservationId:8 Reserved:10 ResvCPU:10 ResvCPURAW:10 "
+    "Start:19 State:10 Submit:19 SubmitLine:20 Suspended:10 SystemComment:15 SystemCPU:10 Timelimit:10 "
+    "TimelimitRaw:10 TotalCPU:10 TRESUsageInAve:14 TRESUsageInMax:14 TRESUsageInMaxNode:18 "
+    "TRESUsageInMaxTask:18 TRESUsageInMin:14 TRESUsageInMinNode:18 TRESUsageInMinTask:18 TRESUsageInTot:14 "
+    "TRESUsageOutAve:15 TRESUsageOutMax:15 TRESUsageOutMaxNode:19 TRESUsageOutMaxTask:19 TRESUsageOutMin:15 "
+    "TRESUsageOutMinNode:19 TRESUsageOutMinTask:19 TRESUsageOutTot:15 UID:6 User:9 UserCPU:10 WCKey:10 "
+    "WCKeyID:10 WorkDir:20"
+)
+"""The fields of Slurm 22.05 and their widths; a minus: at the left."""
+UNIT_NAMES = "KMGTP"
+
+
+class Line(NamedTuple):
+    """A job, or its batch step."""
+
+    job: Job
+    step: str = ""
+
+
+class Column(NamedTuple):
+    """One field with its width; negative: at the left."""
+
+    name: str
+    width: int
+
+
+def _for_jobs(value: Callable[[Job], str]) -> Callable[[Line, str], str]:
+    return lambda line, unit: "" if line.step else value(line.job)
+
+
+def _for_steps(value: Callable[[Job, str], str]) -> Callable[[Line, str], str]:
+    return lambda line, unit: value(line.job, unit) if line.step else ""
+
+
+def _for_both(value: Callable[[Job], str]) -> Callable[[Line, str], str]:
+    return lambda line, unit: value(line.job)
+
+
+def _state(line: Line, unit: str) -> str:
+    job = line.job
+    if job.state == "CANCELLED" and job.canceller and not line.step:
+        return f"CANCELLED by {job.canceller}"
+    return "CANCELLED" if line.step and job.state == "TIMEOUT" else job.state
+
+
+def _exit(line: Line, unit: str) -> str:
+    code, signal = line.job.exit
+    if not line.step and line.job.state in ("CANCELLED", "TIMEOUT"):
+        return "0:0"
+    return f"{code}:{signal}"
+
+
+def _peak(job: Job, unit: str) -> str:
+    amount = job["peak_memory"]
+    if amount is None:
+        return ""
+    number, at = amount / 1024, 0
+    if unit in UNIT_NAMES and unit:
+        at = UNIT_NAMES.index(unit)
+        return f"{number / 1024**at:.2f}{unit}"
+    return f"{number:.0f}K"
+
+
+def _memory(job: Job) -> str:
+    return of.size(job.memory * job.nodes) if job.memory else "0"
+
+
+def _timelimit(job: Job) -> str:
+    return "UNLIMITED" if job.limit is None else full(job.limit)
+
+
+def _end(job: Job) -> str:
+    return moment(job["end"])
+
+
+def _cpu_time(job: Job) -> float:
+    return job.elapsed * job.cpus
+
+
+def _held(job: Job) -> float:
+    start = job["start"] if job["start"] is not None else job.now
+    return max(0.0, float(start) - max(float(job["submit"]), float(job["begin"] or 0)))
+
+
+def _nodes(job: Job) -> str:
+    return "None assigned" if not job["nodes"] or job.waits else str(job["nodes"])
+
+
+def _id(line: Line, unit: str) -> str:
+    return line.job.id + (f".{line.step}" if line.step else "")
+
+
+def _raw(line: Line, unit: str) -> str:
+    return f"{line.job.number}" + (f".{line.step}" if line.step else "")
+
+
+VALUES: Mapping[str, Callable[[Line, str], str]] = {
+    "account": _for_both(lambda j: str(j.option.get("account") or "")),
+    "alloccpus": _for_both(lambda j: "0" if j.waits else str(j.cpus)),
+    "allocnodes": _for_both(lambda j: "0" if j.waits else str(j.nodes)),
+    "alloctres": _for_both(lambda j: "" if j.waits else j.tres()),
+    "averss": _for_steps(_peak),
+    "avecpu": lambda line, unit: full(line.job["cpu_time"] or 0) if line.step else "",
+    "cluster": _for_both(lambda j: "dovetail"),
+    "comment": _for_jobs(lambda j: str(j.option.get("comment") or "")),
+    "cputime": _for_both(lambda j: full(_cpu_time(j))),
+    "cputimeraw": _for_both(lambda j: str(int(_cpu_time(j)))),
+    "derivedexitcode": _for_jobs(lambda j: "0:0"),
+    "elapsed": _for_both(lambda j: full(j.elapsed)),
+    "elapsedraw": _for_both(lambda j: str(int(j.elapsed))),
+    "eligible": _for_both(lambda j: moment(max(float(j["submit"]), float(j["begin"] or 0)))),
+    "end": _for_both(_end),
+    "exitcode": _exit,
+    "gid": _for_jobs(lambda j: str(of.group_of(j.user)[1])),
+    "group": _for_jobs(lambda j: of.group_of(j.user)[0]),
+    "jobid": _id,
+    "jobidraw": _raw,
+    "jobname": lambda line, unit: line.step or line.job.name,
+    "maxrss": _for_steps(_peak),
+    "maxrssnode": lambda line, unit: str(line.job["nodes"]) if line.step and line.job["peak_memory"] else "",
+    "maxrsstask": lambda line, unit: "0" if line.step and line.job["peak_memory"] else "",
+    "ncpus": _for_both(lambda j: str(j.cpus)),
+    "nnodes": _for_both(lambda j: str(j.nodes)),
+    "nodelist": _for_both(_nodes),
+    "ntasks": lambda line, unit: "1" if line.step else "",
+    "partition": _for_jobs(lambda j: j.partition),
+    "priority": _for_jobs(lambda j: f"{j['priority']:g}"),
+    "qos": _for_jobs(lambda j: str(j.option.get("qos") or "normal")),
+    "reason": _for_jobs(lambda j: j.reason),
+    "reqcpus": _for_both(lambda j: str(j.cpus)),
+    "reqmem": _for_jobs(_memory),
+    "reqnodes": _for_both(lambda j: str(j.nodes)),
+    "reqtres": _for_jobs(lambda j: j.tres()),
+    "reserved": _for_jobs(lambda j: full(_held(j))),
+    "planned": _for_jobs(lambda j: full(_held(j))),
+    "resvcpu": _for_jobs(lambda j: full(_held(j) * j.cpus)),
+    "resvcpuraw": _for_jobs(lambda j: str(int(_held(j) * j.cpus))),
+    "restarts": _for_jobs(lambda j: str(max(0, int(j["attempts"]) - 1))),
+    "start": _for_both(lambda j: moment(None if j.waits else j["start"])),
+    "state": _state,
+    "stderr": _for_jobs(lambda j: str(j["stderr"])),
+    "stdout": _for_jobs(lambda j: str(j["stdout"])),
+    "stdin": _for_jobs(lambda j: str(j["stdin"] or "/dev/null")),
+    "submit": _for_both(lambda j: moment(j["submit"])),
+    "suspended": _for_both(lambda j: "00:00:00"),
+    "systemcpu": _for_both(lambda j: "00:00:00"),
+    "timelimit": _for_jobs(_timelimit),
+    "timelimitraw": _for_jobs(lambda j: "" if j.limit is None else str(int(j.limit // 60))),
+    "totalcpu": _for_both(lambda j: cpu(j["cpu_time"])),
+    "uid": _for_jobs(lambda j: str(of.uid_of(j.user))),
+    "user": _for_jobs(lambda j: j.user),
+    "usercpu": _for_both(lambda j: cpu(j["cpu_time"])),
+    "wckey": _for_jobs(lambda j: str(j.option.get("wckey") or "")),
+    "workdir": _for_jobs(lambda j: str(j["folder"])),
+}
+"""Those of which something is known; others are empty."""
+_NEWER = "StdErr:20 StdOut:20 StdIn:20 Restarts:8 Planned:10"
+
+
+def _fields() -> dict[str, Column]:
+    found = {}
+    for word in f"{WIDTHS} {_NEWER}".split():
+        name, _, width = word.partition(":")
+        found[name.lower()] = Column(name, int(width))
+    return found
+
+
+def run(words: list[str], place: str) -> int:
+    """Print what is on record; exit status 1 for what is wrong."""
+    given, rest = OPTIONS.read(words)
+    if has(given, "help", "usage"):
+        print(f"sacct [<OPTION>]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
+        return 0
+    if has(given, "helpformat"):
+        return _print_fields()
+    if rest:
+        raise Wrong("sacct: error: Unknown arguments:", *(f"sacct: error:  {one}" for one in rest))
+    columns = _columns(given)
+    found = chosen(given, Service("sacct", place))
+    if has(given, "json"):
+        import json
+
+        from dovetail_slurm.shims.squeue import json_of
+
+        print(json.dumps({"meta": {}, "errors": [], "jobs": [json_of(job) for job in found]}, indent=2))
+        return 0
+    delimiter = last(given, "delimiter") or "|"
+    parsed = "" if not has(given, "parsable", "parsable2") else "p" if _last_is(given, "parsable") else "P"
+    unit = (last(given, "units") or "").upper()
+    if not has(given, "noheader"):
+        names = [one.name for one in columns]
+        print(_line(names, columns, parsed, delimiter))
+        if not parsed:
+            print(" ".join("-" * abs(one.width) for one in columns) + " ")
+    for line in _lines(given, found):
+        values = [VALUES.get(one.name.lower(), _nothing)(line, unit) for one in columns]
+        print(_line(values, columns, parsed, delimiter))
+    return 0
+
+
+def _last_is(given: Sequence[Given], name: str) -> bool:
+    """Whether of ``--parsable`` and ``--parsable2`` this came last."""
+    return next(one.name for one in reversed(given) if one.name in ("parsable", "parsable2")) == name
+
+
+def _nothing(line: Line, unit: str) -> str:
+    return ""
+
+
+def _print_fields() -> int:
+    names = [one.name for one in _fields().values()]
+    for at in range(0, len(names), 4):
+        print(" ".join(f"{name:19}" for name in names[at : at + 4]))
+    return 0
+
+
+def _line(values: Sequence[str], columns: Sequence[Column], parsed: str, delimiter: str) -> str:
+    if parsed:
+        return delimiter.join(values) + (delimiter if parsed == "p" else "")
+    cells = [_fitted(value, one.width) for value, one in zip(values, columns, strict=True)]
+    return " ".join(cells) + " "
+
+
+def _fitted(value: str, width: int) -> str:
+    """A value in its column; what is too long ends in a plus, as in sacct."""
+    wide = abs(width)
+    if len(value) > wide:
+        value = value[: wide - 1] + "+"
+    return fit(value, wide, right=width > 0)
+
+
+def _columns(given: Sequence[Given]) -> list[Column]:
+    texts = [one.value or "" for one in given if one.name == "format"]
+    if not texts:
+        texts = [os.environ.get("SACCT_FORMAT", "")] if "SACCT_FORMAT" in os.environ else []
+    if not texts:
+        texts = [LONG if has(given, "long") else BRIEF if has(given, "brief") else USUAL]
+    known = _fields()
+    found: list[Column] = []
+    for part in ",".join(texts).split(","):
+        name, percent, width = part.strip().lower().partition("%")
+        if not name and not percent:
+            continue
+        if name == "all":
+            found += [known[word.partition(":")[0].lower()] for word in WIDTHS.split()]
+            continue
+        column = known.get(name) or next((one for key, one in known.items() if key.startswith(name)), None)
+        if column is None or (percent and not re.fullmatch(r"-?\d+", width, re.ASCII)):
+            raise Wrong(f'sacct: error: Invalid field requested: "{name}"')
+        if percent:
+            column = column._replace(width=int(width))
+        found.append(column)
+    return found
+
+
+def chosen(given: Sequence[Given], service: Service) -> list[Job]:
+    """The jobs that the options leave. Raises `Wrong`."""
+    texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
+    try:
+        ids = [of.selector(text)[0] for text in texts]
+    except ValueError as error:
+        raise Wrong(f"sacct: fatal: Bad job/step specified: {error}") from None
+    states = _states(given)
+    since, until = _window(given, ids, states)
+    question: dict[str, Any] = {"jobs": ",".join(ids) or None, "since": since, "until": until}
+    question["state"] = [one for one in states if one in of.OURS]
+    question["name"] = listed(given, "name", "jobname")
+    if states and not question["state"]:
+        return []
+    users = of.user_names(listed(given, "uid", "user"))
+    if users or not (ids or has(given, "allusers") or os.geteuid() == 0):  # root sees all, as in Slurm
+        question["user"] = users or [of.me()]
+    found = of.load(service, **question)
+    for names, value in (
+        (("accounts",), lambda job: str(job.option.get("account") or "")),
+        (("partition",), lambda job: job.partition),
+        (("qos",), lambda job: str(job.option.get("qos") or "normal")),
+        (("wckeys",), lambda job: str(job.option.get("wckey") or "")),
+        (("gid", "group"), lambda job: of.group_of(job.user)[0]),
+    ):
+        wanted = listed(given, *names)
+        if wanted:
+            found = [job for job in found if value(job) in wanted]
+    return of.gathered(found) if not has(given, "array") else found
+
+
+def _window(
+    given: Sequence[Given], ids: Sequence[str], states: Sequence[str]
+) -> tuple[float | None, float | None]:
+    """Between when jobs were there: by default today; of named jobs, at any time."""
+    now = time.time()
+    since, until = last(given, "starttime"), last(given, "endtime")
+    try:
+        begin = None if since is None else parse_moment(since, now)
+        end = None if until is None else parse_moment(until, now)
+    except ValueError as error:
+        raise Wrong(f"sacct: error: Invalid time specification (pos=0): {error}") from None
+    if begin is not None and end is not None and begin > end:
+        raise Wrong("sacct: error: Start time cannot be after end time", status=1)
+    if begin is None and not ids:
+        begin = now if states and end is None else parse_moment("midnight", now)
+    return begin, end
+
+
+def _states(given: Sequence[Given]) -> list[str]:
+    try:
+        return of.state_names(listed(given, "state"))
+    except ValueError as error:
+        raise Wrong(f"sacct: fatal: Unknown state: {error}") from None
+
+
+def _lines(given: Sequence[Given], found: Sequence[Job]) -> Iterator[Line]:
+    """Each job and, of one that began with a script, its batch step; with ``-j 12.batch`` those steps alone."""
+    texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
+    steps = {of.selector(text)[1] for text in texts}
+    for job in found:
+        has_begun = job["script"] and not job.waits and job["start"] is not None
+        if steps <= {""}:
+            yield Line(job)
+            if has_begun and not has(given, "allocations"):
+                yield Line(job, "batch")
+        elif "batch" in steps and has_begun:
+            yield Line(job, "batch")

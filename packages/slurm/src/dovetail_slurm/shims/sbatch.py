@@ -1,0 +1,242 @@
+"""``sbatch``: a script becomes a job, by the rules of `dovetail.workloads.batch`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.errors import InputError
+from dovetail.spec.sbatch import SBATCH_OPTIONS
+from dovetail_slurm.shims.jobs import PARTITION
+from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last
+from dovetail_slurm.shims.service import Refused, Service
+
+_TAKES = {"none": "!", "optional": "?", "required": "="}
+OPTIONS = Options(
+    "sbatch",
+    " ".join(
+        f"{name}{_TAKES[one.value]}{one.short if name == one.name else ''}"
+        for one in SBATCH_OPTIONS
+        for name in (one.name, *one.aliases)
+    ),
+)
+HERE = ("help", "usage", "version", "parsable", "quiet", "verbose", "test-only", "wrap", "wait")
+"""Options that are about this command, and not about the job."""
+WRAPPED = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{}\n"
+NO_SCRIPT = (
+    "sbatch: error: This does not look like a batch script.  The first",
+    "sbatch: error: line must start with #! followed by the path to an interpreter.",
+    "sbatch: error: For instance: #!/bin/sh",
+)
+DOS = (
+    "sbatch: error: Batch script contains DOS line breaks (\\r\\n)",
+    "sbatch: error: instead of expected UNIX line breaks (\\n).",
+)
+KEPT = ("SLURM_CONF", "SLURM_HINT", "SLURM_CLUSTERS", "SLURM_EXIT_ERROR", "SLURM_EXIT_IMMEDIATE")
+"""Variables of Slurm that are no facts about the job in which we are."""
+
+
+def run(words: list[str], place: str) -> int:
+    """Submit; exit status 255 for wrong options, 1 for what is refused, with ``--wait`` that of the job."""
+    try:
+        given, rest = OPTIONS.read(words, permute=False)
+    except Wrong as error:
+        raise Wrong(*error.lines, status=255) from None
+    if has(given, "help", "usage"):
+        print(f"Usage: sbatch [OPTIONS(0)...] script [args(0)...]\n{' '.join(OPTIONS.values)}")
+        return 0
+    quiet = has(given, "quiet")
+    form, wait, text = form_of(given, rest, quiet=quiet)
+    service = Service("sbatch", place)
+    if has(given, "test-only"):
+        return _test(service, form, quiet=quiet)
+    try:
+        found = service.post("/api/v1/jobs", form)
+    except Refused as error:
+        raise Wrong(f"sbatch: error: Batch job submission failed: {reworded(error)}") from None
+    for note in found.get("notes", ()):
+        if not quiet and not (note["field"] == "partition" and form["jobs"][0].get("partition") == PARTITION):
+            complain(f"sbatch: --{note['field']} has no meaning here and is passed over: {note['text']}")
+    number = found["numbers"][0]
+    if has(given, "parsable"):
+        print(number)
+    elif not quiet:
+        print(f"Submitted batch job {number}")
+    if not (wait or has(given, "wait")):
+        return 0
+    sys.stdout.flush()
+    return status_after(service, found["ids"])
+
+
+def form_of(
+    given: Sequence[Given], rest: Sequence[str], *, quiet: bool = True
+) -> tuple[dict[str, Any], bool, str]:
+    """What the service gets for a script; whether to wait for its end; its text. Raises `Wrong`."""
+    wrapped = last(given, "wrap")
+    if wrapped is not None:
+        if rest:
+            raise Wrong("sbatch: error: Script arguments not permitted with --wrap option")
+        return script_form(WRAPPED.format(wrapped), "wrap", "", given, [], quiet=quiet, name="wrap")
+    text, shown, path = _script(rest)
+    return script_form(text, shown, path, given, rest[1:], quiet=quiet)
+
+
+def script_form(
+    text: str,
+    shown: str,
+    path: str,
+    given: Sequence[Given],
+    arguments: Sequence[str],
+    *,
+    quiet: bool,
+    name: str = "",
+    output: bool = True,
+) -> tuple[dict[str, Any], bool, str]:
+    """A text with options as a submission; without ``output`` the service keeps what it writes."""
+    from dovetail.service.requests import here, request_of_parts
+    from dovetail.workloads.batch.script import read_script
+    from dovetail.workloads.batch.submitting import environment_of, script_part
+    from dovetail.workloads.batch.variables import Origin
+
+    words = [
+        f"--{one.name}" + ("" if one.value is None else f"={one.value}")
+        for one in given
+        if one.name not in HERE
+    ]
+    try:
+        script = read_script(text, shown, environ=os.environ, words=words, path=path)
+        _check_options(script.refused)
+        around = here()
+        environ = _environment(environment_of(script, around["environment"]))
+        if output and not script.own.get("stdout"):
+            usual = "slurm-%A_%a.out" if script.array is not None else "slurm-%j.out"
+            script.fields.setdefault("stdout", usual)
+        script.from_slurm = True
+        above = {"name": name} if name and "name" not in script.fields else {}
+        part = script_part(script, arguments, above, Origin.here(around["folder"]))
+    except InputError as error:
+        raise _refused(str(error)) from None
+    if not quiet:
+        partition = f"-p {PARTITION}"
+        complain(*(f"sbatch: {note.sentence()}" for note in script.warned if partition not in note.option))
+    return {**around, **request_of_parts(part), "environment": environ}, script.wait, text
+
+
+def _check_options(refused: Sequence[Any]) -> None:
+    """Raise `Wrong` for the first option that is refused: 255 on the command line, as sbatch has it."""
+    if not refused:
+        return
+    first = refused[0]
+    status = 255 if first.where in ("the command line", "") else 1
+    raise Wrong(f"sbatch: error: {first.sentence()}", status=status)
+
+
+def _refused(sentence: str) -> Wrong:
+    if "DOS line ends" in sentence:
+        return Wrong(*DOS)
+    if "expected #! and the path of an interpreter" in sentence:
+        return Wrong(*NO_SCRIPT)
+    return Wrong(f"sbatch: error: {sentence}")
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what describes the job in which we are ourselves."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return dict(environ)
+    ours = ("SLURM_", "SLURMD_", "PMI_", "PMIX_")
+    return {name: value for name, value in environ.items() if not name.startswith(ours) or name in KEPT}
+
+
+def _script(rest: Sequence[str]) -> tuple[str, str, str]:
+    """The text of the script, its name for sentences, and its path (empty: standard input)."""
+    if not rest:
+        return _read(0, "standard input"), "standard input", ""
+    path = rest[0]
+    if "/" not in path and not os.path.exists(path):
+        path = shutil.which(path) or path
+    if path == "/dev/stdin":
+        return _read(0, path), path, path
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        raise Wrong(f"sbatch: error: Unable to open file {rest[0]}") from None
+    try:
+        return _read(fd, path), rest[0], path
+    finally:
+        os.close(fd)
+
+
+MOST_BYTES = 4 << 20
+"""Bytes of a script; Slurm's own limit."""
+
+
+def _read(fd: int, path: str) -> str:
+    parts, total = [], 0
+    try:
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+            total += len(part)
+            if total > MOST_BYTES:
+                raise Wrong(
+                    f"sbatch: error: Batch script is too long: {path}: expected at most {MOST_BYTES} bytes"
+                )
+    except OSError as error:
+        raise Wrong(f"sbatch: error: Unable to read file {path}: {error.strerror}") from None
+    data = b"".join(parts)
+    if not data:
+        raise Wrong("sbatch: error: Batch script is empty!")
+    if b"\0" in data:
+        raise Wrong(
+            "sbatch: error: The Slurm controller does not allow scripts that contain a NULL character '\\0'."
+        )
+    return data.decode("utf-8", "surrogateescape")
+
+
+def reworded(error: Refused) -> str:
+    """A refusal of the service, with Slurm's words before it where there are some."""
+    text = error.text
+    for sign, words in (
+        ("partition: found", "Invalid partition name specified"),
+        ("depends: found", "Job dependency problem"),
+        ("array: found", "Invalid job array specification"),
+        ("nodes: found", "Node count specification invalid"),
+        ("found a job", "Requested node configuration is not available"),
+        ("cpus: found", "Requested node configuration is not available"),
+    ):
+        if sign in text:
+            return f"{words} ({text})"
+    return text
+
+
+def _test(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
+    """Check a submission; what is known of its start. The service takes nothing in."""
+    try:
+        found = service.post("/api/v1/jobs", {**form, "dry_run": True})
+    except Refused as error:
+        raise Wrong(f"allocation failure: {reworded(error)}") from None
+    start = time.strftime("%Y-%m-%dT%H:%M:%S") if found["free"] else "Unknown"
+    complain(
+        f"sbatch: Job {found['numbers'][0]} to start at {start} using {found['cpus']} processors "
+        f"on nodes {found['nodes'] or '(none yet)'} in partition {form['jobs'][0].get('partition') or PARTITION}"
+    )
+    return 0
+
+
+def status_after(service: Service, ids: Sequence[str]) -> int:
+    """Wait until jobs have ended; the highest exit status, of one that a signal ended 128 and its number."""
+    jobs = ",".join(ids)
+    while service.post("/api/v1/wait", {"jobs": jobs, "timeout": 30})["left"]:
+        pass
+    found = service.get("/api/v1/records", {"jobs": jobs})["jobs"]
+    return max((_status_of(row) for row in found), default=1)
+
+
+def _status_of(row: Mapping[str, Any]) -> int:
+    code = row["exit_code"]
+    if code is None:
+        return int(row["state"] != "COMPLETED")
+    return int(code) if code >= 0 else 128 - int(code)

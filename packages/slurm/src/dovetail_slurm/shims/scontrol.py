@@ -1,0 +1,493 @@
+"""``scontrol``: jobs, nodes and partitions in full; hold, release, requeue, change, move to the top."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dovetail_slurm.shims import jobs as of
+from dovetail_slurm.shims.jobs import Job
+from dovetail_slurm.shims.options import Options, Wrong, complain, has
+from dovetail_slurm.shims.service import Refused, Service
+from dovetail_slurm.shims.times import full, moment
+
+OPTIONS = Options(
+    "scontrol",
+    ".all!a .clusters=M .cluster= .details!d .federation!F .future! help!h .hide! .local! oneliner!o quiet!Q "
+    ".sibling! uid=u usage! .verbose!v version!V .json! .yaml!",
+)
+NO_JOB = "Invalid job id specified"
+DISABLED = "Requested operation is presently disabled"
+
+
+def run(words: list[str], place: str) -> int:
+    """One command; exit status 1 for what is wrong, or was refused."""
+    given, rest = OPTIONS.read(words)
+    if has(given, "help", "usage") or rest[:1] == ["help"]:
+        print(f"scontrol [<OPTION>] [<COMMAND>]\n{' '.join(_COMMANDS)}")
+        return 0
+    if not rest:
+        raise Wrong("scontrol: error: found no command, expected one, such as show job")
+    name = rest[0].lower()
+    near = [one for one in _COMMANDS if one == name] or [one for one in _COMMANDS if one.startswith(name)]
+    if len(near) != 1:
+        raise Wrong(f"invalid keyword: {rest[0]}")
+    return _COMMANDS[near[0]](Service("scontrol", place), rest[1:], has(given, "oneliner"))
+
+
+# -- show ----------------------------------------------------------------------------------------------
+
+
+def _show(service: Service, words: Sequence[str], oneline: bool) -> int:
+    if not words:
+        raise Wrong("too few arguments for keyword:show")
+    what, _, equals = words[0].partition("=")
+    names = [*([equals] if equals else []), *words[1:]]
+    entity = what.lower()
+    for known, act in _SHOWN.items():
+        if known == entity or (len(entity) > 2 and known.startswith(entity)) or entity == f"{known}s":
+            return act(service, names, oneline)
+    raise Wrong(f"invalid entity:{what} for keyword:show")
+
+
+def _show_jobs(service: Service, names: Sequence[str], oneline: bool) -> int:
+    now = time.time()
+    from dovetail_slurm.shims.squeue import MIN_JOB_AGE
+
+    ids = _ids(names)
+    found = of.load(service, jobs=",".join(ids) or None)
+    found = [job for job in found if job["end"] is None or job["end"] > now - MIN_JOB_AGE]
+    if ids and not found:
+        raise Wrong(f"slurm_load_jobs error: {NO_JOB}")
+    for job in of.gathered(found) if found else ():
+        print(_joined(_job_lines(job), oneline))
+    if not found:
+        print("No jobs in the system")
+    return 0
+
+
+def _joined(lines: Sequence[str], oneline: bool) -> str:
+    return " ".join(lines) + " " if oneline else "\n   ".join(lines) + "\n"
+
+
+def _job_lines(job: Job) -> list[str]:
+    array = ""
+    if job["array"] is not None:
+        array = f"ArrayJobId={job.array} ArrayTaskId={job.indices or job['index']} "
+        array += f"ArrayTaskThrottle={job['at_once']} " if job["at_once"] else ""
+    group, gid = of.group_of(job.user)
+    code, signal = job.exit
+    start, end = job.start, job.end
+    nodes = "" if job.waits else str(job["nodes"])
+    variables = job["variables"]
+    tasks, cpus = job.tasks, variables.get("SLURM_CPUS_PER_TASK", "1")
+    first = ""
+    if nodes:
+        from dovetail.model.hostlist import expand
+
+        first = expand(nodes)[0]
+    begin = max(float(job["submit"]), float(job["begin"] or 0))
+    lines = [
+        f"JobId={job.number} {array}JobName={job.name}",
+        f"UserId={job.user}({of.uid_of(job.user)}) GroupId={group}({gid}) MCS_label=N/A",
+        f"Priority={job['priority']:g} Nice={job.option.get('nice', 0)} "
+        f"Account={job.option.get('account') or '(null)'} QOS={job.option.get('qos') or 'normal'}"
+        + (f" WCKey={job.option['wckey']}" if job.option.get("wckey") else ""),
+        f"JobState={job.state} Reason={job.reason} Dependency={job.dependency or '(null)'}",
+        f"Requeue={int(job['restartable'])} Restarts={max(0, int(job['attempts']) - 1)} "
+        f"BatchFlag={int(job['script'])} Reboot=0 ExitCode={code}:{signal}",
+        f"RunTime={full(job.elapsed)} TimeLimit={'UNLIMITED' if job.limit is None else full(job.limit)} TimeMin=N/A",
+        f"SubmitTime={moment(job['submit'])} EligibleTime={moment(begin)}",
+        f"AccrueTime={moment(begin)}",
+        f"StartTime={moment(start)} EndTime={moment(end)} Deadline=N/A",
+        f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={moment(job.now)} Scheduler=Main",
+        f"Partition={job.partition} AllocNode:Sid={socket.gethostname().partition('.')[0]}:0",
+        "ReqNodeList=(null) ExcNodeList=(null)",
+        f"NodeList={nodes or '(null)' if not job.waits else ''}",
+        *([f"BatchHost={first}"] if first else []),
+        f"NumNodes={job.nodes} NumCPUs={job.cpus} NumTasks={tasks} CPUs/Task={cpus} ReqB:S:C:T=0:0:*:*",
+        f"TRES={job.tres()}",
+        "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*",
+        f"MinCPUsNode={max(1, int(job['request']['cpus']))} MinMemoryNode={of.size(job.memory)} MinTmpDiskNode=0",
+        "Features=(null) DelayBoot=00:00:00",
+        "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)",
+        f"Command={job['command'] or '(null)'}",
+        f"WorkDir={job['folder']}",
+        *([f"Comment={job.option['comment']} "] if job.option.get("comment") else []),
+        f"StdErr={job['stderr']}",
+        f"StdIn={job['stdin'] or '/dev/null'}",
+        f"StdOut={job['stdout']}",
+        "Power=",
+    ]
+    if job.devices:
+        lines.append("TresPerNode=" + ",".join(f"gres:{kind}:{count}" for kind, count in job.devices.items()))
+    return lines
+
+
+def _show_config(service: Service, names: Sequence[str], oneline: bool) -> int:
+    from dovetail_slurm.shims.main import VERSION
+    from dovetail_slurm.shims.squeue import MIN_JOB_AGE
+
+    info = service.get("/api/v1/info")
+    found = {
+        "AccountingStorageType": "accounting_storage/dovetail",
+        "AuthType": "auth/socket",
+        "BOOT_TIME": moment(info["since"]),
+        "ClusterName": "dovetail",
+        "JobRequeue": "0",
+        "KillWait": "5 sec",
+        "MaxArraySize": "100001",
+        "MaxJobCount": "1000000",
+        "MinJobAge": f"{MIN_JOB_AGE:.0f} sec",
+        "PreemptMode": "OFF",
+        "SchedulerType": f"sched/dovetail ({info['policy']})",
+        "SLURM_CONF": "(null)",
+        "SLURM_VERSION": VERSION.split()[1],
+        "SlurmctldHost[0]": socket.gethostname().partition(".")[0],
+    }
+    print(f"Configuration data as of {moment(time.time())}")
+    for name, value in found.items():
+        print(f"{name:23} = {value}")
+    return 0
+
+
+def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> int:
+    from dovetail_slurm.shims.sinfo import gres_of, memory_of, partitions
+
+    found = [one for one in partitions(service) if not names or one.name in names]
+    if not found:
+        raise Wrong(f"Partition {names[0]} not found")
+    from dovetail.model.hostlist import compress
+
+    for one in found:
+        cpus = sum(int(node["cpus"]) for node in one.nodes)
+        memory = sum(memory_of(node) for node in one.nodes if node["memory"])
+        gpus = sum(len(node["devices"]) for node in one.nodes)
+        tres = f"cpu={cpus},mem={memory}M,node={len(one.nodes)},billing={cpus}"
+        tres += f",gres/gpu={gpus}" if any(gres_of(node) != "(null)" for node in one.nodes) else ""
+        limit = "UNLIMITED" if one.longest is None else full(one.longest)
+        usual = "NONE" if one.walltime is None else full(one.walltime)
+        lines = [
+            f"PartitionName={one.name}",
+            "AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL",
+            f"AllocNodes=ALL Default={'YES' if one.default else 'NO'} QoS=N/A",
+            f"DefaultTime={usual} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO",
+            f"MaxNodes={one.most_nodes or 'UNLIMITED'} MaxTime={limit} MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED",
+            f"Nodes={compress([node['name'] for node in one.nodes])}",
+            "PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO",
+            "OverTimeLimit=NONE PreemptMode=OFF",
+            f"State={'UP' if one.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(one.nodes)} SelectTypeParameters=NONE",
+            "JobDefaults=(null)",
+            "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
+            f"TRES={tres}",
+        ]
+        print(_joined(lines, oneline))
+    return 0
+
+
+def _show_nodes(service: Service, names: Sequence[str], oneline: bool) -> int:
+    from dovetail.model.hostlist import expand
+    from dovetail_slurm.shims.main import VERSION
+    from dovetail_slurm.shims.sinfo import gres_of, memory_of, state_of
+
+    wanted = [one for text in names for one in expand(text)]
+    nodes = service.get("/api/v1/nodes")["nodes"]
+    found = [node for node in nodes if not wanted or node["name"] in wanted]
+    for name in wanted:
+        if name not in [node["name"] for node in nodes]:
+            complain(f"Node {name} not found")
+    for node in found:
+        lines = [
+            f"NodeName={node['name']} Arch=x86_64 CoresPerSocket=1 ",
+            f"CPUAlloc={node['cpus_used']} CPUEfctv={node['cpus']} CPUTot={node['cpus']} CPULoad=N/A",
+            "AvailableFeatures=(null)",
+            "ActiveFeatures=(null)",
+            f"Gres={gres_of(node)}",
+            f"NodeAddr={node['name']} NodeHostName={node['name']} Version={VERSION.split()[1]}",
+            f"RealMemory={memory_of(node)} AllocMem=0 FreeMem=N/A Sockets={node['cpus']} Boards=1",
+            f"State={state_of(node).upper()} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A",
+            f"Partitions={','.join(node['partitions']) or of.PARTITION} ",
+            f"CfgTRES=cpu={node['cpus']},mem={memory_of(node)}M,billing={node['cpus']}",
+            f"AllocTRES={'cpu=' + str(node['cpus_used']) if node['cpus_used'] else ''}",
+        ]
+        print(_joined(lines, oneline))
+    return int(bool(wanted) and not found)
+
+
+def _show_hostnames(service: Service, names: Sequence[str], oneline: bool) -> int:
+    import os
+
+    from dovetail.errors import InputError
+    from dovetail.model.hostlist import expand
+
+    text = ",".join(names) or os.environ.get("SLURM_JOB_NODELIST", "")
+    if not text:
+        raise Wrong("scontrol: error: host list is empty")
+    try:
+        print("\n".join(expand(text)))
+    except InputError:
+        raise Wrong(f"Invalid hostlist: {text}") from None
+    return 0
+
+
+def _show_hostlist(service: Service, names: Sequence[str], oneline: bool) -> int:
+    from dovetail.model.hostlist import compress, expand
+
+    if not names:
+        raise Wrong("scontrol: error: host list is empty")
+    print(compress([one for text in names for one in expand(text)]))
+    return 0
+
+
+def _nothing(sentence: str) -> Callable[[Service, Sequence[str], bool], int]:
+    def show(service: Service, names: Sequence[str], oneline: bool) -> int:
+        print(sentence)
+        return 0
+
+    return show
+
+
+_SHOWN: Mapping[str, Callable[[Service, Sequence[str], bool], int]] = {
+    "job": _show_jobs,
+    "config": _show_config,
+    "partition": _show_partitions,
+    "node": _show_nodes,
+    "hostnames": _show_hostnames,
+    "hostlist": _show_hostlist,
+    "hostlistsorted": _show_hostlist,
+    "reservation": _nothing("No reservations in the system"),
+    "licenses": _nothing("No licenses configured in Slurm."),
+    "step": _nothing("Job steps are not on record: srun runs them within their job"),
+}
+
+
+# -- change --------------------------------------------------------------------------------------------
+
+
+def _ids(names: Sequence[str]) -> list[str]:
+    found = []
+    for text in (part for name in names for part in of.split(name)):
+        bare = text.partition("=")[2] if text.lower().startswith(("jobid=", "job=")) else text
+        try:
+            found.append(of.selector(bare)[0])
+        except ValueError:
+            raise Wrong(f"scontrol_print_job error: {NO_JOB}") from None
+    return found
+
+
+def _action(action: str) -> Callable[[Service, Sequence[str], bool], int]:
+    """A wish of the service, for each of some jobs."""
+
+    def wanted(service: Service, words: Sequence[str], oneline: bool) -> int:
+        if not words:
+            raise Wrong(f"too few arguments for keyword:{action}")
+        return max(_want(service, action, id) for id in _ids(_by_name(service, words)))
+
+    return wanted
+
+
+def _by_name(service: Service, words: Sequence[str]) -> list[str]:
+    """Words of which ``name=NAME`` stands for this user's jobs of that name."""
+    found: list[str] = []
+    for word in words:
+        key, equals, name = word.partition("=")
+        if equals and key.lower() in ("name", "jobname"):
+            jobs = of.load(service, name=[name], user=[of.me()], state=list(of.OPEN))
+            found += [str(job["id"]) for job in jobs]
+        else:
+            found.append(word)
+    if not found:
+        raise Wrong(f"Job {NO_JOB.lower()}")
+    return found
+
+
+def _want(service: Service, action: str, id: str, form: Mapping[str, Any] | None = None) -> int:
+    """Have one thing done; 1 where it was refused. Raises `Wrong`."""
+    try:
+        answer = service.post(f"/api/v1/{action}", {"jobs": id} if form is None else form)
+    except Refused as error:
+        if error.status == 404:
+            raise Wrong(f"{NO_JOB} for job {id}") from None
+        if error.status == 403:
+            raise Wrong(f"Access/permission denied for job {id}") from None
+        raise Wrong(f"{error.text} for job {id}") from None
+    for job, why in answer["refused"].items():
+        if action == "hold" and why == "it runs":  # Slurm takes it, and it counts when the job is requeued
+            continue
+        complain(f"{_REFUSED.get(why, why)} for job {job}")
+    return int(bool(answer["refused"]) and not answer["jobs"] and action != "hold")
+
+
+_REFUSED = {
+    "it has ended": "Job has already finished",
+    "it runs": "Job is no longer pending execution",
+    "it waits already": "Job is pending execution",
+}
+
+
+def _requeuehold(service: Service, words: Sequence[str], oneline: bool) -> int:
+    names = [word for word in words if not word.lower().startswith("state=")]
+    status = _action("requeue")(service, names, oneline)
+    if status == 0:
+        _held_when_it_waits(service, _ids(_by_name(service, names)))
+    return status
+
+
+def _held_when_it_waits(service: Service, ids: Sequence[str]) -> None:
+    """Hold jobs as soon as they wait: those that ran are first stopped."""
+    deadline = time.monotonic() + 60
+    left = list(ids)
+    while left and time.monotonic() < deadline:
+        answer = service.post("/api/v1/hold", {"jobs": ",".join(left)})
+        left = [job for job, why in answer["refused"].items() if why == "it runs"]
+        if left:
+            time.sleep(0.05)
+
+
+def _top(service: Service, words: Sequence[str], oneline: bool) -> int:
+    if not words:
+        raise Wrong("too few arguments for keyword:top")
+    status = 0
+    for id in reversed(_ids(words)):
+        try:
+            answer = service.post("/api/v1/move", {"job": id})
+        except Refused as error:
+            raise Wrong(f"{NO_JOB if error.status == 404 else error.text} for job {id}") from None
+        for why in answer["refused"].values():
+            complain(f"{_REFUSED.get(why, 'Job is no longer pending execution')} for job {id}")
+            status = 1
+    return status
+
+
+def _disabled(service: Service, words: Sequence[str], oneline: bool) -> int:
+    for id in _ids(words):
+        complain(f"{DISABLED} for job {id}")
+    return 1
+
+
+def _update(service: Service, words: Sequence[str], oneline: bool) -> int:
+    given = [word.partition("=") for word in words]
+    if not given:
+        raise Wrong("too few arguments for keyword:update")
+    names = {name.lower(): value for name, _, value in given}
+    if "jobid" in names:
+        return _update_job(service, names)
+    if "nodename" in names:
+        return _update_node(service, names)
+    if "partitionname" in names:
+        return _update_partition(service, names)
+    raise Wrong(
+        "No valid entity in update command", 'Input line must include "NodeName", "PartitionName" or "JobId"'
+    )
+
+
+def _update_job(service: Service, names: Mapping[str, str]) -> int:
+    from dovetail.workloads.batch import units
+
+    changes: dict[str, Any] = {}
+    ids = _ids([names["jobid"]])
+    status = 0
+    for name, value in names.items():
+        try:
+            if name == "jobid":
+                continue
+            if name in ("timelimit", "time"):
+                base = value.lstrip("+-")
+                limit = units.parse_limit(base)
+                if value[:1] in "+-" and limit is not None:
+                    now = of.load(service, jobs=ids[0])
+                    before = now[0].limit if now else None
+                    limit = max(60.0, (before or 0) + (limit if value[0] == "+" else -limit))
+                if limit is None:
+                    raise ValueError(f"found {value!r}, expected a limit")
+                changes["walltime"] = limit
+            elif name in ("name", "jobname"):
+                changes["name"] = value
+            elif name == "nice":
+                changes["nice"] = int(value or 100)
+            elif name == "priority":
+                if value == "0":
+                    status |= max(_want(service, "hold", id) for id in ids)
+                    continue
+                changes["priority"] = float(value)
+            elif name == "dependency":
+                changes["depends"] = [
+                    f"{kind}:{job}"
+                    for part in value.split(",")
+                    if part
+                    for kind, *jobs in [part.split(":")]
+                    for job in jobs
+                ]
+            elif name in ("minmemorynode", "memory"):
+                changes["memory"] = units.parse_memory(value)
+            elif name == "hold":
+                status |= max(_want(service, "hold", id) for id in ids)
+            else:
+                raise Wrong(f"Update of this parameter is not supported: {name}={value}", "Request aborted")
+        except ValueError as error:
+            raise Wrong(f"Invalid {name}: {error}", "Request aborted") from None
+    if changes:
+        status |= max(_want(service, "update", id, {"jobs": id, "changes": changes}) for id in ids)
+    return status
+
+
+def _update_node(service: Service, names: Mapping[str, str]) -> int:
+    from dovetail.model.hostlist import expand
+
+    state = names.get("state", "").lower()
+    action = {"drain": "drain", "resume": "resume", "idle": "resume", "undrain": "resume"}.get(state)
+    if action is None:
+        raise Wrong(f"Invalid input: State={names.get('state', '')}", "Request aborted")
+    for name in expand(names["nodename"]):
+        try:
+            service.post(f"/api/v1/nodes/{name}/{action}", {})
+        except Refused as error:
+            text = "Invalid node name specified" if error.status == 404 else error.text
+            raise Wrong(f"slurm_update error: {text}") from None
+    return 0
+
+
+def _update_partition(service: Service, names: Mapping[str, str]) -> int:
+    from dovetail_slurm.shims.sinfo import partitions
+
+    state = names.get("state", "").lower()
+    found = partitions(service)
+    if names["partitionname"] not in [one.name for one in found]:
+        raise Wrong("slurm_update error: Invalid partition name specified")
+    if state not in ("up", "down", "inactive", "drain") or len(found) > 1:
+        raise Wrong(
+            f"slurm_update error: {DISABLED}: State=UP and State=DOWN of the only partition are there"
+        )
+    service.post(f"/api/v1/queue/{'resume' if state == 'up' else 'pause'}", {})
+    return 0
+
+
+def _ping(service: Service, words: Sequence[str], oneline: bool) -> int:
+    service.get("/api/v1/info")
+    print(f"Slurmctld(primary) at {socket.gethostname().partition('.')[0]} is UP")
+    return 0
+
+
+def _version(service: Service, words: Sequence[str], oneline: bool) -> int:
+    from dovetail_slurm.shims.main import VERSION
+
+    print(VERSION)
+    return 0
+
+
+_COMMANDS: Mapping[str, Callable[[Service, Sequence[str], bool], int]] = {
+    "show": _show,
+    "hold": _action("hold"),
+    "uhold": _action("hold"),
+    "release": _action("release"),
+    "requeue": _action("requeue"),
+    "requeuehold": _requeuehold,
+    "update": _update,
+    "top": _top,
+    "suspend": _disabled,
+    "resume": _disabled,
+    "ping": _ping,
+    "version": _version,
+}
