@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: dist integrations help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
+.PHONY: dist integrations backends help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -50,6 +50,14 @@ integrations:    ## joblib, submitit, Hydra, Snakemake, MCP, Optuna: their own t
 	build/integrations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 	  --editable . --editable packages/integrations
 	build/integrations/bin/python tools/integrations.py $(SUITES)
+
+build/backends/.installed: requirements/backends.txt
+	$(PYTHON) -m venv build/backends
+	build/backends/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/backends.txt
+	@touch $@
+
+backends: $(STAMP) build/backends/.installed  ## submitit, Dask and Snakemake as they are, over the shims for Slurm
+	$(BIN)/python -m pytest -n0 tests/backends
 
 lint: $(STAMP)   ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .
@@ -96,6 +104,8 @@ requirements:    ## recompile the pinned requirements (needs uv)
 	  --group pyproject.toml:release -o requirements/release.txt
 	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  pyproject.toml requirements/integrations.in -o requirements/integrations.txt
+	uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --group pyproject.toml:backends -o requirements/backends.txt
 
 clean:           ## remove what the targets above made
 	rm -rf $(VENV) build docs/generated dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks

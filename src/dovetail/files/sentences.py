@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 
@@ -48,6 +47,8 @@ def closest(word: str, known: Iterable[str]) -> str:
     ", expected one of easy, fcfs; did you mean 'easy'?"
     """
     words = list(known)
+    import difflib  # only a wrong word waits for it
+
     near = difflib.get_close_matches(word, words, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(words[:LISTED]) + (" …" if len(words) > LISTED else "")

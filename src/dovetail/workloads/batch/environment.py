@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Mapping
-from pathlib import Path
 
 ALWAYS = ("SLURM_", "SPANK_")
 """Variables that always go along, by the beginning of their names."""
@@ -81,7 +80,9 @@ def read_export_file(path: str) -> dict[str, str]:
     if path.isdecimal():
         raise ValueError(f"found the descriptor {path}, expected the path of a file")
     found = {}
-    for part in Path(path).read_text(errors="surrogateescape").split("\0"):
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        text = file.read()
+    for part in text.split("\0"):
         name, equals, value = part.strip("\n").partition("=")
         if name and not equals:
             raise ValueError(f"found {name[:40]!r}, expected NAME=VALUE with null characters between them")

@@ -14,7 +14,6 @@ from dovetail.model.hostlist import expand
 from dovetail.records import dataclass
 from dovetail.spec.jobs import MOST_NICE, PartialSpec, laid_over
 from dovetail.spec.sbatch import ScriptOption
-from dovetail.spec.script_lines import read_own_line
 from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
 from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
@@ -142,6 +141,8 @@ class _Reader:
                     row += [Placed(word, where, line.line) for word in line.words]
                     self.found.from_slurm = True
                 elif line.keyword == DOVETAIL:
+                    from dovetail.spec.script_lines import read_own_line  # most scripts have none
+
                     self.found.own = laid_over(self.found.own, read_own_line(line.rest, where))
                     effect = "as 'dovetail submit' reads it"
                     self.found.honoured.append(Note(where, line.rest.strip(), effect, line.line))

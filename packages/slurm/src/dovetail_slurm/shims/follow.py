@@ -55,7 +55,7 @@ def _copy(service: Service, id: str, stream: str, fd: int) -> None:
     while True:
         query = {"stream": stream, "offset": offset, "wait": PIECE_WAIT}
         try:
-            data, headers = service.bytes(f"/api/v1/jobs/{id}/log", query)
+            data, headers = service.read(f"/api/v1/jobs/{id}/log", query)
         except Refused:  # of a job that never began there is none
             return
         view = memoryview(data)

@@ -302,7 +302,10 @@ def user_names(parts: Iterable[str]) -> list[str]:
 
 
 def selector(text: str) -> tuple[str, str]:
-    """``12``, ``12_3``, ``12_[0-3%2]``, ``12.batch`` as the service has it, and the step; raises `ValueError`."""
+    """``12``, ``12_3``, ``12_[0-3%2]``, ``12.batch`` as the service has it, and the step.
+
+    Raises `ValueError`.
+    """
     match = _ID.fullmatch(text)
     if match is None:
         raise ValueError(text)

@@ -357,7 +357,7 @@ def _states(given: Sequence[Given]) -> list[str]:
 
 
 def _lines(given: Sequence[Given], found: Sequence[Job]) -> Iterator[Line]:
-    """Each job and, of one that began with a script, its batch step; with ``-j 12.batch`` those steps alone."""
+    """Each job and, of a script that has begun, its batch step; with ``-j 12.batch`` those steps alone."""
     texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
     steps = {of.selector(text)[1] for text in texts}
     for job in found:

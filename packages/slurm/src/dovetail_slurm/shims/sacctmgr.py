@@ -11,8 +11,8 @@ from dovetail_slurm.shims.options import Options, Wrong, has
 
 OPTIONS = Options(
     "sacctmgr",
-    "associations!s help!h immediate!i noheader!n oneliner!o parsable!p parsable2!P quiet!Q readonly!r usage! "
-    "verbose!v version!V .json! .yaml!",
+    "associations!s help!h immediate!i noheader!n oneliner!o parsable!p parsable2!P quiet!Q readonly!r "
+    "usage! verbose!v version!V .json! .yaml!",
 )
 CLUSTER = "dovetail"
 
@@ -36,8 +36,8 @@ ENTITIES: Mapping[str, Entity] = {
     "cluster": Entity(
         "Cluster:10 ControlHost:15 ControlPort:12 RPC:5 Share:9 GrpJobs:7 GrpTRES:13 GrpSubmit:9 MaxJobs:7 "
         "MaxTRES:13 MaxSubmit:9 MaxWall:11 QOS:20 DefaultQOS:9",
-        "Cluster ControlHost ControlPort RPC Share GrpJobs GrpTRES GrpSubmit MaxJobs MaxTRES MaxSubmit MaxWall "
-        "QOS DefaultQOS",
+        "Cluster ControlHost ControlPort RPC Share GrpJobs GrpTRES GrpSubmit MaxJobs MaxTRES MaxSubmit "
+        "MaxWall QOS DefaultQOS",
     ),
     "qos": Entity("Name:10 Priority:10 MaxWall:11 Description:20 Flags:40", "Name Priority"),
     "tres": Entity("Type:8 Name:15 ID:6", "Type Name ID"),
@@ -48,8 +48,8 @@ ENTITIES: Mapping[str, Entity] = {
     ),
 }
 _WITH = (
-    "User DefaultAccount AdminLevel Cluster Account Partition Share Priority MaxJobs MaxNodes MaxCPUs MaxSubmit MaxWall "
-    "MaxCPUMins QOS DefaultQOS"
+    "User DefaultAccount AdminLevel Cluster Account Partition Share Priority MaxJobs MaxNodes MaxCPUs "
+    "MaxSubmit MaxWall MaxCPUMins QOS DefaultQOS"
 )
 HEADERS = {"DefaultAccount": "Def Acct", "AdminLevel": "Admin", "DefaultQOS": "Def QOS"}
 READS = ("list", "show")

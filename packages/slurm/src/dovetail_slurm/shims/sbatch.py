@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -50,7 +49,7 @@ def run(words: list[str], place: str) -> int:
         print(f"Usage: sbatch [OPTIONS(0)...] script [args(0)...]\n{' '.join(OPTIONS.values)}")
         return 0
     quiet = has(given, "quiet")
-    form, wait, text = form_of(given, rest, quiet=quiet)
+    form, wait = form_of(given, rest, quiet=quiet)
     service = Service("sbatch", place)
     if has(given, "test-only"):
         return _test(service, form, quiet=quiet)
@@ -74,8 +73,8 @@ def run(words: list[str], place: str) -> int:
 
 def form_of(
     given: Sequence[Given], rest: Sequence[str], *, quiet: bool = True
-) -> tuple[dict[str, Any], bool, str]:
-    """What the service gets for a script; whether to wait for its end; its text. Raises `Wrong`."""
+) -> tuple[dict[str, Any], bool]:
+    """What the service gets for a script, and whether to wait for its end. Raises `Wrong`."""
     wrapped = last(given, "wrap")
     if wrapped is not None:
         if rest:
@@ -95,7 +94,7 @@ def script_form(
     quiet: bool,
     name: str = "",
     output: bool = True,
-) -> tuple[dict[str, Any], bool, str]:
+) -> tuple[dict[str, Any], bool]:
     """A text with options as a submission; without ``output`` the service keeps what it writes."""
     from dovetail.service.requests import here, request_of_parts
     from dovetail.workloads.batch.script import read_script
@@ -123,7 +122,7 @@ def script_form(
     if not quiet:
         partition = f"-p {PARTITION}"
         complain(*(f"sbatch: {note.sentence()}" for note in script.warned if partition not in note.option))
-    return {**around, **request_of_parts(part), "environment": environ}, script.wait, text
+    return {**around, **request_of_parts(part), "environment": environ}, script.wait
 
 
 def _check_options(refused: Sequence[Any]) -> None:
@@ -157,7 +156,9 @@ def _script(rest: Sequence[str]) -> tuple[str, str, str]:
         return _read(0, "standard input"), "standard input", ""
     path = rest[0]
     if "/" not in path and not os.path.exists(path):
-        path = shutil.which(path) or path
+        from shutil import which
+
+        path = which(path) or path
     if path == "/dev/stdin":
         return _read(0, path), path, path
     try:
@@ -190,9 +191,7 @@ def _read(fd: int, path: str) -> str:
     if not data:
         raise Wrong("sbatch: error: Batch script is empty!")
     if b"\0" in data:
-        raise Wrong(
-            "sbatch: error: The Slurm controller does not allow scripts that contain a NULL character '\\0'."
-        )
+        raise Wrong("sbatch: error: The script contains a null character, expected text")
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -218,10 +217,11 @@ def _test(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
         found = service.post("/api/v1/jobs", {**form, "dry_run": True})
     except Refused as error:
         raise Wrong(f"allocation failure: {reworded(error)}") from None
+    partition = form["jobs"][0].get("partition") or PARTITION
     start = time.strftime("%Y-%m-%dT%H:%M:%S") if found["free"] else "Unknown"
     complain(
         f"sbatch: Job {found['numbers'][0]} to start at {start} using {found['cpus']} processors "
-        f"on nodes {found['nodes'] or '(none yet)'} in partition {form['jobs'][0].get('partition') or PARTITION}"
+        f"on nodes {found['nodes'] or '(none yet)'} in partition {partition}"
     )
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last, listed
+from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last, listed, outlive_our_job
 from dovetail_slurm.shims.service import Refused, Service
 
 OPTIONS = Options(
@@ -55,6 +55,7 @@ def run(words: list[str], place: str) -> int:
     if has(given, "verbose"):
         what = "Terminating job" if number is None else f"Signal {number} to job"
         complain(*(f"scancel: {what} {job.id}" for job in found))
+    outlive_our_job()
     form: dict[str, Any] = {"jobs": ",".join(str(job["id"]) for job in found)}
     if number is not None:
         form |= {"signal": str(number), "to": to}
@@ -136,6 +137,6 @@ def _chosen(given: Sequence[Given], ids: Sequence[str], states: list[str], servi
     if nodes:
         from dovetail.model.hostlist import expand
 
-        wanted = set(expand(nodes))
-        found = [job for job in found if wanted & set(expand(job["nodes"] or ""))]
+        places = set(expand(nodes))
+        found = [job for job in found if places & set(expand(job["nodes"] or ""))]
     return found

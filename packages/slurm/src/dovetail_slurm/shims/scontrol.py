@@ -9,7 +9,7 @@ from typing import Any
 
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Options, Wrong, complain, has
+from dovetail_slurm.shims.options import Options, Wrong, complain, has, outlive_our_job
 from dovetail_slurm.shims.service import Refused, Service
 from dovetail_slurm.shims.times import full, moment
 
@@ -88,6 +88,7 @@ def _job_lines(job: Job) -> list[str]:
         from dovetail.model.hostlist import expand
 
         first = expand(nodes)[0]
+    limit, least = "UNLIMITED" if job.limit is None else full(job.limit), max(1, int(job["request"]["cpus"]))
     begin = max(float(job["submit"]), float(job["begin"] or 0))
     lines = [
         f"JobId={job.number} {array}JobName={job.name}",
@@ -98,7 +99,7 @@ def _job_lines(job: Job) -> list[str]:
         f"JobState={job.state} Reason={job.reason} Dependency={job.dependency or '(null)'}",
         f"Requeue={int(job['restartable'])} Restarts={max(0, int(job['attempts']) - 1)} "
         f"BatchFlag={int(job['script'])} Reboot=0 ExitCode={code}:{signal}",
-        f"RunTime={full(job.elapsed)} TimeLimit={'UNLIMITED' if job.limit is None else full(job.limit)} TimeMin=N/A",
+        f"RunTime={full(job.elapsed)} TimeLimit={limit} TimeMin=N/A",
         f"SubmitTime={moment(job['submit'])} EligibleTime={moment(begin)}",
         f"AccrueTime={moment(begin)}",
         f"StartTime={moment(start)} EndTime={moment(end)} Deadline=N/A",
@@ -110,7 +111,7 @@ def _job_lines(job: Job) -> list[str]:
         f"NumNodes={job.nodes} NumCPUs={job.cpus} NumTasks={tasks} CPUs/Task={cpus} ReqB:S:C:T=0:0:*:*",
         f"TRES={job.tres()}",
         "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*",
-        f"MinCPUsNode={max(1, int(job['request']['cpus']))} MinMemoryNode={of.size(job.memory)} MinTmpDiskNode=0",
+        f"MinCPUsNode={least} MinMemoryNode={of.size(job.memory)} MinTmpDiskNode=0",
         "Features=(null) DelayBoot=00:00:00",
         "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)",
         f"Command={job['command'] or '(null)'}",
@@ -174,11 +175,13 @@ def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> i
             "AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL",
             f"AllocNodes=ALL Default={'YES' if one.default else 'NO'} QoS=N/A",
             f"DefaultTime={usual} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO",
-            f"MaxNodes={one.most_nodes or 'UNLIMITED'} MaxTime={limit} MinNodes=0 LLN=NO MaxCPUsPerNode=UNLIMITED",
+            f"MaxNodes={one.most_nodes or 'UNLIMITED'} MaxTime={limit} MinNodes=0 LLN=NO "
+            "MaxCPUsPerNode=UNLIMITED",
             f"Nodes={compress([node['name'] for node in one.nodes])}",
             "PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO",
             "OverTimeLimit=NONE PreemptMode=OFF",
-            f"State={'UP' if one.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(one.nodes)} SelectTypeParameters=NONE",
+            f"State={'UP' if one.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(one.nodes)} "
+            "SelectTypeParameters=NONE",
             "JobDefaults=(null)",
             "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
             f"TRES={tres}",
@@ -305,6 +308,7 @@ def _by_name(service: Service, words: Sequence[str]) -> list[str]:
 
 def _want(service: Service, action: str, id: str, form: Mapping[str, Any] | None = None) -> int:
     """Have one thing done; 1 where it was refused. Raises `Wrong`."""
+    outlive_our_job()
     try:
         answer = service.post(f"/api/v1/{action}", {"jobs": id} if form is None else form)
     except Refused as error:

@@ -1,7 +1,7 @@
 """The service, asked with little: one request on its socket, without the library of a client.
 
-Importing Python's HTTP client takes longer than a whole call may. Where the service is not at a socket of this
-machine, or is just starting, `dovetail.service.client` asks.
+Importing Python's HTTP client takes as long as all else of a call. Where the service is not at a socket of
+this machine, or is just starting, `dovetail.service.client` asks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Service:
         """Have something done. Raises as `get`."""
         return self._ask("POST", path, form)
 
-    def bytes(self, path: str, query: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
+    def read(self, path: str, query: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """What a route answers, as it stands, with its headers."""
         status, headers, body = self._reply("GET", _with_query(path, query), None)
         if status >= 300:
@@ -158,7 +158,7 @@ def _exchange(
 
 def _joined(body: bytes) -> bytes:
     """A body that came in chunks. Raises `OSError` where its end is missing."""
-    found = []
+    found: list[bytes] = []
     while True:
         size, _, body = body.partition(b"\r\n")
         try:
@@ -183,10 +183,11 @@ _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
     """The path with a query; of a list each part is one of its name."""
-    pairs = []
-    for name, value in query.items():
-        for one in value if isinstance(value, list) else [] if value is None else [value]:
-            pairs.append(f"{name}={_quoted(str(one))}")
+    pairs = [
+        f"{name}={_quoted(str(one))}"
+        for name, value in query.items()
+        for one in (value if isinstance(value, list) else [] if value is None else [value])
+    ]
     return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 

@@ -17,10 +17,10 @@ from dovetail_slurm.shims.times import moment, short
 
 OPTIONS = Options(
     "squeue",
-    "account=A all!a array!r .array-unique! .clusters=M .cluster= expand-patterns! .federation! Format=O format=o "
-    "help! hide! iterate=i jobs~j json! licenses=L .local! long!l me! name=n nodelist=w nodes= noheader!h "
-    "noconvert! partition=p priority!P qos=q reservation=R .sibling! sort=S start! states=t steps~s "
-    "usage! user=u .verbose!v .yaml! version!V only-job-state!",
+    "account=A all!a array!r .array-unique! .clusters=M .cluster= expand-patterns! .federation! "
+    "Format=O format=o help! hide! iterate=i jobs~j json! licenses=L .local! long!l me! name=n "
+    "nodelist=w nodes= noheader!h noconvert! partition=p priority!P qos=q reservation=R .sibling! "
+    "sort=S start! states=t steps~s usage! user=u .verbose!v .yaml! version!V only-job-state!",
 )
 USUAL = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
@@ -269,8 +269,8 @@ def chosen(given: Sequence[Given], service: Service) -> list[Job]:
     if nodes:
         from dovetail.model.hostlist import expand
 
-        wanted = set(expand(nodes))
-        found = [job for job in found if wanted & set(expand(job["nodes"] or ""))]
+        names = set(expand(nodes))
+        found = [job for job in found if names & set(expand(job["nodes"] or ""))]
     if has(given, "licenses", "reservation"):
         found = []  # no job has one
     if has(given, "start"):

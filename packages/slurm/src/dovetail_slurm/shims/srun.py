@@ -1,8 +1,8 @@
 """``srun``: inside a job its tasks; outside of one a job that is waited for, with its output and status.
 
-Inside, tasks are processes of this machine, beside which this process stays: it forwards signals, marks lines,
-and ends with the highest status. They share the job's cores, unless ``--exact`` or ``--exclusive`` gives the
-step cores of its own.
+Inside, tasks are processes of this machine, beside which this process stays: it forwards signals, marks
+lines, and ends with the highest status. They share the job's cores, unless ``--exact`` or ``--exclusive``
+gives the step cores of its own.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from dovetail_slurm.shims.service import Refused, Service
 
 OPTIONS = Options(
     "srun",
-    "account=A .acctg-freq= array=a .bb= .bbf= .bcast? begin=b chdir=D workdir= .cluster-constraint= .clusters=M "
-    "comment= .compress? constraint=C container= .contiguous! .core-spec=S .cores-per-socket= .cpu-bind= "
-    ".cpu_bind= .cpu-freq= cpus-per-gpu= cpus-per-task=c deadline= .delay-boot= dependency=d .disable-status!X "
-    ".distribution=m .epilog= error=e exact! exclude=x exclusive? export= .extra-node-info=B .get-user-env? "
-    "gid= .gpu-bind= .gpu-freq= gpus=G gpus-per-node= gpus-per-socket= gpus-per-task= gres= .gres-flags= help!h "
-    ".hint= hold!H .immediate?I input=i .interactive! job-name=J jobid= kill-on-bad-exit?K label!l licenses=L "
-    ".mail-type= .mail-user= .mcs-label= mem= .mem-bind= .mem_bind= mem-per-cpu= mem-per-gpu= mincpus= .mpi= "
-    "multi-prog! .msg-timeout= .network= nice? .no-allocate!Z .no-kill?k nodefile=F nodelist=w nodes=N ntasks=n "
-    ".ntasks-per-core= ntasks-per-gpu= ntasks-per-node= .ntasks-per-socket= open-mode= output=o overcommit!O "
-    "overlap! oversubscribe!s partition=p .power= .prefer= .preserve-env!E .priority= .profile= .prolog= "
-    ".propagate? pty? qos=q quiet!Q .quit-on-interrupt! .reboot! relative=r requeue! no-requeue! reservation= "
-    ".resv-ports? .send-libs? signal= .slurmd-debug= .sockets-per-node= .spread-job! .switches= task-epilog= "
-    "task-prolog= test-only! .thread-spec= threads=T .threads-per-core= time=t .time-min= .tmp= .tres-bind= "
-    ".tres-per-task= uid= unbuffered!u .usage! .use-min-nodes! .verbose!v version!V wait=W .wait-for-nodes? "
-    "wckey= .whole! .x11?",
+    "account=A .acctg-freq= array=a .bb= .bbf= .bcast? begin=b chdir=D workdir= .cluster-constraint= "
+    ".clusters=M comment= .compress? constraint=C container= .contiguous! .core-spec=S "
+    ".cores-per-socket= .cpu-bind= .cpu_bind= .cpu-freq= cpus-per-gpu= cpus-per-task=c deadline= "
+    ".delay-boot= dependency=d .disable-status!X .distribution=m .epilog= error=e exact! exclude=x "
+    "exclusive? export= .extra-node-info=B .get-user-env? gid= .gpu-bind= .gpu-freq= gpus=G "
+    "gpus-per-node= gpus-per-socket= gpus-per-task= gres= .gres-flags= help!h .hint= hold!H "
+    ".immediate?I input=i .interactive! job-name=J jobid= kill-on-bad-exit?K label!l licenses=L "
+    ".mail-type= .mail-user= .mcs-label= mem= .mem-bind= .mem_bind= mem-per-cpu= mem-per-gpu= mincpus= "
+    ".mpi= multi-prog! .msg-timeout= .network= nice? .no-allocate!Z .no-kill?k nodefile=F nodelist=w "
+    "nodes=N ntasks=n .ntasks-per-core= ntasks-per-gpu= ntasks-per-node= .ntasks-per-socket= open-mode= "
+    "output=o overcommit!O overlap! oversubscribe!s partition=p .power= .prefer= .preserve-env!E "
+    ".priority= .profile= .prolog= .propagate? pty? qos=q quiet!Q .quit-on-interrupt! .reboot! "
+    "relative=r requeue! no-requeue! reservation= .resv-ports? .send-libs? signal= .slurmd-debug= "
+    ".sockets-per-node= .spread-job! .switches= task-epilog= task-prolog= test-only! .thread-spec= "
+    "threads=T .threads-per-core= time=t .time-min= .tmp= .tres-bind= .tres-per-task= uid= unbuffered!u "
+    ".usage! .use-min-nodes! .verbose!v version!V wait=W .wait-for-nodes? wckey= .whole! .x11?",
 )
 OF_THE_JOB = (
     "account",
@@ -120,9 +121,7 @@ def run(words: list[str], place: str) -> int:
             raise Wrong(f"srun: error: --{name}: found {what}, which Dovetail's srun does not give")
     wanted = last(given, "jobid")
     if wanted is not None and not (inside and wanted in (own, os.environ["DOVETAIL_JOB"])):
-        raise Wrong(
-            f"srun: error: --jobid={wanted}: found another job, expected to be inside it: steps run in their own"
-        )
+        raise Wrong(f"srun: error: --jobid={wanted}: found another job, expected the one in which srun runs")
     if inside:
         return Step(given, command).run()
     return _as_job(given, words[: len(words) - len(command)], command, place)
@@ -267,10 +266,10 @@ class Step:
         else:
             err = out if err is None else err
         actions: list[Any] = []
-        read = self._input(task)
-        if read is not None:
-            opened.append(read)
-            actions.append((os.POSIX_SPAWN_DUP2, read, 0))
+        source = self._input(task)
+        if source is not None:
+            opened.append(source)
+            actions.append((os.POSIX_SPAWN_DUP2, source, 0))
         if out is not None:
             actions.append((os.POSIX_SPAWN_DUP2, out, 1))
         if err is not None:
@@ -536,7 +535,7 @@ def _as_job(given: Sequence[Given], words: Sequence[str], command: Sequence[str]
     mine = [one for one in given if one.name in OF_THE_JOB]
     name = os.path.basename(command[0])
     try:
-        form, _, _ = sbatch.script_form(
+        form, _ = sbatch.script_form(
             text, "srun", "", mine, list(command), quiet=has(given, "quiet"), name=name, output=False
         )
     except Wrong as error:

@@ -69,10 +69,12 @@ def parse_moment(text: str, now: float | None = None) -> float:
         parts = [int(part or 0) for part in match.groups()]
         return time.mktime((*parts, 0, 0, -1))  # type: ignore[arg-type]
     if match := _DATE.fullmatch(bare):
-        month, day, year, *rest = match.groups()
-        number = today.tm_year if year is None else int(year) + (2000 if len(year) == 2 else 0)
+        month, mday, named_year, *rest = match.groups()
+        year = (
+            today.tm_year if named_year is None else int(named_year) + (2000 if len(named_year) == 2 else 0)
+        )
         hour, minute, second = (int(part or 0) for part in rest)
-        return time.mktime((number, int(month), int(day), hour, minute, second, 0, 0, -1))
+        return time.mktime((year, int(month), int(mday), hour, minute, second, 0, 0, -1))
     if re.fullmatch(r"\d{4}|\d{6}", bare, re.ASCII):
         year = today.tm_year if len(bare) == 4 else 2000 + int(bare[4:])
         return time.mktime((year, int(bare[:2]), int(bare[2:4]), 0, 0, 0, 0, 0, -1))
