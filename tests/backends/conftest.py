@@ -15,5 +15,5 @@ from backends import VENV, Backends
 def backends(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backends]:
     if not (VENV / "bin" / "snakemake").exists():
         pytest.skip(f"{VENV} is not there: make backends")
-    with serving(tmp_path_factory.mktemp("backends"), "--cluster", "1x4cpu") as service:
+    with serving(tmp_path_factory.mktemp("backends"), "--cluster", "1x2cpu") as service:
         yield Backends(Shims(service, service.root / "shims"))

@@ -200,7 +200,7 @@ def test_the_usual_queue(slurm: Shims, held: str) -> None:
         ("%i|%t|%T", "{0}|PD|PENDING"), ("%L/%l/%M", "1:30:00/1:30:00/0:00"),
         ("%j,%u,%P", "kept,{1},dovetail"),
         ("%D %C %R", "1 2 (JobHeldUser)"), ("%A.%F.%K", "{0}.{0}.N/A"), ("%k=%a", "a b=(null)"),
-        ("[%5t][%.5t][%.1T]", "[PD   ][   PD][P]"), ("%N%%%r", "%JobHeldUser"), ("%e%S", "N/AN/A"),
+        ("[%5t][%.5t][%.1T]", "[PD   ][   PD][P]"), ("%q%%i", "normal{0}"), ("%e%S", "N/AN/A"),
     ],
 )  # fmt: skip
 def test_formats_of_letters(slurm: Shims, held: str, layout: str, expected: str) -> None:
@@ -398,7 +398,7 @@ def test_a_signal_before_the_limit(slurm: Shims, tmp_path: Path) -> None:
     """Without B: it is for what the script has started; the script stays and ends by itself."""
     (tmp_path / "catches.py").write_text(CATCHES)
     text = (
-        "#!/bin/bash\n#SBATCH -t 0:4 --signal=USR1@3 -o out\nsrun python3 -I -S catches.py\necho after $?\n"
+        "#!/bin/bash\n#SBATCH -t 0:20 --signal=USR1@14 -o out\nsrun python3 -I -S catches.py\necho after $?\n"
     )
     job = slurm.submit(cwd=tmp_path, stdin=text)
     assert slurm.ended(job) == "COMPLETED"
@@ -467,10 +467,10 @@ def test_labels_and_input(slurm: Shims, tmp_path: Path) -> None:
 
 def test_exact_steps_wait_for_cores_of_their_own(slurm: Shims, tmp_path: Path) -> None:
     task = "python3 -I -S -c 'import os, time; print(*os.sched_getaffinity(0)); time.sleep(0.3)'"
-    lines = "".join(f"srun --exact -n1 -o {n} {task} &\n" for n in range(4))
+    lines = "".join(f"srun --exact -n1 -o cores.{n} {task} &\n" for n in range(4))
     job = slurm.submit("-c", "2", cwd=tmp_path, stdin=f"#!/bin/sh\n#SBATCH -o /dev/null\n{lines}wait\n")
     assert slurm.ended(job) == "COMPLETED"
-    cores = [(tmp_path / str(n)).read_text().split() for n in range(4)]
+    cores = [(tmp_path / f"cores.{n}").read_text().split() for n in range(4)]
     assert all(len(held) == 1 for held in cores)
     assert len({held[0] for held in cores}) == 2
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dovetail_slurm.shims.options import Wrong
 
-_MARK = re.compile(r"%(%|(\.?)(\d*)([A-Za-z]))", re.ASCII)
+_MARK = re.compile(r"%+(\.?)(\d*)([A-Za-z])", re.ASCII)
 _LONG = re.compile(r"([A-Za-z_/-]+)(?::(\.?)(\d*)(.*))?", re.ASCII | re.DOTALL)
 
 
@@ -75,12 +75,10 @@ def by_letters(text: str, fields: Sequence[Field], command: str) -> Layout:
     for match in _MARK.finditer(text):
         add(text[at : match.start()])
         at = match.end()
-        if match[1] == "%":
-            continue
-        field = known.get(match[4])
+        field = known.get(match[3])
         if field is None:
-            raise Wrong(f"{command}: error: Invalid job format specification: {match[4]}")
-        columns.append(Column(field, int(match[3] or 0), bool(match[2]), ""))
+            raise Wrong(f"{command}: error: Invalid job format specification: {match[3]}")
+        columns.append(Column(field, int(match[2] or 0), bool(match[1]), ""))
     add(text[at:])
     return Layout(before, columns)
 
