@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dovetail.executors.outputs import endless_paths
-from dovetail.executors.spawnlog import uid_of
 from dovetail.model import Job, JobId, Seconds, Usage
 from dovetail.model.marks import job_marks, place_of
+from dovetail.process.outputs import endless_paths
+from dovetail.process.spawn_log import uid_of
 from dovetail.records import dataclass
 from dovetail.running.entry import Entry
 from dovetail.service.core import Service
