@@ -396,8 +396,8 @@ def _change(app: FastAPI, service: Service) -> None:
     async def submit(request: Request) -> Answer:
         """Take in jobs, all or none. When this answers, they are on the disk.
 
-        With `dry_run` nothing is taken in: `numbers` has the number that the first would get, `free` whether it
-        would find its `cpus` free, and `jobs` what is requested and predicted for each.
+        With `dry_run` nothing is taken in: `numbers` has the number that the first would get, `free` whether
+        it would find its `cpus` free, and `jobs` what is requested and predicted for each.
         """
         form = await _form(request, SubmitForm)
         found = await service.submit(form, _principal(request))

@@ -78,3 +78,47 @@ export function ask(question) {
     dialog.addEventListener("close", () => answer(dialog.returnValue === "yes"), { once: true });
   });
 }
+
+/** What words mean that a newcomer may not know; shown where the pointer, or the keyboard, rests on them. */
+export const TERMS = {
+  "waiting": "submitted and not started yet",
+  "held": "kept back: by its user, until a moment, or until another job has ended",
+  "did not complete": "failed, out of memory, at its walltime, or lost with its node, in the time that is shown",
+  "devices in use": "GPUs and other accelerators on which a job runs",
+  "in use, mean": "share of all CPUs and devices that jobs held, on average over the time that is shown",
+  "Start": "when it started; with ~ when it is predicted to start",
+  "End": "with ~: when it is predicted to end",
+  "Where": "nodes, or the devices of nodes, on which it runs",
+  "Why it waits": "what has to happen before it starts",
+  "Waited": "from its submission to its start",
+  "Ran": "how long its process ran",
+  "Predicted": "how long it was expected to run, from earlier runs of the same app",
+  "Off by": "how far the prediction was from what it took",
+  "Implementation": "the way it was run: an app may have one for CPUs and one for GPUs",
+  "90 % by": "in nine of ten cases it takes no longer than this",
+  "From": "what the prediction rests on",
+  "App": "the program, as the history knows it",
+  "Walltime": "a limit: it is ended when it has run so long",
+  "Attempts": "how often it was started",
+  "Depends on": "jobs that have to end, or begin, before it starts",
+  "Predictions off by": "mean of the difference from what runs took, as a share of it",
+  "Predicted runs": "runs that had a prediction when they started",
+};
+
+/** A word, explained where it may need that. */
+export function term(word) {
+  const about = TERMS[word];
+  return about ? make("abbr", { title: about, tabindex: "0", "aria-label": `${word}: ${about}` }, word) : word;
+}
+
+/** A text of at most `most` characters, cut out of its middle. */
+export function shortened(text, most = 40) {
+  if (text.length <= most) return text;
+  const end = Math.floor(most / 2);
+  return `${text.slice(0, most - end - 1).trimEnd()}…${text.slice(-end).trimStart()}`;
+}
+
+/** What a job is known by: the name that its user gave it, else its command, shortened in the middle. */
+export function titleOf(job, most = 40) {
+  return job.name !== job.app || !job.command ? job.name : shortened(job.command, most);
+}

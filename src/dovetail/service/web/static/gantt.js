@@ -1,6 +1,6 @@
 // What ran where, what runs, and until when it is predicted to run: a lane for each node's CPUs and each device.
 
-import { between, draw, duration, moment } from "./dom.js";
+import { between, draw, duration, make, moment, titleOf } from "./dom.js";
 
 const LEFT = 132;
 const TOP = 18;
@@ -10,6 +10,24 @@ const MOST_BARS = 3000;
 const FORECAST = 14;
 const MOST_FORECASTS = 8;
 export const WENT_WRONG = ["FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"];
+
+/** What each colour and line of the chart means: its class, its form, and the words. */
+export const LEGEND = [
+  ["job RUNNING", "bar", "runs"], ["job COMPLETED", "bar", "completed"],
+  ["job FAILED", "bar", "failed, out of memory, or lost with its node"], ["job CANCELLED", "bar", "cancelled, or at its walltime"],
+  ["ahead", "bar", "until its predicted end"], ["forecast", "bar", "waits: when it is predicted to run"],
+  ["whisker", "whisker", "waits: between when and when it starts, 9 times in 10"],
+  ["over", "line", "predicted end that has passed"], ["now", "line", "now"], ["area", "bar", "CPUs and devices in use"],
+];
+
+/** The legend, drawn as the chart is. */
+export function legend() {
+  const item = ([kind, form, words]) => make("li", {}, draw("svg", { class: "chart", width: 18, height: 12, "aria-hidden": "true" },
+    form === "bar" ? draw("rect", { class: kind, x: 1, y: 1, width: 16, height: 10, rx: 2 })
+    : form === "whisker" ? draw("path", { class: kind, d: "M1 6H17M1 3V9M17 3V9" })
+    : draw("line", { class: kind, x1: 9, x2: 9, y1: 0, y2: 12 })), words);
+  return make("ul", { class: "legend", "aria-label": "Colours of the chart" }, ...LEGEND.map(item));
+}
 
 /** Whether a job came to no good end. */
 export const failed = (job) => WENT_WRONG.includes(job.state);
@@ -64,12 +82,14 @@ function forecastsOf(waiting, to) {
 /** What bars are called: the name; where several share it, with the id; where it is long, the part that tells them apart. */
 function labelsOf(jobs) {
   const many = new Map();
-  for (const job of jobs) many.set(job.name, (many.get(job.name) ?? 0) + 1);
+  const names_ = new Map(jobs.map((job) => [job, titleOf(job, 60)]));
+  for (const name of names_.values()) many.set(name, (many.get(name) ?? 0) + 1);
   const names = [...many.keys()].sort();
   const start = names.length > 1 ? alike(names[0], names[names.length - 1]) : 0;
   return (job, room) => {
-    const word = start > 0 ? Math.max(...[..."-_. /:="].map((mark) => job.name.lastIndexOf(mark, start - 1))) + 1 : 0;
-    const found = many.get(job.name) > 1 ? [`${job.id} ${job.name}`, job.id] : [job.name, job.name.slice(word)];
+    const title = names_.get(job) ?? titleOf(job, 60);
+    const word = start > 0 ? Math.max(...[..."-_. /:="].map((mark) => title.lastIndexOf(mark, start - 1))) + 1 : 0;
+    const found = many.get(title) > 1 ? [`${job.id} ${title}`, job.id] : [title, title.slice(word)];
     const last = found[found.length - 1];
     return found.find((name) => name.length <= room) ?? (room < 4 ? "" : `…${last.slice(1 - room)}`);
   };
@@ -151,7 +171,7 @@ function place(lane, core) {
 function forecast(chart, job, top, { scale, to, open, label }) {
   const x = scale(job.predicted_start);
   const wide = Math.max(scale(job.predicted_end ?? to) - x, 2);
-  const told = [`${job.id} ${job.name}`, "PENDING",
+  const told = [`${job.id} ${titleOf(job, 200)}`, "PENDING",
     `predicted ~ ${moment(job.predicted_start)} to ${job.predicted_end ? moment(job.predicted_end) : "?"}`,
     ...(job.confidence ? [`starts ${between(job, "predicted_start")}`] : [])].join("\n");
   chart.append(draw("rect", { class: "forecast", x, y: top, width: wide, height: FORECAST, rx: 2, "data-forecast": job.id,
@@ -198,7 +218,7 @@ function bar(chart, job, box, { scale, from, to, now, open, label }) {
 
 function describe(job, now) {
   const ran = (job.end ?? now) - job.start;
-  const parts = [`${job.id} ${job.name}`, job.state, `${moment(job.start)}, ${duration(ran)}`];
+  const parts = [`${job.id} ${titleOf(job, 200)}`, job.state, `${moment(job.start)}, ${duration(ran)}`];
   if (job.predicted) parts.push(`predicted ${duration(job.predicted)}`);
   if (job.reason) parts.push(job.reason);
   return parts.join("\n");

@@ -1,8 +1,8 @@
 // The pages. Each has `load` (asks the service), `show` (builds the page), and may have `tick` (once a second).
 
 import { act, get, log } from "./api.js";
-import { ask, count, duration, expected, make, moment, percent } from "./dom.js";
-import { area, failed, gantt, meanUsage, usage, WENT_WRONG } from "./gantt.js";
+import { ask, count, duration, expected, make, moment, percent, term, titleOf } from "./dom.js";
+import { area, failed, gantt, legend, meanUsage, usage, WENT_WRONG } from "./gantt.js";
 import { APPS, ENDED, QUEUE, stateOf, table, where } from "./tables.js";
 
 const ROWS = 100;
@@ -67,23 +67,27 @@ export function queuePage() {
     const now = Date.now() / 1000;
     const since = now - window_.past;
     const wrong = new URLSearchParams([["since", since], ["limit", WRONG], ...WENT_WRONG.map((state) => ["state", state])]);
-    const [nodes, running, waiting, jobs, past, bad, info] = await Promise.all([
-      get("/nodes"),
-      get("/jobs?state=RUNNING&limit=1000"),
-      get(`/jobs?state=PENDING&limit=${ROWS}`),
-      get(`/jobs?${query({ limit: asked })}`),
-      get(`/ended?since=${since}&limit=${PAST}`),
-      get(`/ended?${wrong}`), // however many others there are
-      get("/info"),
-    ]);
-    data = { nodes: nodes.nodes, running: running.jobs, jobs: withHeld(jobs.jobs), total: jobs.total,
-      waiting: waiting.jobs, past: [...past.jobs.filter((job) => !failed(job)), ...bad.jobs], bad: bad.jobs.length,
-      info, age: jobs.forecast_age, ahead: info.now - now };
+    const first = [get(`/jobs?${query({ limit: asked })}`), get("/info"), get("/nodes")];
+    const others = [get("/jobs?state=RUNNING&limit=1000"), get(`/jobs?state=PENDING&limit=${ROWS}`),
+      get(`/ended?since=${since}&limit=${PAST}`), get(`/ended?${wrong}`)]; // those that failed however many others there are
+    const all = Promise.all(others);
+    all.catch(() => {}); // it is heard below
+    const [jobs, info, nodes] = await Promise.all(first);
+    const put = ([running, waiting, past, bad]) => {
+      data = { nodes: nodes.nodes, running: running.jobs, jobs: withHeld(jobs.jobs), total: jobs.total,
+        waiting: waiting.jobs, past: [...past.jobs.filter((job) => !failed(job)), ...bad.jobs], bad: bad.jobs.length,
+        info, age: jobs.forecast_age, ahead: info.now - now };
+    };
+    if (data === null) { // what waits and runs at once; what has been comes when it is found
+      put([{ jobs: jobs.jobs.filter((job) => job.state === "RUNNING") }, { jobs: [] }, { jobs: [] }, { jobs: [] }]);
+      show();
+    }
+    put(await all);
   };
   const open = (id) => { location.hash = `#/job/${encodeURIComponent(id)}`; };
   const charts = make("div", { id: "charts", class: "wide" });
   const figures = make("ul", { class: "figures" });
-  const list = make("div", { id: "list" });
+  const list = make("div", { id: "list" }, make("p", { class: "muted", role: "status" }, "The queue is being read …"));
   const spans = make("select", { "aria-label": "How far back", change: (event) => {
     window_.past = Number(event.target.value);
     refresh();
@@ -92,9 +96,8 @@ export function queuePage() {
   let refresh = () => {};
   const page = make("div", { class: "home" }, figures, make("section", { class: "where" },
     make("h2", {}, "What runs where"),
-    make("div", { class: "bar" }, make("label", {}, "The last ", spans),
-      make("span", { class: "legend" }, "filled: ran or runs; outlined: predicted to run; thin line: when it may start; red: failed; line: now")),
-    charts), make("section", {}, make("h2", {}, "Queue"),
+    make("div", { class: "bar" }, make("label", {}, "The last ", spans)),
+    charts, legend()), make("section", {}, make("h2", {}, "Queue"),
     filterBar(each(["PENDING", "RUNNING"]), () => refresh()), list));
   const show = () => {
     const { info } = data;
@@ -111,11 +114,11 @@ export function queuePage() {
       [`${info.cpus_used} / ${info.cpus}`, "CPUs in use"],
       ...(info.devices ? [[`${data.nodes.reduce((n, node) => n + node.devices.filter((d) => d.job || (d.jobs || []).length).length, 0)} / ${info.devices}`, "devices in use"]] : []),
       [percent(data.mean), "in use, mean"],
-    ].map(([value, name]) => make("li", {}, make("b", {}, value), name)));
+    ].map(([value, name]) => make("li", {}, make("b", {}, value), term(name))));
     if (data.bad) {
       const many = data.bad < WRONG ? count(data.bad) : `${count(WRONG)} or more`;
       figures.children[2].after(make("li", { class: "wrong" }, make("a", { href: "#/ended",
-        click: () => { filters.state = FAILED; } }, make("b", {}, many), "did not complete")));
+        click: () => { filters.state = FAILED; } }, make("b", {}, many), term("did not complete"))));
     }
     if (info.blocked) figures.append(make("li", {}, make("b", {}, "blocked"), info.blocked));
   };
@@ -224,13 +227,14 @@ export function jobPage(id) {
     }
   }
 
+
   function about() {
     const rows = [
       ["State", stateOf(job)], ["App", job.app],
       ["Inputs", Object.entries(job.inputs || {}).map(([k, v]) => `${k} = ${v}`).join(", ")],
       ["User", job.user ?? ""], ["Submitted", moment(job.submit)],
-      ["Started", job.start === null ? expected(job, "predicted_start") : moment(job.start)],
-      ["Ended", job.end === null ? expected(job, "predicted_end") : moment(job.end)],
+      ...(job.start === null ? [["Predicted start", expected(job, "predicted_start")]] : [["Started", moment(job.start)]]),
+      ...(job.end === null ? [["Predicted end", expected(job, "predicted_end")]] : [["Ended", moment(job.end)]]),
       ["Ran", job.start === null ? "" : duration((job.end ?? Date.now() / 1000) - job.start)],
       ["Predicted", duration(job.predicted)], ["Where", where(job)], ["Implementation", job.implementation ?? ""],
       ["Walltime", duration(job.walltime)], ["Depends on", (job.depends || []).join(", ")],
@@ -239,7 +243,7 @@ export function jobPage(id) {
       ...Object.entries(job.commands || {}).map(([name, argv]) => [`Command (${name})`, Array.isArray(argv) ? argv.join(" ") : String(argv)]),
     ];
     return make("dl", { class: "about" }, ...rows.filter(([, value]) => value !== "" && value !== null && value !== undefined)
-      .flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value instanceof Node ? value : String(value))]));
+      .flatMap(([name, value]) => [make("dt", {}, term(name)), make("dd", {}, value instanceof Node ? value : String(value))]));
   }
 
   function options() {
@@ -247,7 +251,7 @@ export function jobPage(id) {
     const columns = [
       ["", "", (o) => (o.chosen ? "chosen" : "")], ["Implementation", "", (o) => o.implementation],
       ["Device", "", (o) => o.device ?? ""], ["Nodes", "number", (o) => String(o.nodes ?? "")],
-      ["Predicted", "number", (o) => duration(o.predicted)], ["At most", "number", (o) => duration(o.upper)],
+      ["Predicted", "number", (o) => duration(o.predicted)], ["90 % by", "number", (o) => duration(o.upper)],
       ["From", "text", (o) => o.basis ?? ""],
     ];
     const told = reasons.why || reasons.reason;
@@ -262,7 +266,7 @@ export function jobPage(id) {
       reasons = await get(`/jobs/${encodeURIComponent(id)}/explain`).catch(() => null);
     },
     show: () => {
-      head.replaceChildren(make("h2", {}, `Job ${job.id}: ${job.name}`),
+      head.replaceChildren(make("h2", {}, `Job ${job.id}: ${titleOf(job, 80)}`),
         make("div", { class: "bar" }, ...buttonsOf(job),
           job.end !== null ? make("button", { type: "button", click: () => act("requeue", [job.id]) }, "Run it again") : null), about());
       story.replaceChildren(options());

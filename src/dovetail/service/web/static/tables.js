@@ -1,6 +1,6 @@
 // Tables of jobs and apps; a row that is selected, filters.
 
-import { count, duration, make, moment, percent } from "./dom.js";
+import { count, duration, make, moment, percent, term, titleOf } from "./dom.js";
 
 export const stateOf = (job) => make("span", { class: `state ${job.state}` },
   job.state === "PENDING" && job.held ? "HELD" : job.state);
@@ -10,7 +10,7 @@ const link = (job) => make("a", { href: `#/job/${encodeURIComponent(job.id)}` },
 /** Columns: heading, class of heading and cells, what stands in a cell. */
 export const QUEUE = [
   ["ID", "", link],
-  ["Name", "name", (job) => make("span", { title: job.name }, job.name)],
+  ["Name", "name", (job) => make("span", { title: job.command || job.name }, titleOf(job))],
   ["User", "rare", (job) => job.user ?? ""],
   ["State", "", stateOf],
   ["Submitted", "rare", (job) => moment(job.submit)],
@@ -22,7 +22,7 @@ export const QUEUE = [
 
 export const ENDED = [
   ["ID", "", link],
-  ["Name", "name", (job) => make("span", { title: job.name }, job.name)],
+  ["Name", "name", (job) => make("span", { title: job.command || job.name }, titleOf(job))],
   ["User", "rare", (job) => job.user ?? ""],
   ["State", "", stateOf],
   ["Ended", "", (job) => moment(job.end)],
@@ -62,11 +62,11 @@ function off(job) {
 /** A table; `buttons` makes what stands at the end of a row. */
 export function table(columns, rows, { label, buttons = null, empty }) {
   if (!rows.length) return make("p", { class: "muted" }, empty);
-  const heads = columns.map(([text, kind]) => make("th", { scope: "col", class: kind }, text));
+  const heads = columns.map(([text, kind]) => make("th", { scope: "col", class: kind }, term(text)));
   if (buttons) heads.push(make("th", { scope: "col" }, make("span", { class: "muted" }, "")));
   const body = rows.map((row) => {
-    const cells = columns.map(([, kind, show]) => make("td", { class: kind }, show(row)));
-    if (buttons) cells.push(make("td", {}, ...buttons(row)));
+    const cells = columns.map(([text, kind, show]) => make("td", { class: kind, "data-label": text }, show(row)));
+    if (buttons) cells.push(make("td", { class: "actions" }, ...buttons(row)));
     return make("tr", { "data-id": row.id ?? null }, ...cells);
   });
   return make("div", { class: "wide" }, make("table", { "aria-label": label },
