@@ -25,8 +25,9 @@ PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    ROOT / "docs" / "explanation" / "beside-others.md",
 ]
-SAMPLE = ("README.md", "many-scripts.md", "coming-from-slurm.md")
+SAMPLE = ("README.md", "many-scripts.md", "coming-from-slurm.md", "beside-others.md")
 # Not the tutorial: where its third run places jobs rests on measured times, which tests beside it stretch.
 ABSENT = [*EXTRAS, *(f"dovetail_{name}" for name in DISTRIBUTIONS)]
 HIDDEN = f"import sys\nsys.modules.update(dict.fromkeys({ABSENT!r}))\n"
