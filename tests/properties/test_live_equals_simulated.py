@@ -7,26 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_executor import FakeExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from two_worlds import Decisions, run_live, run_simulated
 
-from dovetail.engine.driver.driver import Driver, DriverOptions
-from dovetail.engine.driver.live import LiveRun
-from dovetail.engine.driver.prepare import prepare
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay, workload_from_journal
-from dovetail.engine.simulation.simulate import SimulationOptions, simulate
-from dovetail.engine.state.core import no_bound
-from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Policy
-from dovetail.model import Cluster, Decision, Result, Workload
+from dovetail.model import Cluster, Workload
 from dovetail.plugins import load_policy
-from dovetail.policies.follow_plan import FollowPlan
-from dovetail.runtimes.perfect import PerfectModel
-from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import full, workload
 from dovetail.testing.invariants import check_schedule
-from dovetail.testing.virtual_time import run_virtual
 
 POLICIES = (
     "history",
@@ -53,61 +43,8 @@ rows = st.lists(
 )
 
 
-class Decisions:
-    """A journal sink that keeps decisions with their times."""
-
-    def __init__(self) -> None:
-        self.kept: list[tuple[float, Decision]] = []
-
-    def batch(self, now: float, events: Any, engine: Any, decisions: Any, *, ask: bool = True) -> None:
-        self.kept.extend((now, decision) for decision in decisions)
-
-
 def jobs(drawn: list[tuple[str, dict[str, float], float]]) -> Workload:
     return workload([(f"{name}{i}", t, submit) for i, (name, t, submit) in enumerate(drawn)])
-
-
-def model(w: Workload, learned: bool) -> tuple[Any, MemoryHistory | None]:
-    if not learned:
-        return PerfectModel(w.truth), None
-    history = MemoryHistory()
-    return make_model("least-squares", history), history
-
-
-def run_live(w: Workload, cluster: Cluster, policy: str, learned: bool, sink: Any) -> Result:
-    runtimes, history = model(w, learned)
-
-    async def main() -> Result:
-        driver = Driver(
-            cluster,
-            load_policy(policy).policy,
-            runtimes,
-            bound=no_bound,
-            history=history,
-            journal=sink,
-            follow=FollowPlan(),
-            options=DriverOptions(policy_name=policy, enforce=True),
-        )
-        ready = prepare(w, cluster, need_truth=False)
-        await LiveRun(driver, FakeExecutor(w.truth), ready.jobs).run()
-        return driver.result(ready)
-
-    return run_virtual(main())
-
-
-def run_simulated(w: Workload, cluster: Cluster, policy: str, learned: bool, sink: Any) -> Result:
-    runtimes, history = model(w, learned)
-    return simulate(
-        w,
-        cluster,
-        load_policy(policy).policy,
-        runtimes,
-        observe=history,
-        journal=sink,
-        follow=FollowPlan(),
-        # A live run knows no true times: neither may stand in for a walltime here.
-        options=SimulationOptions(policy_name=policy, default_walltime=float("inf")),
-    )
 
 
 @given(rows, st.sampled_from(POLICIES), st.sampled_from(CLUSTERS), st.booleans())
