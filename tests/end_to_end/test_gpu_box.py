@@ -133,6 +133,29 @@ def test_eight_quarters_share_as_memory_allows(dovetail: Command, box: GpuBox, t
     assert most_at_once(jobs) <= 3
 
 
+def test_jobs_share_where_the_driver_hides_whose_a_process_is(
+    dovetail: Command, box: GpuBox, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """As in a container with processes of its own: what came since our jobs began there is theirs."""
+    environment["HIDDEN"] = "1"
+    box.add(40 * GIB)
+    jobs = run(dovetail, job_file(tmp_path, 6, 5 * GIB, "x3", gpus=0.25, gpu_memory="5GiB"))
+    assert len(jobs) == 6
+
+
+def test_a_stranger_whose_process_is_hidden_is_one(
+    dovetail: Command, box: GpuBox, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment["HIDDEN"] = "1"
+    taken = box.add(16 * GIB, "Tesla T4")
+    box.add(16 * GIB, "Tesla T4")
+    box.occupy(taken, 0, 10 * GIB)
+    process = dovetail("run", job_file(tmp_path, 3, GIB, 0.05), "--history", "history.db", "--json")
+    jobs = load(process)["jobs"]
+    assert [(job["state"], job["devices"]) for job in jobs] == [("COMPLETED", ["localhost/gpu1"])] * 3
+    assert "gpu0 in use by a process of another container (process 0)" in process.stderr
+
+
 def test_peaks_are_measured_and_auto_is_learned_from_them(
     dovetail: Command, box: GpuBox, tmp_path: Path
 ) -> None:

@@ -7,6 +7,9 @@
  * processes/PID.N: "UUID BYTES UTILISATION" of a process that lives, written by itself
  * hang: while it exists, every question hangs
  * xid: "INDEX NUMBER", told once as an event
+ * failing: "FUNCTION STATUS" of functions that fail, one a line (13: the library has no such function)
+ * on_parent: while it exists, processes on MIG instances are listed with their GPU alone
+ * ghosts: while it exists, processes are listed that have ended
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,8 +42,19 @@ static const char *path_of(const char *name) {
     return path;
 }
 
+static int failing(const char *function) {
+    FILE *file = fopen(path_of("failing"), "r");
+    char name[128];
+    int status, found = 0;
+    while (file && fscanf(file, "%127s %d", name, &status) == 2) if (!strcmp(name, function)) found = status;
+    if (file) fclose(file);
+    return found;
+}
+
+#define FAILS do { int wrong = failing(__func__); if (wrong) return wrong; } while (0)
+
 static void add(const char *uuid, unsigned pid, unsigned long long bytes, int util) {
-    if (held_count == 4 * MOST || (kill((pid_t)pid, 0) && errno == ESRCH && pid < 4000000)) return;
+    if (held_count == 4 * MOST || (access(path_of("ghosts"), F_OK) && kill((pid_t)pid, 0) && errno == ESRCH && pid < 4000000)) return;
     Held *one = &held[held_count++];
     snprintf(one->uuid, sizeof one->uuid, "%s", uuid);
     one->pid = pid; one->bytes = bytes; one->util = util;
@@ -99,9 +113,9 @@ static unsigned long long used_of(const Card *card) {
     return used;
 }
 
-Status nvmlInitWithFlags(unsigned flags) { (void)flags; look(); return SUCCESS; }
-Status nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-Status nvmlShutdown(void) { return SUCCESS; }
+Status nvmlInitWithFlags(unsigned flags) { FAILS; (void)flags; look(); return SUCCESS; }
+Status nvmlInit_v2(void) { FAILS; return nvmlInitWithFlags(0); }
+Status nvmlShutdown(void) { FAILS; return SUCCESS; }
 const char *nvmlErrorString(Status status) {
     switch (status) {
     case SUCCESS: return "Success";
@@ -114,39 +128,39 @@ const char *nvmlErrorString(Status status) {
     default: return "Invalid Argument";
     }
 }
-Status nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "550.54.15"); return SUCCESS; }
-Status nvmlDeviceGetCount_v2(unsigned *count) { look(); *count = (unsigned)card_count; return SUCCESS; }
-Status nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+Status nvmlSystemGetDriverVersion(char *text, unsigned size) { FAILS; snprintf(text, size, "550.54.15"); return SUCCESS; }
+Status nvmlDeviceGetCount_v2(unsigned *count) { FAILS; look(); *count = (unsigned)card_count; return SUCCESS; }
+Status nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) { FAILS;
     look();
     if (index >= (unsigned)card_count) return INVALID;
     if (cards[index].fault == 15 || cards[index].fault == 16) return cards[index].fault;
     *handle = (void *)(size_t)(index + 1);
     return SUCCESS;
 }
-Status nvmlDeviceGetName(void *handle, char *text, unsigned size) { CARD(handle); snprintf(text, size, "%s", card->name); return SUCCESS; }
-Status nvmlDeviceGetUUID(void *handle, char *text, unsigned size) { CARD(handle); snprintf(text, size, "%s", card->uuid); return SUCCESS; }
-Status nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) {
+Status nvmlDeviceGetName(void *handle, char *text, unsigned size) { FAILS; CARD(handle); snprintf(text, size, "%s", card->name); return SUCCESS; }
+Status nvmlDeviceGetUUID(void *handle, char *text, unsigned size) { FAILS; CARD(handle); snprintf(text, size, "%s", card->uuid); return SUCCESS; }
+Status nvmlDeviceGetMemoryInfo(void *handle, Memory *memory) { FAILS;
     CARD(handle);
     memory->total = card->memory;
     memory->used = used_of(card);
     memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
     return SUCCESS;
 }
-Status nvmlDeviceGetComputeMode(void *handle, unsigned *mode) { CARD(handle); *mode = (unsigned)card->mode; return SUCCESS; }
-Status nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) {
+Status nvmlDeviceGetComputeMode(void *handle, unsigned *mode) { FAILS; CARD(handle); *mode = (unsigned)card->mode; return SUCCESS; }
+Status nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *later) { FAILS;
     CARD(handle);
     if (card->mig < 0) return NOT_SUPPORTED;
     *now = *later = (unsigned)card->mig;
     return SUCCESS;
 }
-Status nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) { CARD(handle); *count = card->mig > 0 ? 7 : 0; return SUCCESS; }
-Status nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **found) {
+Status nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) { FAILS; CARD(handle); *count = card->mig > 0 ? 7 : 0; return SUCCESS; }
+Status nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned index, void **found) { FAILS;
     CARD(handle);
     for (int i = 0; i < slice_count; i++)
         if (slices[i].parent == (int)((size_t)handle - 1) && !index--) { *found = (void *)(size_t)(0x1000 + i); return SUCCESS; }
     return NOT_FOUND;
 }
-Status nvmlDeviceGetUtilizationRates(void *handle, Utilisation *rates) {
+Status nvmlDeviceGetUtilizationRates(void *handle, Utilisation *rates) { FAILS;
     CARD(handle);
     if (card->util < 0) return NOT_SUPPORTED;
     rates->gpu = (unsigned)card->util; rates->memory = 0;
@@ -154,18 +168,48 @@ Status nvmlDeviceGetUtilizationRates(void *handle, Utilisation *rates) {
     if (rates->gpu > 100) rates->gpu = 100;
     return SUCCESS;
 }
-Status nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Process *found) {
+static int is_instance(void *handle) { return (size_t)handle >= 0x1000; }
+static unsigned number_of(const Card *card) {  /* of a GPU instance: 1, 2 ... on each GPU */
+    unsigned number = 0;
+    for (const Card *one = slices; one <= card; one++) number += one->parent == card->parent;
+    return number;
+}
+Status nvmlDeviceGetGpuInstanceId(void *handle, unsigned *id) { FAILS;
+    CARD(handle);
+    if (!is_instance(handle)) return NOT_SUPPORTED;
+    *id = number_of(card);
+    return SUCCESS;
+}
+Status nvmlDeviceGetComputeInstanceId(void *handle, unsigned *id) { FAILS;
+    CARD(handle);
+    if (!is_instance(handle)) return NOT_SUPPORTED;
+    *id = 0;
+    return SUCCESS;
+}
+static Status running_on(void *handle, unsigned *count, Process *found) {
     CARD(handle);
     unsigned room = *count;
+    int on_parent = !access(path_of("on_parent"), F_OK);
     *count = 0;
+    if (is_instance(handle) && on_parent) return NOT_SUPPORTED;
     for (int i = 0; i < held_count; i++) {
-        if (strcmp(held[i].uuid, card->uuid)) continue;
-        if (found && *count < room) found[*count] = (Process){held[i].pid, held[i].bytes, 0, 0};
+        Process one = {held[i].pid, held[i].bytes, 0xFFFFFFFF, 0xFFFFFFFF};
+        int here = !strcmp(held[i].uuid, card->uuid);
+        for (int s = 0; s < slice_count && on_parent && !here; s++)
+            if (slices[s].parent == (int)((size_t)handle - 1) && !strcmp(held[i].uuid, slices[s].uuid)) {
+                one.instance = number_of(&slices[s]);
+                one.compute = 0;
+                here = 1;
+            }
+        if (!here) continue;
+        if (found && *count < room) found[*count] = one;
         ++*count;
     }
     return *count > room ? TOO_SMALL : SUCCESS;
 }
-Status nvmlDeviceGetProcessUtilization(void *handle, Sample *found, unsigned *count, unsigned long long since) {
+Status nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned *count, Process *found) { FAILS; return running_on(handle, count, found); }
+Status nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Process *found) { FAILS; return running_on(handle, count, found); }
+Status nvmlDeviceGetProcessUtilization(void *handle, Sample *found, unsigned *count, unsigned long long since) { FAILS;
     CARD(handle);
     (void)since;
     if (card->util < 0) return NOT_SUPPORTED;
@@ -179,10 +223,10 @@ Status nvmlDeviceGetProcessUtilization(void *handle, Sample *found, unsigned *co
     if (!*count) return NOT_FOUND;
     return !found || *count > room ? TOO_SMALL : SUCCESS;
 }
-Status nvmlEventSetCreate(void **set) { *set = (void *)1; return SUCCESS; }
-Status nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
-Status nvmlDeviceRegisterEvents(void *handle, unsigned long long kinds, void *set) { CARD(handle); (void)kinds; (void)set; return SUCCESS; }
-Status nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
+Status nvmlEventSetCreate(void **set) { FAILS; *set = (void *)1; return SUCCESS; }
+Status nvmlEventSetFree(void *set) { FAILS; (void)set; return SUCCESS; }
+Status nvmlDeviceRegisterEvents(void *handle, unsigned long long kinds, void *set) { FAILS; CARD(handle); (void)kinds; (void)set; return SUCCESS; }
+Status nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) { FAILS;
     int index, number;
     char path[4096];
     (void)set; (void)milliseconds;

@@ -36,16 +36,26 @@ _SCRIPTS = Path(__file__).with_name("probes")
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What a device holds. ``fault`` is why it can run nothing; ``memory`` and ``used`` are bytes."""
+    """What a device holds. ``fault`` is why it can run nothing; ``memory`` and ``used`` are bytes.
+
+    ``used`` is ``None`` where that is not known.
+    """
 
     name: str
     index: int
     memory: int = 0
-    used: int = 0
+    used: int | None = None
     utilisation: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
     fault: str = ""
     parent: str | None = None
+    old_name: str = ""
+
+    def is_called(self, name: str) -> bool:
+        """Whether this is its number, (the start of) its UUID, or the older form of that."""
+        if name == str(self.index):
+            return not self.parent
+        return bool(self.name) and (self.name.startswith(name) or name == self.old_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +67,7 @@ class Snapshot:
 
     def device(self, name: str) -> DeviceState | None:
         """The device of this name: (the start of) its UUID, or its number."""
-        for one in self.devices:
-            if (one.name and one.name.startswith(name)) or (name == str(one.index) and not one.parent):
-                return one
-        return None
+        return next((one for one in self.devices if one.is_called(name)), None)
 
 
 class DeviceWatch:
@@ -199,9 +206,10 @@ def _state_of(about: Mapping[str, Any]) -> DeviceState:
         about.get("uuid") or "",
         about["index"],
         about.get("memory", 0),
-        about.get("memory_used", 0),
+        about.get("memory_used"),
         about.get("utilisation"),
         tuple(process_of(**one) for one in about.get("processes", ())),
         about.get("fault", ""),
         about.get("parent"),
+        about.get("old_uuid") or "",
     )

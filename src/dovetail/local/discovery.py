@@ -260,6 +260,8 @@ def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[
 
 def _is_called(device: Mapping[str, Any], word: str) -> bool:
     """Whether a word of a ``*_VISIBLE_DEVICES`` variable names the device: by number or start of its UUID."""
+    if word.startswith("MIG-GPU-") and word == device.get("old_uuid"):
+        return True
     if word.startswith(("GPU-", "MIG-")):
         return bool(device.get("uuid", "").startswith(word))
     return word == str(device["index"]) and not device.get("parent")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from importlib.util import find_spec
@@ -126,11 +127,15 @@ class DeviceGuard:
     due: Seconds = inf
     clock: Callable[[], float] = time.monotonic
     _seen: dict[str, Snapshot] = field(default_factory=dict)
+    _ours: set[Place] = field(default_factory=set)  # where jobs of ours are
     _measured: dict[tuple[JobId, int], _Measured] = field(default_factory=dict)
     _left: dict[Place, float] = field(default_factory=dict)  # when a job of ours last ended there
     _failing: FailingDevices[Place] = field(default_factory=FailingDevices)
     _owners: dict[int, tuple[bool, JobId]] = field(default_factory=dict)  # of pids: not a stranger's, job
     _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be queried at all
+    _hidden: dict[Place, Counter[int]] = field(default_factory=dict)
+    """Processes that the kernel does not show us, by pid (0: the driver hides it too), as they were on each
+    device when no job of ours was: those that came since are ours, as far as anybody can know."""
 
     # ------------------------------------------------------------------- what has happened
 
@@ -156,6 +161,7 @@ class DeviceGuard:
             if not placed.job.foreign:
                 for place in self._places(driver.engine.cluster, placed):
                     found.setdefault(place, []).append(placed)
+        self._ours = set(found)
         return found
 
     def _places(self, cluster: Cluster, placed: Placed) -> list[Place]:
@@ -221,6 +227,7 @@ class DeviceGuard:
             if found is not None:
                 self._seen[maker] = found
                 self._note_owners(found)
+                self._note_hidden(maker, found)
             elif first and not watch.alive:
                 self._never.add(maker)  # its library cannot be used here: nothing is known of its devices
 
@@ -273,6 +280,13 @@ class DeviceGuard:
                 except ProcessLookupError:
                     self._owners[pid] = True, ""  # it has ended since
 
+    def _note_hidden(self, maker: str, seen: Snapshot) -> None:
+        for place, device in self.devices.items():
+            if device.maker == maker and place not in self._ours and (state := seen.device(device.name)):
+                found = Counter(process.pid for process in state.processes if not process.known)
+                if found or place in self._hidden:
+                    self._hidden[place] = found
+
     def measured(self, job: JobId, attempt: int) -> Usage | None:
         """What was seen so far of a job that runs."""
         found = self._measured.get((job, attempt))
@@ -315,19 +329,34 @@ class DeviceGuard:
             return Bar(f"suspended: {state.fault}")
         if self.mode == "ignore":
             return None
-        others = [process for process in state.processes if self._is_stranger(process, device)]
+        others = self._strangers(state, device)
         if not others:
             return None
         label = f"in use by {others[0].label}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         if self.mode == "avoid" or device.memory is None:
             return Bar(label)
-        memory = min(sum(process.memory or 0 for process in others), device.memory)
-        return Bar(label, memory) if memory else None
+        memory = _memory_of(others, state)
+        if memory is None:
+            return Bar(label)
+        return Bar(label, min(memory, device.memory)) if memory else None
 
-    def _is_stranger(self, process: DeviceProcess, device: WatchedDevice) -> bool:
-        if not process.known:  # perhaps one of ours that has just ended, or one of a container's
-            return self._seen[device.maker].at > self._left.get(device.place, -inf)
-        return not process.name.startswith(SERVERS) and not self._owners.get(process.pid, (False, ""))[0]
+    def _strangers(self, state: DeviceState, device: WatchedDevice) -> list[DeviceProcess]:
+        """The processes on a device that are not ours."""
+        hidden = self._hidden.get(device.place, Counter()).copy()
+        fresh = self._seen[device.maker].at > self._left.get(device.place, -inf)
+        found: list[DeviceProcess] = []
+        for process in state.processes:
+            if process.known:
+                served = process.name.startswith(SERVERS)
+                if not served and not self._owners.get(process.pid, (False, ""))[0]:
+                    found.append(process)
+            elif device.place in self._ours:  # it was there before ours
+                if hidden[process.pid] > 0:
+                    hidden[process.pid] -= 1
+                    found.append(process)
+            elif fresh:  # else perhaps one of ours that has just ended
+                found.append(process)
+        return found
 
     def rest(self, driver: Driver, place: Place, over: set[JobId]) -> int | None:
         """Bytes of a device that our jobs leave; ``None`` where none is there. ``over`` have ended."""
@@ -350,6 +379,20 @@ class DeviceGuard:
         """End the processes that watch."""
         for watch in self.watches.values():
             watch.close()
+
+
+def _memory_of(others: Iterable[DeviceProcess], state: DeviceState) -> int | None:
+    """Bytes that strangers hold; where the driver does not say that of each, what nobody else holds.
+
+    ``None``: it does not say how much is in use either.
+    """
+    others = list(others)
+    known = sum(process.memory or 0 for process in others)
+    if all(process.memory is not None for process in others):
+        return known
+    if state.used is None:
+        return None
+    return max(known, state.used - sum(p.memory or 0 for p in state.processes if p not in others))
 
 
 def _wants_devices(driver: Driver) -> bool:

@@ -15,11 +15,34 @@ from typing import Any
 HARD_XIDS = frozenset((48, 62, 64, 74, 79, 92, 94, 95, 119, 120))
 """Errors of the device, the bus or its firmware; others are mostly those of programs."""
 UNREADABLE = "NVML cannot read it"
+UNTOLD = frozenset((2, 3, 4, 6, 13, 25))
+"""NVML's statuses of a function that a device or a driver does not have, or that we may not call: invalid
+argument, not supported, no permission, not found, function not found, argument version mismatch."""
+NO_INSTANCE = 0xFFFFFFFF
+"""NVML's number of the MIG instance of a process that is on none."""
+MOST_INSTANCES = 7
+"""Of one GPU, where NVML does not say how many there may be."""
+UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
 def text(value: bytes | str) -> str:
     """NVML's strings are bytes in older versions."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def told(nvml: Any, function: str, *arguments: Any) -> Any:
+    """What a function of NVML answers; ``None`` where the device, the driver or the package has none of it.
+
+    Raises NVML's other errors: the device does not work.
+    """
+    try:
+        return getattr(nvml, function)(*arguments)
+    except (AttributeError, getattr(nvml, "NVMLLibraryMismatchError", AttributeError)):
+        return None  # an older package, or an older driver
+    except nvml.NVMLError as error:
+        if getattr(error, "value", None) in (None, *UNTOLD):
+            return None
+        raise
 
 
 def probe() -> dict[str, Any]:
@@ -34,11 +57,16 @@ def probe() -> dict[str, Any]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not start: {error}"}
-    driver = text(pynvml.nvmlSystemGetDriverVersion())
+    try:
+        driver = text(told(pynvml, "nvmlSystemGetDriverVersion") or "")
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return {"devices": [], "why": f"NVML does not list its GPUs: {error}"}
     devices: list[dict[str, Any]] = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
+    for index in range(count):
         devices += describe(pynvml, index, driver)
-    pynvml.nvmlShutdown()
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
     return {"devices": devices, "why": "" if devices else "NVML finds no GPU"}
 
 
@@ -46,102 +74,126 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
     """One GPU and its MIG instances; ``unusable`` is why no job can run on it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        about = {"index": index, "model": text(nvml.nvmlDeviceGetName(handle)), "driver": driver}
-        about |= {"uuid": text(nvml.nvmlDeviceGetUUID(handle)), **state_of(nvml, handle)}
+        model = text(told(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
+        about = {"index": index, "model": model, "driver": driver}
+        about |= {"uuid": text(told(nvml, "nvmlDeviceGetUUID", handle) or ""), **state_of(nvml, handle)}
+        mode = told(nvml, "nvmlDeviceGetComputeMode", handle)
+        slices = instances(nvml, handle) if is_cut(nvml, handle) else None
     except nvml.NVMLError as error:
         return [{"index": index, "model": "", "driver": driver, "unusable": f"{UNREADABLE}: {error}"}]
-    try:
-        if nvml.nvmlDeviceGetComputeMode(handle) == nvml.NVML_COMPUTEMODE_PROHIBITED:
-            about["unusable"] = "its compute mode is PROHIBITED"
-    except nvml.NVMLError:
-        about["note"] = "its compute mode is not known"
-    if not is_cut(nvml, handle):
+    notes = [UNLISTED] if about.pop("unlisted", False) else []
+    if mode is None:
+        notes.append("its compute mode is not known")
+    elif mode == nvml.NVML_COMPUTEMODE_PROHIBITED:
+        about["unusable"] = "its compute mode is PROHIBITED"
+    if notes:
+        about["note"] = "; ".join(notes)
+    if slices is None:
         return [about]
-    slices = [
-        {"index": index, "driver": driver, "parent": about["uuid"], **describe_slice(nvml, instance, about)}
-        for instance in instances(nvml, handle)
-    ]
     if "unusable" not in about:
         about["unusable"] = (
             f"cut by MIG: its {len(slices)} instances are devices"
             if slices
             else "MIG is on, without instances"
         )
-    return [about, *slices]
+    known = {"index": index, "driver": driver, "parent": about["uuid"]}
+    return [about, *({**known, **describe_slice(nvml, one, handle, about)} for one in slices)]
 
 
 def is_cut(nvml: Any, handle: Any) -> bool:
-    """Whether MIG is on: then programs run on its instances alone."""
-    try:
-        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
-    except nvml.NVMLError:
-        return False  # a GPU without MIG
+    """Whether MIG is on: then programs run on its instances alone. A GPU without MIG does not say."""
+    return bool((told(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
 
 
 def instances(nvml: Any, handle: Any) -> list[Any]:
     """Handles of the MIG instances of a GPU."""
     found: list[Any] = []
-    try:
-        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-            try:
-                found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number))
-            except nvml.NVMLError:
-                continue  # a number that no instance has
-    except nvml.NVMLError:
-        return found
+    most = told(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+    for number in range(MOST_INSTANCES if most is None else most):
+        one = told(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        if one is not None:  # else a number that no instance has
+            found.append(one)
     return found
 
 
-def describe_slice(nvml: Any, handle: Any, parent: dict[str, Any]) -> dict[str, Any]:
-    """One MIG instance: model (``… MIG 3g.20gb``), UUID and state."""
+def numbers_of(nvml: Any, handle: Any) -> tuple[int, int] | None:
+    """A MIG instance's numbers on its GPU, of the GPU instance and of the compute instance there."""
+    gpu = told(nvml, "nvmlDeviceGetGpuInstanceId", handle)
+    compute = told(nvml, "nvmlDeviceGetComputeInstanceId", handle)
+    return None if gpu is None else (int(gpu), int(compute or 0))
+
+
+def describe_slice(nvml: Any, handle: Any, gpu: Any, parent: dict[str, Any]) -> dict[str, Any]:
+    """One MIG instance: model (``… MIG 3g.20gb``), UUID, the UUID's older form, and state."""
     try:
-        model = text(nvml.nvmlDeviceGetName(handle))
-        about = {"uuid": text(nvml.nvmlDeviceGetUUID(handle)), **state_of(nvml, handle)}
+        model = text(told(nvml, "nvmlDeviceGetName", handle) or "")
+        numbers = numbers_of(nvml, handle)
+        old = "" if numbers is None else f"MIG-{parent['uuid']}/{numbers[0]}/{numbers[1]}"
+        uuid = text(told(nvml, "nvmlDeviceGetUUID", handle) or old)
+        about = {"uuid": uuid, "old_uuid": old, **state_of(nvml, handle, gpu, numbers)}
         if " MIG " not in model:  # older drivers call it as its GPU
-            shape = nvml.nvmlDeviceGetAttributes(handle)
-            size = round(shape.memorySizeMB / 1024)
-            model = f"{parent['model']} MIG {shape.gpuInstanceSliceCount}g.{size}gb"
+            shape = told(nvml, "nvmlDeviceGetAttributes", handle)
+            size = round((about["memory"] >> 20 if shape is None else shape.memorySizeMB) / 1024)
+            part = "" if shape is None else f"{shape.gpuInstanceSliceCount}g."
+            model = f"{parent['model']} MIG {part}{size}gb"
     except nvml.NVMLError as error:
         return {"model": f"{parent['model']} MIG", "unusable": f"{UNREADABLE}: {error}"}
     return {"model": model, **about}
 
 
-def state_of(nvml: Any, handle: Any) -> dict[str, Any]:
+def state_of(
+    nvml: Any, handle: Any, gpu: Any = None, numbers: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """Bytes of memory, in all and in use, utilisation from 0 to 1 where it is known, and compute processes.
 
-    Raises NVML's error where the device does not answer.
+    ``unlisted``: the driver does not say which processes there are. Of a MIG instance with these numbers some
+    drivers list the processes with it, some with its ``gpu``. Raises NVML's error where the device does not
+    answer.
     """
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    found: dict[str, Any] = {
-        "memory": int(memory.total),
-        "memory_used": int(memory.used),
-        "utilisation": None,
-    }
-    with suppress(nvml.NVMLError):  # MIG instances do not know theirs
-        found["utilisation"] = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
-    try:
-        running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except nvml.NVMLError:
-        running = []
+    memory = told(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    rates = told(nvml, "nvmlDeviceGetUtilizationRates", handle)  # MIG instances do not know theirs
+    running = running_on(nvml, handle)
+    if gpu is not None and not running:
+        beside = running_on(nvml, gpu)
+        if beside is not None:
+            running = [one for one in beside if _is_on(one, numbers)]
     busy = busy_parts(nvml, handle) if running else {}
-    found["processes"] = [
-        {"pid": int(p.pid), "memory": None if p.usedGpuMemory is None else int(p.usedGpuMemory),
-         "utilisation": busy.get(int(p.pid))}
-        for p in running
-    ]  # fmt: skip
-    return found
+    found = {
+        "memory": 0 if memory is None else int(memory.total),
+        "memory_used": None if memory is None else int(memory.used),
+        "utilisation": None if rates is None else min(1.0, max(0.0, rates.gpu / 100)),
+        "processes": [
+            {"pid": int(p.pid), "memory": None if p.usedGpuMemory is None else int(p.usedGpuMemory),
+             "utilisation": busy.get(int(p.pid))}
+            for p in running or ()
+        ],
+    }  # fmt: skip
+    return {**found, "unlisted": True} if running is None else found
+
+
+def running_on(nvml: Any, handle: Any) -> Any:
+    """The compute processes of a device; ``None`` where the driver does not list them."""
+    found = told(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    return told(nvml, "nvmlDeviceGetComputeRunningProcesses_v2", handle) if found is None else found
+
+
+def _is_on(process: Any, numbers: tuple[int, int] | None) -> bool:
+    """Whether a process that a GPU lists is on its instance with these numbers."""
+    gpu = getattr(process, "gpuInstanceId", NO_INSTANCE)
+    compute = getattr(process, "computeInstanceId", NO_INSTANCE)
+    return numbers is not None and gpu == numbers[0] and compute in (numbers[1], NO_INSTANCE)
 
 
 def busy_parts(nvml: Any, handle: Any) -> dict[int, float]:
     """How busy each process keeps the device, from 0 to 1, of those of which that is known."""
-    try:
-        samples = nvml.nvmlDeviceGetProcessUtilization(handle, 0)
-    except nvml.NVMLError:
-        return {}
     newest: dict[int, tuple[int, float]] = {}
-    for one in samples:
+    try:
+        samples = told(nvml, "nvmlDeviceGetProcessUtilization", handle, 0)
+    except nvml.NVMLError:
+        return {}  # it is not worth a device: whether that works shows elsewhere
+    for one in samples or ():
         known = newest.get(int(one.pid), (-1, 0.0))
-        newest[int(one.pid)] = max(known, (int(one.timeStamp), one.smUtil / 100))
+        newest[int(one.pid)] = max(known, (int(one.timeStamp), min(1.0, one.smUtil / 100)))
     return {pid: share for pid, (_, share) in newest.items()}
 
 
@@ -164,7 +216,7 @@ class Watcher:
             for index in range(nvml.nvmlDeviceGetCount()):
                 kind = getattr(nvml, "nvmlEventTypeXidCriticalError", 8)
                 nvml.nvmlDeviceRegisterEvents(nvml.nvmlDeviceGetHandleByIndex(index), kind, events)
-        except nvml.NVMLError:
+        except (nvml.NVMLError, AttributeError):
             return None
         return events
 
@@ -175,11 +227,7 @@ class Watcher:
         for index, known in self._by_index().items():
             try:
                 handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
-                slices = instances(self.nvml, handle) if len(known) > 1 else []
-                for about, one in zip(known, [handle, *slices], strict=False):
-                    answer.append(self._state(about, one))
-                lost = known[1 + len(slices) :]
-                answer += [{**_named(about), "fault": "its MIG instance is gone"} for about in lost]
+                answer += self._states(handle, known)
             except self.nvml.NVMLError as error:
                 answer += [{**_named(about), "fault": f"{UNREADABLE}: {error}"} for about in known]
         for about in answer:
@@ -198,9 +246,26 @@ class Watcher:
                 found[index] = describe(self.nvml, index, "")
         return found
 
-    def _state(self, about: dict[str, Any], handle: Any) -> dict[str, Any]:
+    def _states(self, handle: Any, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """A GPU and those of its instances that were found at the start. Raises NVML's error."""
+        nvml, (gpu, *slices) = self.nvml, known
+        states = [self._state(gpu, handle)]
+        there: dict[str, Any] = {}
+        for one in instances(nvml, handle) if slices else ():
+            numbers = numbers_of(nvml, one)
+            old = "" if numbers is None else f"MIG-{gpu['uuid']}/{numbers[0]}/{numbers[1]}"
+            there[text(told(nvml, "nvmlDeviceGetUUID", one) or old)] = one
+        for about in slices:
+            found = there.get(about.get("uuid") or "")
+            if found is None:
+                states.append({**_named(about), "fault": "its MIG instance is gone"})
+            else:
+                states.append(self._state(about, found, handle, numbers_of(nvml, found)))
+        return states
+
+    def _state(self, about: dict[str, Any], *handles: Any) -> dict[str, Any]:
         try:
-            return {**_named(about), **state_of(self.nvml, handle)}
+            return {**_named(about), **state_of(self.nvml, *handles)}
         except self.nvml.NVMLError as error:
             return {**_named(about), "fault": f"{UNREADABLE}: {error}"}
 
@@ -224,7 +289,7 @@ class Watcher:
 
 
 def _named(about: dict[str, Any]) -> dict[str, Any]:
-    return {name: about.get(name) for name in ("index", "uuid", "parent")}
+    return {name: about.get(name) for name in ("index", "uuid", "old_uuid", "parent")}
 
 
 def watch() -> None:

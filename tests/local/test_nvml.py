@@ -1,0 +1,180 @@
+"""NVIDIA's library as boxes have it: functions that fail, memory that is not known, MIG in both layouts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from gpu_box import GB, GpuBox
+
+from dovetail.local.device_watch import DeviceWatch, Snapshot
+from dovetail.local.discovery import Inventory, inventory
+
+HERE = os.getpid()
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuBox:
+    found = GpuBox(tmp_path / "box")
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return found
+
+
+def found() -> Inventory:
+    return inventory(60.0, ["nvidia"])
+
+
+def seen() -> Snapshot:
+    watch = DeviceWatch("nvidia")
+    try:
+        snapshot = watch.look(60.0)
+    finally:
+        watch.close()
+    assert snapshot is not None, watch.trouble
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    "functions",
+    [
+        ["nvmlSystemGetDriverVersion", "nvmlDeviceGetName", "nvmlDeviceGetComputeMode"],
+        ["nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount"],
+        ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization"],
+        ["nvmlEventSetCreate"],
+        ["nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2", "nvmlShutdown"],
+    ],
+)
+@pytest.mark.parametrize("status", [3, 4, 13])
+def test_what_a_driver_does_not_have_costs_no_device(box: GpuBox, functions: list[str], status: int) -> None:
+    uuid = box.add(16 * GB, "Tesla T4")
+    box.occupy(uuid, HERE, 3 * GB)
+    box.fail(*functions, status=status)
+    (device,) = found().devices
+    assert (device.used, device.uuid, device.memory) == (True, uuid, 16 * GB)
+    assert [(one.pid, one.memory) for one in device.processes] == [(HERE, 3 * GB)]
+    state = seen().device(uuid)
+    assert state is not None
+    assert (state.fault, state.used, len(state.processes)) == ("", 3 * GB, 1)
+
+
+def test_memory_that_is_not_told_is_not_limited(box: GpuBox) -> None:
+    uuid = box.add(16 * GB, "NVIDIA GB10")
+    box.fail("nvmlDeviceGetMemoryInfo", status=3)
+    (device,) = found().devices
+    assert (device.used, device.memory, device.memory_used) == (True, 0, None)
+    assert found().cluster().nodes[0].devices[0].memory is None
+    state = seen().device(uuid)
+    assert state is not None
+    assert (state.fault, state.used) == ("", None)
+
+
+def test_a_driver_that_lists_no_processes_is_noted(box: GpuBox) -> None:
+    box.add(16 * GB)
+    box.fail("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
+    (device,) = found().devices
+    assert device.used
+    assert "does not list its processes" in device.note
+
+
+@pytest.mark.parametrize("status", [1, 15, 16, 999])
+def test_a_gpu_that_does_not_answer_is_none(box: GpuBox, status: int) -> None:
+    box.add(16 * GB)
+    second = box.add(16 * GB)
+    box.devices[0]["fault"] = status
+    box.write()
+    assert [one.used for one in found().devices] == [False, True]
+    assert "NVML cannot read it" in found().devices[0].note
+    snapshot = seen()
+    assert [bool(one.fault) for one in snapshot.devices] == [True, False]
+    assert (snapshot.device(second) or snapshot.devices[0]).fault == ""
+
+
+def test_a_library_that_counts_no_gpus_says_why(box: GpuBox) -> None:
+    box.add(16 * GB)
+    box.fail("nvmlDeviceGetCount_v2", status=999)
+    assert found().devices == []
+    assert found().missing[0].reason == "NVML does not list its GPUs: Unknown Error"
+
+
+def test_an_older_driver_lists_processes_in_its_own_way(box: GpuBox) -> None:
+    uuid = box.add(16 * GB)
+    box.occupy(uuid, HERE, 3 * GB)
+    box.fail("nvmlDeviceGetComputeRunningProcesses_v3")
+    (device,) = found().devices
+    assert [(one.pid, one.memory) for one in device.processes] == [(HERE, 3 * GB)]
+    assert device.note == ""
+
+
+def test_processes_that_have_ended_or_are_hidden_are_named_as_far_as_known(box: GpuBox) -> None:
+    uuid = box.add(16 * GB)
+    (box.folder / "ghosts").touch()
+    for pid in (0, 3_999_999):
+        box.occupy(uuid, pid, GB)
+    (device,) = found().devices
+    assert [(one.pid, one.user, one.name, one.memory) for one in device.processes] == [
+        (0, "", "", GB),
+        (3_999_999, "", "", GB),
+    ]
+    assert "of another container (process 0)" in device.processes[0].label
+
+
+@pytest.mark.parametrize("on_parent", [False, True])
+def test_processes_on_mig_instances_are_found_in_both_layouts(box: GpuBox, on_parent: bool) -> None:
+    first, second = box.cut([("3g.20gb", 20 * GB), ("3g.20gb", 20 * GB)])
+    if on_parent:
+        (box.folder / "on_parent").touch()
+    box.occupy(second, HERE, 3 * GB)
+    for held in (
+        {one.uuid: one.processes for one in found().devices},
+        {o.name: o.processes for o in seen().devices},
+    ):
+        assert [len(held[first]), len(held[second])] == [0, 1]
+        assert held[second][0].memory == 3 * GB
+
+
+def test_an_instance_that_goes_takes_no_other_with_it(box: GpuBox) -> None:
+    first, second = box.cut([("3g.20gb", 20 * GB), ("1g.5gb", 5 * GB)])
+    watch = DeviceWatch("nvidia")
+    assert watch.look(60.0) is not None
+    del box.slices[0]
+    box.write()
+    snapshot = watch.look(60.0)
+    watch.close()
+    assert snapshot is not None
+    faults = {one.name: one.fault for one in snapshot.devices}
+    assert (faults[first], faults[second]) == ("its MIG instance is gone", "")
+
+
+def test_every_form_of_a_name_chooses_devices(box: GpuBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = box.add(40 * GB)
+    first, second = box.cut([("3g.20gb", 20 * GB), ("3g.20gb", 20 * GB)])
+    parent = str(box.devices[1]["uuid"])
+    for setting, expected in {
+        "0": [whole],
+        whole: [whole],
+        whole[:12]: [whole],
+        "1": [first, second],
+        parent: [first, second],
+        first: [first],
+        f"MIG-{parent}/2/0": [second],
+        f"{second},{whole}": [second, whole],
+        f"MIG-{parent}/9/0": [],
+        "-1": [],
+        "": [],
+    }.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+        assert [one.uuid for one in found().devices if one.used] == expected, setting
+
+
+def test_an_older_driver_names_instances_by_their_numbers(box: GpuBox) -> None:
+    box.cut([("3g.20gb", 20 * GB)])
+    parent = str(box.devices[0]["uuid"])
+    box.slices[0]["uuid"] = f"MIG-{parent}/1/0"
+    box.slices[0]["name"] = str(box.devices[0]["name"])
+    box.write()
+    instance = found().devices[1]
+    assert (instance.used, instance.parent, instance.address) == (True, parent, f"nvidia:MIG-{parent}/1/0")
+    assert instance.model.endswith(" MIG 19gb")
