@@ -22,7 +22,16 @@ from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
-from dovetail.interfaces import ForecastsSharing, History, Planner, Policy, RateModel, RuntimeModel, traits_of
+from dovetail.interfaces import (
+    ForecastsSharing,
+    History,
+    LearnsSharing,
+    Planner,
+    Policy,
+    RateModel,
+    RuntimeModel,
+    traits_of,
+)
 from dovetail.local.discovery import discover
 from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
@@ -277,6 +286,8 @@ def simulate(
             progress=progress,
         )
         forecast = _forecast(loaded, shared, machine)
+        if isinstance(shared, LearnsSharing):
+            shared.learn(store or _store(history, False, False, False, stack), machine)
         sink = None
         if journal is not None:
             headers = (

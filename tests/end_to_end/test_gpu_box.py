@@ -169,6 +169,22 @@ def test_peaks_are_measured_and_auto_is_learned_from_them(
     assert most_at_once(run(dovetail, file)) > 1, "what is known to be small is run beside others"
 
 
+def test_jobs_learn_to_share_and_explain_says_what_came(
+    dovetail: Command, box: GpuBox, tmp_path: Path
+) -> None:
+    """Jobs that only wait do not slow each other down: after the first few two run at a time."""
+    box.add(40 * GIB)
+    file = job_file(tmp_path, 12, 5 * GIB, 0.5, gpus="auto", gpu_memory="6GiB")
+    jobs = run(dovetail, file)
+    assert most_at_once(jobs) == 2
+    told = " ".join(dovetail("explain").stdout.split())
+    assert "shared its device with train for" in told
+    assert "times as long" in told
+    assert dovetail("history", "export", "runs.jsonl", "--history", "history.db").returncode == 0
+    lines = map(json.loads, (tmp_path / "runs.jsonl").read_text().splitlines())
+    assert any("train" in run.get("beside", {}).get("device", {}) for run in lines)
+
+
 def test_what_no_device_has_is_refused_before_anything_runs(
     dovetail: Command, box: GpuBox, tmp_path: Path
 ) -> None:

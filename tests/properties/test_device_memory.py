@@ -51,6 +51,7 @@ requests = st.tuples(
     st.sampled_from([0.1, 0.25, 0.5, 1.0, 1.0, 2.0]),
     st.sampled_from([0, 0, 1, 5, 13, 20]),
     st.sampled_from([0, 0, 0, 17]),
+    st.sampled_from([False, False, True]),
 )
 rows = st.lists(
     st.tuples(
@@ -78,15 +79,16 @@ def jobs(drawn: list[Any], cluster: Cluster) -> Workload:
     """Jobs that some node can run; some can run on CPUs too."""
     made: list[Job] = []
     table: dict[tuple[str, str, int], float] = {}
-    for index, ((cpus, gpus, memory, least), either, seconds, submit) in enumerate(drawn):
-        request = Request(1, cpus, (("gpu", gpus),), 0, (), "", memory, least)
+    for index, ((cpus, gpus, memory, least, shares), either, seconds, submit) in enumerate(drawn):
+        asked = (("gpu", 1.0 if shares else gpus),)
+        request = Request(1, cpus, asked, 0, (), "", memory, least, shares)
         ways = [Implementation("gpu", "gpu", request)]
         if either:
             ways.append(Implementation("cpu", "cpu", Request(1, 1)))
         ways = [way for way in ways if any(fits_node(way.request, node) for node in cluster.nodes)]
         if not ways:
             continue
-        app = App(f"app{gpus}-{memory}", tuple(ways))
+        app = App(f"app{gpus}-{memory}-{shares}", tuple(ways))
         name = f"j{index}"
         choices = tuple(Choice(way, way.request) for way in ways)
         made.append(Job(name, app, choices, index=index, submit_time=submit))
@@ -133,7 +135,7 @@ def test_a_journal_with_device_memory_is_replayed(drawn: list[Any], wanted: list
 def test_eight_jobs_of_a_quarter_and_thirteen_share_as_both_go(policy: str) -> None:
     """Three times 13 of 40 beside each other: as far as memory goes, not four by the quarters."""
     cluster = Cluster((Node("n", tuple(range(16)), (Device("gpu", "A100", 0, memory=40),)),))
-    drawn = [((1, 0.25, 13, 0), False, 10.0, 0.0)] * 8
+    drawn = [((1, 0.25, 13, 0, False), False, 10.0, 0.0)] * 8
     result = run_simulated(jobs(drawn, cluster), cluster, policy, False, None)
     starts = sorted(record.start or 0.0 for record in result.records)
     assert starts == [0.0, 0.0, 0.0, 10.0, 10.0, 10.0, 20.0, 20.0]

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.cli.service import jobs_meant, memory_words, opened
+from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
 from dovetail.files.sentences import printable
@@ -27,6 +28,7 @@ from dovetail.model import (
     Allocation,
     App,
     Cluster,
+    Companions,
     DeviceClass,
     Ended,
     Enqueue,
@@ -81,6 +83,7 @@ class JobStory:
     waited_for: str = ""
     planned: str = ""
     handed_over: str = ""  # why so
+    beside: Companions | None = None
     suspended: str = ""  # what it could not use when it was placed, or cannot use now
 
     @property
@@ -292,6 +295,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     running: dict[JobId, Allocation] = {}
     cluster = journal.cluster
     suspensions = Suspensions()
+    company = CompanyBook()
     others: dict[JobId, Placed] = {}  # foreign jobs, which hold devices that others use
     for batch in journal.batches:
         runs |= {(asked[1], asked[2], asked[3]): asked[4] for asked in batch.asked if asked[0] == "runs"}
@@ -305,6 +309,8 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 others.pop(event.job, None)
                 story = stories[event.job]
                 story.end, story.state = batch.now, event.state.value
+                alone = story.predictions.get(story.chosen) if story.chosen else None
+                story.beside = company.ended(event.job, batch.now, None if alone is None else alone.expected)
                 _weigh(suspensions, story, event, batch.now, runs)
                 if event.usage is not None:
                     story.measured = event.usage.wall_time
@@ -333,6 +339,8 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 suspensions.started((story.job.app.name, decision.implementation, device), story.job.id)
                 story.busy = _busy(cluster, running.values())
                 running[decision.job] = allocation
+                placed = Placed(story.job, implementation, allocation, batch.now, None, float("inf"))
+                company.started(placed, batch.now, _slowdown(story, company.beside(placed)))
                 names = allocation.device_names(cluster) or allocation.node_names(cluster)
                 story.where, story.start, story.state = ",".join(names), batch.now, "RUNNING"
             elif isinstance(decision, Intend):
@@ -353,6 +361,16 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
             kinds = device_kinds(choice.implementation.kind for choice in story.job.choices)
             story.suspended = story.suspended or barred_devices(others.values(), cluster, kinds)
     return {id: story for id, story in stories.items() if not story.job.foreign}
+
+
+def _slowdown(story: JobStory, others: Sequence[str]) -> float | None:
+    """How many times as long a job was expected to take beside the first of these apps."""
+    if story.chosen is None or not others:
+        return None
+    name, nodes, device = story.chosen
+    alone = story.predictions.get(story.chosen)
+    found = story.predictions.get((name, nodes, device.beside(others[0])))
+    return None if alone is None or found is None or not alone.expected else found.expected / alone.expected
 
 
 def _placed(job: Job, event: Adopted) -> Placed:
@@ -446,6 +464,7 @@ def _past(story: JobStory) -> dict[str, Any]:
         "predicted": mine.expected if mine else None,
         "actual": story.actual,
         "plan": story.planned or None,
+        "shared": None if story.beside is None else story.beside.words(story.actual) or None,
         "reason": story.reason(),
     }
 
@@ -528,6 +547,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"
             line(f"    {row['state']} on {row['where']}, {took}: {row['reason']}")
+            if row.get("shared"):
+                line(f"    {printable(row['shared'])}")
             for sentence in map_sentences(row["map"]) if "map" in row else ():
                 line(f"    {printable(sentence)}")
             if row.get("plan"):  # a service tells of none

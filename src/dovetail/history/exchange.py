@@ -18,7 +18,8 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.history.base import check_run
-from dovetail.model import HOST_CPUS, WHOLE_POOL, DeviceClass, Run, State, Usage
+from dovetail.history.companions import companions_form, companions_of
+from dovetail.model import HOST_CPUS, WHOLE_POOL, Companions, DeviceClass, Run, State, Usage
 
 FIELDS: Mapping[str, str] = {
     "app": "name of the app",
@@ -43,6 +44,7 @@ FIELDS: Mapping[str, str] = {
     "received": "bytes from the device",
     "received_time": "seconds",
     "gpu_memory": "peak of a device's memory in bytes",
+    "beside": "what ran beside it: seconds by app on its `device`, on `cores`; expected `alone`, `slowdown`",
     "gpu_use": "mean part of its devices' time that it used, from 0 to 1",
 }
 _USAGE = (
@@ -76,6 +78,8 @@ def as_dict(run: Run) -> dict[str, Any]:
             found[name] = value
     if run.first_on_device:
         found["first_on_device"] = True
+    if run.beside is not None:
+        found["beside"] = companions_form(run.beside)
     if run.usage is not None:
         for name in _USAGE:
             if getattr(run.usage, name) is not None:
@@ -96,6 +100,8 @@ def csv_lines(runs: Iterable[Run], names: Iterable[str]) -> Iterator[str]:
     yield writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
     for run in runs:
         row = as_dict(run)
+        if "beside" in row:
+            row["beside"] = json.dumps(row["beside"], separators=(",", ":"))
         cells = (_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
         yield writer.writerow([*(row.get(name, "") for name in columns), *cells])
 
@@ -177,7 +183,8 @@ def _csv_row(header: list[str], cells: list[str], here: str) -> dict[str, Any]:
             quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
             inputs[name.removeprefix("inputs.")] = cell[1:-1] if quoted else _number(cell)
         else:
-            row[name] = cell if name in _WORDS or name in ("device", "state") else _number(cell)
+            plain = name in _WORDS or name in ("device", "state", "beside")
+            row[name] = cell if plain else _number(cell)
     return row | {"inputs": inputs}
 
 
@@ -236,6 +243,7 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         job=row.get("job") or "",
         user=row.get("user"),
         first_on_device=_truth(row.get("first_on_device", False), f"{here}: first_on_device"),
+        beside=_beside(row.get("beside"), f"{here}: beside"),
     )
     try:
         said = (value for value in run.inputs.values() if isinstance(value, str))
@@ -319,6 +327,15 @@ def _state(found: Any, here: str) -> State:
         return State(found)
     except ValueError:
         raise InputError(f"found {found!r}, expected {', '.join(State)}", where=here) from None
+
+
+def _beside(found: Any, here: str) -> Companions | None:
+    """What ran beside it: an object, or as CSV has it the text of one."""
+    try:
+        form = json.loads(found) if isinstance(found, str) else found
+        return None if form is None else companions_of(form)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"found {str(found)[:100]!r}, {error}", where=here) from None
 
 
 def _truth(found: Any, here: str) -> bool:

@@ -20,6 +20,7 @@ from dovetail.history.base import (
     inputs_text,
     request_key,
 )
+from dovetail.history.companions import companions_from, companions_text
 from dovetail.model import DeviceClass, Run, State, Usage
 
 _STATES = (
@@ -39,7 +40,7 @@ RUN_COLUMNS = (
     "runs.id, g.app, g.implementation, g.kind, g.model, g.nodes, g.cpus, g.gpus, keys.inputs, runs.seconds, "
     "runs.state, runs.walltime, runs.cpu_time, runs.peak_memory, runs.sent, runs.sent_time, runs.received, "
     "runs.received_time, runs.finished, runs.uid, runs.job, users.name, runs.first_on_device, "
-    "runs.gpu_memory, runs.gpu_use"
+    "runs.gpu_memory, runs.gpu_use, runs.beside"
 )
 RUN_TABLES = (
     "runs JOIN groups g ON g.id = runs.group_id JOIN keys ON keys.id = runs.key_id "
@@ -60,7 +61,7 @@ _USAGE = (
 _usage = attrgetter(*_USAGE)
 _WRITTEN = (
     *("group_id", "key_id", "uid", "state", "seconds", "finished", "job", "user_id", "walltime"),
-    *("first_on_device", *_USAGE),
+    *("first_on_device", *_USAGE, "beside"),
 )
 _INSERT = f"INSERT OR IGNORE INTO runs ({', '.join(_WRITTEN)}) VALUES ({', '.join('?' * len(_WRITTEN))})"
 _Place = tuple[str, str, str, str, int, int, float]
@@ -131,7 +132,8 @@ class Writer:
         key, aggregate = self._key(group, run)
         own = pack_uid(run.uid), _STATE_NUMBER[run.state], run.seconds, run.when, run.job or None
         more = self._id_of_user(run.user), run.walltime, int(run.first_on_device)
-        added = self._db.execute(_INSERT, (group, key, *own, *more, *_usage(run.usage or _NO_USAGE)))
+        beside = companions_text(run.beside)
+        added = self._db.execute(_INSERT, (group, key, *own, *more, *_usage(run.usage or _NO_USAGE), beside))
         if not added.rowcount:
             return False
         aggregate.add(run)
@@ -264,7 +266,7 @@ def group_of(row: Sequence[Any]) -> Group:
 def run_of(row: Sequence[Any]) -> Run:
     """The run of one row of `RUN_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
     _check_numbers((row[0], *row[5:8], row[9], row[18]), (*row[11:18], *row[23:25]))
-    _check_words((*row[1:5], *(word for word in row[20:22] if word is not None)))
+    _check_words((*row[1:5], *(word for word in (*row[20:22], row[25]) if word is not None)))
     used = (*row[12:18], None, *row[23:25])
     usage = None if all(value is None for value in used) else Usage(*used)
     return Run(
@@ -284,4 +286,5 @@ def run_of(row: Sequence[Any]) -> Run:
         job=row[20] or "",
         user=row[21],
         first_on_device=bool(row[22]),
+        beside=companions_from(row[25]),
     )

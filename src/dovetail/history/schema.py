@@ -95,7 +95,10 @@ _VERSION_3 = (
     "ALTER TABLE runs ADD COLUMN gpu_use REAL",
 )
 
-_STEPS = (_VERSION_1, _VERSION_2, _VERSION_3)
+# Version 4 keeps what ran beside a job on its device, as JSON.
+_VERSION_4 = ("ALTER TABLE runs ADD COLUMN beside TEXT",)
+
+_STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from dovetail.model import (
     DeviceClass,
@@ -26,6 +26,7 @@ __all__ = [
     "Forecast",
     "ForecastsSharing",
     "History",
+    "LearnsSharing",
     "PricesBorrowing",
     "RateModel",
     "RuntimeModel",
@@ -106,6 +107,19 @@ class ForecastsSharing(RateModel, Protocol):
 
     def as_json(self) -> Mapping[str, object]:
         """The model's parameters, for a journal; the class's ``from_json`` makes it again."""
+        ...
+
+
+@runtime_checkable
+class LearnsSharing(RateModel, Protocol):
+    """A rate model of jobs that share devices, which knows pairs of apps by the runs of a history."""
+
+    def learn(self, history: Any, cluster: Cluster) -> None:
+        """Said before a simulation: a history of runs, or ``None``; and whose devices they are."""
+        ...
+
+    def slowdown(self, app: str, implementation: str, device: DeviceClass) -> float:
+        """How many times as long runs take on a class ``MODEL beside APP``."""
         ...
 
 

@@ -28,8 +28,9 @@ class Traits:
     ``looks_back``: it reads `View.recent`. ``borrows``: it lends jobs devices of other nodes;
     ``migrates``: it moves jobs while they run; ``forecasts``: it reads `View.forecast`; ``slows``: what
     shares a node with its jobs may run longer than expected. ``submits``: it hands jobs to an outside
-    scheduler. ``keeps_to``: what its name promises, "cpu" (every job that can runs on a CPU), "devices" (on
-    anything else) or "optimal" (a plan that is proven).
+    scheduler. ``shares``: it decides which jobs with ``gpus = "auto"`` share a device; under others each has
+    one to itself. ``keeps_to``: what its name promises, "cpu" (every job that can runs on a CPU), "devices"
+    (on anything else) or "optimal" (a plan that is proven).
     """
 
     settles: bool = False
@@ -43,6 +44,7 @@ class Traits:
     forecasts: bool = False
     slows: bool = False
     submits: bool = False
+    shares: bool = False
     keeps_to: Literal["", "cpu", "devices", "optimal"] = ""
 
 

@@ -53,12 +53,16 @@ def units_taken(request: Request, device: Device) -> int:
     """What the request takes of a device, in `FRACTION_UNITS`.
 
     Nothing but memory where it requests whole devices and gives the memory of each: it then shares them.
-    A device of which the memory is not known is not shared so.
+    A device of which the memory is not known is not shared so. A request with ``sharing`` takes half of one,
+    and all of it as long as its memory there is not known.
 
     >>> asks = Request(devices=(("gpu", 1),), gpu_memory=6)
     >>> units_taken(asks, Device("gpu", memory=16)), units_taken(asks, Device("gpu"))
     (0, 1000000)
     """
+    if request.sharing:
+        known = request.gpu_memory or device.memory is None
+        return FRACTION_UNITS // 2 if known else FRACTION_UNITS
     units = min((share_of_device(count) for _, count in request.devices), default=FRACTION_UNITS)
     if request.gpu_memory and units == FRACTION_UNITS and device.memory is not None:
         return 0
@@ -83,7 +87,7 @@ def share_taken(device: Device, units: int, gpu_memory: int) -> float:
 def shares_device(request: Request) -> bool:
     """Whether it may run beside others on a device: it requests a part of one, or gives its memory."""
     return bool(request.devices) and (
-        request.gpu_memory > 0 or any(count < 1 for _, count in request.devices)
+        request.sharing or request.gpu_memory > 0 or any(count < 1 for _, count in request.devices)
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "Seconds",
     "Sizing",
     "Throttle",
+    "alone",
     "request_for",
     "with_gpu_memory",
 ]
@@ -95,6 +96,8 @@ class Request:
     ``gpu_memory`` is the bytes taken of each device (0: not given). With it a job that requests whole devices
     shares them as far as their memory goes; without it it has them to itself, and one with a share of a
     device is counted with that share of its memory. ``gpu_least`` is the bytes that a device must have.
+    With ``sharing`` two such jobs may be on one device, where a policy expects that to pay and the memory of
+    each is known, or is not counted.
     """
 
     nodes: int = 1
@@ -105,11 +108,12 @@ class Request:
     partition: str = ""
     gpu_memory: int = 0
     gpu_least: int = 0
+    sharing: bool = False
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
-        object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least)))
+        object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least, self.sharing)))
 
     def __hash__(self) -> int:  # requests key hot dictionaries: hash once
         return self._hash
@@ -119,7 +123,7 @@ class Request:
         if nodes == self.nodes:
             return self
         own = self.cpus, self.devices, self.memory, self.models, self.partition
-        return Request(nodes, *own, self.gpu_memory, self.gpu_least)
+        return Request(nodes, *own, self.gpu_memory, self.gpu_least, self.sharing)
 
     @property
     def gpus(self) -> float:
@@ -136,6 +140,7 @@ def request_for(
     models: Sequence[str] = (),
     nodes: int = 1,
     gpu_memory: int = 0,
+    sharing: bool = False,
 ) -> Request:
     """What an implementation of this kind asks of each node, by the default rules where it does not say.
 
@@ -150,7 +155,13 @@ def request_for(
     default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
     devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
     return Request(
-        nodes, default if cpus is None else cpus, devices, memory, tuple(models), gpu_memory=gpu_memory
+        nodes,
+        default if cpus is None else cpus,
+        devices,
+        memory,
+        tuple(models),
+        gpu_memory=gpu_memory,
+        sharing=sharing,
     )
 
 
@@ -166,6 +177,13 @@ def with_device_sizes(request: Request, gpu_memory: int, gpu_least: int) -> Requ
     if (gpu_memory, gpu_least) == (request.gpu_memory, request.gpu_least):
         return request
     return replace(request, gpu_memory=gpu_memory, gpu_least=gpu_least)
+
+
+def alone(request: Request) -> Request:
+    """A request with ``sharing`` as one for whole devices, which have the memory that it gives."""
+    if not request.sharing:
+        return request
+    return replace(request, sharing=False, gpu_memory=0, gpu_least=max(request.gpu_least, request.gpu_memory))
 
 
 @dataclass(frozen=True, slots=True)

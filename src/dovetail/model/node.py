@@ -10,6 +10,7 @@ from typing import NamedTuple, overload
 from dovetail.records import dataclass
 
 __all__ = [
+    "BESIDE",
     "CPU",
     "Device",
     "DeviceClass",
@@ -18,6 +19,10 @@ __all__ = [
 ]
 
 CPU = "cpu"
+
+
+BESIDE = " beside "
+"""Between a model and the app with which a device of it was shared."""
 
 
 class DeviceClass(NamedTuple):
@@ -32,6 +37,15 @@ class DeviceClass(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.model}" if self.model else self.kind
+
+    def beside(self, app: str) -> DeviceClass:
+        """The class of runs that shared such a device with a run of that app: their times are others."""
+        return DeviceClass(self.kind, f"{self.model}{BESIDE}{app}")
+
+    @property
+    def shared(self) -> bool:
+        """Whether this is a class of runs that shared their device."""
+        return BESIDE in self.model
 
 
 @dataclass(frozen=True, slots=True)

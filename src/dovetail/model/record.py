@@ -11,7 +11,7 @@ from dovetail.model.job import EMPTY, Implementation, Job, JobId, Request, Secon
 from dovetail.model.node import CPU, DeviceClass
 from dovetail.records import dataclass
 
-__all__ = ["Placed", "Prediction", "Record", "Run", "Span"]
+__all__ = ["Companions", "Placed", "Prediction", "Record", "Run", "Span"]
 
 CPU_CLASS = DeviceClass(CPU)
 
@@ -96,6 +96,7 @@ class Record:
     remote_gpus: int = 0
     migrations: int = 0
     failures: int = 0
+    beside: Companions | None = None
 
     @property
     def run_time(self) -> Seconds | None:
@@ -111,6 +112,50 @@ class Record:
         if self.state is State.COMPLETED and self.usage is not None and self.usage.wall_time is not None:
             return self.usage.wall_time
         return self.run_time
+
+
+MOST_SLOWDOWN = 16.0
+"""What is measured above it is no slowdown, but a wrong expectation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """What ran beside a run: seconds in which runs of each app were on its device, or on cores of its node.
+
+    ``alone`` is how long it was expected to take with the device to itself, ``slowdown`` how many times as
+    long it was expected to take beside the others when it started; ``None`` where that was not known.
+    """
+
+    device: tuple[tuple[str, Seconds], ...] = ()
+    cores: tuple[tuple[str, Seconds], ...] = ()
+    alone: Seconds | None = None
+    slowdown: float | None = None
+
+    def words(self, seconds: Seconds | None) -> str:
+        """For people: beside whom it ran, what was expected of that, and what came in a run of ``seconds``.
+
+        >>> Companions((("train", 8.0),), (), 6.0, 1.25).words(8.0)
+        'shared its device with train for 8 s: expected 1.25 times as long, took 1.33 times as long'
+        """
+        if not self.device:
+            return ""
+        who = ", ".join(f"{app} for {span:.3g} s" for app, span in self.device)
+        expected = "nothing known" if self.slowdown is None else f"expected {self.slowdown:.2f} times as long"
+        came = None if seconds is None else self.came(seconds)
+        found = "" if came is None else f", took {came:.2f} times as long"
+        return f"shared its device with {who}: {expected}{found}"
+
+    def came(self, seconds: Seconds) -> float | None:
+        """How many times as long it took while it shared its device; ``None`` where that cannot be known.
+
+        A run of ``seconds`` did in ``shared`` of them the work that it would have done alone in
+        ``alone - (seconds - shared)``.
+        """
+        shared = min(seconds, sum(span for _, span in self.device))
+        if self.alone is None or shared <= 0:
+            return None
+        work = self.alone - (seconds - shared)
+        return MOST_SLOWDOWN if work <= shared / MOST_SLOWDOWN else max(1.0, shared / work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +178,7 @@ class Run:
     job: JobId = ""
     user: str | None = None
     first_on_device: bool = False
+    beside: Companions | None = None
 
     @staticmethod
     def resolved_request(request: Request) -> tuple[int, int, float]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import ClassVar
 
+from dovetail.interfaces import Traits
 from dovetail.model import CPU, Job, Seconds
 from dovetail.model.fitting import shares_device
 from dovetail.policies.parts.backlog import Backlog, DynamicQueue, UnitChoice
@@ -30,6 +31,7 @@ class History(DynamicQueue):
 
     explore: bool = True
     paper: ClassVar[str] = "Gregg 2011, section 4.1"
+    traits: ClassVar[Traits] = Traits(each_unit=True, shares=True)
 
     def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration first (rule 2), then the earliest predicted end (rule 3), else what is idle (5.2)."""
@@ -75,7 +77,7 @@ def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Second
     """
     if not backlog.runs(job, place):
         return None  # of a busy class without history nothing is known
-    seconds, ahead = backlog.seconds(job, place), backlog.ahead(place)
+    seconds, ahead = backlog.takes(job, place), backlog.ahead(place)
     if seconds is None or ahead.unknown:
         return None
     return ahead.seconds + seconds, seconds, backlog.tightness(place), place.unit.index

@@ -45,6 +45,7 @@ class Lookahead:
         partitions=True,
         each_unit=True,
         looks_back=True,
+        shares=True,
     )
 
     def __post_init__(self) -> None:

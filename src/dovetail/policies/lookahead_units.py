@@ -37,7 +37,8 @@ from dovetail.model import (
     one_node_choices,
 )
 from dovetail.model.fitting import cpus_on, share_taken, units_taken
-from dovetail.policies.parts.backlog import NOWHERE
+from dovetail.policies.parts.backlog import NOWHERE, start_sharers
+from dovetail.policies.parts.sharing import REACH, Sharing
 from dovetail.policies.parts.trials import nothing_known
 
 Objective = Literal["makespan", "response", "wait", "slowdown"]
@@ -71,12 +72,13 @@ def go_on(view: View) -> list[Decision] | None:
         return None
     units, decisions = view.cluster.units, list[Decision]()
     free = view.free() if view.device_queues else None
+    sharing = Sharing(view) if _some_share(view) else None
     for index in sorted(view.device_queues, key=lambda index: (units[index].device is None, index)):
         occupant = view.occupant(units[index])
         if occupant is not None and _overran(occupant, now):
             return None
         assert free is not None
-        decisions += _start_heads(view, units[index], free)
+        decisions += _start_heads(view, units[index], free, sharing)
     return decisions
 
 
@@ -90,7 +92,20 @@ def _overran(placed: Placed, now: Seconds) -> bool:
     return placed.predicted is None or now - placed.start_time > (1 + KEPT) * placed.predicted
 
 
-def _start_heads(view: View, unit: Unit, free: Free) -> Iterable[Decision]:
+def _some_share(view: View) -> bool:
+    """Whether a job waits that shares devices by what is learned."""
+    return any(request.sharing for request in view.queue.requests()) or any(
+        choice.request.sharing
+        for fifo in view.device_queues.values()
+        for job, _ in fifo
+        for choice in job.choices
+    )
+
+
+def _start_heads(view: View, unit: Unit, free: Free, sharing: Sharing | None) -> Iterable[Decision]:
+    if sharing is not None:
+        yield from start_sharers(sharing, free, view.device_queues[unit.index], unit)
+        return
     for job, implementation in view.device_queues[unit.index]:
         request = next(c.request for c in one_node_choices(job) if c.implementation is implementation)
         allocation = free.fit_unit(request, unit)
@@ -250,6 +265,7 @@ class UnitTimes:
                 devices = self.view.cluster.nodes[node].devices
                 for device in part.devices:
                     share = share_taken(devices[device], part.units, part.gpu_memory)
+                    share = 1.0 if placed.allocation.request.sharing else share
                     yield self._unit_at[node, device], max(share, 1e-3)
 
     def left(self, placed: Placed) -> Seconds:
@@ -263,7 +279,9 @@ class UnitTimes:
 
 
 def _share(view: View, request: Request, unit: Unit) -> float:
-    """The part of a unit that a request takes."""
+    """The part of a unit that a request takes; of who may share a device by what is learned all of it."""
+    if request.sharing:
+        return 1.0
     node = view.cluster.nodes[unit.node]
     if unit.device is not None:
         device = node.devices[unit.device]
@@ -390,8 +408,30 @@ def _as_it_is(table: UnitTimes, units: Ints, ready: Floats, times: Floats, fifo_
     return assigned
 
 
+def _pair(sharing: Sharing, view: View, plan: Sequences) -> None:
+    """Put the partner of who is on a device, or will be first, before others that come later there."""
+    trial = sharing.copy()
+    for index, row in plan.items():
+        unit = view.cluster.units[index]
+        if unit.device is None or not row:
+            continue
+        first = 0
+        if trial.is_empty(unit):
+            trial.begins(row[0].job, row[0].choice, unit)
+            first = 1
+        for at in range(first, min(len(row), first + REACH)):
+            turn = row[at]
+            if turn.choice.request.sharing and trial.joins(turn.job, turn.choice, unit, within=at > first):
+                trial.begins(turn.job, turn.choice, unit)
+                row.insert(first, row.pop(at))
+                break
+
+
 def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> list[Decision]:
     """Dequeue what moved, start what fits now, enqueue the rest; devices before the CPU pools beside them."""
+    sharing = Sharing(view) if _some_share(view) else None
+    if sharing is not None:
+        _pair(sharing, view, plan)
     kept: dict[int, int] = {}
     decisions: list[Decision] = []
     for unit, fifo in view.device_queues.items():
@@ -415,6 +455,10 @@ def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> lis
             allocation = free.fit_unit(turn.choice.request, units[index])
             if allocation is None:
                 break
+            if sharing is not None:
+                if turn.choice.request.sharing and not sharing.joins(turn.job, turn.choice, units[index]):
+                    break
+                sharing.begins(turn.job, turn.choice, units[index])
             free.take(allocation)
             starts.append(Start(turn.job.id, turn.choice.implementation.name, allocation))
             begun += 1

@@ -72,7 +72,7 @@ class Optimal:
         items: list[PlanItem] = []
         at = list(ready)
         for job, row, pick in zip(jobs, timed, chosen, strict=True):
-            (choice, unit, _), duration = row[pick]
+            (choice, unit, *_), duration = row[pick]
             start = view.now + at[unit.index]
             at[unit.index] += duration
             items.append(

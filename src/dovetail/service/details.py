@@ -156,7 +156,10 @@ async def explained(service: Service, id: JobId) -> Row:
     job = _as_it_stands(service, entry)
     memory = [_memory(service, job, choice) for choice in job.choices]
     considered = _considered(service, entry.job, row["implementation"])
-    return {**row, "considered": considered, "memory": memory, "policy": service.about.policy}
+    record = service.engine.records.get(id)
+    shared = None if record is None or record.beside is None else record.beside.words(record.took) or None
+    about = {"considered": considered, "memory": memory, "policy": service.about.policy, "shared": shared}
+    return {**row, **about}
 
 
 def _considered(service: Service, job: Job, chosen: str | None) -> list[Row]:

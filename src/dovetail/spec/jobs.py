@@ -176,9 +176,10 @@ class JobSpec:
         lines="-c --cpus-per-task --cpus", about="a node; default 1 for a plain command on CPUs",
         becomes="Request.cpus",
     )
-    gpus: float | None = _field(
-        kinds.DEVICES, "Devices a node; below 1 shares one.", "N", "--gpus -G", at=_JOBS,
-        lines="-G --gpus --gpus-per-node --gres", about="devices a node; below 1 shares one; default 1",
+    gpus: float | str | None = _field(
+        kinds.DEVICES, "Devices a node; below 1 shares one; auto: learned.", "N|auto", "--gpus -G",
+        at=_JOBS, lines="-G --gpus --gpus-per-node --gres",
+        about="devices a node; below 1 shares one; auto: one, beside another where that pays; default 1",
         becomes="Request.devices",
     )
     memory: int | str | None = _field(

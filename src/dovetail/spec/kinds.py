@@ -228,8 +228,32 @@ def parse_devices(text: str) -> float:
     return found
 
 
-DEVICES = Kind("devices", _share, parse_devices, {"exclusiveMinimum": 0, "type": "number"})
-"""Devices on each node: a whole number, or a share of one."""
+def _share_or_auto(value: object) -> float | str:
+    if isinstance(value, str):
+        if value == "auto":
+            return value
+        raise ValueError("a number of devices, or auto")
+    return _share(value)
+
+
+def _or_auto(text: str) -> float:
+    try:
+        return parse_devices(text)
+    except ValueError:
+        raise ValueError("a number of devices, or auto") from None
+
+
+def _parse_devices_or_auto(text: str) -> float | str:
+    return text if text == "auto" else _or_auto(text)
+
+
+DEVICES = Kind(
+    "devices",
+    _share_or_auto,
+    _parse_devices_or_auto,
+    {"anyOf": [{"exclusiveMinimum": 0, "type": "number"}, {"const": "auto"}]},
+)
+"""Devices on each node: a whole number, a share of one, or ``auto``: one, shared where that pays."""
 
 
 def _retry_memory(value: object) -> float | str:

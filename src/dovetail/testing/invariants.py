@@ -130,6 +130,12 @@ def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borr
         units = FRACTION_UNITS if least >= 1 else max(1, round(least * FRACTION_UNITS))
         if least >= 1 and request.gpu_memory and device.memory is not None and not borrows:
             units = 0
+        if request.sharing:
+            units = (
+                FRACTION_UNITS
+                if device.memory is not None and not request.gpu_memory
+                else FRACTION_UNITS // 2
+            )
         memory = 0 if borrows else request.gpu_memory
         if (part.units, part.gpu_memory) != (units, memory):
             held = f"{part.units} units and {part.gpu_memory} bytes of {node.name}/{device.name}"

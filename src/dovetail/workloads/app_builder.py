@@ -57,10 +57,14 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
             raise InputError(f"found the name {form.name!r} twice, expected each once", where=place)
         kind = check_kind(form.kind or form.name, place)
         memory = form.memory if isinstance(form.memory, int) else 0  # to be learned
+        gpus = entry.gpus if form.gpus is None else form.gpus
+        on_each = form.gpu_memory or entry.gpu_memory or 0
         request = request_for(
-            kind, cpus=form.cpus, gpus=form.gpus, memory=memory, models=form.models,
-            gpu_memory=form.gpu_memory if isinstance(form.gpu_memory, int) else 0,
+            kind, cpus=form.cpus, gpus=1.0 if gpus == "auto" else gpus, memory=memory, models=form.models,
+            gpu_memory=on_each if isinstance(on_each, int) else 0, sharing=gpus == "auto",
         )  # fmt: skip
+        if on_each == "auto" and request.devices:
+            built.gpu_auto += (form.name,)
         if not request.devices and request.cpus == 0:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=place)
         command, env = None, env_of(form.env, place)
@@ -76,7 +80,6 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
             built.time[form.name] = form.time
     built.app = App(entry.name, tuple(implementations), entry.restartable)
     built.auto = tuple(form.name for form in forms if form.memory == "auto")
-    built.gpu_auto = tuple(form.name for form in forms if form.gpu_memory == "auto")
     return built
 
 

@@ -220,7 +220,8 @@ class JobBuilder:
             cpus = WHOLE_POOL if spec.cpus == "all" else None if spec.cpus is None else int(spec.cpus)
             memory = spec.memory if isinstance(spec.memory, int) else 0
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0
-            request = request_for("gpu", cpus=cpus, gpus=spec.gpus, memory=memory, gpu_memory=on_each)
+            gpus = 1.0 if isinstance(spec.gpus, str) else spec.gpus
+            request = request_for("gpu", cpus=cpus, gpus=gpus, memory=memory, gpu_memory=on_each)
             app = App(COMMUNICATING, (Implementation("gpu", "gpu", request),))
             self._without_app[key] = KnownApp(app, {}, {})
         return self._without_app[key]
@@ -406,8 +407,10 @@ class JobBuilder:
             cpus = WHOLE_POOL if spec.cpus == "all" else int(spec.cpus)
         if cpus == 0 and not devices:
             raise InputError("cpus: found 0, expected at least 1 for kind cpu", where=where)
+        sharing = plain.sharing if spec.gpus is None else spec.gpus == "auto" and bool(devices)
         if spec.gpus is not None and devices:
-            devices = ((devices[0][0], float(spec.gpus)), *devices[1:])
+            count = 1.0 if spec.gpus == "auto" else float(spec.gpus)
+            devices = ((devices[0][0], count), *devices[1:])
         memory = spec.memory if isinstance(spec.memory, int) else plain.memory  # auto: to be learned
         if spec.models and devices:
             models = self._models(spec.models, devices[0][0], where)
@@ -415,7 +418,9 @@ class JobBuilder:
         if spec.gpu_memory is not None and devices:
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0  # auto: to be learned
         partition = self._partition(spec, where)
-        return Request(plain.nodes, cpus, devices, memory, models, partition, on_each)
+        return Request(
+            plain.nodes, cpus, devices, memory, models, partition, on_each, plain.gpu_least, sharing
+        )
 
     def _partition(self, spec: JobSpec, where: str) -> str:
         """The partition of a job: of several the first that is there; none on a cluster without any."""
@@ -465,6 +470,9 @@ class JobBuilder:
         gpu_auto = known.gpu_auto if spec.gpu_memory is None and known is not None else ()
         if spec.gpu_memory == "auto":
             gpu_auto = tuple(one.name for one in app.implementations if one.request.devices)
+        for one in app.implementations:  # whoever shares by what is learned needs no size
+            if one.request.sharing and not one.request.gpu_memory and one.name not in gpu_auto:
+                gpu_auto += (one.name,)
         if not (auto or gpu_auto) and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:
             return USUAL_SIZING
         return Sizing(auto, spec.retry_memory, spec.kill_risk, gpu_auto=gpu_auto)

@@ -85,7 +85,8 @@ class ImplementationEntry(Entry):
     )
     gpus: Share | None = Field(
         default=None,
-        description="devices of the kind a node; below 1 shares one; not counted where the kind is cpu",
+        description="devices of the kind a node; below 1 shares one; auto: one, beside another if that pays; "
+        "not counted where the kind is cpu",
     )
     models: list[str] = Field(default_factory=list, description="device models that will do; default: any")
     memory: Memory = Field(default=0, description="bytes a node; 0: not counted; auto: learned")
@@ -108,6 +109,10 @@ class AppEntry(Entry):
     env: Env = Field(default_factory=dict)
     tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     on: list[Name] = Field(default_factory=list, description="kinds for which the command is run")
+    gpus: Share | None = Field(default=None, description="of implementations on devices that do not say it")
+    gpu_memory: Memory | None = Field(
+        default=None, description="of implementations on devices that do not say it"
+    )
     restartable: bool = option_field("restartable")
     prologue: str = Field(
         default="", description="run by `bash -l` before the command, e.g. module load cuda"

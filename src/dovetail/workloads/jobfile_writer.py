@@ -148,7 +148,11 @@ def _command(command: Command) -> dict[str, Any]:
 def _learned(implementation: Implementation, job: Job) -> tuple[bool, bool]:
     """Whether its memory is learned, and whether that of its devices is."""
     sizing, name = job.sizing, implementation.name
-    return name in sizing.auto, name in sizing.gpu_auto and not implementation.request.gpu_memory
+    return name in sizing.auto, (
+        name in sizing.gpu_auto
+        and not implementation.request.gpu_memory
+        and not implementation.request.sharing
+    )
 
 
 def _request(
@@ -166,7 +170,7 @@ def _request(
     gpus = request.devices[0][1] if request.devices else 1
     return {
         "cpus": None if request.cpus == default else request.cpus,
-        "gpus": None if gpus == 1 else gpus,
+        "gpus": "auto" if request.sharing else None if gpus == 1 else gpus,
         "models": request.models,
         "memory": "auto" if learned else request.memory,
         "gpu_memory": "auto" if gpu_learned else request.gpu_memory,

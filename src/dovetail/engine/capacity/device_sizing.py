@@ -9,6 +9,7 @@ another kind of device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
@@ -16,7 +17,7 @@ from dovetail.history.base import canonical_inputs
 from dovetail.interfaces import History
 from dovetail.model import Choice, Cluster, Device, Job, Record, Request, Run, bits
 from dovetail.model.fitting import memory_taken, suits, whole_devices
-from dovetail.model.job import with_device_sizes
+from dovetail.model.job import alone, with_device_sizes
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, Reservation, device_peak_of
 from dovetail.runtimes.peaks import KILL_RISK
@@ -43,6 +44,14 @@ def with_sizes(choices: Sequence[Choice], sizes: Sequence[Sizes]) -> tuple[Choic
         for choice, size in zip(choices, sizes, strict=True)
         if size != DROPPED
     )
+
+
+def with_devices_alone(job: Job) -> Job:
+    """A job with ``gpus = "auto"`` as one that has its devices to itself."""
+    choices = tuple(Choice(choice.implementation, alone(choice.request)) for choice in job.choices)
+    shared = {choice.implementation.name for choice in job.choices if choice.request.sharing}
+    auto = tuple(name for name in job.sizing.gpu_auto if name not in shared)
+    return replace(job, choices=choices, sizing=replace(job.sizing, gpu_auto=auto))
 
 
 class DeviceSizes:

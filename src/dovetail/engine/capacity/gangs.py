@@ -41,7 +41,9 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
             if len(devices) != wanted or len(set(devices)) != wanted:
                 return f"is given {len(devices)} devices and asks for {wanted}"
             fault = (
-                _share_fault(cluster, request, allocation, mask) if request.gpu_memory or gpu_memory else None
+                _share_fault(cluster, request, allocation, mask)
+                if request.gpu_memory or gpu_memory or request.sharing
+                else None
             )
             if fault is not None:
                 return fault

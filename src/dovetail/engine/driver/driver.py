@@ -26,10 +26,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import Literal, Protocol
 
-from dovetail.engine.capacity.device_sizing import held_of
+from dovetail.engine.capacity.device_sizing import held_of, with_devices_alone
 from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.driver.admission import Admission
+from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
 from dovetail.engine.driver.orders import (
     AskStart,
@@ -52,11 +53,13 @@ from dovetail.engine.state.core import EVENTS, Engine
 from dovetail.engine.state.mistakes import blaming
 from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.engine.state.progress import Expectations
-from dovetail.interfaces import History, Planner, Policy, RuntimeModel
+from dovetail.history.base import MeasuredHistory
+from dovetail.interfaces import History, Planner, Policy, RuntimeModel, traits_of
 from dovetail.model import (
     Adopted,
     Cancelled,
     Cluster,
+    Companions,
     Decision,
     Ended,
     Ending,
@@ -93,6 +96,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.records import dataclass
+from dovetail.runtimes.sharing import SharingModel
 from dovetail.spec.values import Overrun
 
 _log = logging.getLogger(__name__)
@@ -188,6 +192,12 @@ class Driver:
         self._orders: list[Order] = []
         self._noted: list[tuple[Seconds, Sequence[Event], Sequence[Decision], bool]] = []
         self._runs = None if history is None else RunRecorder(history, options.run_uid)
+        known = history if isinstance(history, MeasuredHistory) else None
+        self.engine.predictions.sharing = SharingModel(known, runtimes)
+        self._shares = traits_of(policy).shares
+        self._company: CompanyBook | None = (
+            None  # from the first job on that shares devices by what is learned
+        )
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
         self._withheld = UnrecordedOrders()
         self.sizes = Sizes(history)
@@ -564,6 +574,8 @@ class Driver:
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
             ends = [self._with_device_memory(end) if end.on_device else end for end in ends]
             if self._runs is not None:  # before the policy is asked again
+                if self._company is not None:
+                    self._runs.company = {end.job: self._left_alone(end.job, now) for end in ends}.get
                 self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
             for event in ends:
                 try:
@@ -611,7 +623,7 @@ class Driver:
                 self._refuse(event, event.job.id, "it is known already")
                 return
             self._wishes.answer(event)
-            job = self.sizes.of_new(event.job, engine.cluster)
+            job = self.sizes.of_new(self._sharing(event.job, now), engine.cluster)
             submitted[job.id] = job
             event = event if job is event.job else replace(event, job=job)
             if job.id in self._adopting:  # nothing that it once waited for holds it back
@@ -629,6 +641,37 @@ class Driver:
             batch.append(event)
         else:
             raise TypeError(f"an executor reported {type(event).__name__}, which is no event")
+
+    def _sharing(self, job: Job, now: Seconds) -> Job:
+        """A job with ``gpus = "auto"``, as this policy takes it; from the first one on company is kept."""
+        if not any(choice.request.sharing for choice in job.choices):
+            return job
+        if not self._shares:
+            return with_devices_alone(job)
+        if self._company is None:
+            self._company = CompanyBook()
+            for placed in self.engine.running.values():
+                self._company.started(placed, now)
+        return job
+
+    def _joined(self, placed: Placed, now: Seconds) -> None:
+        """A job begins: note who is beside it, and what that was expected to cost."""
+        assert self._company is not None
+        job, device, slowdown = placed.job, self.engine.records[placed.job.id].device_class, None
+        others = self._company.beside(placed)
+        if placed.predicted and device is not None and others:
+            known = self.engine.predictions.known_of(job.id)
+            nodes = placed.allocation.request.nodes
+            found = known.get((placed.implementation.name, nodes, device.beside(others[0])))
+            slowdown = None if found is None else found.expected / placed.predicted
+        self._company.started(placed, now, slowdown)
+
+    def _left_alone(self, job: JobId, now: Seconds) -> Companions | None:
+        assert self._company is not None
+        placed = self._placed(job)
+        found = self._company.ended(job, now, None if placed is None else placed.predicted)
+        self.engine.records[job].beside = found
+        return found
 
     def _apply(
         self, wishes: Sequence[WishEvent], new: Mapping[JobId, Job], batch: list[Event], now: Seconds
@@ -769,6 +812,8 @@ class Driver:
 
     def _gone(self, job: JobId, now: Seconds) -> None:
         """A job has ended, or will not begin: the time of those that waited for nobody else runs from now."""
+        if self._company is not None:
+            self._company.ended(job, now, None)
         for other in self.prefill.gone(job, now) if self.prefill is not None else ():
             placed = self._placed(other)
             if placed is not None:
@@ -929,6 +974,8 @@ class Driver:
             prefill = self.prefill
             if prefill is None or prefill.started(placed, engine.records[decision.job].predicted, now):
                 self._watch(placed, now)
+            if self._company is not None:
+                self._joined(placed, now)
             self._orders.append(placed)
             if self.turns is not None:
                 self.turns.append(("begun", decision.job))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from dovetail.interfaces import History
-from dovetail.model import DeviceClass, Ended, Record, Run, Seconds, State, Usage
+from dovetail.model import Companions, DeviceClass, Ended, JobId, Record, Run, Seconds, State, Usage
+
+SHARED = 0.05
+"""A run that had its device with others for less than this part of its time counts as one alone."""
 
 
 @runtime_checkable
@@ -23,6 +26,7 @@ class RunRecorder:
         self._history = history
         self._records_many = history.record_many if isinstance(history, _RecordsMany) else None
         self._uid = uid
+        self.company: Callable[[JobId], Companions | None] | None = None
         self._warm: set[tuple[str, str, DeviceClass]] = set()
 
     def record(self, ended: Iterable[tuple[Record, Ended]], now: Seconds, epoch: Seconds) -> None:
@@ -48,6 +52,7 @@ class RunRecorder:
         # Only what really ran can have paid for a cold start.
         first = measured is not None and place not in self._warm and not self._history.count(*place)
         self._warm.add(place)
+        company = None if self.company is None else self.company(event.job)
         attempt = "" if record.attempts == 1 else f".{record.attempts}"
         return run_of(
             record,
@@ -58,6 +63,7 @@ class RunRecorder:
             usage=event.usage,
             measured=measured,
             first_on_device=first,
+            beside=company,
         )
 
 
@@ -71,11 +77,13 @@ def run_of(
     usage: Usage | None = None,
     measured: Seconds | None = None,
     first_on_device: bool = False,
+    beside: Companions | None = None,
 ) -> Run:
     """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node.
 
     ``measured`` is its run time as the backend saw it, which wins over what the engine saw;
-    ``first_on_device`` says that it may have paid for a cold start.
+    ``first_on_device`` says that it may have paid for a cold start. One that had a device with others for
+    long counts among the runs ``beside`` the app that was there longest: it says nothing about one alone.
     """
     assert record.start is not None
     assert record.implementation is not None
@@ -83,10 +91,14 @@ def run_of(
     assert record.device_class is not None
     parts, request = record.allocation.parts, record.allocation.request
     seconds = end - record.start if measured is None else measured
+    device = record.device_class
+    shared = 0.0 if beside is None else sum(span for _, span in beside.device)
+    if beside is not None and beside.device and state is State.COMPLETED and shared >= SHARED * seconds:
+        device = device.beside(beside.device[0][0])
     return Run(
         app=record.job.app.name,
         implementation=record.implementation.name,
-        device_class=record.device_class,
+        device_class=device,
         nodes=request.nodes,
         cpus=parts[0].cpus if parts else max(0, request.cpus),
         gpus=request.gpus,
@@ -100,4 +112,5 @@ def run_of(
         job=record.job.id,
         user=record.job.user,
         first_on_device=first_on_device,
+        beside=beside,
     )

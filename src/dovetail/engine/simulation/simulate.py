@@ -26,7 +26,7 @@ from dovetail.engine.simulation.request import (
 )
 from dovetail.engine.simulation.stand_in import stand_in
 from dovetail.engine.state.progress import Expectations, Progress, UnseenChanges
-from dovetail.interfaces import History, Planner, Policy, RateModel, RuntimeModel
+from dovetail.interfaces import History, LearnsSharing, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
     Cluster,
     Ended,
@@ -43,6 +43,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.runtimes.perfect import PerfectModel
+from dovetail.runtimes.sharing import RatedSharing
 
 __all__ = ["SimulationOptions", "simulate"]
 
@@ -129,7 +130,12 @@ class _Simulation:
             and (
                 workload.table is not None
                 or not any(
-                    job.depends or job.retries or job.throttles or job.sizing.auto or job.begin is not None
+                    job.depends
+                    or job.retries
+                    or job.throttles
+                    or job.sizing.auto
+                    or job.begin is not None
+                    or any(choice.request.sharing for choice in job.choices)
                     for job in workload.jobs
                 )
             )
@@ -162,6 +168,8 @@ class _Simulation:
             ),
         )
         self.driver.direct = nothing_to_mind
+        if observe is None and isinstance(request.rates, LearnsSharing):  # what sharing costs is known, too
+            self.driver.engine.predictions.sharing = RatedSharing(request.rates, runtimes)
 
     def order_by_priority(self, priorities: Priorities) -> None:
         """Jobs come before the policy by rank."""

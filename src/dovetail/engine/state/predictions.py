@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import DeviceClass, Implementation, Job, JobId, Prediction, Request
@@ -13,11 +13,22 @@ Question = tuple[Any, ...]
 or ("runs", app, implementation, class, count), ("untried", app, implementation, class, yes or no)."""
 
 
+class PredictsSharing(Protocol):
+    """Knows how long jobs take beside others: on classes that say beside which app."""
+
+    def predict(
+        self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
+    ) -> Prediction | None:
+        """The time beside runs of that app; ``None`` where nothing is known."""
+        ...
+
+
 class Predictions:
     """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_questions`."""
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
         self.model = model
+        self.sharing: PredictsSharing | None = None
         self._version = model.version
         self._keep = keep
         self.cached: dict[JobId, dict[tuple[str, int, DeviceClass], Prediction | None]] = {}
@@ -53,7 +64,8 @@ class Predictions:
         key = (implementation.name, request.nodes, device)
         if key in of_job:
             return of_job[key]
-        found = of_job[key] = self.model.predict(job, implementation, request, device)
+        source = self.model if self.sharing is None or not device.shared else self.sharing
+        found = of_job[key] = source.predict(job, implementation, request, device)
         if self._keep:
             self._asked.append(("predict", job.id, implementation.name, request.nodes, device, found))
         return found

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from dovetail.interfaces import Traits, View, traits_of
+from dovetail.interfaces import Free, Traits, View, traits_of
 from dovetail.model import (
     CPU,
     FRACTION_UNITS,
@@ -21,6 +21,7 @@ from dovetail.model import (
     Choice,
     Cluster,
     Decision,
+    Dequeue,
     Device,
     DeviceClass,
     Enqueue,
@@ -39,6 +40,7 @@ from dovetail.model import (
     units_for,
 )
 from dovetail.model.fitting import memory_taken, shares_device, units_taken
+from dovetail.policies.parts.sharing import REACH, Sharing
 
 NOWHERE = "waits for a node that can run it to come back"
 TOGETHER = "waits until {nodes} nodes are free at once; jobs behind it wait"
@@ -50,6 +52,7 @@ class UnitChoice(NamedTuple):
     choice: Choice
     unit: Unit
     device_class: DeviceClass
+    sharer: Job | None = None  # the job, where it shares devices by what is learned
 
 
 class WorkAhead(NamedTuple):
@@ -63,6 +66,8 @@ class WorkAhead(NamedTuple):
 
 
 NOTHING = WorkAhead(0, 0.0)
+OCCUPIED = 1 << 200
+"""Beyond any tightness: who may share a device takes an empty one first."""
 
 
 class Holding(NamedTuple):
@@ -81,12 +86,19 @@ def _holding_of(seconds: Seconds | None, request: Request, device: Device) -> Ho
 
 def places_for(view: View, job: Job) -> Sequence[UnitChoice]:
     """Where a job can run now, choice by choice in file order, units in device order. O(1) mostly."""
-    return _places(view.cluster, job.choices)[0]
+    return _for_sharer(job, _places(view.cluster, job.choices)[0])
 
 
 def places_in_device_order(view: View, job: Job) -> Sequence[UnitChoice]:
     """The same in device order, whatever the file's. O(1) mostly."""
-    return _places(view.cluster, job.choices)[1]
+    return _for_sharer(job, _places(view.cluster, job.choices)[1])
+
+
+def _for_sharer(job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
+    """The places, with the job where it shares devices by what is learned."""
+    if not any(choice.request.sharing for choice in job.choices):
+        return places
+    return [place._replace(sharer=job) if place.choice.request.sharing else place for place in places]
 
 
 @lru_cache(maxsize=1024)
@@ -123,12 +135,42 @@ def start_heads(view: View) -> Iterator[Decision]:
         return
     free = view.free()
     units = view.cluster.units
+    sharing: Sharing | None = None
     for index in sorted(view.device_queues):
-        job, implementation = view.device_queues[index][0]
+        fifo = view.device_queues[index]
+        if any(_choice_of(*one).request.sharing for one in fifo[:REACH]):
+            sharing = sharing or Sharing(view)
+            yield from start_sharers(sharing, free, fifo, units[index])
+            continue
+        job, implementation = fifo[0]
         allocation = free.fit_unit(_choice_of(job, implementation).request, units[index])
         if allocation is not None:
             free.take(allocation)
             yield Start(job.id, implementation.name, allocation)
+
+
+def start_sharers(
+    sharing: Sharing, free: Free, fifo: Sequence[tuple[Job, Implementation]], unit: Unit
+) -> Iterator[Decision]:
+    """Start the head of a FIFO where it fits and is to share, else who ends before those that are there.
+
+    So nobody who waits is delayed by one who comes in between.
+    """
+    for turn, (job, implementation) in enumerate(fifo[:REACH]):
+        choice = _choice_of(job, implementation)
+        if turn and not choice.request.sharing:
+            continue
+        allocation = free.fit_unit(choice.request, unit)
+        if allocation is None:
+            continue
+        if choice.request.sharing and not sharing.joins(job, choice, unit, within=turn > 0):
+            continue
+        free.take(allocation)
+        sharing.begins(job, choice, unit)
+        if turn:
+            yield Dequeue(job.id)
+        yield Start(job.id, implementation.name, allocation)
+        return
 
 
 def _choice_of(job: Job, implementation: Implementation) -> Choice:
@@ -153,6 +195,7 @@ class Backlog:
         self._unknown: list[int] = []
         self._holding: dict[int, list[Holding]] | None = None
         self._bound: dict[int, list[tuple[Job, UnitChoice]]] = {}  # put into a FIFO since
+        self._sharing: Sharing | None = None
         gone = view.cluster.gone
         for unit in view.cluster.units:
             waiting = len(view.device_queues.get(unit.index, ()))
@@ -215,14 +258,36 @@ class Backlog:
 
     def _room(self, place: UnitChoice) -> Allocation | None:
         """What a job that started there at once would hold."""
-        return None if self.fifo[place.unit.index] else self.free.fit_unit(place.choice.request, place.unit)
+        if self.fifo[place.unit.index]:
+            return None
+        allocation = self.free.fit_unit(place.choice.request, place.unit)
+        if allocation is None or place.sharer is None:
+            return allocation
+        return allocation if self.sharing.joins(place.sharer, place.choice, place.unit) else None
+
+    @property
+    def sharing(self) -> Sharing:
+        """Who is on each device; found at the first question, then kept."""
+        if self._sharing is None:
+            self._sharing = Sharing(self.view)
+        return self._sharing
+
+    def takes(self, job: Job, place: UnitChoice) -> Seconds | None:
+        """Predicted seconds of the job there, beside who is there if it would share the device with them."""
+        seconds = self.seconds(job, place)
+        if place.sharer is None or seconds is None or self.sharing.is_empty(place.unit):
+            return seconds
+        ends = self.sharing.outlook(job, place.choice, place.unit) if self.can_start(place) else None
+        return seconds if ends is None else ends.comes
 
     def ahead(self, place: UnitChoice) -> WorkAhead:
         """What is ahead of the job there; nothing if it could start at once."""
         if self.can_start(place):
             return NOTHING
-        if place.unit.device is not None and (
-            shares_device(place.choice.request) or self._is_shared(place.unit)
+        if (
+            place.sharer is None
+            and place.unit.device is not None
+            and (shares_device(place.choice.request) or self._is_shared(place.unit))
         ):
             return self._room_ahead(place)
         self._add_up()
@@ -240,7 +305,8 @@ class Backlog:
         """
         if place.unit.device is None or not shares_device(place.choice.request):
             return 0
-        return self.free.tightness(place.unit)
+        occupied = place.sharer is not None and not self.sharing.is_empty(place.unit)
+        return self.free.tightness(place.unit) + (OCCUPIED if occupied else 0)
 
     def _shared(self) -> dict[int, list[Holding]]:
         """What holds a part of a device and runs, by unit; found at the first question, then kept."""
@@ -331,6 +397,8 @@ class Backlog:
         allocation = self._room(place)
         if allocation is not None:
             self.free.take(allocation)
+            if place.sharer is not None or self._sharing is not None:
+                self.sharing.begins(job, choice, unit)
             decision = Start(job.id, choice.implementation.name, allocation)
             if self._holding is not None and unit.device is not None:
                 part, left = allocation.parts[0], self.seconds(job, place)
