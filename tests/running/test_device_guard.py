@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -304,3 +304,66 @@ def test_the_process_that_watches_ends_with_its_run(tmp_path: Path, monkeypatch:
     assert isinstance(process, subprocess.Popen)
     watch.close()
     assert process.returncode is not None
+
+
+# ---------------------------------------------------------------------------------- who holds without use
+
+
+@dataclass
+class Lazy(Strangers):
+    """Devices on which nobody computes, from some moment on."""
+
+    until: float = inf
+
+    def look(self, patience: float = 0.0) -> Snapshot:
+        now = asyncio.get_running_loop().time()
+        busy = 0.9 if now < self.until else 0.0
+        devices = self.cluster.nodes[0].devices
+        return Snapshot(now, [DeviceState(str(d), d, 16, 4, busy) for d in range(len(devices))])
+
+
+@pytest.mark.parametrize(("until", "idle"), [(inf, False), (600.0, True), (3500.0, False)])
+def test_who_holds_a_device_without_using_it_is_shown(
+    caplog: pytest.LogCaptureFixture, until: float, idle: bool
+) -> None:
+    cluster = one_box(["T4", "T4"])
+    world = Lazy(cluster, [], [], until=until)
+    found: list[Any] = []
+
+    async def main() -> None:
+        jobs, truth = queue_of([(1.0, 0, 5000.0, 0.0)], cluster)
+        jobs = [replace(job, user="ana") for job in jobs]
+        loop = asyncio.get_running_loop()
+        driver = Driver(
+            cluster,
+            load_policy("fcfs").policy,
+            make_model("mean", MemoryHistory()),
+            bound=no_bound,
+            options=DriverOptions(policy_name="fcfs"),
+        )
+        watched = {
+            (0, device.name): WatchedDevice((0, device.name), "nvidia", str(d), device.memory)
+            for d, device in enumerate(cluster.nodes[0].devices)
+        }
+        guard = DeviceGuard("avoid", lambda pid: (False, ""), {"nvidia": world}, watched, clock=loop.time)
+
+        def look(engine: Engine) -> None:
+            if loop.time() >= 4000 and not found:
+                found.append(guard.sights(driver))
+
+        with TemporaryDirectory() as folder:
+            claims = Claims("0" * 32, Path(folder))
+            neighbours = Neighbours(claims, cluster, lambda words: None, guard)
+            live = LiveRun(driver, FakeExecutor(truth), jobs, changed=look, neighbours=neighbours)
+            await live.run()
+            claims.close()
+
+    run_virtual(main())
+    sight = found[0][0, "gpu0"]
+    assert (sight.used, found[0][0, "gpu1"].idle) == (4, None)
+    assert (sight.idle is not None) is idle
+    lines = [record.getMessage() for record in caplog.records if "0 % busy" in record.getMessage()]
+    assert lines == (["gpu0 is held by ana (job j0), 0 % busy for 30 min"] if idle else [])
+    if idle:
+        assert sight.idle[:2] == ("j0", "ana")
+        assert sight.idle[2] == pytest.approx(3400.0, abs=5.0)

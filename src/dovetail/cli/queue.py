@@ -357,4 +357,17 @@ def nodes(at: str | None, as_json: bool, parsable: bool) -> int:
             }
         )
     show_rows(("node", "state", "cpus", "devices", "partitions", "jobs"), rows, parsable=parsable)
+    for line in () if parsable else idle_lines(found):
+        print(line)
     return 0
+
+
+def idle_lines(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which devices jobs hold without using them."""
+    return [
+        f"{device['name']} on {node['name']} is held by {printable(idle['user'] or 'somebody')} "
+        f"(job {printable(idle['job'])}), 0 % busy for {span(idle['seconds'])}"
+        for node in nodes
+        for device in node["devices"]
+        if (idle := device.get("idle")) is not None
+    ]

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.queue import COLUMNS, of_unknown_length, queue_row
+from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row
 from dovetail.cli.service import clock, opened, print_json, show_rows, span, table_of
 from dovetail.files.sentences import printable
 from dovetail.files.streams import note
@@ -47,7 +47,9 @@ def _screen(service: Connection, width: int) -> RenderableType:
         f"{counts['running']} running, {counts['waiting']} waiting, {counts['held']} held back"
         f"{'; ' + ended if ended else ''}   CPUs {info['cpus_used']}/{info['cpus']}   {info['policy']}"
     )
-    return Group(Text(head, style="bold"), Text(), _nodes(nodes), Text(), _jobs(jobs, info["now"], width))
+    idle = [Text(line) for line in idle_lines(nodes)]
+    table = _jobs(jobs, info["now"], width)
+    return Group(Text(head, style="bold"), Text(), _nodes(nodes), *idle, Text(), table)
 
 
 def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
@@ -59,6 +61,9 @@ def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
         bar = "█" * round(share * 20)
         used = sum(bool(device["jobs"]) for device in node["devices"])
         devices = f"{used}/{len(node['devices'])}" if node["devices"] else ""
+        held = sum(device.get("memory_used") or 0 for device in node["devices"])
+        if held:
+            devices += f", {held / 1e9:.1f} of {sum(d['memory'] or 0 for d in node['devices']) / 1e9:.1f} GB"
         table.add_row(Text(printable(node["name"])), f"{bar:<20} {node['cpus_used']}/{node['cpus']}", devices)
     return table
 

@@ -295,10 +295,14 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Of all jobs with this key at most ``limit`` are let through to the policy, or run, at once."""
+    """Of all jobs with this key at most ``limit`` are let through to the policy, or run, at once.
+
+    A job counts as ``weight`` of them.
+    """
 
     key: str
     limit: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class History(DynamicQueue):
 
     explore: bool = True
     paper: ClassVar[str] = "Gregg 2011, section 4.1"
-    traits: ClassVar[Traits] = Traits(each_unit=True, shares=True)
+    traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, shares=True)
 
     def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration first (rule 2), then the earliest predicted end (rule 3), else what is idle (5.2)."""

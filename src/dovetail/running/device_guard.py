@@ -8,6 +8,7 @@ jobs of several apps fail at once, is suspended, with a sentence. What our jobs 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -41,6 +42,7 @@ from dovetail.records import dataclass
 from dovetail.running.failing_devices import FailingDevices
 from dovetail.spec.values import Neighbourhood
 
+_log = logging.getLogger(__name__)
 Place = tuple[int, str]
 """A node's number, and the name of one of its devices."""
 FRESH: Seconds = 0.2
@@ -49,6 +51,10 @@ FIRST_LOOK: Seconds = 5.0
 """A driver may take so long to answer for the first time."""
 SAMPLES = ((60.0, 0.5), (inf, 2.0))
 """Seconds between looks at what our jobs hold, by the age of the youngest of them."""
+BUSY = 0.01
+"""A job that uses less of its devices' time does not use them."""
+IDLE_AFTER: Seconds = 1800.0
+"""So long a job may not use its devices before that is shown."""
 NEAR_LIMIT = 0.97
 """A job that is killed while it held this part of what it was given has very likely wanted more."""
 _MARKS = (b"DOVETAIL_UID=", b"DOVETAIL_AROUND=")
@@ -97,6 +103,18 @@ class WatchedDevice:
     memory: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSight:
+    """A device as it was last seen: bytes in use, and how busy it was, from 0 to 1; ``None``: not known.
+
+    ``idle`` is the job that holds it without using it, its user, and for how many seconds.
+    """
+
+    used: int | None = None
+    utilisation: float | None = None
+    idle: tuple[JobId, str | None, Seconds] | None = None
+
+
 @dataclass(slots=True)
 class _Measured:
     """What was seen of one attempt of a job."""
@@ -130,6 +148,8 @@ class DeviceGuard:
     _ours: set[Place] = field(default_factory=set)  # where jobs of ours are
     _measured: dict[tuple[JobId, int], _Measured] = field(default_factory=dict)
     _left: dict[Place, float] = field(default_factory=dict)  # when a job of ours last ended there
+    _busy_at: dict[tuple[JobId, int], float] = field(default_factory=dict)  # when it last used a device
+    _told_idle: set[tuple[JobId, int]] = field(default_factory=set)
     _failing: FailingDevices[Place] = field(default_factory=FailingDevices)
     _owners: dict[int, tuple[bool, JobId]] = field(default_factory=dict)  # of pids: not a stranger's, job
     _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be queried at all
@@ -149,6 +169,7 @@ class DeviceGuard:
             if self._older_than(pause - 0.01):
                 self._look()
                 self._measure(held)
+                self._tell_of_idle(held)
             self.due = now + pause
         for at, event in enumerate(driver.pending):
             if isinstance(event, Ended):
@@ -183,6 +204,8 @@ class DeviceGuard:
         if not places:
             return event
         measured = self._measured.pop((event.job, placed.attempt), None)
+        self._busy_at.pop((event.job, placed.attempt), None)
+        self._told_idle.discard((event.job, placed.attempt))
         if measured is not None:
             event = replace(event, usage=measured.usage(event.usage))
             event = self._killed_near_limit(event, placed, places)
@@ -258,7 +281,13 @@ class DeviceGuard:
                 if use is None and len(state.processes) == 1:
                     use = state.utilisation
                 busy[key] = busy.get(key, 0.0) + (use or 0.0)
+            told = state.utilisation is not None or any(p.utilisation is not None for p in state.processes)
             for key in attempts.values():
+                by_others = key not in memory and (state.utilisation or 0.0) >= BUSY  # perhaps it is the job
+                if busy.get(key, 0.0) >= BUSY or not told or by_others:
+                    self._busy_at[key] = self.clock()
+                else:
+                    self._busy_at.setdefault(key, self.clock())
                 peaks[key] = max(peaks.get(key, 0), memory.get(key, 0))
                 uses.setdefault(key, []).append(min(1.0, busy.get(key, 0.0)))
         for key, peak in peaks.items():
@@ -291,6 +320,34 @@ class DeviceGuard:
         """What was seen so far of a job that runs."""
         found = self._measured.get((job, attempt))
         return None if found is None else found.usage(None)
+
+    def sights(self, driver: Driver) -> dict[Place, DeviceSight]:
+        """The devices as they were last seen, and who holds one without using it."""
+        held, found = self._held(driver), {}
+        for place, device in self.devices.items():
+            state = self._state(device)
+            spans = {p.job.id: self._idle_for(p) for p in held.get(place, ())}
+            idle = min(spans.values(), default=0.0)
+            who = next((p for p in held.get(place, ()) if spans[p.job.id] == idle), None)
+            idler = None if who is None or idle < IDLE_AFTER else (who.job.id, who.job.user, idle)
+            used, busy = (None, None) if state is None else (state.used, state.utilisation)
+            found[place] = DeviceSight(used, busy, idler)
+        return found
+
+    def _idle_for(self, placed: Placed) -> Seconds:
+        since = self._busy_at.get((placed.job.id, placed.attempt))
+        return 0.0 if since is None else self.clock() - since
+
+    def _tell_of_idle(self, held: Mapping[Place, list[Placed]]) -> None:
+        """A line for the operator, once an attempt."""
+        for place, jobs in held.items():
+            for placed in jobs:
+                key, idle = (placed.job.id, placed.attempt), self._idle_for(placed)
+                if idle >= IDLE_AFTER and key not in self._told_idle:
+                    self._told_idle.add(key)
+                    who, span = placed.job.user or "somebody", idle / 60
+                    words = "%s is held by %s (job %s), 0 %% busy for %.0f min"
+                    _log.warning(words, place[1], who, placed.job.id, span, extra={"job": placed.job.id})
 
     # ------------------------------------------------------------------- what is barred
 

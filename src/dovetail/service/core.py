@@ -46,6 +46,7 @@ from dovetail.model import (
 )
 from dovetail.model.marks import own_number
 from dovetail.records import dataclass
+from dovetail.running.device_guard import DeviceSight
 from dovetail.running.folder import RunSettings
 from dovetail.running.ledger import Action, Entry, Ledger, docs_of
 from dovetail.service.archive import MOST_FOUND, Archive
@@ -107,6 +108,7 @@ class Options:
 
     keep: Seconds = 3600.0
     user_limit: int | None = None
+    max_gpus_per_user: int | None = None
     memory_auto: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     sends_mail: bool = False
@@ -162,6 +164,7 @@ class Service:
         self.shared = True  # whether others than this account may submit, or once might
         self.longest_instant: Callable[[], Seconds] = lambda: 0.0
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
+        self.sights: Callable[[], Mapping[tuple[int, str], DeviceSight]] = dict  # of devices with drivers
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
         self._next = max(ledger.last_number() or folder.last_number(), folder.last_output()) + 1
@@ -433,8 +436,8 @@ class Service:
         known = await self._depended_on(form, person)
         guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
         limit, learns = self.options.user_limit, self.options.memory_auto
-        mail = self.options.sends_mail
-        who = Submitter(person.name, limit, learns, guest, partitions, mail)
+        mail, most = self.options.sends_mail, self.options.max_gpus_per_user
+        who = Submitter(person.name, limit, most, learns, guest, partitions, mail)
         scripts, cluster = str(self.folder.scripts), self.engine.cluster
         found = await loop.run_in_executor(
             self.makers, submission_of, form, who, cluster, first, scripts, known

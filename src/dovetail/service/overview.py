@@ -7,6 +7,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from dovetail.model import Device
+from dovetail.running.device_guard import DeviceSight
 from dovetail.service.core import Service
 from dovetail.version import API, __version__
 
@@ -55,6 +57,7 @@ def info(service: Service) -> dict[str, Any]:
             for one in service.options.partitions.values()
         ],
         "user_limit": service.options.user_limit,
+        "max_gpus_per_user": service.options.max_gpus_per_user,
         "keep": service.options.keep,
         "fair": _fair(service),
         "longest_instant": service.longest_instant(),
@@ -75,14 +78,35 @@ def _fair(service: Service) -> dict[str, Any] | None:
     return {"half_life": shares.half_life, "users": sorted(users, key=lambda one: one["standing"])}
 
 
+UNSEEN = DeviceSight()
+
+
+def _device(device: Device, sight: DeviceSight) -> dict[str, Any]:
+    """A device with what it holds now; ``idle``: who holds it without using it, and for how many seconds."""
+    idle = None
+    if sight.idle is not None:
+        idle = dict(zip(("job", "user", "seconds"), sight.idle, strict=True))
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "model": device.model,
+        "memory": device.memory,
+        "memory_used": sight.used,
+        "utilisation": sight.utilisation,
+        "idle": idle,
+        "jobs": [],
+    }
+
+
 def nodes(service: Service) -> list[dict[str, Any]]:
     """The nodes, what they have, and which jobs use it. O(nodes + running jobs)."""
     engine = service.engine
     cluster = engine.cluster
     rows: list[dict[str, Any]] = []
+    sights = service.sights()
     for index, node in enumerate(cluster.nodes):
         state = "lost" if index in engine.lost else "drained" if index in engine.occupancy.drained else "up"
-        devices = [{"name": d.name, "kind": d.kind, "model": d.model, "jobs": []} for d in node.devices]
+        devices = [_device(d, sights.get((index, d.name), UNSEEN)) for d in node.devices]
         rows.append(
             {
                 "name": node.name,

@@ -97,11 +97,11 @@ class ServeOptions(LiveOptions):
 
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
-    jobs of one user may run at once; with ``fair`` who used less goes first. ``partitions`` are names for
-    nodes, with limits. ``mail`` gets jobs that want mail, ``notify`` all. ``new`` begins with an empty queue
-    where the ledger of the one before has gone. ``max_request`` is how many bytes a request may have,
-    ``limits`` how long what is kept of ended jobs stays. ``ready`` is called when the service answers,
-    ``reopen`` at SIGHUP.
+    jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs; with ``fair`` who used less goes
+    first. ``partitions`` are names for nodes, with limits. ``mail`` gets jobs that want mail, ``notify`` all.
+    ``new`` begins with an empty queue where the ledger of the one before has gone. ``max_request`` is how many
+    bytes a request may have, ``limits`` how long what is kept of ended jobs stays. ``ready`` is called when the
+    service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
@@ -115,6 +115,7 @@ class ServeOptions(LiveOptions):
     insecure: bool = False
     keep: Seconds = 3600.0
     user_limit: int | None = None
+    max_gpus_per_user: int | None = None
     memory_auto: bool = False
     partitions: tuple[Partition, ...] = ()
     mail: CommandHook | None = None
@@ -452,6 +453,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         Options(
             options.keep,
             options.user_limit,
+            options.max_gpus_per_user,
             options.memory_auto,
             {one.name: one for one in options.partitions},
             sends_mail=options.mail is not None,
@@ -471,6 +473,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     found.shared = folder.is_shared(now=options.group is not None or where is not None)
     if neighbours is not None:
         found.trouble = lambda: neighbours.trouble
+        if (guard := neighbours.guard) is not None:
+            found.sights = lambda: guard.sights(driver)
     nodes = driver.engine.cluster.index_of
     driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)
     if paused := folder.paused_kinds():

@@ -15,7 +15,7 @@ from dovetail.engine.journal.codec import encode_job, encoded
 from dovetail.errors import InputError
 from dovetail.files.sentences import shown
 from dovetail.files.shortage import lack_of
-from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Dependency, Job, JobId, Rejected, Throttle
+from dovetail.model import HOST_CPUS, WHOLE_POOL, Choice, Cluster, Dependency, Job, JobId, Rejected, Throttle
 from dovetail.model.batch_options import overriding_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
@@ -43,13 +43,15 @@ MOST_WORDS = 100_000
 class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
-    ``limit`` is how many of their jobs may run, or be seen by the policy, at once; ``memory_auto``: memory
+    ``limit`` is how many of their jobs may run, or be seen by the policy, at once, ``max_gpus`` with how many
+    GPUs in all; ``memory_auto``: memory
     that a job does not give is learned. ``as_guest``: an outside scheduler runs them and keeps an array's
     limit. ``gets_mail``: the service has a command for mail.
     """
 
     user: str
     limit: int | None = None
+    max_gpus: int | None = None
     memory_auto: bool = False
     as_guest: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -164,6 +166,7 @@ class _Maker:
         if self.who.limit is not None:
             limit = Throttle(f"user:{self.who.user}", self.who.limit)
             fields["throttles"] = (*fields["throttles"], limit)
+        fields["throttles"] += self._gpus(fields["choices"], where)
         template = Job("", **fields)
         admitted = self.gate.admit(template)
         if isinstance(admitted, Rejected):
@@ -193,6 +196,18 @@ class _Maker:
         why = "no mail is sent: the service has no --mail-command"
         self.builder.passed_over.setdefault("mail_type", why)
         return spec
+
+    def _gpus(self, choices: Sequence[Choice], where: str) -> tuple[Throttle, ...]:
+        """The limit on devices of one user, as far as a job may need any. Raises `InputError`."""
+        most, name = self.who.max_gpus, self.who.user
+        wanted = [choice.request.gpus * choice.request.nodes for choice in choices]
+        if most is None or not any(wanted):
+            return ()
+        if min(wanted) > most:
+            raise InputError(
+                f"found a job for {min(wanted):g} GPUs, and here at most {most} are for one user", where=where
+            )
+        return (Throttle(f"gpus:{name}", most, min(max(wanted), float(most))),)
 
     def _corresponding(
         self, spec: JobSpec, jobs: list[Job], indices: Sequence[int] | None, where: str

@@ -250,6 +250,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("keep_output", "How long their output stays; 0: for ever.", DURATION, default=2592000.0),
         Option("max_request", "Bytes that a request may have.", SIZE, default=8000000, least=10000),
         Option("user_limit", "Jobs of one user that may run at once.", "N", least=1),
+        Option("max_gpus_per_user", "GPUs that one user's jobs may have at once.", "N", least=1),
         Option("memory", "auto: learned, of jobs that give none.", "auto", "--memory --mem"),
         Option("partitions", "Names for nodes, with limits of jobs (TOML).", "FILE"),
         Option("mail_command", "Gets a job as JSON on its input where the job wants mail.", "COMMAND"),

@@ -10,7 +10,19 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
-from dovetail.model import Cancelled, Dependency, Event, Held, Job, JobId, Released, Seconds, State, Submitted
+from dovetail.model import (
+    Cancelled,
+    Dependency,
+    Event,
+    Held,
+    Job,
+    JobId,
+    Released,
+    Seconds,
+    State,
+    Submitted,
+    Throttle,
+)
 from dovetail.records import dataclass
 
 HELD = "held"
@@ -59,7 +71,7 @@ class Admission:
         self._never: set[JobId] = set()  # came in at this instant, and can never start
         self._waiting: dict[JobId, _Waiting] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
-        self._through: dict[str, set[JobId]] = {}  # by key of a throttle
+        self._through: dict[str, dict[JobId, float]] = {}  # by key of a throttle, with their weights
         self._throttled: dict[str, dict[JobId, None]] = {}  # in order of submission
         self.gates: list[tuple[Seconds, JobId]] = []
         """When jobs may begin, as a heap; some of these moments are out of date."""
@@ -142,7 +154,11 @@ class Admission:
     def adopted(self, job: Job) -> None:
         """A job that runs already takes its places among the throttled."""
         for throttle in job.throttles:
-            self._through.setdefault(throttle.key, set()).add(job.id)
+            self._through.setdefault(throttle.key, {})[job.id] = throttle.weight
+
+    def _has_room(self, throttle: Throttle) -> bool:
+        through = self._through.get(throttle.key)
+        return throttle.weight + (sum(through.values()) if through else 0.0) <= throttle.limit + 1e-9
 
     def _throttle(self, waiting: _Waiting) -> None:
         """Let the job through its throttles if nothing else holds it and all of them have room."""
@@ -150,12 +166,12 @@ class Admission:
         if not job.throttles or waiting.by_user or waiting.depends or waiting.until is not None:
             return
         through = self._through
-        waiting.throttled = any(len(through.get(t.key, ())) >= t.limit for t in job.throttles)
+        waiting.throttled = not all(map(self._has_room, job.throttles))
         for throttle in job.throttles:
             if waiting.throttled:
                 self._throttled.setdefault(throttle.key, {})[job.id] = None
             else:
-                through.setdefault(throttle.key, set()).add(job.id)
+                through.setdefault(throttle.key, {})[job.id] = throttle.weight
 
     def _reconsider(self, waiting: _Waiting) -> Iterator[Event]:
         self._throttle(waiting)
@@ -264,13 +280,13 @@ class Admission:
             through = self._through.get(throttle.key)
             if through is None or job.id not in through:
                 continue
-            through.discard(job.id)
+            del through[job.id]
             if not through:
                 del self._through[throttle.key]
             for waiter in list(self._throttled.get(throttle.key, ())):
-                if len(self._through.get(throttle.key, ())) >= throttle.limit:
-                    break
                 waiting = self._waiting[waiter]
+                if not all(self._has_room(one) for one in waiting.job.throttles if one.key == throttle.key):
+                    break
                 for other in waiting.job.throttles:
                     self._throttled.get(other.key, {}).pop(waiter, None)
                 waiting.throttled = False

@@ -71,7 +71,7 @@ def _named(kinds: Any) -> dict[str, type]:
 
 _EVENTS, _DECISIONS = _named(Event), _named(Decision)
 _NAMES = {kind: name for known in (_EVENTS, _DECISIONS) for name, kind in known.items()}
-_LISTS = (DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, Throttle, TimeUsed)
+_LISTS = (DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, TimeUsed)
 """Written as the list of their fields; other dataclasses as objects."""
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
@@ -364,6 +364,10 @@ def _dependency(item: Dependency) -> Json:
     return [item.kind, item.job, *rest]
 
 
+def _throttle(throttle: Throttle) -> Json:
+    return [throttle.key, throttle.limit, *([throttle.weight] if throttle.weight != 1 else [])]
+
+
 _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     Allocation: (_allocation, _allocation_from),
     Dependency: (_dependency, lambda data: Dependency(*data)),
@@ -371,6 +375,7 @@ _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     Node: (_plain, _node_from),
     Request: (_request, _request_from),
     State: (attrgetter("value"), State),
+    Throttle: (_throttle, lambda data: Throttle(*data)),
 }
 
 
