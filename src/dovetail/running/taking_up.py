@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dovetail.engine.capacity.sizing import resized, with_device_sizes_of
+from dovetail.engine.capacity.sizing import as_it_started
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import Driver
 from dovetail.interfaces import LastAttempts, RunningAttempt
@@ -128,10 +128,8 @@ def sorted_out(
         if job.submit_time != entry.submitted - epoch:  # the ledger's own epoch is another
             job = replace(job, submit_time=entry.submitted - epoch)
         had = entry.allocation
-        if entry.state is State.RUNNING and had is not None and job.sizing.auto and not job.sizing.kills:
-            job = resized(job, [had.request.memory] * len(job.choices), 0)  # as it was when it started
-        if entry.state is State.RUNNING and had is not None and not job.sizing.gpu_kills:
-            job = with_device_sizes_of(job, had.request)
+        if entry.state is State.RUNNING and had is not None:
+            job = as_it_started(job, had.request)
         end = over.get(job.id)
         before = entry.attempt - (entry.state is State.RUNNING)
         submit, attempt = elsewhere.get(job.id, (None, 0))

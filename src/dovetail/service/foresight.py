@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from dovetail.engine.capacity.occupancy import Occupancy
+from dovetail.engine.capacity.sizing import as_it_started
 from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.journal.codec import decode_app, decode_job
@@ -242,6 +243,7 @@ def _standing(
             spent = now - started
             left = 0.0 if entry.predicted is None else entry.predicted - spent
             adopted = Adopted(job.id, entry.implementation, place, -spent, entry.attempt, entry.predicted)
+            job = as_it_started(job, place.request)
             begun += [(0.0, Submitted(replace(job, submit_time=0.0, depends=()))), (0.0, adopted)]
             ends.append((max(left, OVERDUE * spent, 2 * SOON), Ended(job.id, State.COMPLETED)))
             running[job.id] = started, now + left if left > 0 else None

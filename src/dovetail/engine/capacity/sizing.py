@@ -53,6 +53,13 @@ def with_device_sizes_of(job: Job, held: Request) -> Job:
     return replace(job, choices=with_sizes(job.choices, sizes))
 
 
+def as_it_started(job: Job, held: Request) -> Job:
+    """A job that runs, as large as it was when it started with what it holds."""
+    if job.sizing.auto and not job.sizing.kills:
+        job = resized(job, [held.memory] * len(job.choices), 0)
+    return job if job.sizing.gpu_kills else with_device_sizes_of(job, held)
+
+
 def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
     """The same of a job that has choices set aside: these ask for no less than the others."""
     most = max(event.memory)
