@@ -9,15 +9,35 @@ from pathlib import Path
 import pytest
 
 import dovetail
+from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import read_journal, replay
+from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.slowdowns import Slowdowns
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import Policy
-from dovetail.model import Companions, DeviceClass, Run, State
+from dovetail.model import (
+    FRACTION_UNITS,
+    Adopted,
+    Allocation,
+    App,
+    Choice,
+    Cluster,
+    Companions,
+    Device,
+    DeviceClass,
+    Implementation,
+    Job,
+    Node,
+    Part,
+    Request,
+    Run,
+    State,
+)
 from dovetail.plugins import load_policy
 from dovetail.policies.parts.sharing import pays, together
 from dovetail.report.report import Report
+from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import full
 
 SECONDS = {"a": 10.0, "b": 20.0, "c": 5.0}
@@ -227,3 +247,26 @@ def test_slowdowns_that_are_none_are_refused(entry: str) -> None:
 
     with pytest.raises(dovetail.InputError, match="sharing-learned"):
         load_rates(f"sharing-learned?pairs={entry}")
+
+
+def test_jobs_that_share_go_on_under_a_policy_that_lets_none_share(tmp_path: Path) -> None:
+    """A service that is started anew with another policy takes them up as they are."""
+    cluster = Cluster((Node("n", (0,), (Device("gpu", "A100", 0, memory=40),)),))
+    request = Request(1, 0, (("gpu", 1.0),), gpu_memory=6, sharing=True)
+    way = Implementation("gpu", "gpu", request)
+    jobs = [Job(name, App("a", (way,)), (Choice(way, request),)) for name in "ab"]
+    driver = Driver(
+        cluster,
+        load_policy("fcfs").policy,
+        make_model("mean", MemoryHistory()),
+        bound=no_bound,
+        options=DriverOptions(policy_name="fcfs"),
+    )
+    for job in jobs:
+        place = Allocation(request, (Part(1, 0, (0,), FRACTION_UNITS // 2, 0, 6),))
+        driver.adopt(job, Adopted(job.id, "gpu", place, -1.0))
+    driver.submit(Job("c", App("a", (way,)), (Choice(way, request),)))
+    driver.instant(0.0)
+    assert set(driver.engine.running) == {"a", "b"}
+    assert [job.id for job in driver.engine.queue] == ["c"]
+    driver.engine.validate()

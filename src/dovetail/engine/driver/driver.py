@@ -195,6 +195,7 @@ class Driver:
         known = history if isinstance(history, MeasuredHistory) else None
         self.engine.predictions.sharing = SharingModel(known, runtimes)
         self._shares = traits_of(policy).shares
+        self._happening: Sequence[Event] = ()  # at this instant
         self._company: CompanyBook | None = (
             None  # from the first job on that shares devices by what is learned
         )
@@ -556,6 +557,7 @@ class Driver:
     def _batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
         """What the engine is to take in: late news left out, consequences added; and wishes for later."""
         engine = self.engine
+        self._happening = happened
         self.admission.begin()
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
@@ -646,7 +648,8 @@ class Driver:
         """A job with ``gpus = "auto"``, as this policy takes it; from the first one on company is kept."""
         if not any(choice.request.sharing for choice in job.choices):
             return job
-        if not self._shares:
+        runs = any(isinstance(event, Adopted) and event.job == job.id for event in self._happening)
+        if not self._shares and not runs:
             return with_devices_alone(job)
         if self._company is None:
             self._company = CompanyBook()
