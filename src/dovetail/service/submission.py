@@ -43,10 +43,9 @@ MOST_WORDS = 100_000
 class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
-    ``limit`` is how many of their jobs may run, or be seen by the policy, at once, ``max_gpus`` with how many
-    GPUs in all; ``memory_auto``: memory
-    that a job does not give is learned. ``as_guest``: an outside scheduler runs them and keeps an array's
-    limit. ``gets_mail``: the service has a command for mail.
+    ``limit`` is how many of their jobs may run, or be seen by the policy, at once, ``max_gpus`` on how many
+    GPUs in all; ``memory_auto``: memory that a job does not give is learned. ``as_guest``: an outside
+    scheduler runs them and keeps an array's limit. ``gets_mail``: the service has a command for mail.
     """
 
     user: str
