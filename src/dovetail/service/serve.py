@@ -98,10 +98,10 @@ class ServeOptions(LiveOptions):
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs; with ``fair`` who used less goes
-    first. ``partitions`` are names for nodes, with limits. ``mail`` gets jobs that want mail, ``notify`` all.
-    ``new`` begins with an empty queue where the ledger of the one before has gone. ``max_request`` is how many
-    bytes a request may have, ``limits`` how long what is kept of ended jobs stays. ``ready`` is called when the
-    service answers, ``reopen`` at SIGHUP.
+    first. ``partitions`` are names for nodes, with limits. ``mail`` gets jobs that want mail, ``notify``
+    all. ``new`` begins with an empty queue where the ledger of the one before has gone. ``max_request`` is
+    how many bytes a request may have, ``limits`` how long what is kept of ended jobs stays. ``ready`` is
+    called when the service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
