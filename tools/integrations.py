@@ -24,8 +24,8 @@ SUBMITIT = [
 ]
 """Of submitit's tests those that use an executor."""
 RUNS: dict[str, list[str]] = {
-    "hydra": [str(SUITES / "hydra_launcher.py")],
-    "snakemake": [str(SUITES / "snakemake_executor.py")],
+    "hydra": ["--noconftest", str(SUITES / "hydra_launcher.py")],
+    "snakemake": ["--noconftest", str(SUITES / "snakemake_executor.py")],
     "submitit": SUBMITIT,
     "joblib": LOKY,
 }
