@@ -14,7 +14,7 @@ import typer
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import note, ring
 from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec
 from dovetail.spec.values import Neighbourhood, Overrun
@@ -53,6 +53,7 @@ def run(
     resume: bool,
     retry_failed: str | None,
     then: str | None,
+    bell: bool,
     run_dir: Path | None,
     as_json: bool,
     csv: Path | None,
@@ -157,6 +158,8 @@ def run(
         kept.rest()
     ended.show(found)
     status = ended.status(found.result, what, halted=halt != "never")
+    if bell:
+        ring()
     if follows is not None:
         _start_after(follows, found.result, ended.folder, status)
     return status

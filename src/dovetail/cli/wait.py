@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.cli import options as opt
 from dovetail.cli.service import between, opened, print_json
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import note, ring
 from dovetail.service.client import Connection
 from dovetail.spec.jobs import as_form
 
@@ -132,13 +132,18 @@ resume = _queue("resume", "Have jobs start again after a pause.")
 
 
 @opt.takes("wait")
-def wait(jobs: list[str], timeout: float | None, patience: float, at: str | None, as_json: bool) -> int:
+def wait(
+    jobs: list[str], timeout: float | None, bell: bool, patience: float, at: str | None, as_json: bool
+) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
         service.be_patient(patience if timeout is None else min(patience, timeout), note)
         if not as_json:
             _show_expected(service, ",".join(jobs))
-        return wait_for(service, ",".join(jobs), timeout, as_json=as_json)
+        status = wait_for(service, ",".join(jobs), timeout, as_json=as_json)
+    if bell:
+        ring()
+    return status
 
 
 def _show_expected(service: Connection, jobs: str) -> None:

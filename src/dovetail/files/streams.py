@@ -64,6 +64,13 @@ def note(message: str) -> None:
     print(printable(message), file=sys.stderr)
 
 
+def ring() -> None:
+    """Ring the bell of the terminal that shows standard error; a file or a pipe has none."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\a")
+        sys.stderr.flush()
+
+
 def whole(stream: TextIO) -> TextIO:
     """The same stream, of which no byte is dropped in silence; line by line where it was unbuffered."""
     if not isinstance(stream, io.TextIOWrapper) or not isinstance(

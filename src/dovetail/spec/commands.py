@@ -181,6 +181,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     "cancel": (Option("signal", "Send running jobs this signal, and cancel nothing.", "NAME"),),
     "wait": (Option("timeout", "Give up after this; exit status 124.", DURATION),),
+    "run, wait": (Option("bell", "Ring the terminal's bell when all is over."),),
     "submit, logs, wait": (
         Option("patience", "Wait so long for a service that starts anew.", DURATION, default=300.0, least=0),
     ),
