@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from dovetail.spec.sbatch import SBATCH_OPTIONS
 from dovetail_slurm.shims.jobs import PARTITION
 from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last
 from dovetail_slurm.shims.service import Refused, Service
+from dovetail_slurm.shims.times import moment
 
 _TAKES = {"none": "!", "optional": "?", "required": "="}
 OPTIONS = Options(
@@ -214,14 +214,15 @@ def reworded(error: Refused) -> str:
 def _test(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
     """Check a submission; what is known of its start. The service takes nothing in."""
     try:
-        found = service.post("/api/v1/jobs", {**form, "dry_run": True})
+        found = service.post("/api/v1/jobs/test", form)["jobs"][0]
     except Refused as error:
         raise Wrong(f"allocation failure: {reworded(error)}") from None
-    partition = form["jobs"][0].get("partition") or PARTITION
-    start = time.strftime("%Y-%m-%dT%H:%M:%S") if found["free"] else "Unknown"
+    job, number = form["jobs"][0], found["id"].partition("_")[0]
+    cpus = job.get("cpus") or 1
+    count = cpus * (job.get("nodes") or 1) if isinstance(cpus, int) else cpus
     complain(
-        f"sbatch: Job {found['numbers'][0]} to start at {start} using {found['cpus']} processors "
-        f"on nodes {found['nodes'] or '(none yet)'} in partition {partition}"
+        f"sbatch: Job {number} to start at {moment(found['predicted_start'])} using {count} processors "
+        f"on nodes (none yet) in partition {job.get('partition') or PARTITION}"
     )
     return 0
 
