@@ -450,14 +450,6 @@ class Service:
             await loop.run_in_executor(None, self.live.executor.check, found.jobs)
         return found
 
-    def outlook(self, job: Job) -> dict[str, object]:
-        """What a job that is not submitted would take, and whether that is free, with nothing before it."""
-        request = job.choices[0].request
-        free = self.engine.view.free()
-        is_free = any(free.count(one.request) >= one.request.nodes for one in job.choices)
-        waits = self.open_count > len(self.engine.running)
-        return {"cpus": max(1, request.cpus) * request.nodes, "nodes": "", "free": is_free and not waits}
-
     def _give_back(self, first: int, count: int) -> None:
         """Numbers that no job got, unless later ones are given already."""
         if self._next == first + count:

@@ -396,15 +396,13 @@ def _change(app: FastAPI, service: Service) -> None:
     async def submit(request: Request) -> Answer:
         """Take in jobs, all or none. When this answers, they are on the disk.
 
-        With `dry_run` nothing is taken in: `numbers` has the number that the first would get, `free` whether
-        it would find its `cpus` free, and `jobs` what is requested and predicted for each.
+        With `dry_run` nothing is taken in, and `jobs` has what would be: its request, and what is predicted.
         """
         form = await _form(request, SubmitForm)
         found = await service.submit(form, _principal(request))
-        numbers = sorted({number for number, _ in found.numbers})
         if form.dry_run:
-            about = {"notes": found.notes, "jobs": previewed(service, found.jobs)}
-            return Answer({"ids": [], "numbers": numbers[:1], **about, **service.outlook(found.jobs[0])}, 200)
+            return Answer({"ids": [], "notes": found.notes, "jobs": previewed(service, found.jobs)}, 200)
+        numbers = sorted({number for number, _ in found.numbers})
         return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 
     @app.post("/api/v1/jobs/test", responses=ERRORS, openapi_extra=_takes(SubmitForm))
