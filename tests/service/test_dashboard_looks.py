@@ -176,7 +176,7 @@ class TestInABrowser:
             assert told[word], word
         items = texts(browser, ".legend li")
         assert items[:2] == ["runs", "completed"]
-        assert len(items) == 9
+        assert len(items) == 10
         fills = browser.execute_script(
             "return [...document.querySelectorAll('.legend rect.job')].map(e => getComputedStyle(e).fill)"
         )
