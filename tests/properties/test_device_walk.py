@@ -248,7 +248,8 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
                 assert not world.is_lost(d, world.seen), "on a device that is lost"
                 assert mode != "avoid" or not strangers, "beside a stranger"
                 if mode == "memory":
-                    assert held[d] + sum(strangers) <= (node.devices[d].memory or 0), "above what is left"
+                    size = node.devices[d].memory or 0  # strangers are drawn who hold more than there is
+                    assert held[d] + min(size, sum(strangers)) <= size, "above what is left"
 
     neighbours = Neighbours(AllClaims(), cluster, lambda words: None, guard)  # type: ignore[arg-type]
     executor = Users(truth, cluster, needs, bad)
