@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dovetail_slurm.shims.options import Wrong
+from dovetail_slurm.shims.options import Wrong, complain
 
-_MARK = re.compile(r"%+(\.?)(\d*)([A-Za-z])", re.ASCII)
+_MARK = re.compile(r"%+(\.?)(\d*)([^\d.%])", re.ASCII)
 _LONG = re.compile(r"([A-Za-z_/-]+)(?::(\.?)(\d*)(.*))?", re.ASCII | re.DOTALL)
 
 
@@ -61,7 +61,7 @@ def fit(text: str, width: int, *, right: bool) -> str:
 
 
 def by_letters(text: str, fields: Sequence[Field], command: str) -> Layout:
-    """A format such as ``%.18i %9P|%T``. Raises `Wrong` for a letter that is no column."""
+    """A format such as ``%.18i %9P|%T``; what stands for no column is complained about, and printed."""
     known = {one.letter: one for one in fields if one.letter}
     before, at, columns = "", 0, list[Column]()
 
@@ -77,7 +77,9 @@ def by_letters(text: str, fields: Sequence[Field], command: str) -> Layout:
         at = match.end()
         field = known.get(match[3])
         if field is None:
-            raise Wrong(f"{command}: error: Invalid job format specification: {match[3]}")
+            complain(f"{command}: error: Invalid job format specification: {match[3]}")
+            add(match[0])  # as Slurm does, which goes on
+            continue
         columns.append(Column(field, int(match[2] or 0), bool(match[1]), ""))
     add(text[at:])
     return Layout(before, columns)

@@ -130,7 +130,11 @@ def _check_options(refused: Sequence[Any]) -> None:
     if not refused:
         return
     first = refused[0]
-    status = 255 if first.where in ("the command line", "") else 1
+    status = 255 if first.where == "the command line" else 1
+    if first.option.startswith("--array"):  # of which sbatch leaves the check to the controller
+        raise Wrong(
+            f"sbatch: error: Batch job submission failed: Invalid job array specification ({first.effect})"
+        )
     raise Wrong(f"sbatch: error: {first.sentence()}", status=status)
 
 

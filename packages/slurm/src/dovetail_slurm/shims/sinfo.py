@@ -187,7 +187,7 @@ FIELDS: Sequence[Field] = (
     Field("H", "timestamp", "TIMESTAMP", lambda g: "Unknown"),
     Field("s", "size", "JOB_SIZE", lambda g: f"1-{g.partition.most_nodes or 'infinite'}"),
     Field("r", "root", "ROOT", lambda g: "no"),
-    Field("h", "oversubscribe", "OVERSUBS", lambda g: "NO"),
+    Field("h", "oversubscribe", "OVERSUBSCRIBE", lambda g: "NO"),
     Field("g", "groups", "GROUPS", lambda g: "all"),
     Field("p", "prioritytier", "PRIO_TIER", lambda g: "1"),
     Field("I", "priorityjobfactor", "PRIO_JOB_FACTOR", lambda g: "1"),
