@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     executor.update_parameters(timeout_min=5, slurm_job_name="sub", slurm_array_parallelism=2)
     job = executor.submit(add, 1, 2)
     assert job.result() == 3, job
-    assert job.state == "COMPLETED", job.state
+    assert job.get_info(mode="force")["State"] == "COMPLETED", job.get_info()
 
     jobs = executor.map_array(add, range(5), range(5))
     assert {one.job_id.partition("_")[0] for one in jobs} == {jobs[0].job_id.partition("_")[0]}
