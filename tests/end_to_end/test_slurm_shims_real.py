@@ -13,7 +13,14 @@ from services import serving
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from slurm_shims import Shims
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
+from dovetail.testing.builders import full
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.live,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.skipif(not full(1, 0), reason="starts a Slurm and a service: DOVETAIL_TEST_FULL=1"),
+]
 
 JOBS = {
     "good": ("--wrap", "true"),
