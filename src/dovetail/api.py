@@ -224,7 +224,7 @@ def simulate(
     _one_of("compiled", compiled, get_args(Compilation))
     limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
-    loaded = None if policy == RECORDED else load_policy(policy or DEFAULT_POLICY)
+    loaded = None if policy == RECORDED else load_policy(DEFAULT_POLICY if policy is None else policy)
     if loaded is not None and traits_of(loaded.policy).submits:
         raise InputError(
             f"policy {loaded.name} hands jobs to another scheduler (`dovetail run --executor slurm-queue`), "

@@ -93,7 +93,7 @@ def test_a_million_jobs_ten_times(tmp_path: Path) -> None:
 def test_what_memory_does_not_hold_is_one_sentence(tmp_path: Path) -> None:
     spec = "synthetic:rigid?jobs=10000000"
     found = simulated(spec, "--cluster", "4x1cpu", folder=tmp_path, memory=GIGABYTE // 2)
-    refused(found, "found more than fits in memory")
+    refused(found, "found a limit of 524,288 kB of memory for a process (ulimit -v), too little for this")
 
 
 MILLION = "1000000x64cpu+8gpu"

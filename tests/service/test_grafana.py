@@ -11,7 +11,7 @@ from dovetail.service.metrics import Figures, exposition
 DASHBOARD = Path(__file__).resolve().parents[2] / "share" / "grafana" / "dovetail.json"
 INFO = {
     "jobs": {"running": 1, "waiting": 2, "held": 0},
-    "cpus": 8, "cpus_used": 3, "devices": 1, "since": 1e9, "blocked": None,
+    "cpus": 8, "cpus_used": 3, "devices": 1, "since": 1e9, "blocked": None, "longest_instant": 0.1,
 }  # fmt: skip
 
 

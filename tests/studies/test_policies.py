@@ -10,14 +10,14 @@ from dovetail_lab.policies.study import _figures, default_policies, rows, study
 
 
 def test_the_best_fixed_policy_has_ratio_one_and_refusals_are_empty() -> None:
-    found = {row.policy: row for row in rows(["gangs"], ["torque", "mct", "history", "lookahead"], draws=1)}
-    assert found["history"].mean is None  # it places no gangs
+    found = {row.policy: row for row in rows(["gangs"], ["torque", "mct", "sufferage", "lookahead"], draws=1)}
+    assert found["sufferage"].mean is None  # it places no gangs
     makespans = [found[name].mean["makespan"] for name in ("torque", "mct")]  # type: ignore[index]
     assert min(makespans) == 1.0
     assert found["lookahead"].mean is not None
     assert found["lookahead"].mean["makespan"] < 1.0
     cells = {line[0]: line[1] for line in study(list(found.values())).parts[0].rows}  # type: ignore[union-attr]
-    assert cells["history"] == "-"
+    assert cells["sufferage"] == "-"
 
 
 def test_what_is_compared_where_nothing_else_is_asked_for_can_be_simulated() -> None:

@@ -266,7 +266,8 @@ JOB = {
     "slurm": '["--account=x"]',
     "communication": "{ other = 2.0, gpu_calls = 3.0 }",
 }
-JOB |= {job_option(name).file: json.dumps(value_of(job_option(name))) for name in KEPT}
+FILED = [option for option in map(job_option, KEPT) if option.file]
+JOB |= {option.file: json.dumps(value_of(option)) for option in FILED}
 ELSEWHERE = {"name", "app", "implementation", "on", "command", "env", "tasks", "cpus", "gpus", "memory"}
 ELSEWHERE |= {"gpu_memory"}
 """Fields that every file has, or that another form of the same has above."""

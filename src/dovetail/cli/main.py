@@ -189,6 +189,8 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
         sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
+PLENTY = 1_024_000_000
+"""Bytes of memory from which a limit on a process is not why something does not fit."""
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -266,11 +268,11 @@ def _limit_of_memory() -> str:
 
     found = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     limits = [limit for limit in found if limit != resource.RLIM_INFINITY]
-    if not limits:
+    if not limits or min(limits) >= PLENTY:
         return ""
     return (
         f"found a limit of {min(limits) // 1024:,} kB of memory for a process (ulimit -v), too little for "
-        "this; expected about 1,000,000 kB, or none ('ulimit -v unlimited')"
+        f"this; expected {PLENTY // 1024:,} kB or more, or none ('ulimit -v unlimited')"
     )
 
 

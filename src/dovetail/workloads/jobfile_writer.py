@@ -29,7 +29,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.cluster_file import is_short
-from dovetail.spec.jobs import HIGHEST_PRIORITY, KEPT
+from dovetail.spec.jobs import HIGHEST_PRIORITY, KEPT, job_option
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES, MOST_NODES, MOST_RETRIES
 from dovetail.workloads.job_builder import COMMUNICATING
 from dovetail.workloads.jobfile_schema import (
@@ -192,7 +192,7 @@ def _job(
     for field in ("name", "nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
         said[field] = getattr(job, field)
     said |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
-    said |= {name: job.options[name] for name in KEPT if name in job.options}
+    said |= {name: job.options[name] for name in KEPT if name in job.options and job_option(name).file}
     said |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
     said |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
     lines = ["[[job]]", *_lines(JobEntry, said, where)]
