@@ -273,8 +273,6 @@ class SlurmCluster:
         self.daemons.pop(name).wait()
 
     def stop(self) -> None:
-        if os.environ.get("KEEP"):
-            shutil.copytree(self.folder / "log", "/tmp/heads/slog", dirs_exist_ok=True)
         """End all jobs, then all daemons, and remove the files."""
         if "slurmctld" in self.daemons:
             with contextlib.suppress(subprocess.TimeoutExpired):
