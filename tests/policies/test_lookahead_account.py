@@ -101,7 +101,7 @@ def test_roll_outs_give_way_to_what_would_have_cost_less(monkeypatch: pytest.Mon
         return settled[-1]
 
     monkeypatch.setattr(lookahead_order, "settle", noted)
-    monkeypatch.setattr(lookahead_order, "TELLING", 256)
+    monkeypatch.setattr(lookahead_order, "LEAST_SUBMISSIONS", 256)
     policy = Lookahead(objective="wait")
     monkeypatch.setattr(lookahead_order, "CLEARLY_WORSE", inf)
     rolled = simulated(workload, policy)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from dovetail_command import run_command
 
-from dovetail.service.client import AROUND, Connection, OlderService, Told
+from dovetail.service.client import AROUND, Connection, OlderAnswer, OlderService
 from dovetail.version import API, API_HEADER
 
 STORED: dict[str, Any] = json.loads(Path(__file__).with_name("older_service.json").read_text())
@@ -135,7 +135,7 @@ def test_each_answer_of_ours_has_what_it_knows(tmp_path: Path) -> None:
         found = Connection(str(service.folder.address().socket))  # type: ignore[union-attr]
         reply = found.ask("GET", "/api/v1/info")
         assert (reply.headers[API_HEADER], reply.json()["api"], found.api) == (str(API), API, API)
-        assert not isinstance(reply.json(), Told)
+        assert not isinstance(reply.json(), OlderAnswer)
         refused = found.ask("POST", "/api/v1/no-such-route", {})
         assert (refused.status, refused.headers[API_HEADER]) == (404, str(API))
         found.close()
@@ -143,5 +143,5 @@ def test_each_answer_of_ours_has_what_it_knows(tmp_path: Path) -> None:
 
 def test_a_field_that_an_older_service_lacks() -> None:
     with pytest.raises(OlderService, match="does not tell 'memory'"):
-        Told()["memory"]
-    assert Told().get("memory") is None
+        OlderAnswer()["memory"]
+    assert OlderAnswer().get("memory") is None

@@ -37,7 +37,7 @@ def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) ->
 
 
 def _others(service: Connection, form: Mapping[str, Any], plain: Sequence[float]) -> list[dict[str, Any]]:
-    """What its owner could ask for instead, by the same draws of all other jobs."""
+    """What its owner could request instead, by the same draws of all other jobs."""
     names = {name for node in service.get("/api/v1/nodes")["nodes"] for name in node["partitions"]}
     found = []
     for words, job in alternatives(form["jobs"][0], sorted(names)):

@@ -22,7 +22,7 @@ ENOUGH = 4
 NEWEST = 16
 """Runs of a pair that count."""
 PURE = 0.8
-"""A run tells of a pair if it shared for this part of its sharing with that app alone."""
+"""A run counts for a pair if it shared for this part of its sharing with that app alone."""
 
 
 class Slowdowns:

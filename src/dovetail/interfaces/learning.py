@@ -115,7 +115,7 @@ class LearnsSharing(RateModel, Protocol):
     """A rate model of jobs that share devices, which knows pairs of apps by the runs of a history."""
 
     def learn(self, history: Any, cluster: Cluster) -> None:
-        """Said before a simulation: a history of runs, or ``None``; and whose devices they are."""
+        """Called before a simulation with a history of runs, or ``None``; and whose devices they are."""
         ...
 
     def slowdown(self, app: str, implementation: str, device: DeviceClass) -> float:

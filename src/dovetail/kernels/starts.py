@@ -17,7 +17,7 @@ from dovetail.files.arrays import Floats, Ints, np
 from dovetail.native.library import kernel
 
 FCFS, EASY, GREEDY = 0, 1, 2
-"""In turn; the others before the head where they do not delay it; whoever fits, in the order of the line."""
+"""In turn; the others before the head where they do not delay it; all that fit, in the order of the line."""
 OWN, OTHERS = 64, 1500
 """Ends that are looked at: the last ones of the job's user, the last ones of all others."""
 RARE = 1e-9

@@ -4,7 +4,7 @@
  * It stands in for the engine with the rate model of borrowed devices; the specification is the policies fcfs,
  * rq and mrq and the rate model remote_gpu. All times are the same sums of the same floats, so starts, ends,
  * places and moves are the same job by job; property tests hold it to that. dovetail.native.borrowing calls it,
- * and says what each array holds.
+ * and describes each array.
  *
  * Jobs are known by their place in the order of submission, running ones also by a slot. Devices of a node are
  * bits. Nodes may differ.
@@ -16,8 +16,8 @@
 
 typedef int64_t number;
 
-enum { STARTED, ENDED, MOVED }; /* what the log tells */
-enum { WORD = 62 }; /* nodes told by one number of the log */
+enum { STARTED, ENDED, MOVED }; /* entries of the log */
+enum { WORD = 62 }; /* nodes in one number of the log */
 enum { NO_ROOM, AT_HOME, BORROWED };
 
 typedef struct {
@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     number jobs, nodes;
     const double *submit;
-    const number *gang, *gpus, *cpus; /* nodes of a job, and what it asks of each */
+    const number *gang, *gpus, *cpus; /* nodes of a job, and what it takes of each */
     const double *memory, *base;      /* bytes of each node; seconds alone */
     const double *other, *calls, *size, *net_calls, *net_size;
     const number *node_cpus, *node_gpus; /* of the machine: counts, and bits */

@@ -68,8 +68,8 @@ TRIED: dict[Objective, tuple[Order, ...]] = {
 """The orders that are rolled out, the one that stands first."""
 STURDY: dict[Objective, Order] = {"response": "sjf", "wait": "sjf", "slowdown": "saf"}
 """The fixed order that roll-outs give way to where they have done worse."""
-TELLING = 1536
-"""Submissions from which a stretch of the past tells: on fewer the best of six orders is best by luck."""
+LEAST_SUBMISSIONS = 1536
+"""Submissions from which a stretch of the past is judged: on fewer the best of six orders is best by luck."""
 CLEARLY_WORSE, CLEARLY_BETTER = 1.1, 1.05
 """How much more what was done must have cost than the best fixed order, and how much more `STURDY` may."""
 WINDOW = 256
@@ -120,7 +120,7 @@ def _sturdy_order(view: View, objective: Objective) -> Order | None:
     It is the one that stands, unless another one would have cost less by `CLEARLY_BETTER`.
     """
     stretch = view.recent.stretch
-    if stretch is None or stretch.submissions < TELLING or objective not in STURDY:
+    if stretch is None or stretch.submissions < LEAST_SUBMISSIONS or objective not in STURDY:
         return None
     known = _accounts.setdefault(stretch, {})
     if objective not in known:

@@ -1,7 +1,7 @@
 """Jobs that share a device slow each other down as runs before have shown.
 
 The slowdowns are those that a history shows (`dovetail.history.slowdowns`), or are given. A simulation
-with it says what sharing would have brought: `dovetail compare last --rates sharing-learned`.
+with it shows what sharing would have brought: `dovetail compare last --rates sharing-learned`.
 """
 
 from __future__ import annotations

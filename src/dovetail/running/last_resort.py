@@ -1,7 +1,7 @@
 """The end of a process that was signalled and cannot end: its loop is stuck, or a thread that it waits for.
 
 The loop ends a run in time (`dovetail.engine.driver.live`) for as long as it goes round itself. Whether it
-does, only another thread can tell. Where the main thread waits in the kernel for a file system that does not
+does, only another thread sees it. Where the main thread waits in the kernel for a file system that does not
 answer, not even a handler is called: the signal stays pending, which that thread looks for.
 """
 
@@ -87,7 +87,7 @@ class LastResort:
 
 
 def pending_signals() -> set[int]:
-    """Signals of this process that no thread has taken yet; none where the kernel does not tell."""
+    """Signals of this process that no thread has taken yet; none where the kernel lists none."""
     try:
         with open("/proc/self/status", "rb") as file:
             line = next((line for line in file if line.startswith(b"ShdPnd:")), b"ShdPnd: 0")
@@ -112,7 +112,7 @@ def calls_of(frame: FrameType | None) -> str:
     names: list[str] = []
     while frame is not None and len(names) < MOST_CALLS:
         code = frame.f_code
-        if not code.co_filename.startswith("<frozen"):  # an import: who wants it says more
+        if not code.co_filename.startswith("<frozen"):  # an import: its importer shows more
             names.append(f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno})")
         frame = frame.f_back
     return ", called by ".join(names) or "no call"

@@ -57,7 +57,7 @@ class OlderService(DovetailError):  # noqa: N818 - reads as what it is
         )
 
 
-class Told(dict[str, Any]):
+class OlderAnswer(dict[str, Any]):
     """What an older service answered: a field that it does not know is a sentence where it is needed."""
 
     def __missing__(self, name: str) -> Any:
@@ -91,7 +91,7 @@ class Reply:
         """
         older = self.api < API
         try:
-            found = json.loads(self.body, object_hook=Told) if older else json.loads(self.body)
+            found = json.loads(self.body, object_hook=OlderAnswer) if older else json.loads(self.body)
         except ValueError:
             found = None
         if 200 <= self.status < 300:

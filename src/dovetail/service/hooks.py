@@ -45,7 +45,7 @@ MOST_COMPLAINT = 300
 class JobEvent:
     """Something that happened to a job: ``job`` is its row as HTTP has it, ``when`` seconds since 1970.
 
-    ``more`` has what a hook of one kind adds to the document, such as whom a mail is for.
+    ``more`` has what a hook of one kind adds to the document, such as the recipient of a mail.
     """
 
     event: EventName
@@ -107,7 +107,7 @@ class CommandHook:
     def deliver(self, event: JobEvent) -> None:
         """Run it once. Raises `HookError`."""
         deadline = time.monotonic() + self.seconds
-        with tempfile.TemporaryFile() as given:  # a pipe that nobody reads would hold this thread
+        with tempfile.TemporaryFile() as given:  # a pipe without a reader would hold this thread
             given.write(event.document())
             given.seek(0)
             try:

@@ -1,7 +1,7 @@
 """Mail about jobs, by a command that the site names: ``--mail-type`` and ``--mail-user``, as Slurm has them.
 
 The service sends no mail itself. Where a job wants mail of an event, the command gets the job as JSON, with
-whom the mail is for, and sends it as the site does. An array has one mail, as one job has: when its first job
+its recipient, and sends it as the site does. An array has one mail, as one job has: when its first job
 begins and when its last one has ended, unless ``ARRAY_TASKS`` is among the types.
 """
 
@@ -33,13 +33,13 @@ class _Mail:
         self._over: dict[int, None] = {}
 
     def wants(self, record: Record, event: EventName) -> Wanted | None:
-        """Whom a mail of this event is for, and about what; ``None``: there is none."""
+        """Recipient and subject of a mail of this event; ``None``: no mail is sent."""
         options = record.job.options
-        asked = frozenset(str(options.get("mail_type", "NONE")).split(","))
-        if "NONE" in asked:
+        named = frozenset(str(options.get("mail_type", "NONE")).split(","))
+        if "NONE" in named:
             return None
-        types = asked | ALL if "ALL" in asked else asked
-        mail = {"mail": {"user": options.get("mail_user") or record.job.user, "types": sorted(asked)}}
+        types = named | ALL if "ALL" in named else named
+        mail = {"mail": {"user": options.get("mail_user") or record.job.user, "types": sorted(named)}}
         number = array_of(record.job.id)
         if number is None or "ARRAY_TASKS" in types or event not in ("BEGIN", "END", "FAIL"):
             return Wanted(event, mail) if _is_wanted(record, event, types) else None

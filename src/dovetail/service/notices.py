@@ -1,4 +1,4 @@
-"""Who is to hear of jobs that begin, end, fail or go back to the queue, beside their clients: hooks.
+"""Hooks of jobs that begin, end, fail or go back to the queue.
 
 `Notices` turns what the driver has done into events, and gives each subscription those that it wants.
 """
@@ -37,7 +37,7 @@ Wants = Callable[[Record, EventName], Wanted | None]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A hook, and which events of which jobs it wants; of parts of a walltime it is asked twice."""
+    """A hook, and which events of which jobs it wants; of parts of a walltime it is called twice."""
 
     hook: Hook
     wants: Wants
@@ -53,7 +53,7 @@ class Notices:
         self._timers: dict[JobId, list[asyncio.TimerHandle]] = {}
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Have a hook hear from now on."""
+        """Deliver events to a hook from now on."""
         self._subscriptions.append(subscription)
         if self._driver.turns is None:
             self._driver.turns = []

@@ -333,8 +333,8 @@ class JobSpec:
         becomes=JOB_OPTIONS,
     )
     mail_user: str | None = _field(
-        kinds.TEXT, "Whom the mail is for. Default: who submits.", "USER", at="submit", lines="--mail-user",
-        about="whom the mail is for; default: who submits", becomes=JOB_OPTIONS,
+        kinds.TEXT, "Recipient of mail. Default: the submitter.", "USER", at="submit", lines="--mail-user",
+        about="recipient of the mail; default: the submitter", becomes=JOB_OPTIONS,
     )
     batch_variables: bool = _field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,

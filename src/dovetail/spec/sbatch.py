@@ -118,7 +118,7 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _honoured("mail-type", "required",
               "mail at these events by the command that the site names (serve --mail-command); where the "
               "service has none it is passed over with a warning"),
-    _honoured("mail-user", "required", "whom the mail is for; default: who submits"),
+    _honoured("mail-user", "required", "recipient of the mail; default: the submitter"),
     _warned("mcs-label", "required", "there are no such labels"),
     _honoured("mem", "required", "memory a node in MiB, or with K, M, G, T of 1024; 0: not counted",
               "SBATCH_MEM_PER_NODE"),

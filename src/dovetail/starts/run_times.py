@@ -22,7 +22,7 @@ WEIGHTS = (
 """Chosen on three samples (KTH, HPC2N, Theta); most of them hardly matter."""
 
 OF_APPS = (*WEIGHTS[:2], 0.02, *WEIGHTS[3:7], 0.02, *WEIGHTS[8:])
-"""Where an app is a program, as in a service: another one tells next to nothing."""
+"""Where an app is a program, as in a service: another one shows next to nothing."""
 
 UNKNOWN = -1
 

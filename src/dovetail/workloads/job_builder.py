@@ -470,7 +470,7 @@ class JobBuilder:
         gpu_auto = known.gpu_auto if spec.gpu_memory is None and known is not None else ()
         if spec.gpu_memory == "auto":
             gpu_auto = tuple(one.name for one in app.implementations if one.request.devices)
-        for one in app.implementations:  # whoever shares by what is learned needs no size
+        for one in app.implementations:  # an implementation that shares by what is learned needs no size
             if one.request.sharing and not one.request.gpu_memory and one.name not in gpu_auto:
                 gpu_auto += (one.name,)
         if not (auto or gpu_auto) and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:

@@ -109,9 +109,11 @@ class AppEntry(Entry):
     env: Env = Field(default_factory=dict)
     tasks: Tasks = Field(default=1, description="processes that are started on each node, for MPI")
     on: list[Name] = Field(default_factory=list, description="kinds for which the command is run")
-    gpus: Share | None = Field(default=None, description="of implementations on devices that do not say it")
+    gpus: Share | None = Field(
+        default=None, description="default of implementations on devices without their own"
+    )
     gpu_memory: Memory | None = Field(
-        default=None, description="of implementations on devices that do not say it"
+        default=None, description="default of implementations on devices without their own"
     )
     restartable: bool = option_field("restartable")
     prologue: str = Field(

@@ -153,7 +153,7 @@ class UsualQos:
 
 
 def choose_qos(member: Member, preempting: Mapping[str, str]) -> UsualQos:
-    """The first QOS of a member that preempts nobody."""
+    """The first QOS of a member that preempts no other."""
     if not preempting or not member.qos or member.qos[0] not in preempting:
         return UsualQos()
     other = next((one for one in member.qos if one not in preempting), None)

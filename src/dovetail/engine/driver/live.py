@@ -145,7 +145,7 @@ class LiveRun:
         self.executor = executor
         self.arrivals = [one if isinstance(one, Submitted) else Submitted(one) for one in arrivals]
         self.stopped = False
-        self.place_is_taken = False  # with all jobs, which are given their time by whoever takes it
+        self.place_is_taken = False  # with all jobs, to which the one that takes it gives their time
         self.troubles: list[str] = []  # sentences for people
         self._stays = stays
         self._leaving = False

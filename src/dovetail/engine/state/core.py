@@ -529,7 +529,7 @@ class Engine(Books):
         self.outside.answered(event, now)
 
     def _signalled(self, event: Signalled, now: Seconds) -> bool:
-        """A running job goes on, whatever it makes of its signal: the policy need not be asked."""
+        """A running job goes on, whatever it makes of its signal: the policy is not called."""
         return True
 
     def _nothing(self, event: Event, now: Seconds) -> None:

@@ -21,7 +21,7 @@ argument, not supported, no permission, not found, function not found, argument 
 NO_INSTANCE = 0xFFFFFFFF
 """NVML's number of the MIG instance of a process that is on none."""
 MOST_INSTANCES = 7
-"""Of one GPU, where NVML does not say how many there may be."""
+"""Of one GPU, where NVML does not give the most that there may be."""
 UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
@@ -30,7 +30,7 @@ def text(value: bytes | str) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def told(nvml: Any, function: str, *arguments: Any) -> Any:
+def read_nvml(nvml: Any, function: str, *arguments: Any) -> Any:
     """What a function of NVML answers; ``None`` where the device, the driver or the package has none of it.
 
     Raises NVML's other errors: the device does not work.
@@ -58,7 +58,7 @@ def probe() -> dict[str, Any]:
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not start: {error}"}
     try:
-        driver = text(told(pynvml, "nvmlSystemGetDriverVersion") or "")
+        driver = text(read_nvml(pynvml, "nvmlSystemGetDriverVersion") or "")
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not list its GPUs: {error}"}
@@ -74,10 +74,10 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
     """One GPU and its MIG instances; ``unusable`` is why no job can run on it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        model = text(told(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
+        model = text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
         about = {"index": index, "model": model, "driver": driver}
-        about |= {"uuid": text(told(nvml, "nvmlDeviceGetUUID", handle) or ""), **state_of(nvml, handle)}
-        mode = told(nvml, "nvmlDeviceGetComputeMode", handle)
+        about |= {"uuid": text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or ""), **state_of(nvml, handle)}
+        mode = read_nvml(nvml, "nvmlDeviceGetComputeMode", handle)
         slices = instances(nvml, handle) if is_cut(nvml, handle) else None
     except nvml.NVMLError as error:
         return [{"index": index, "model": "", "driver": driver, "unusable": f"{UNREADABLE}: {error}"}]
@@ -101,16 +101,16 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
 
 
 def is_cut(nvml: Any, handle: Any) -> bool:
-    """Whether MIG is on: then programs run on its instances alone. A GPU without MIG does not say."""
-    return bool((told(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
+    """Whether MIG is on: then programs run on its instances alone. A GPU without MIG has no such mode."""
+    return bool((read_nvml(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
 
 
 def instances(nvml: Any, handle: Any) -> list[Any]:
     """Handles of the MIG instances of a GPU."""
     found: list[Any] = []
-    most = told(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+    most = read_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
     for number in range(MOST_INSTANCES if most is None else most):
-        one = told(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+        one = read_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if one is not None:  # else a number that no instance has
             found.append(one)
     return found
@@ -118,21 +118,21 @@ def instances(nvml: Any, handle: Any) -> list[Any]:
 
 def numbers_of(nvml: Any, handle: Any) -> tuple[int, int] | None:
     """A MIG instance's numbers on its GPU, of the GPU instance and of the compute instance there."""
-    gpu = told(nvml, "nvmlDeviceGetGpuInstanceId", handle)
-    compute = told(nvml, "nvmlDeviceGetComputeInstanceId", handle)
+    gpu = read_nvml(nvml, "nvmlDeviceGetGpuInstanceId", handle)
+    compute = read_nvml(nvml, "nvmlDeviceGetComputeInstanceId", handle)
     return None if gpu is None else (int(gpu), int(compute or 0))
 
 
 def describe_slice(nvml: Any, handle: Any, gpu: Any, parent: dict[str, Any]) -> dict[str, Any]:
     """One MIG instance: model (``… MIG 3g.20gb``), UUID, the UUID's older form, and state."""
     try:
-        model = text(told(nvml, "nvmlDeviceGetName", handle) or "")
+        model = text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "")
         numbers = numbers_of(nvml, handle)
         old = "" if numbers is None else f"MIG-{parent['uuid']}/{numbers[0]}/{numbers[1]}"
-        uuid = text(told(nvml, "nvmlDeviceGetUUID", handle) or old)
+        uuid = text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or old)
         about = {"uuid": uuid, "old_uuid": old, **state_of(nvml, handle, gpu, numbers)}
         if " MIG " not in model:  # older drivers call it as its GPU
-            shape = told(nvml, "nvmlDeviceGetAttributes", handle)
+            shape = read_nvml(nvml, "nvmlDeviceGetAttributes", handle)
             size = round((about["memory"] >> 20 if shape is None else shape.memorySizeMB) / 1024)
             part = "" if shape is None else f"{shape.gpuInstanceSliceCount}g."
             model = f"{parent['model']} MIG {part}{size}gb"
@@ -146,12 +146,12 @@ def state_of(
 ) -> dict[str, Any]:
     """Bytes of memory, in all and in use, utilisation from 0 to 1 where it is known, and compute processes.
 
-    ``unlisted``: the driver does not say which processes there are. Of a MIG instance with these numbers some
+    ``unlisted``: the driver does not list the processes. Of a MIG instance with these numbers some
     drivers list the processes with it, some with its ``gpu``. Raises NVML's error where the device does not
     answer.
     """
-    memory = told(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    rates = told(nvml, "nvmlDeviceGetUtilizationRates", handle)  # MIG instances do not know theirs
+    memory = read_nvml(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    rates = read_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)  # MIG instances do not know theirs
     running = running_on(nvml, handle)
     if gpu is not None and not running:
         beside = running_on(nvml, gpu)
@@ -173,8 +173,8 @@ def state_of(
 
 def running_on(nvml: Any, handle: Any) -> Any:
     """The compute processes of a device; ``None`` where the driver does not list them."""
-    found = told(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    return told(nvml, "nvmlDeviceGetComputeRunningProcesses_v2", handle) if found is None else found
+    found = read_nvml(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
+    return read_nvml(nvml, "nvmlDeviceGetComputeRunningProcesses_v2", handle) if found is None else found
 
 
 def _is_on(process: Any, numbers: tuple[int, int] | None) -> bool:
@@ -188,7 +188,7 @@ def busy_parts(nvml: Any, handle: Any) -> dict[int, float]:
     """How busy each process keeps the device, from 0 to 1, of those of which that is known."""
     newest: dict[int, tuple[int, float]] = {}
     try:
-        samples = told(nvml, "nvmlDeviceGetProcessUtilization", handle, 0)
+        samples = read_nvml(nvml, "nvmlDeviceGetProcessUtilization", handle, 0)
     except nvml.NVMLError:
         return {}  # it is not worth a device: whether that works shows elsewhere
     for one in samples or ():
@@ -254,7 +254,7 @@ class Watcher:
         for one in instances(nvml, handle) if slices else ():
             numbers = numbers_of(nvml, one)
             old = "" if numbers is None else f"MIG-{gpu['uuid']}/{numbers[0]}/{numbers[1]}"
-            there[text(told(nvml, "nvmlDeviceGetUUID", one) or old)] = one
+            there[text(read_nvml(nvml, "nvmlDeviceGetUUID", one) or old)] = one
         for about in slices:
             found = there.get(about.get("uuid") or "")
             if found is None:

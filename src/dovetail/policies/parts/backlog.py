@@ -120,7 +120,7 @@ def _place(choice: Choice, unit: Unit) -> UnitChoice:
 
 
 def is_gang(job: Job) -> bool:
-    """Whether a job asks for several nodes."""
+    """Whether a job requests several nodes."""
     return job.nodes > 1 or not any(choice.request.nodes == 1 for choice in job.choices)
 
 
@@ -154,7 +154,7 @@ def start_sharers(
 ) -> Iterator[Decision]:
     """Start the head of a FIFO where it fits and is to share, else who ends before those that are there.
 
-    So nobody who waits is delayed by one who comes in between.
+    So no waiting job is delayed by one that comes in between.
     """
     for turn, (job, implementation) in enumerate(fifo[:REACH]):
         choice = _choice_of(job, implementation)

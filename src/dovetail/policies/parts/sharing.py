@@ -65,7 +65,7 @@ def tries_allowed(runs: int) -> int:
 
 
 class Sharing:
-    """Who is on each device at this instant, and who may come beside them. Made when first asked for."""
+    """Who is on each device at this instant, and who may come beside them. Made at its first use."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -86,7 +86,7 @@ class Sharing:
         return made
 
     def is_empty(self, unit: Unit) -> bool:
-        """Whether nobody is on that device."""
+        """Whether that device is empty."""
         return unit.index not in self._at
 
     def begins(self, job: Job, choice: Choice, unit: Unit) -> None:
@@ -97,7 +97,7 @@ class Sharing:
     def joins(self, job: Job, choice: Choice, unit: Unit, *, within: bool = False) -> bool:
         """Whether a job may start on that device; ``within``: only if it ends before who is there.
 
-        Always where nobody is.
+        Always where it is empty.
         """
         ends = self.outlook(job, choice, unit)
         return ends is not None and (not within or ends.comes <= ends.there)

@@ -67,7 +67,7 @@ def _copy(service: Service, id: str, stream: str, fd: int) -> None:
 
 
 def _tell_start(service: Service, id: str, number: int) -> None:
-    """Tell when the job begins."""
+    """Report the begin of the job."""
     import time
 
     while True:

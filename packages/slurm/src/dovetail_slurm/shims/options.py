@@ -135,7 +135,7 @@ def complain(*lines: str) -> None:
 
 
 def outlive_our_job() -> None:
-    """Go on where the job in which we are is ended by what we ask for, so that our caller has its answer."""
+    """Go on where the job in which we are is ended by this command, so that our caller has its answer."""
     if "DOVETAIL_JOB" in os.environ:
         import signal
 

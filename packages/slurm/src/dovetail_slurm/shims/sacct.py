@@ -1,4 +1,4 @@
-"""``sacct``: what jobs asked for, had and used."""
+"""``sacct``: what jobs requested, had and used."""
 
 from __future__ import annotations
 

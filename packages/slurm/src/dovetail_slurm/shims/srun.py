@@ -81,7 +81,7 @@ OF_THE_JOB = (
     "uid",
     "gid",
 )
-"""Options that say something of a job where srun makes one; the reader of batch scripts knows them."""
+"""Options that describe a job where srun makes one; the reader of batch scripts knows them."""
 UNDONE = {
     "multi-prog": "a file of several programs",
     "pty": "a terminal on the job's node",
@@ -359,9 +359,9 @@ class Step:
     def _environ(self, task: Task) -> dict[str, str]:
         """The environment of a task, by ``--export``."""
         found = dict(os.environ)
-        asked = last(self.given, "export")
-        if asked is not None:
-            parts = [part for part in asked.split(",") if part]
+        exported = last(self.given, "export")
+        if exported is not None:
+            parts = [part for part in exported.split(",") if part]
             if "ALL" not in [part.upper() for part in parts]:
                 found = {k: v for k, v in found.items() if k.startswith(("SLURM", "DOVETAIL")) or k == "PATH"}
             for part in parts:
@@ -416,7 +416,7 @@ class Step:
             if not reaped:
                 info = signal.sigwaitinfo((*FORWARDED, signal.SIGCHLD))
                 if info.si_signo != signal.SIGCHLD:
-                    # What a terminal, or whoever keeps the job, sends goes to our whole group.
+                    # What a terminal, or the keeper of the job, sends goes to our whole group.
                     if info.si_pid not in (0, keeper):
                         self._forward(info.si_signo)
                     continue

@@ -71,7 +71,7 @@ export function queuePage() {
     const others = [get("/jobs?state=RUNNING&limit=1000"), get(`/jobs?state=PENDING&limit=${ROWS}`),
       get(`/ended?since=${since}&limit=${PAST}`), get(`/ended?${wrong}`)]; // those that failed however many others there are
     const all = Promise.all(others);
-    all.catch(() => {}); // it is heard below
+    all.catch(() => {}); // it is awaited below
     const [jobs, info, nodes] = await Promise.all(first);
     const put = ([running, waiting, past, bad]) => {
       data = { nodes: nodes.nodes, running: running.jobs, jobs: withHeld(jobs.jobs), total: jobs.total,
