@@ -27,6 +27,7 @@ from dovetail.model import (
 )
 from dovetail.policies.fms import Fms, FmsNodes, FmsOrder, FmsType
 from dovetail.policies.mct import Mct
+from dovetail.policies.parts.asked_for import by_kind
 from dovetail.policies.torque import Torque, TorquePlan
 from dovetail.testing.builders import TrueTimesModel, full
 from dovetail.testing.invariants import check_schedule
@@ -91,35 +92,6 @@ class Machine:
         return self.found
 
 
-def packed_now(m: Machine, kind: str, wanted: int, when: float) -> list[int] | None:
-    """The engine's placement rule at a time: fewest free GPUs first, then lowest index."""
-    able = [n for n, t in enumerate(m.at(m.ready, kind, 0.0)) if t <= when]
-    able.sort(key=lambda n: m.ready[n][1] <= when)
-    return sorted(able[:wanted]) if len(able) >= wanted else None
-
-
-def torque(m: Machine, queue: list[int], now: float) -> None:
-    for j in queue:
-        ask = m.asks[j]
-        kind = ask.wanted or ask.fastest()
-        nodes = packed_now(m, kind, ask.nodes, now)
-        if nodes is None:
-            return
-        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
-
-
-def mct(m: Machine, queue: list[int], now: float) -> None:
-    for j in queue:
-        ask = m.asks[j]
-        starts = {k: sorted(m.at(m.ready, k, now))[ask.nodes - 1] for k in KINDS}
-        kind = min(KINDS, key=lambda k: starts[k] + ask.time(k, ask.nodes))
-        if starts[kind] > now:
-            return
-        nodes = packed_now(m, kind, ask.nodes, now)
-        assert nodes is not None
-        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
-
-
 def place(
     m: Machine, state: list[list[float]], kind: str, wanted: int, now: float, first_ready: bool
 ) -> tuple[float, list[int]]:
@@ -136,6 +108,27 @@ def place(
         CPU: lambda n: max(now, state[n][1]),
     }
     return start, sorted(able, key=lambda n: (-other[kind](n), n))[:wanted]
+
+
+def torque(m: Machine, queue: list[int], now: float) -> None:
+    for j in queue:
+        ask = m.asks[j]
+        kind = ask.wanted or ask.fastest()
+        start, nodes = place(m, m.ready, kind, ask.nodes, now, False)
+        if start > now:
+            return
+        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
+
+
+def mct(m: Machine, queue: list[int], now: float) -> None:
+    for j in queue:
+        ask = m.asks[j]
+        starts = {k: sorted(m.at(m.ready, k, now))[ask.nodes - 1] for k in KINDS}
+        kind = min(KINDS, key=lambda k: starts[k] + ask.time(k, ask.nodes))
+        if starts[kind] > now:
+            return
+        _, nodes = place(m, m.ready, kind, ask.nodes, now, False)
+        m.commit(j, kind, nodes, now, now + ask.time(kind, ask.nodes))
 
 
 def torque_plan(m: Machine, queue: list[int], now: float) -> None:
@@ -266,6 +259,41 @@ def test_agrees_with_the_scheduler_written_apart(
     check_schedule(result, work)
     assert result.promises_broken == 0
     assert scheduled(result) == Machine(rows, nodes).run(decide)
+
+
+@pytest.mark.parametrize(("policy", "decide"), ORACLES, ids=[str(policy) for policy, _ in ORACLES])
+@pytest.mark.parametrize("mix", ["25sj75lj", "50sr50lr"])
+def test_every_policy_places_the_papers_gangs_by_the_one_rule(
+    policy: Policy, decide: Callable[[Machine, list[int], float], None], mix: str
+) -> None:
+    """Node by node, on 16 nodes: of those that allow the start, those whose other device is busy longest."""
+    for seed in range(1, full(40, 2) + 1):
+        work = load_published(f"published:ravi-multi?mix={mix}&seed={seed}")
+        truth = work.truth
+        rows = [
+            Ask(
+                job.submit_time,
+                job.nodes,
+                tuple(
+                    (c.implementation.kind, c.request.nodes, truth.seconds(job, c.implementation, c.request))
+                    for c in by_kind(job.choices)
+                ),
+            )
+            for job in sorted(work.jobs, key=lambda job: job.index)
+        ]
+        result = simulate(work, Cluster.uniform(16, 8, 1), policy, TrueTimesModel(truth))
+        assert scheduled(result) == Machine(rows, 16).run(decide)
+
+
+@pytest.mark.parametrize("policy", [policy for policy, _ in ORACLES], ids=str)
+def test_a_gang_on_gpus_leaves_idle_nodes_whole(policy: Policy) -> None:
+    """Two nodes compute on their CPUs, the two before them are idle: a GPU job goes beside the former."""
+    first = Ask(0.0, 2, (("cpu+gpu", 2, 1.0),))
+    busy = Ask(0.0, 2, (("cpu", 2, 50.0),))
+    late = Ask(5.0, 2, (("gpu", 2, 10.0),))
+    work = as_workload([first, busy, late])
+    found = scheduled(simulate(work, Cluster.uniform(4, 8, 1), policy, TrueTimesModel(work.truth)))
+    assert found[2] == (5.0, "gpu", found[1][2])
 
 
 GOLDEN = {

@@ -79,6 +79,35 @@ def _insert(chosen: Ints, keys: Floats, found: int, wanted: int, node: int, key:
     return min(found + 1, wanted)
 
 
+def choose(
+    ready: Floats,
+    lanes: int,
+    pool: int,
+    count: int,
+    eligible: Bools,
+    at: Floats,
+    start: float,
+    wanted: int,
+    chosen: Ints,
+    keys: Floats,
+) -> int:
+    """Choose, of the nodes that are ready by ``start``, those that break up least; how many were found.
+
+    They are the nodes whose other columns are busy longest (where there are none: the latest ready), ties to
+    the lowest index. ``at`` says when each node can give its share. O(nodes · wanted).
+    """
+    found = 0
+    for node in range(ready.shape[0]):
+        if at[node] > start:
+            continue
+        busy = _others_busy(ready[node], lanes, pool, count, eligible[node], start)
+        found = _insert(chosen, keys, found, wanted, node, -(at[node] if busy < 0 else busy))
+    return found
+
+
+compiled_choose = kernel(choose)
+
+
 def place(
     ready: Floats,
     lanes: int,
@@ -95,8 +124,8 @@ def place(
     """Choose nodes for a gang; writes them to ``chosen[:wanted]``, returns its start (infinite: nowhere).
 
     The start is the earliest possible. The nodes are those that are ready first; or, ``packed``, of all
-    that are ready by then, those whose other columns are busy longest (where there are none: the latest
-    ready). Ties go to the lowest index. ``keys`` is scratch of at least ``wanted``, ``at`` of all nodes.
+    that are ready by then, those that `choose` takes. Ties go to the lowest index. ``keys`` is scratch of at
+    least ``wanted``, ``at`` of all nodes.
     O(nodes · wanted).
     """
     found = 0
@@ -110,14 +139,8 @@ def place(
     if found < wanted:
         return np.inf
     start = keys[wanted - 1]
-    if not packed:
-        return float(start)
-    found = 0
-    for node in range(ready.shape[0]):
-        if at[node] > start:
-            continue
-        busy = _others_busy(ready[node], lanes, pool, count, eligible[node], start)
-        found = _insert(chosen, keys, found, wanted, node, -(at[node] if busy < 0 else busy))
+    if packed:
+        choose(ready, lanes, pool, count, eligible, at, start, wanted, chosen, keys)
     return float(start)
 
 

@@ -82,6 +82,18 @@ static number insert(number *chosen, double *keys, number found, number wanted, 
     return found < wanted ? found + 1 : wanted;
 }
 
+/* Of the nodes that are ready by then those whose other columns are busy longest; how many. */
+static number choose(const Nodes *n, const Shape *s, const double *at, double start, number wanted, number *chosen,
+                     double *keys) {
+    number found = 0;
+    for (number node = 0; node < n->nodes; node++) {
+        if (at[node] > start) continue;
+        double busy = others_busy(n, s, node, start);
+        found = insert(chosen, keys, found, wanted, node, -(busy < 0 ? at[node] : busy));
+    }
+    return found;
+}
+
 static double place(const Nodes *n, const Shape *s, number wanted, int packed, number *chosen, double *keys,
                     double *at) {
     number found = 0;
@@ -93,13 +105,7 @@ static double place(const Nodes *n, const Shape *s, number wanted, int packed, n
     }
     if (found < wanted) return INFINITY;
     double start = keys[wanted - 1];
-    if (!packed) return start;
-    found = 0;
-    for (number node = 0; node < n->nodes; node++) {
-        if (at[node] > start) continue;
-        double busy = others_busy(n, s, node, start);
-        found = insert(chosen, keys, found, wanted, node, -(busy < 0 ? at[node] : busy));
-    }
+    if (packed) choose(n, s, at, start, wanted, chosen, keys);
     return start;
 }
 
@@ -127,6 +133,14 @@ double dovetail_place(double *ready, number nodes, number columns, number lanes,
     Nodes n = {nodes, columns, ready};
     Shape s = {lanes, pool, count, eligible, able};
     return place(&n, &s, wanted, packed != 0, chosen, keys, at);
+}
+
+number dovetail_choose(double *ready, number nodes, number columns, number lanes, number pool, number count,
+                       const uint8_t *eligible, number n2, number c2, const double *at, number n3, double start,
+                       number wanted, number *chosen, number w2, double *keys, number w3) {
+    Nodes n = {nodes, columns, ready};
+    Shape s = {lanes, pool, count, eligible, NULL};
+    return choose(&n, &s, at, start, wanted, chosen, keys);
 }
 
 number dovetail_occupy(double *ready, number nodes, number columns, number lanes, number pool, number count,

@@ -11,6 +11,7 @@ from typing import ClassVar
 from dovetail.interfaces import Traits, View
 from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
 from dovetail.policies.parts.asked_for import by_kind
+from dovetail.policies.parts.gang_placer import GangPlacer
 from dovetail.policies.parts.trials import Trials, without_untried
 
 
@@ -27,26 +28,29 @@ class Mct:
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Start from the front while the best way to run a job is to start it now."""
-        free, trials = view.free(), Trials(view)
+        placer, trials = GangPlacer(view), Trials(view)
+        free = placer.free
         releases = _expected_releases(view)
         for job in view.queue:
-            best, end, start, place = None, inf, inf, None
+            best, end, start = None, inf, inf
             untried = trials.choice(job, lambda choice: free.fit(choice.request))
             choices = [untried] if untried is not None else by_kind(job.asked or job.choices)
             for known in without_untried(view, job, [way(view, job, choice) for choice in choices]):
-                choice, seconds = known.choice, known.least
-                found = free.earliest(choice.request, releases, view.now)
-                if found is not None and found[0] + seconds < end:
-                    best, end, (start, place) = choice, found[0] + seconds, found
-            if best is None or place is None:
+                found = free.earliest(known.choice.request, releases, view.now)
+                if found is not None and found[0] + known.least < end:
+                    best, end, start = known, found[0] + known.least, found[0]
+            if best is None:
                 return  # it fits once a lost node is back
             if start > view.now:
-                yield Wait(job.id, f"ends first as {best.implementation.name}, from {start:g} s on")
+                name = best.choice.implementation.name
+                yield Wait(job.id, f"ends first as {name}, from {start:g} s on")
                 return
-            free.take(place)
+            place = placer.claim(best.choice.request, best.least)
+            if place is None:
+                return  # never: it fits at this instant
             releases.append((max(end, nextafter(view.now, inf)), place))
             releases.sort(key=itemgetter(0))
-            yield Start(job.id, best.implementation.name, place)
+            yield Start(job.id, best.choice.implementation.name, place)
 
 
 def _expected_releases(view: View) -> list[tuple[Seconds, Allocation]]:

@@ -10,6 +10,7 @@ from typing import ClassVar
 from dovetail.interfaces import Traits, View
 from dovetail.model import Choice, Decision, Job, Start, Wait, way
 from dovetail.policies.parts.asked_for import asked_for
+from dovetail.policies.parts.gang_placer import GangPlacer
 from dovetail.policies.parts.ready_times import ReadyTimes
 from dovetail.policies.parts.trials import Trials, fastest_or_first, nothing_known
 
@@ -25,11 +26,11 @@ class Torque:
     traits: ClassVar[Traits] = Traits(settles=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Start from the front of the queue while jobs fit. O(jobs started)."""
-        free, trials = view.free(), Trials(view)
+        """Start from the front of the queue while jobs fit. O(jobs started), and what `GangPlacer` takes."""
+        placer, trials = GangPlacer(view), Trials(view)
         for job in view.queue:
-            choice = tried_or_asked_for(view, job, trials, lambda choice: free.fit(choice.request))
-            allocation = free.claim(choice.request)
+            choice = tried_or_asked_for(view, job, trials, lambda choice: placer.free.fit(choice.request))
+            allocation = placer.claim(choice.request, way(view, job, choice).least)
             if allocation is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return

@@ -130,6 +130,11 @@ class ReadyTimes:
             self.sure[at] = max(sure, self.sure[at])
         self.latest = max(self.latest, end)
 
+    def hold_until(self, allocation: Allocation, end: Seconds) -> None:
+        """A place is used from now on, and expected to be free again then."""
+        end = max(end, self.after_now)
+        self._hold(allocation, end, end)
+
     def keep_promises(self) -> Iterator[Decision]:
         """Start the promised jobs whose turn has come; the others hold what they were promised."""
         claimed: set[Column] = set()
