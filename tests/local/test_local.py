@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -182,6 +183,50 @@ def test_processes_that_outlive_their_job_are_killed_and_reported(
     assert end.state is State.COMPLETED
     assert end.detail == "processes that outlived it were killed"
     soon(lambda: not runs(int((tmp_path / "run" / "a.out").read_text())))
+
+
+LAUNCHER = r"""
+import os, sys, time
+folder, session = sys.argv[1:]
+if os.fork() == 0:  # the proxy: its parent is a launcher that waits for the ranks only
+    if session == "own session":
+        os.setsid()
+    rank = os.fork()
+    if rank == 0:
+        open(folder + "/rank", "w").close()
+        os._exit(0)
+    os.waitpid(rank, 0)
+    parent = os.getppid()
+    open(folder + "/up", "w").close()
+    while os.getppid() == parent:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    open(folder + "/over", "w").close()
+    os._exit(0)
+while not os.path.exists(folder + "/up"):
+    time.sleep(0.001)
+os._exit(0)
+"""
+"""What ``mpirun`` does: its proxy notices that the launcher is gone, and ends a moment after it."""
+
+
+@pytest.mark.parametrize("cgroups", ["on", "off"])
+@pytest.mark.parametrize("session", ["own session", "of the job"])
+def test_a_proxy_that_ends_by_itself_a_moment_later_is_not_reported(
+    tmp_path: Path, session: str, cgroups: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVETAIL_CGROUPS", cgroups)
+    end = run_all(tmp_path, [placed("a", *PYTHON, LAUNCHER, str(tmp_path), session)])["a"]
+    assert (end.state, end.detail) == (State.COMPLETED, "")
+    assert (tmp_path / "over").exists()
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="no mpiexec is installed")
+def test_a_real_mpi_launcher_leaves_nothing_to_report(tmp_path: Path) -> None:
+    place = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = (shutil.which("mpiexec"), "-n", "2", "/bin/true")
+    end = run_all(tmp_path, [placed(f"{i}", *command, env=place) for i in range(8)])
+    assert {(one.state, one.detail) for one in end.values()} == {(State.COMPLETED, "")}
 
 
 def test_jobs_are_pinned_to_the_cores_they_were_given(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class Child:
     peak: int = 0  # the most that its processes were seen to hold together
     why: str = ""
     alone: bool = False  # nothing of it was left in its cgroup when it ended
+    leaving: bool = False  # it ended by itself, and what is left of it has a moment to do the same
+    gone: bool = False  # nothing of it is left anywhere
     status: int = 0
     asked_at: float = 0.0  # when somebody wanted it stopped
     walltime: float = 0.0  # as it was at its start
@@ -91,6 +93,10 @@ class Child:
     def group_holds_others(self) -> bool:
         """Whether another process than the leader lives in its cgroup. Raises `OSError`."""
         return self.group is not None and bool(self.group.path) and self.group.holds_others(self.pid)
+
+    def holds_any(self) -> bool:
+        """Whether anything lives in its cgroup. Raises `OSError`."""
+        return self.group is not None and bool(self.group.path) and self.group.populated()
 
     def group_is_empty(self) -> bool:
         """Whether it had a cgroup of which nothing is left. Raises `OSError`."""

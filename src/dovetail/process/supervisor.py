@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if not __package__:  # run by path: Dovetail is found behind the standard library
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 READ = 1 << 16
 LINGER = 0.02
 """Seconds between looks at a process group whose leader ended on TERM and which has its grace left."""
+ENDING = 1.0
+"""Seconds that processes of a job have to end by themselves after it, as the proxies of MPI launchers do."""
 PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
 STOPPED = 1.0
@@ -269,12 +272,28 @@ class Supervisor:
                     signal_group(child.pid, signal.SIGKILL)
             self.kill_next = min((c.kill_at for c in self.children.values()), default=float("inf"))
             for child in list(self.lingering):
+                if child.leaving:
+                    self.let_go(child, now)
+                    continue
                 if child.kill_at <= now:
                     child.survivors = child.forced = True
                     signal_group(child.pid, signal.SIGKILL)
                 if not signal_group(child.pid, 0) or child.forced:
                     self.lingering.remove(child)
                     self.finish(child)
+
+    def let_go(self, child: Child, now: float) -> None:
+        """Finish a job that ended by itself once nothing of it is left; kill what outstays its time."""
+        child.alone = self.seen(child, child.group_is_empty)
+        if self.leaves_others(child):
+            if now < child.kill_at:
+                return
+            child.survivors = True
+            signal_group(child.pid, signal.SIGKILL)
+        else:
+            child.gone = True
+        self.lingering.remove(child)
+        self.finish(child)
 
     def watch(self) -> None:
         """See how much memory jobs hold; end those whose processes hold more than they may, together."""
@@ -602,7 +621,7 @@ class Supervisor:
                     float("inf"),
                 )  # it had ended by itself before
             grace_left = child.kill_at < float("inf")
-            if not grace_left:
+            if not grace_left and child.reason is not None:
                 # Seen now: killed, they may be gone at once.
                 child.survivors = self.seen(child, child.group_holds_others)
                 signal_group(pid, signal.SIGKILL)
@@ -611,7 +630,14 @@ class Supervisor:
             self.limited.discard(pid)
             child.end = ended(child, at, usage)
             child.alone = self.seen(child, child.group_is_empty)
-            if not child.alone and signal_group(pid, 0):
+            if child.reason is None:
+                if self.leaves_others(child):
+                    # A zombie among them is none for long: the next turns of this loop take it.
+                    child.leaving, child.kill_at = True, time.monotonic() + ENDING
+                    self.lingering.append(child)
+                    continue
+                child.gone = True
+            elif not child.alone and signal_group(pid, 0):
                 if grace_left:
                     self.lingering.append(child)
                     continue
@@ -631,7 +657,7 @@ class Supervisor:
 
     def finish(self, child: Child) -> None:
         """The job and all its processes are gone: write it down, then tell."""
-        if self.seen(child, lambda: self.kill_strays(child)):
+        if not child.gone and self.seen(child, lambda: self.kill_strays(child)):
             child.survivors = True
         self.seen(child, lambda: self.empty(child))
         more = child.more
@@ -661,19 +687,30 @@ class Supervisor:
         self.groups.give_back(group, empty=child.alone)
         return True
 
-    def kill_strays(self, ended: Child) -> bool:
-        """Kill processes that left the group of an ended job (daemons): as subreaper we are their parent."""
+    def leaves_others(self, ended: Child) -> bool:
+        """Whether anything of a job lives whose leader is gone: in its group, its cgroup, or as a daemon."""
+
+        def look() -> bool:
+            if not ended.alone and (signal_group(ended.pid, 0) or ended.holds_any()):
+                return True
+            return bool(self.find_strays(ended))
+
+        return self.seen(ended, look)
+
+    def find_strays(self, ended: Child) -> list[int]:
+        """Find processes that left the group of an ended job (daemons): as subreaper we are their parent."""
         if self.kin < 0:
-            return False
-        found = False
-        for pid in map(int, os.pread(self.kin, READ, 0).split()):
-            if pid not in self.children and belongs(pid, ended.uid, ended.pid):
-                found = True
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-        return found
+            return []
+        kin = map(int, os.pread(self.kin, READ, 0).split())
+        return [pid for pid in kin if pid not in self.children and belongs(pid, ended.uid, ended.pid)]
+
+    def kill_strays(self, ended: Child) -> bool:
+        """Kill them; whether there were any."""
+        strays = self.find_strays(ended)
+        for pid in strays:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(strays)
 
 
 def named(error: Exception) -> str:
