@@ -169,7 +169,7 @@ def _path(name: str) -> Callable[[BatchScript, Mapping[str, str]], str | None]:
         pattern = script.fields.get(name)
         if name == "stderr" and pattern is None:
             pattern = script.fields.get("stdout")
-        if pattern is None or re.search(r"%\d|%%|\\", str(pattern)):  # which scontrol leaves as they are
+        if pattern is None or re.search(r"%[\dnstb]|%%|\\", str(pattern)):  # as scontrol leaves them
             return None
         pattern = str(pattern).replace("%J", "\1")
         is_array = "ArrayJobId" in job

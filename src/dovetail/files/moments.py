@@ -6,7 +6,7 @@ import re
 from datetime import date, datetime, time, timedelta
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_LATER = re.compile(r"now(?:([+-])(\d{1,9})([a-z]*))?", re.ASCII)
+_LATER = re.compile(r"now(?:\s*([+-])\s*(\d{1,9})\s*([a-z]*))?", re.ASCII)
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*([ap]m)?", re.ASCII)
 _NAMED = {"midnight": time(0), "noon": time(12), "fika": time(15), "teatime": time(16)}
 _ISO = re.compile(r"(\d{4})-(\d{2})-(\d{2})(?:[t ](.+))?", re.ASCII)

@@ -137,7 +137,7 @@ def test_lines_of_other_batch_systems_are_warned_about() -> None:
         ("--container=/x", "job.sh: line 2: --container=/x: the job would run outside its container"),
         ("--uid=0", "job.sh: line 2: --uid=0: jobs run as the service's account"),
         ("-d afterok:1?afterany:2,after:3", "job.sh: line 2: -d afterok:1?afterany:2,after:3: found"),
-        ("--hint=cold", "job.sh: line 2: --hint=cold: found 'cold', expected one of compute_bound"),
+        ("--hint=cold", "job.sh: line 2: --hint=cold: found 'cold', expected some of compute_bound"),
         (
             "--distribution=nosuch",
             "job.sh: line 2: --distribution=nosuch: found 'nosuch', expected e.g. block",

@@ -55,6 +55,17 @@ def _count(least: int) -> Check:
     return lambda value: parse_count(value, least=least)
 
 
+def _priority(value: str) -> None:
+    """A number that is not negative, or ``TOP``."""
+    if value.upper() != "TOP":
+        parse_count(value, least=0)
+
+
+def _least_time(value: str) -> None:
+    if parse_limit(value) is None:
+        raise ValueError(f"found {value!r}, expected a time above 0")
+
+
 def _extra_node_info(value: str) -> None:
     """``SOCKETS[:CORES[:THREADS]]``, each a number, a range, or any."""
     parts = value.split(":")
@@ -72,20 +83,22 @@ def _switches(value: str) -> None:
 CHECKS: Mapping[str, Check] = {
     "acctg-freq": _like(_FREQUENCY, "30 or task=30", many=True),
     "core-spec": _count(0),
+    "cores-per-socket": _count(1),
     "delay-boot": parse_limit,
     "distribution": _like(_DISTRIBUTION, "block, cyclic or block:cyclic"),
     "extra-node-info": _extra_node_info,
     "gres-flags": _one_of(GRES_FLAGS, many=True),
-    "hint": _one_of(HINTS),
+    "hint": _one_of(HINTS, many=True),
     "mem-bind": _like(_MEMORY_BIND, "local", many=True),
-    "ntasks-per-core": _count(0),
-    "ntasks-per-socket": _count(0),
+    "ntasks-per-core": _count(1),
+    "ntasks-per-socket": _count(1),
+    "priority": _priority,
     "profile": _one_of(PROFILES, many=True),
     "propagate": lambda value: value and _one_of(LIMITS, many=True)(value),
     "switches": _switches,
-    "thread-spec": _count(0),
+    "thread-spec": _count(1),
     "threads-per-core": _count(1),
-    "time-min": parse_limit,
+    "time-min": _least_time,
     "tmp": parse_memory,
     "wait-all-nodes": _one_of(("0", "1")),
 }

@@ -124,6 +124,8 @@ def _check_devices(asked: Asked, tasks: int | None) -> None:
     """Refuse what sbatch refuses. Raises `ValueError`."""
     if asked.gpus_per_task and asked.tasks_per_gpu:
         raise ValueError("found --gpus-per-task and --ntasks-per-gpu, expected one of them")
+    if asked.tasks_per_gpu and asked.tasks_per_node:
+        raise ValueError("found --ntasks-per-gpu and --ntasks-per-node, expected one of them")
     if asked.gpus_per_task and not any((asked.tasks, asked.tasks_per_node, asked.gpus, asked.gpus_per_node)):
         raise ValueError(
             "found --gpus-per-task without tasks, expected --ntasks, --ntasks-per-node or --gpus"
@@ -132,7 +134,7 @@ def _check_devices(asked: Asked, tasks: int | None) -> None:
         each = f"{asked.gpus_per_task} for each of {tasks} tasks"
         raise ValueError(f"found {asked.gpus} GPUs in all and {each}, expected as many in all")
     ways = (asked.gpus, asked.gpus_per_node, asked.gpus_per_task, asked.gpus_per_socket, asked.tasks_per_gpu)
-    if asked.memory_per_gpu is not None and not any(ways):
+    if asked.memory_per_gpu is not None and all(way is None for way in ways):
         raise ValueError("found --mem-per-gpu without GPUs, expected both")
 
 
@@ -166,7 +168,7 @@ def _gpus(asked: Asked, nodes: int, tasks: int, on_node: int, remarks: list[str]
             remarks.append(f"{asked.gpus} GPUs on {nodes} nodes: each node gives {found[-1]}")
     if asked.gpus_per_task is not None:
         found.append(asked.gpus_per_task * on_node)
-    if asked.gpus_per_socket is not None:
+    if asked.gpus_per_socket:
         if asked.sockets is None:
             raise ValueError("found --gpus-per-socket without --sockets-per-node, expected both")
         found.append(asked.gpus_per_socket * asked.sockets)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.resources import Asked, Shares, share_out
 
+_JOB = re.compile(r"\d+(?:_[^+]+)?(?:\+\d+)?", re.ASCII)
+"""A job to wait for, and the minutes after it."""
 VRAM = "vram"
 """A generic resource of some sites: memory of a GPU."""
 PASSED_OVER = "has no meaning here and is passed over"
@@ -121,6 +124,7 @@ class _Reader:
         self.asked = found.asked
         self.places = found.places
         self.given: Given
+        self.is_typed: set[bool] = set()
 
     def read(self, environ: Mapping[str, str], words: Sequence[str]) -> None:
         """Everything: collect, let later ones win, take each, add up."""
@@ -179,7 +183,7 @@ class _Reader:
         winner: dict[str, Given] = {}
         for one in given:
             before = winner.pop(one.option.name, None)
-            if before is not None:
+            if before is not None and not self._is_wrong_alone(before):
                 self._note_replaced(before, one)
             winner[one.option.name] = one
         order = (
@@ -195,6 +199,18 @@ class _Reader:
                     del winner[one.option.name]
                     self._note_replaced(one, next(r for r in rivals if order.index(r.origin) == last))
         return list(winner.values())
+
+    def _is_wrong_alone(self, given: Given) -> bool:
+        """Whether sbatch refuses a value though another replaces it, which is noted then.
+
+        sbatch reads each value when it comes; those that its controller reads are no matter once replaced.
+        """
+        if given.option.name in LATE or given.option.treatment == "refused":
+            return False
+        alone = _Reader(BatchScript(self.found.name, self.found.text, path=self.found.path), self.now)
+        alone._take(given)
+        self.found.refused += alone.found.refused
+        return bool(alone.found.refused)
 
     def _note_replaced(self, before: Given, after: Given) -> None:
         effect = f"replaced by {after.text} ({after.where})"
@@ -260,7 +276,7 @@ class _Reader:
         return self._warn(_passed_over(self.given.option))
 
     def _array(self, value: str) -> str:
-        if not value:  # as sbatch has it
+        if not value.strip(","):  # as sbatch has it
             return self._warn("names no index: the job is no array")
         array = self.found.array = units.parse_array(value)
         self._keep("array", array.text)
@@ -309,9 +325,11 @@ class _Reader:
             if not jobs:
                 kind, jobs = "afterany", [kind]
             kind = self._kind_of_dependency(kind.lower(), value)
-            later = kind != "after" and any("+" in job for job in jobs)
-            if later or not all(job[:1].isdecimal() for job in jobs):
+            if not all(_JOB.fullmatch(job) for job in jobs):
                 raise ValueError(f"found {value!r}, expected dependencies such as afterok:12:13,afterany:14")
+            if kind != "after" and any("+" in job for job in jobs):
+                self._warn(f"the minutes of {kind} are passed over, as in sbatch: they go with after alone")
+                jobs = [job.partition("+")[0] for job in jobs]
             depends += [f"{either}{kind}:{job}" for job in jobs]
         if depends:
             self._keep("depends", depends)
@@ -505,7 +523,7 @@ class _Reader:
         return "all CPUs of its nodes"
 
     def _sockets_per_node(self, value: str) -> str:
-        self.asked.sockets = units.parse_count(value.partition("-")[0])
+        self.asked.sockets = units.parse_count(value)
         return self._warn(_passed_over(self.given.option))
 
     def _gres(self, value: str) -> str:
@@ -526,6 +544,9 @@ class _Reader:
     def _devices(self, entries: Sequence[units.Resource], way: str) -> str:
         """GPUs among generic resources; what is none is warned about."""
         gpus = [one for one in entries if one.name == "gpu" and one.count]
+        self.is_typed |= {bool(one.type) for one in gpus}
+        if len(self.is_typed) > 1:
+            raise ValueError("found GPUs with and without a type, expected either")
         foreign = [one for one in entries if one.name not in ("gpu", VRAM)]
         vram = [one for one in entries if one.name == VRAM and one.count]
         if vram:  # as sites write it: a GPU, and memory of it
@@ -654,6 +675,10 @@ def _passed_over(option: ScriptOption) -> str:
 RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
 """Options that say the same in other ways: one of the script replaces those of the environment, one of the
 command line both."""
+LATE = frozenset(
+    {"array", "dependency", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "partition"}
+)
+"""Options whose values the controller reads, so that a wrong one that is replaced does no harm."""
 COUNTED = (
     "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "cpus-per-gpu", "gpus", "gpus-per-node",
     "gpus-per-task", "gpus-per-socket", "ntasks-per-gpu", "gres", "mem", "mem-per-cpu", "mem-per-gpu",

@@ -13,8 +13,8 @@ from dovetail.records import dataclass
 
 MEBIBYTE = 1 << 20
 MOST_NUMBER = 1_000_000_000_000
-_TIME = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})?((?::\d{1,9}){0,2})", re.ASCII)
-_MEMORY = re.compile(r"(\d{1,12})([kmgt]?)b?", re.ASCII | re.IGNORECASE)
+_TIME = re.compile(r"(?:(\d{1,9})-)?(\d{1,10})?((?::\d{1,9}){0,2})", re.ASCII)
+_MEMORY = re.compile(r"\+?(\d{1,12})([kmgt]?)b?", re.ASCII | re.IGNORECASE)
 _NODES = re.compile(r"\+?(\d{1,9})([km]?)", re.ASCII | re.IGNORECASE)
 _RESOURCE = re.compile(r"[A-Za-z_][\w.+/-]*", re.ASCII)
 _AMOUNT = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
@@ -58,7 +58,7 @@ def parse_memory(text: str) -> int:
     >>> parse_memory("500") == 500 * 2**20, parse_memory("2g") == 2**31, parse_memory("1K") == 2**20
     (True, True, True)
     """
-    match = _MEMORY.fullmatch(text)
+    match = _MEMORY.fullmatch(text.lstrip())
     if match is None:
         raise ValueError(f"found {text!r}, expected MiB, or a whole number with K, M, G or T")
     number = int(match[1])
@@ -71,12 +71,16 @@ def parse_memory(text: str) -> int:
 def parse_nodes(text: str) -> tuple[int, int | None]:
     """The least and the largest number of nodes of ``MIN[-MAX]``; K is 1024, M 1024 times that.
 
-    >>> parse_nodes("2"), parse_nodes("1k-2K")
-    ((2, 2), (1024, 2048))
+    A range that begins with 0 begins with 1, as in sbatch.
+
+    >>> parse_nodes("2"), parse_nodes("1k-2K"), parse_nodes("0-3")
+    ((2, 2), (1024, 2048), (1, 3))
     """
-    least, dash, most = text.partition("-")
+    least, dash, most = (part.strip() for part in text.partition("-"))
     first = _node_count(least, text)
     last = _node_count(most, text) if dash else first
+    if dash and last:
+        first = max(1, first)
     if first < 1 or last < first:
         raise ValueError(f"found {text!r}, expected a number of nodes above 0, or MIN-MAX")
     return first, last
@@ -176,10 +180,14 @@ def parse_array(text: str) -> Array:
     limit = re.match(r"\d*", rest, re.ASCII)
     assert limit is not None  # it matches nothing, too
     bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
+    if percent and text.partition("%")[0].endswith(","):
+        raise ValueError(f"found {text!r}, expected an index before %")
     if percent and not bare and limit[0]:
         bare = "0"  # as sbatch has it
     spans = []
-    for part in bare.split(","):
+    parts = [part for part in bare.split(",") if part]  # sbatch passes over commas with nothing between them
+    bare = ",".join(parts)
+    for part in parts or [""]:
         match = _RANGE.fullmatch(part)
         if match is None:
             raise ValueError(f"found {text!r}, expected indices such as 0-9, 1,3,5 or 0-15:4%2")

@@ -33,7 +33,8 @@ def script_workload(
     standard input is kept in a file. Raises `InputError`.
     """
     folder = os.getcwd()
-    whole = script_part(script, arguments, part, Origin.here(folder))
+    origin = Origin.here(folder)
+    whole = script_part(script, arguments, part, origin)
     notes = [note.sentence() for note in script.warned]
     for name in OF_A_SERVICE:
         if whole.pop(name, None) and name in script.fields:
@@ -42,7 +43,8 @@ def script_workload(
                 notes.append(f"{given.where}: {given.text} {PASSED_OVER}: 'dovetail submit' honours it")
     program = _program(script.text, path)
     del whole["script"], whole["arguments"]
-    builder = JobBuilder(folder=folder, environ=tuple(environment_of(script, os.environ).items()))
+    environ = tuple(environment_of(script, os.environ).items())
+    builder = JobBuilder(folder=folder, environ=environ, user=origin.user)
     name = str(whole["name"])
     whole |= {"command": [*program, *arguments], "inputs": {}, "app": whole.get("app", name)}
     spec = JobSpec(**whole)
