@@ -352,6 +352,21 @@ def test_a_singleton_waits_for_the_one_of_its_name(service: Serving) -> None:
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
+def test_a_singleton_waits_for_jobs_of_its_name_that_are_none(service: Serving) -> None:
+    """As in sbatch, where only the later ones of a chain need the option."""
+    held = submitted(service, "-J", "chain", "--hold", "--", "true")
+    other = submitted(service, "-J", "other", "--hold", "--", "true")
+    last = submitted(service, "-J", "chain", "-d", "singleton", "--", "true")
+    after = submitted(service, "-J", "elsewhere", "--", "true")
+    assert service.dovetail("wait", after).returncode == 0
+    assert row(service, last)["state"] == "PENDING"
+    service.dovetail("release", held)
+    assert service.dovetail("wait", last).returncode == 0
+    assert row(service, last)["start"] >= row(service, held)["end"]
+    assert row(service, other)["state"] == "PENDING"
+    service.dovetail("cancel", other)
+
+
 def test_what_failed_is_listed_and_runs_again(service: Serving, tmp_path: Path) -> None:
     flag = tmp_path / "now"
     command = ["sh", "-c", f"test -e {flag}"]

@@ -58,7 +58,7 @@ from dovetail.service.forms import SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.notices import Notices
-from dovetail.service.open_jobs import OpenJobs
+from dovetail.service.open_jobs import OpenJobs, name_of
 from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
 from dovetail.service.repeating import EVERY, MOST, RepeatingJobs
@@ -66,6 +66,7 @@ from dovetail.service.rows import Row, foretold_row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
 from dovetail.service.submission import (
+    MOST_DEPENDS,
     Submission,
     Submitter,
     numbers_of,
@@ -74,7 +75,7 @@ from dovetail.service.submission import (
     write_scripts,
 )
 from dovetail.service.tidying import Limits, Removed, Tidying
-from dovetail.service.updating import job_with
+from dovetail.service.updating import is_singleton, job_with
 from dovetail.workloads.spec_forms import part_of
 
 __all__ = ["Action", "Options", "Service"]
@@ -384,7 +385,7 @@ class Service:
                 return found
             await loop.run_in_executor(self.makers, write_scripts, found.scripts)
             now = self.live.now
-            jobs = [replace(job, submit_time=now) for job in found.jobs]
+            jobs = self._behind_namesakes([replace(job, submit_time=now) for job in found.jobs])
             docs = None
             if len(jobs) > SLICE:  # that takes long
                 docs = await loop.run_in_executor(self.makers, docs_of, jobs)
@@ -454,6 +455,42 @@ class Service:
         """Numbers that no job got, unless later ones are given already."""
         if self._next == first + count:
             self._next = first
+
+    def _behind_namesakes(self, jobs: list[Job]) -> list[Job]:
+        """A singleton waits for all jobs of its name and user that came before it, as in sbatch.
+
+        Among singletons a throttle sees to that; those that are none have to be named. Linear in the open
+        jobs of these names. Raises `InputError`.
+        """
+        if not any(map(is_singleton, jobs)):
+            return jobs
+        before: dict[tuple[str | None, str], list[JobId]] = {}
+        for key in {(job.user, name_of(job)) for job in jobs if is_singleton(job)}:
+            # what came in a moment ago is in no queue yet
+            events = [*self._incoming, *self.driver.pending]
+            coming = [one.job for one in events if isinstance(one, Submitted)]
+            page, _ = self._open_jobs.page(*key, len(self._open_jobs), 0, running=True, waiting=True)
+            alike = [*(one.job for one in page), *(one for one in coming if (one.user, name_of(one)) == key)]
+            before[key] = [one.id for one in alike if not is_singleton(one)]
+        found: list[Job] = []
+        pairs = 0
+        for job in jobs:
+            others = before.get((job.user, name_of(job)))
+            if others is None:
+                found.append(job)
+            elif is_singleton(job):
+                waits = dict.fromkeys((*job.depends, *(Dependency("afterany", id) for id in others)))
+                pairs += len(waits)
+                found.append(replace(job, depends=tuple(waits)))
+            else:
+                others.append(job.id)
+                found.append(job)
+        if pairs > MOST_DEPENDS:
+            raise InputError(
+                f"singleton: found {pairs:,} pairs of a job and one of its name that came before, expected at "
+                f"most {MOST_DEPENDS:,}"
+            )
+        return found
 
     def _insert(
         self, jobs: Sequence[Job], found: Submission, first: int, docs: Sequence[bytes] | None

@@ -14,7 +14,7 @@ class OpenJobs:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        for of in (_user_of, _name_of, _user_and_name_of):
+        for of in (_user_of, name_of, _user_and_name_of):
             engine.queue.alike(of)
             engine.held.alike(of)
 
@@ -34,7 +34,7 @@ class OpenJobs:
         engine, records = self._engine, self._engine.records
 
         def chosen(jobs: Iterable[Job]) -> list[Job]:
-            return [job for job in jobs if user in (None, job.user) and name in (None, _name_of(job))]
+            return [job for job in jobs if user in (None, job.user) and name in (None, name_of(job))]
 
         first = chosen(placed.job for placed in engine.at_work if not placed.job.foreign) if running else []
         queue: Sequence[Job] = ()
@@ -68,16 +68,17 @@ def _asked(user: str | None, name: str | None) -> tuple[Callable[[Job], object],
     """What jobs of this user, of this name, or of both have in common."""
     if name is None:
         return _user_of, user
-    return (_name_of, name) if user is None else (_user_and_name_of, (user, name))
+    return (name_of, name) if user is None else (_user_and_name_of, (user, name))
 
 
 def _user_of(job: Job) -> str | None:
     return job.user
 
 
-def _name_of(job: Job) -> str:
+def name_of(job: Job) -> str:
+    """What its user calls a job: its name, else that of its app."""
     return job.name or job.app.name
 
 
 def _user_and_name_of(job: Job) -> tuple[str | None, str]:
-    return job.user, _name_of(job)
+    return job.user, name_of(job)

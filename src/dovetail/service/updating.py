@@ -29,6 +29,11 @@ SINGLETON = "singleton:"
 """How the keys of throttles begin of which one job of a name and user runs at a time."""
 
 
+def is_singleton(job: Job) -> bool:
+    """Whether a job is to run alone among those of its name and user."""
+    return any(one.key.startswith(SINGLETON) for one in job.throttles)
+
+
 def job_with(
     job: Job, part: Mapping[str, Any], cluster: Cluster, known: Mapping[str, Sequence[JobId]]
 ) -> tuple[Job, list[str]]:
@@ -51,7 +56,7 @@ def job_with(
         pairs = [Dependency(one.kind, id) for one in found for id in known[one.job]]
         changed["depends"] = tuple(dict.fromkeys(pairs))
     if "name" in part or "singleton" in part or "depends" in part:
-        alone = any(one.key.startswith(SINGLETON) for one in job.throttles)
+        alone = is_singleton(job)
         if "depends" in part:
             alone = bool(part.get("singleton"))
         name = part.get("name") or job.name or job.app.name

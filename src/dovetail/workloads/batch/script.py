@@ -313,10 +313,11 @@ class _Reader:
     def _dependency(self, value: str) -> str:
         if not value:
             return "no dependency"
-        if "?" in value and "," in value:
+        if "?" in value and "," in re.sub(r"\[[^]]*\]", "", value):
             raise ValueError(f"found {value!r}, expected ',' or '?' between dependencies, and not both")
         either = "?" if "?" in value else ""
         depends = []
+        value = units.elements_named(value)
         for part in value.replace("?", ",").split(","):
             kind, *jobs = part.split(":")
             if not jobs and kind.lower() == "singleton":

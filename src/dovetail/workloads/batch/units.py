@@ -20,6 +20,9 @@ _RESOURCE = re.compile(r"[A-Za-z_][\w.+/-]*", re.ASCII)
 _AMOUNT = re.compile(r"(\d{1,12})([kmgtp]?)", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 _SIGNAL = re.compile(r"(?:([RBrb]{1,2}):)?([A-Za-z0-9+-]+)(?:@(\d{0,9}))?", re.ASCII)
+_ELEMENTS = re.compile(r"(\d+)_(?:\*|\[([^\]]*)\])", re.ASCII)
+MOST_NAMED = 10_000
+"""Jobs of an array that a dependency may name one by one."""
 NOTICE = 60.0
 """Seconds before the end at which a signal comes whose option names no time."""
 LONGEST_NOTICE = 65535
@@ -201,6 +204,29 @@ def parse_array(text: str) -> Array:
     most = max(span[-1] for span in spans)
     step = spans[0].step if len(spans) == 1 else 1
     return Array(bare + at_once, count, min(span[0] for span in spans), most, step)
+
+
+def elements_named(text: str) -> str:
+    """A text of dependencies with each job of an array by itself: ``7_[1,3-4]`` and ``7_*``, written out.
+
+    >>> elements_named("afterok:7_[1,3-4],afterany:8_*")
+    'afterok:7_1:7_3:7_4,afterany:8'
+    """
+
+    def written_out(match: re.Match[str]) -> str:
+        if match[2] is None:
+            return match[1]
+        array = parse_array(match[2])
+        if array.count > MOST_NAMED:
+            raise ValueError(f"found {array.count} jobs of an array, expected at most {MOST_NAMED}")
+        found: list[int] = []
+        for span in array.text.partition("%")[0].split(","):
+            first, _, rest = span.partition("-")
+            last, _, step = rest.partition(":")
+            found += range(int(first), int(last or first) + 1, int(step or 1))
+        return ":".join(f"{match[1]}_{index}" for index in found)
+
+    return _ELEMENTS.sub(written_out, text)
 
 
 @dataclass(frozen=True, slots=True)
