@@ -134,6 +134,20 @@ def test_a_byte_order_mark_and_a_last_bar_are_no_cells(
     assert "sacct.txt: line 3: left out: the job has no name" in err
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "^|^", "\x01", "~", " | "])
+def test_any_delimiter_is_found_by_the_header(delimiter: str) -> None:
+    """One within a name is put back there."""
+    named = GOOD.replace("good", "a|b")
+    found = read_runs([line.replace("|", delimiter) for line in (COLUMNS, GOOD, named)], "t.txt")
+    assert [run.app for run in found.runs] == [f"a{delimiter}b"]
+    assert (found.runs[0].seconds, found.rejected) == (300.0, [])
+
+
+def test_commas_between_columns_are_refused_where_a_column_has_them_inside() -> None:
+    with pytest.raises(InputError, match="line 1: found commas between the columns, which AllocTRES has"):
+        read_runs([COLUMNS.replace("|", ",")], "t.txt")
+
+
 def test_the_delimiter_of_our_own_question_is_in_no_name() -> None:
     lines = [line.replace("|", DELIMITER) for line in (COLUMNS, GOOD)]
     lines.insert(1, GOOD.replace("|", DELIMITER).replace("good", "a|b;c,d\te"))

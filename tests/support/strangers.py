@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping
@@ -12,6 +13,9 @@ from dovetail_command import DOVETAIL
 from shown_commands import blocks
 
 __all__ = ["Stranger"]
+
+PROMPT = re.compile(r"^(?:login)?\$ ", re.MULTILINE)
+"""What stands before a command that a person types: the host's name where the page has several."""
 
 
 class Stranger:
@@ -23,13 +27,9 @@ class Stranger:
 
     def __init__(self, page: Path, folder: Path, environment: Mapping[str, str]) -> None:
         shown = blocks(page.read_text(encoding="utf-8").partition("\n## ")[0])
-        (listed,) = (block for block in shown if block.startswith("$ cat commands.txt\n"))
+        (listed,) = (block for block in shown if PROMPT.sub("", block).startswith("cat commands.txt\n"))
         self._folder = folder
-        self.blocks = [
-            "\n".join(line.removeprefix("$ ") for line in block.splitlines())
-            for block in shown
-            if block != listed
-        ]
+        self.blocks = [PROMPT.sub("", block) for block in shown if block != listed]
         (folder / "commands.txt").write_text(listed.partition("\n")[2])
         for name in ("train.py", "render.py"):
             (folder / name).write_text("import os; print(os.environ['DOVETAIL_NODES'])")

@@ -288,7 +288,10 @@ def test_no_json_makes_a_traceback(data, tmp_path_factory):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("JobID           JobName\n------------ ----------\n1 sleep\n", "line 1: found a table without bars"),
+        (
+            "JobID           JobName\n------------ ----------\n1 sleep\n",
+            "line 1: found a table whose columns cannot be told apart",
+        ),
         ("1|sleep|2026-01-05T10:00:00|COMPLETED\n", "line 1: found no header, expected the names of the"),
         ("JobID|JobName\n1|sleep\n", "expected also Submit, State"),
     ],

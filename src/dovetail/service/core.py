@@ -487,8 +487,8 @@ class Service:
                 found.append(job)
         if pairs > MOST_DEPENDS:
             raise InputError(
-                f"singleton: found {pairs:,} pairs of a job and one of its name that came before, expected at "
-                f"most {MOST_DEPENDS:,}"
+                f"singleton: found {pairs:,} pairs of a job and one of its name that came before, expected "
+                f"at most {MOST_DEPENDS:,}"
             )
         return found
 

@@ -1,9 +1,10 @@
 """The rows of what ``sacct --parsable2`` printed, whatever its version and whatever jobs are called.
 
 One layer under the reader of traces and that of measured runs. The delimiter is found by the header: a bar,
-or `DELIMITER`, which no name contains and which Dovetail uses when it calls sacct itself. A bar in a job's
-name is put back where it belongs. Counts such as ``1K`` are of 1024. Columns of sacct before 21.08,
-``AllocGRES`` (of the whole job) and ``ReqGRES`` (of each node), become entries of the TRES columns.
+`DELIMITER`, which no name contains and which Dovetail uses when it calls sacct itself, or what else
+``--delimiter`` had. One in a job's name is put back where it belongs. Counts such as ``1K`` are of 1024.
+Columns of sacct before 21.08, ``AllocGRES`` (of the whole job) and ``ReqGRES`` (of each node), become entries
+of the TRES columns.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 AMOUNT = re.compile(r"(\d{1,20}(?:\.\d{1,6})?)([KMGTP]?)", re.ASCII)
 STEP = re.compile(r"\d+(?:_\d+|\+\d+)?\.", re.ASCII)
 UNKNOWN = ("", "None", "Unknown", "N/A", "INVALID")
+_BETWEEN = re.compile(r"\s*[A-Za-z]\w*([^\w]+)[A-Za-z]", re.ASCII)
 _GRES = re.compile(
     r"(?:gres[:/])?([A-Za-z_][\w.-]*)(?::([A-Za-z_][\w.-]*))?(?:[:=](\d+)([KMGTP]?))?", re.ASCII
 )
@@ -40,7 +42,9 @@ class Row:
 def header_of(line: str) -> tuple[list[str], str]:
     """The names of the columns, and what stands between them; the last is empty in ``--parsable``."""
     text = line.removeprefix("\ufeff").rstrip("\r\n")
-    delimiter = DELIMITER if DELIMITER in text else "|"
+    match = _BETWEEN.match(text)
+    # blanks alone are those of the table for people, whose columns cannot be told apart
+    delimiter = "|" if match is None else match[1].strip(" ") or "|"
     return [name.strip() for name in text.split(delimiter)], delimiter
 
 
@@ -59,7 +63,7 @@ def rows_of(
             continue
         if not header:
             header, delimiter = header_of(text)
-            _check(header, where, number, required)
+            _check(header, delimiter, where, number, required)
             continue
         try:
             yield Row(number, dict(zip(header, _cells(text, header, delimiter), strict=True)))
@@ -67,11 +71,18 @@ def rows_of(
             yield number, error
 
 
-def _check(header: Sequence[str], where: str, number: int, required: Sequence[str]) -> None:
+def _check(header: Sequence[str], delimiter: str, where: str, number: int, required: Sequence[str]) -> None:
     missing = [name for name in required if name not in header]
     if missing:
         raise InputError(
             f"found the columns {shown(', '.join(header), limit=120)}, expected also {', '.join(missing)}",
+            where=f"{where}: line {number}",
+        )
+    crowded = [name for name in header if name.endswith(("TRES", "GRES"))]
+    if delimiter == "," and crowded:
+        raise InputError(
+            f"found commas between the columns, which {crowded[0]} has inside, expected other characters: "
+            "sacct --parsable2 (bars) or --delimiter",
             where=f"{where}: line {number}",
         )
     twice = sorted({name for name in header if name and header.count(name) > 1})

@@ -49,7 +49,6 @@ from dovetail.model import Cluster, Request, Workload
 from dovetail.workloads.builder import UNKNOWN_LENGTH, TraceBuilder, gpu_request
 from dovetail.workloads.resources import Fitting
 from dovetail.workloads.sacct_rows import (
-    DELIMITER,
     UNKNOWN,
     count_of,
     gpus_of,
@@ -100,10 +99,10 @@ def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
     head = read_text(path, lenient=True).lstrip()[:LONGEST_HEADER].splitlines()[:1]
     if head and head[0].startswith("{"):
         return read_sacct_json(path, cluster, lenient=lenient)
-    if head and "|" not in head[0] and DELIMITER not in head[0]:
+    if head and len(header_of(head[0])[0]) == 1:
         raise InputError(
-            "found a table without bars, expected that of sacct --parsable2 (or --json): the columns of the "
-            "one that sacct prints for people cannot be told apart",
+            "found a table whose columns cannot be told apart, expected that of sacct --parsable2 (or "
+            "--json), and not the one that sacct prints for people",
             where=f"{file_name(path)}: line 1",
         )
     if head and not set(REQUIRED) & set(header_of(head[0])[0]):
