@@ -56,9 +56,9 @@ def _count(least: int) -> Check:
 
 
 def _priority(value: str) -> None:
-    """A number that is not negative, or ``TOP``."""
-    if value.upper() != "TOP":
-        parse_count(value, least=0)
+    """A number that is not negative, or ``TOP``; sbatch takes any other word for 0."""
+    if re.match(r"-\d*[1-9]", value, re.ASCII):
+        raise ValueError(f"found {value!r}, expected a number of at least 0, or TOP")
 
 
 def _least_time(value: str) -> None:
