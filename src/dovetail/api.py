@@ -58,11 +58,11 @@ from dovetail.spec.jobs import OF_RUNS, check_values, laid_over
 from dovetail.spec.values import DEFAULT_MODEL, RECORDED, Compilation, Knowledge, Neighbourhood, Overrun
 from dovetail.workloads.load import is_trace, load_workload
 
-if TYPE_CHECKING:  # a run imports what tells of it once its jobs run
+if TYPE_CHECKING:  # a run imports its reports once its jobs run
     from dovetail.report.report import Report
 
 DEFAULT_POLICY, FOR_GANGS = "history", "easy"
-"""The policy where none is given, and of a simulation whose jobs ask for several nodes."""
+"""The policy where none is given, and of a simulation whose jobs request several nodes."""
 KNOWN_KINDS = ("cpu", "gpu", "opencl")
 """Kinds of device that are known wherever there are none."""
 
@@ -91,7 +91,7 @@ def jobs_and_machine(
     """The jobs, and the cluster given, else the one that they name, else this machine.
 
     A synthetic workload names one by its ``nodes``; without them it is sized for the machine. A trace that
-    names none says so, with a `DovetailWarning`: it is hardly from this machine.
+    names none gets a `DovetailWarning`: it is hardly from this machine.
     """
     drawn = isinstance(workload, str) and workload.startswith("synthetic:")  # sized for its cluster
     if cluster is not None or drawn:
@@ -184,23 +184,23 @@ def simulate(
     ``workload`` is a path, a name such as ``published:gregg-table2``, or a `Workload`; ``cluster`` a
     file, a short form (``16x8cpu+1gpu``), a `Cluster`; by default the machine that the workload names, as
     the header of a trace does, else this one. ``policy`` is a name with options, a policy or a planner, or
-    ``recorded``: then nothing is simulated, and the report is of the schedule that the log itself tells.
-    ``None`` is ``history``, or ``easy`` where a job asks for several nodes, and a `DovetailWarning`.
+    ``recorded``: then nothing is simulated, and the report is of the schedule of the log itself.
+    ``None`` is ``history``, or ``easy`` where a job requests several nodes, and a `DovetailWarning`.
 
     ``knowledge`` is ``perfect`` where every job gives its times, else ``learned``: predictions then rest on
     ``history`` (a file; where there is none, nothing) and on what ends during the simulation. Jobs that give
     no times take as long as ``history`` expects, or, where none is named, the default one. A cluster that
     names no model of a kind (``1x4cpu``) has the one that it knows, if it knows one only. So it is with
-    the ways in which the jobs of a run that has been (a journal) did not run. The notes of the result say of
+    the ways in which the jobs of a run that has been (a journal) did not run. The notes of the result list
     which jobs nothing is known on which devices; where so it is of all jobs on a kind of device to
     which they would go, nothing is simulated, and the result is not ``known``. Only ``learn`` writes to the
     file, or to the default history if none is named. ``history`` may also be one that is open, such as a
-    `MemoryHistory`, and ``model`` a runtime model of one's own: that one alone is then asked, as it is, and
-    hears of what ends only through a history that ``learn`` writes to.
+    `MemoryHistory`, and ``model`` a runtime model of one's own: that one alone then predicts, as it is, and
+    learns what ends only through a history that ``learn`` writes to.
 
     ``replicate`` draws another trace from the workload first (`dovetail.workloads.replicates`). ``load``
     scales the workload to that offered load (all gaps between submissions by one factor). Where the
-    compiled stand-in models all that is asked for, of more than 10,000 rigid jobs, it takes the engine's
+    compiled stand-in models all that is requested, of more than 10,000 rigid jobs, it takes the engine's
     place: the schedule is the same, and no decision is timed; ``compiled="off"`` never takes it. Times
     are seconds. Raises `InputError` (`UnsupportedWorkload` where the policy cannot place the jobs), also
     where every job is rejected.
@@ -233,8 +233,8 @@ def simulate(
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
     if policy is None and (why := refuse_gangs(jobs.jobs)):
         loaded = load_policy(FOR_GANGS)
-        asks = why.partition("; ")[2].partition(" (")[0]
-        text = f"{asks}, and {DEFAULT_POLICY} is made for jobs on one node: simulated under {FOR_GANGS}"
+        suggested = why.partition("; ")[2].partition(" (")[0]
+        text = f"{suggested}, and {DEFAULT_POLICY} is made for jobs on one node: simulated under {FOR_GANGS}"
         warnings.warn(f"{text}; --policy chooses another", DovetailWarning, stacklevel=2)
     _check_kinds(listed(on, "on"), machine)
     which = replicate or Replicate()
@@ -254,12 +254,12 @@ def simulate(
         small, used = len(jobs.jobs) <= SMALL, kinds_used(loaded)
         if not jobs.fully_timed or (jobs.ran and small):
             names: list[Note] = []
-            asked = (
+            store_of = (
                 store if store is not None or not jobs.ran else _store(history, False, False, False, stack)
             )
-            if asked is not None:
-                machine, names = named_as_known(machine, asked, jobs)
-                expects = runtimes if asked is store else make_model(str(model), asked)
+            if store_of is not None:
+                machine, names = named_as_known(machine, store_of, jobs)
+                expects = runtimes if store_of is store else make_model(str(model), store_of)
                 jobs, notes = true_or_expected(jobs, machine, expects, used)
             else:
                 jobs, notes = true_or_expected(jobs, machine, None, used)
@@ -337,7 +337,7 @@ def _has_alternatives(jobs: Workload, machine: Cluster) -> bool:
 
 
 def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
-    """What a policy may ask about sharing, where it does and a rate model of borrowed GPUs can tell."""
+    """Expectations about sharing for a policy that uses them, if the rate model of borrowed GPUs has any."""
     if not traits_of(loaded.policy).forecasts or not isinstance(rates, ForecastsSharing):
         return None
     return Expectations(rates.fresh(machine))
@@ -346,7 +346,7 @@ def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -
 def _store(
     history: PathLike | MeasuredHistory | None, learn: bool, timed: bool, perfect: bool, stack: ExitStack
 ) -> MeasuredHistory | None:
-    """The history to ask: the one named; the default one where jobs lack times; none where all is known."""
+    """The history to use: the one named; the default one where jobs lack times; none where all is known."""
     if isinstance(history, MeasuredHistory):
         return history
     if learn:
@@ -462,7 +462,7 @@ def run(
 
     ``executor`` names where (``local``: this machine; ``NAME?option=value``); on one that hands jobs to
     another scheduler the default policy is ``earliest-completion``, ``slurm`` is passed to sbatch for every
-    job, and ``cut_walltimes`` lets restartable jobs ask for the time that they are known to need. ``history``
+    job, and ``cut_walltimes`` lets restartable jobs request the time that they are known to need. ``history``
     is the SQLite file (default: in the XDG state folder). Outputs, journal, ledger and spawn log go to
     ``run_dir`` (default: a new folder beside the history). ``grace`` is the time between TERM and KILL.
     ``at_once`` is the most jobs that run together, ``retries`` how often a job that gives no number of its
@@ -568,7 +568,7 @@ def _kinds(machine: Cluster) -> set[str]:
 def _absent(jobs: Workload, machine: Cluster) -> list[str]:
     """A sentence for each kind of device that jobs could use, and the machine does not have.
 
-    Jobs that can run nowhere else are rejected, which is said anyway.
+    Jobs that can run nowhere else are rejected, which is reported anyway.
     """
     there = _kinds(machine)
     without: dict[str, int] = {}

@@ -94,7 +94,7 @@ def compare(
     """Simulate the workload under several policies, on several clusters, over draws of it and loads.
 
     ``policies`` (or ``policy``, as in `simulate`) is a list of names or policies, or one text with commas
-    between names; ``recorded`` is the schedule that the log itself tells. ``cluster`` may be a list too.
+    between names; ``recorded`` is the schedule of the log itself. ``cluster`` may be a list too.
     Takes the options of `simulate`. Results are in order of load, cluster, policy, draw. ``reference`` is a
     policy against which jobs that end later are counted. A policy that cannot place the jobs on one of the
     clusters is left out where others can, and a `DovetailWarning` gives the reason.
@@ -102,13 +102,13 @@ def compare(
     A trace is one draw of what its users do: ``replicates`` of it are simulated (default: 10 up to 100,000
     jobs, else 1, the trace as it is), with submissions moved by up to ``jitter`` seconds (600) and, with
     ``bootstrap="week"`` (the default from 8 weeks on), weeks drawn anew; `dovetail.workloads.replicates`
-    says how. Replicates of a ``synthetic:`` workload are drawn afresh from its model, unless ``jitter`` or
-    ``bootstrap`` is given. A `Workload`, a job file and a list have one replicate by default. ``seeds``
+    has the method. Replicates of a ``synthetic:`` workload are drawn afresh from its model, unless ``jitter``
+    or ``bootstrap`` is given. A `Workload`, a job file and a list have one replicate by default. ``seeds``
     stands for the draws of seeds 1 to that number, replicates of a trace among them; in a job file a seed
     shuffles what is submitted together.
 
     ``workers`` processes share the work (``None``: one for each CPU; more than one needs a script that can
-    be imported, as with `multiprocessing`). ``progress`` hears how many simulations of how many are done, in
+    be imported, as with `multiprocessing`). ``progress`` gets how many simulations of how many are done, in
     fractions. Raises `InputError`.
 
     >>> found = compare("published:gregg-table2", "history,best-device", cluster="1x1cpu+1gpu")
@@ -142,13 +142,13 @@ def compare(
     every = list({case.key: case for case in (*shown, *others)}.values())
     parts = [0.0] * len(every)
 
-    def tell(place: int, part: float) -> None:
+    def note(place: int, part: float) -> None:
         parts[place] = part
         if progress is not None:
             progress(sum(parts), len(parts))
 
     tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
-    outcomes = _outcomes(tasks, workers, tell)
+    outcomes = _outcomes(tasks, workers, note)
     refused: dict[str, UnsupportedWorkload] = {}
     for case, outcome in zip(every, outcomes, strict=True):
         if isinstance(outcome, UnsupportedWorkload):
@@ -159,9 +159,9 @@ def compare(
         for case, outcome in zip(every, outcomes, strict=True)
         if not isinstance(outcome, UnsupportedWorkload)
     }
-    asked = ReportOptions().against(_of(found, case, refused) for case in others)
+    given = ReportOptions().against(_of(found, case, refused) for case in others)
     kept = (case for case in shown if api.policy_label(case.policy) not in left)
-    return Comparison((found[case.key] for case in kept), asked)
+    return Comparison((found[case.key] for case in kept), given)
 
 
 def left_out(compared: Sequence[str], refused: Mapping[str, UnsupportedWorkload]) -> set[str]:
@@ -188,7 +188,7 @@ def _of(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The options of `compare` that say what is drawn."""
+    """The options of `compare` that choose what is drawn."""
 
     seeds: int | None
     seed: int | None
@@ -198,7 +198,7 @@ class _Wanted:
 
     @property
     def anything(self) -> bool:
-        """Whether somebody asked for replicates of whatever it is."""
+        """Whether an option requests replicates, of any workload."""
         return any(one is not None for one in (self.replicates, self.jitter, self.bootstrap))
 
 
@@ -261,7 +261,7 @@ def simulate_all(
 ) -> list[Result]:
     """The result of every task, in their order; ``workers`` processes, by default one for each CPU.
 
-    What takes a few seconds in all is done in this process. ``tell`` hears which part of which task is
+    What takes a few seconds in all is done in this process. ``tell`` gets which part of which task is
     done. Raises what a simulation raised (`InputError` and others), and `DovetailError` for a worker that
     was killed.
     """
@@ -274,23 +274,23 @@ def simulate_all(
 
 
 def _outcomes(
-    tasks: Sequence[Task], workers: int | None, tell: Callable[[int, float], None]
+    tasks: Sequence[Task], workers: int | None, note: Callable[[int, float], None]
 ) -> list[Outcome]:
     """As `simulate_all`, with the refusals of policies that cannot place the jobs in their place."""
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
-        return [_simulate(task, partial(tell, i)) for i, task in enumerate(tasks)]
+        return [_simulate(task, partial(note, i)) for i, task in enumerate(tasks)]
     results = _at_once(tasks)
     done = len(results)
     for i in range(done):
-        tell(i, 1.0)
+        note(i, 1.0)
     if done < len(tasks):
-        results += _in_workers(tasks[done:], count, lambda i, part: tell(done + i, part))
+        results += _in_workers(tasks[done:], count, lambda i, part: note(done + i, part))
     return results
 
 
 _last: tuple[tuple[object, ...], tuple[Workload, Cluster]] | None = None
-"""What was read last, and what was asked for: tasks in a row mostly share a workload."""
+"""What was read last, and its options: tasks in a row mostly share a workload."""
 
 
 def _read(task: Task) -> Task:
@@ -300,25 +300,25 @@ def _read(task: Task) -> Task:
     if isinstance(source, Workload) or options.get("seed") is not None:
         return task
     reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
-    asked = source, options.get("cluster"), options.get("on", ()), reader
-    if _last is None or _last[0] != asked:
-        _last = asked, api.jobs_and_machine(*asked[:3], **reader)
+    given = source, options.get("cluster"), options.get("on", ()), reader
+    if _last is None or _last[0] != given:
+        _last = given, api.jobs_and_machine(*given[:3], **reader)
     workload, machine = _last[1]
     return workload, {**options, "cluster": machine}
 
 
-def _simulate(task: Task, tell: Callable[[float], None]) -> Outcome:
-    """One task; ``tell`` is given which part of its jobs has ended."""
+def _simulate(task: Task, note: Callable[[float], None]) -> Outcome:
+    """One task; ``note`` is given which part of its jobs has ended."""
     workload, options = _read(task)
     try:
-        result = api.simulate_result(workload, progress=lambda done, total: tell(done / total), **options)
+        result = api.simulate_result(workload, progress=lambda done, total: note(done / total), **options)
     except NothingKnown as unknown:  # one row among others, which may know more
         about = {name: options.get(name) for name in ("seed", "load")}
         result = replace(unknown.result, replicate=options.get("replicate") or Replicate(), **about)
     except UnsupportedWorkload as refusal:  # one row among others
-        tell(1.0)
+        note(1.0)
         return refusal
-    tell(1.0)
+    note(1.0)
     return result
 
 
@@ -334,7 +334,7 @@ def _at_once(tasks: Sequence[Task]) -> list[Outcome]:
     """
     since = time.monotonic()
 
-    def tell(part: float) -> None:
+    def note(part: float) -> None:
         if part < 1.0 and time.monotonic() - since > PATIENCE:
             raise _TooLong
 
@@ -342,7 +342,7 @@ def _at_once(tasks: Sequence[Task]) -> list[Outcome]:
     try:
         for task in tasks:
             begun = time.monotonic()
-            result = _simulate(task, tell)
+            result = _simulate(task, note)
             if isinstance(result, UnsupportedWorkload):
                 seconds = 0.0
             else:
@@ -369,13 +369,13 @@ def _begin(parts: MutableSequence[float]) -> None:
 
 
 def _work(place: int, task: Task) -> Outcome:
-    def tell(part: float) -> None:
+    def note(part: float) -> None:
         _parts[place] = part
 
-    return _simulate(task, tell)
+    return _simulate(task, note)
 
 
-def _in_workers(tasks: Sequence[Task], count: int, tell: Callable[[int, float], None]) -> list[Outcome]:
+def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], None]) -> list[Outcome]:
     parts = get_context("forkserver").RawArray("d", len(tasks))
     with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
         with interrupts_later():
@@ -386,5 +386,5 @@ def _in_workers(tasks: Sequence[Task], count: int, tell: Callable[[int, float], 
             for future in done:
                 future.result()
             for i, part in enumerate(parts):
-                tell(i, part)
+                note(i, part)
         return [future.result() for future in futures]

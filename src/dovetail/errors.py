@@ -54,11 +54,11 @@ class DovetailError(Exception):
 
 
 class DovetailWarning(UserWarning):
-    """The input can be used, but not quite as it was meant; one sentence says how."""
+    """The input can be used, but not quite as it was meant; one sentence explains how."""
 
 
 class InputError(DovetailError):
-    """Input or use is wrong; one sentence says where, what was found and what was expected.
+    """Input or use is wrong; one sentence names where, what was found and what was expected.
 
     ``where`` names the file, line or field (``jobs.toml: job 3: times``); it is put before the message.
     """
@@ -71,7 +71,7 @@ class InputError(DovetailError):
 
 
 class NothingKnown(InputError):  # noqa: N818 - reads as what it is
-    """No time of any job is known; ``result`` is a `Result` that says so, for comparisons."""
+    """No time of any job is known; ``result`` is a `Result` of that state, for comparisons."""
 
     def __init__(self, message: str, *, where: str | None = None, result: Any = None) -> None:
         super().__init__(message, where=where)
@@ -97,7 +97,7 @@ class PolicyError(DovetailError):
 
 
 class PolicyMistake(InputError):  # noqa: N818 - reads as what it is
-    """The code of a policy of somebody's own fails, or decides what is no decision.
+    """The code of a user's own policy fails, or decides what is no decision.
 
     The sentence names the policy, the job where it is known, and ``place``: the file and line.
     """
@@ -149,7 +149,7 @@ class MapError(DovetailError):
 class ItemError(MapError):
     """One item of a map has failed, after the retries it was given.
 
-    ``item`` is the item itself, ``index`` its place among the items, ``kind`` and ``reason`` say what went
+    ``item`` is the item itself, ``index`` its place among the items, ``kind`` and ``reason`` are what went
     wrong, ``worker`` where, ``attempts`` how often it was tried. ``worker_traceback`` is the traceback in
     the worker; the exception that was raised there, where it could travel, is this one's cause.
     """

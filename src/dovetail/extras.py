@@ -1,4 +1,4 @@
-"""What is installed only where it is asked for: which extra brings which module, and what is said without it.
+"""What is installed only on request: which extra brings which module, and the message without it.
 
 A module that imports one of them does so where it is used, so that everything else works without. The
 names are those of ``[project.optional-dependencies]`` in ``pyproject.toml``.
@@ -64,7 +64,7 @@ def need_distribution(group: str, name: str, what: str) -> None:
 
 
 class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
-    """Something asked for needs a package that is not installed; the sentence names the extra."""
+    """A request needs a package that is not installed; the sentence names the extra."""
 
     def __init__(self, module: str, *, what: str = "this") -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
 
 
 def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
-    """What an import's failure says to a person; ``None`` where no extra would bring the module."""
+    """The message for an import's failure; ``None`` where no extra would bring the module."""
     module = (error.name or "").partition(".")[0]
     return MissingExtra(module, what=what) if module in EXTRAS and not present(module) else None
 
@@ -83,7 +83,7 @@ def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
 def needing(what: str) -> Iterator[None]:
     """Around an import (or a load) on behalf of ``what``: raises `MissingExtra` where an extra is missing.
 
-    Of several, one around the other, the outermost says what it was for.
+    Of several, one around the other, the outermost names what it was for.
     """
     try:
         yield

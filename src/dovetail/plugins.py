@@ -78,7 +78,7 @@ _USUAL = {
     ("dovetail.policies", "history"): "dovetail.policies.history:History",
     ("dovetail.executors", "local"): "dovetail.local.executor:Local",
 }
-"""What a run takes unless told otherwise: found without asking all that is installed, which takes 15 ms."""
+"""What a run takes by default: found without a look at all that is installed, which takes 15 ms."""
 
 
 def named(group: str, name: str, what: str) -> Any:
@@ -216,11 +216,11 @@ def needs_priorities(policy: object) -> bool:
 
 
 LISTED = Path(__file__).with_name("policies") / "listed.json"
-"""What is said of our own policies, so that a list of them loads none (`make schemas` writes it)."""
+"""The description of our own policies, so that a list of them loads none (`make schemas` writes it)."""
 
 
 def policies(*, loading: bool = False) -> list[PolicyInfo]:
-    """All registered policies and planners, by name; with ``loading`` each is asked, also our own."""
+    """All registered policies and planners, by name; with ``loading`` each is loaded, also our own."""
     listed = {} if loading else json.loads(LISTED.read_text())
     return [
         PolicyInfo(**listed[name])
@@ -291,9 +291,9 @@ def named_backend(spec: str) -> Backend:
 
 
 def policy_for(backend: Backend, policy: T | str, *, cut_walltimes: bool = False) -> T | str:
-    """The policy asked for; where that is the default one, the backend's own, if it has one.
+    """The requested policy; where that is the default one, the backend's own, if it has one.
 
-    With ``cut_walltimes`` jobs ask an outside scheduler for the time that they are known to need. Raises
+    With ``cut_walltimes`` jobs request from an outside scheduler the time that they are known to need. Raises
     `InputError` where there is none.
     """
     own = getattr(backend, "policy", "")
@@ -304,7 +304,7 @@ def policy_for(backend: Backend, policy: T | str, *, cut_walltimes: bool = False
     if not isinstance(policy, str) or not own or policy.partition("?")[0] != own:
         raise InputError(
             f"found policy {policy}, expected earliest-completion on executor slurm-queue: only jobs that "
-            "another scheduler queues ask it for a walltime",
+            "another scheduler queues request a walltime from it",
             where="cut walltimes",
         )
     return f"{policy}{'&' if '?' in policy else '?'}cut=true"

@@ -1,4 +1,4 @@
-"""What a result says it cannot tell: unknown times, policies that could not do as they are named."""
+"""What a result leaves unknown: missing times, policies that could not do as they are named."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def check_some_ran(result: Result) -> None:
     unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
     if not unknown:
         raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
-    said = f"{every}, {first.id}: {first.reason}; {_HINT}"
+    sentence = f"{every}, {first.id}: {first.reason}; {_HINT}"
     note = Note(f"No time of any job is known: {_HINT}.", "unknown")
     empty = replace(result, known=False, notes=[*result.notes, note])
-    raise NothingKnown(said, where=result.workload, result=empty)
+    raise NothingKnown(sentence, where=result.workload, result=empty)
 
 
 def kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
@@ -38,7 +38,7 @@ def kinds_used(loaded: LoadedPolicy) -> Callable[[str], bool]:
 def unknown_result(
     jobs: Workload, machine: Cluster, loaded: LoadedPolicy, kinds: Sequence[str], notes: Sequence[Note]
 ) -> Result:
-    """The result where nothing can be told, since nothing is known of such devices."""
+    """The result where nothing can be predicted, since nothing is known of such devices."""
     named = " or ".join(kinds)
     text = f"Unknown: no time of any job is known on {named}, where jobs would go; {_HINT}."
     others = [note for note in notes if note.code != "unknown"]
@@ -76,7 +76,9 @@ def not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     count = f"{len(others):,} of {many(len(result.records), 'job')}"
     first = f"{others[0].job.id} as {others[0].implementation.name}"
     why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
-    text = f"{loaded.name} ran {count} elsewhere than its name says (the first is {first}): {why}, or they "
+    text = (
+        f"{loaded.name} ran {count} elsewhere than its name promises (the first is {first}): {why}, or they "
+    )
     return [Note(f"{text}cannot run there.", "not_as_named")]
 
 

@@ -67,7 +67,7 @@ def _hang_up(pool: Executor) -> None:
 def begin_worker() -> None:
     """Set a worker up: Ctrl-C and warnings are the parent's, and without the parent there is no work."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.simplefilter("ignore", DovetailWarning)  # the parent has said it
+    warnings.simplefilter("ignore", DovetailWarning)  # the parent has issued it
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
@@ -93,7 +93,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 @contextmanager
 def interrupts_later() -> Iterator[None]:
-    """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to nobody."""
+    """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to no one."""
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield

@@ -174,7 +174,7 @@ def test_strict_refuses_what_was_rejected(dovetail: Call, log: Path) -> None:
     done = dovetail(*arguments, "--strict")
     assert done.returncode == 2
     assert load(done)["rejected"] == ["4"]
-    assert done.stderr.startswith("dovetail: log.swf: 1 job rejected, the first is 4: asks for 9 processors")
+    assert done.stderr.startswith("dovetail: log.swf: 1 job rejected, the first is 4: requests 9 processors")
     assert done.stderr.count("\n") == 1
 
 

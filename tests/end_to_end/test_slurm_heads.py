@@ -110,7 +110,7 @@ def site_of(scripts: Sequence[BatchScript]) -> SlurmCluster:
     lists = values(scripts, "nodelist", r"[A-Za-z][\w-]*(?:\[[\d,-]*\d\])?")
     lists |= values(scripts, "exclude", r"[A-Za-z][\w-]*(?:\[[\d,-]*\d\])?")
     named = {name for one in lists for name in hosts(one)} - {f"n{i}" for i in range(200)}
-    types = {model for script in scripts for model in script.asked.models} - {"nosuch", "n"}
+    types = {model for script in scripts for model in script.requested.models} - {"nosuch", "n"}
     features = values(scripts, "constraint", r"[A-Za-z0-9_][\w.:-]*") | {"gpu", "a", "b"}
     gres = ",".join(
         [*(f"gpu:{one}:8" for one in sorted(types | {"a100", "v100"})), "ssdtmp:100G", "gpumem:1000G"]

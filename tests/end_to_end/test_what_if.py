@@ -129,4 +129,4 @@ def test_a_policy_that_cannot_do_what_its_name_says_tells(tmp_path: Path) -> Non
         ["unknown"],
     ]
     said = " ".join(str(found).split())
-    assert "cpu-only ran 1 of 2 jobs elsewhere than its name says (the first is second as gpu)" in said
+    assert "cpu-only ran 1 of 2 jobs elsewhere than its name promises (the first is second as gpu)" in said

@@ -68,18 +68,18 @@ def _tasks(script: BatchScript, job: Mapping[str, str]) -> str:
 
 def _cpus_per_task(script: BatchScript, job: Mapping[str, str]) -> str | None:
     assert script.shares is not None
-    if script.asked.cpus_per_gpu is not None:
+    if script.requested.cpus_per_gpu is not None:
         return None  # Slurm multiplies when the job starts
-    return f"{script.asked.cpus_per_task or 1}"
+    return f"{script.requested.cpus_per_task or 1}"
 
 
 def _nodes(script: BatchScript, job: Mapping[str, str]) -> str | None:
     assert script.shares is not None
-    return f"{script.shares.nodes}" if script.asked.nodes is not None else None
+    return f"{script.shares.nodes}" if script.requested.nodes is not None else None
 
 
 def _memory(script: BatchScript, job: Mapping[str, str]) -> str | None:
-    asked = script.asked
+    asked = script.requested
     for name, amount in (
         ("node", asked.memory),
         ("CPU", asked.memory_per_cpu),
@@ -105,7 +105,7 @@ def _memory_there(job: Mapping[str, str]) -> str:
 
 
 def _devices(script: BatchScript, job: Mapping[str, str]) -> str:
-    asked = script.asked
+    asked = script.requested
     ways = (
         ("TresPerJob", asked.gpus),
         ("TresPerNode", asked.gpus_per_node),
@@ -129,7 +129,7 @@ def _devices_there(job: Mapping[str, str]) -> str:
 
 
 def _models(script: BatchScript, job: Mapping[str, str]) -> str:
-    return ",".join(sorted(script.asked.models))
+    return ",".join(sorted(script.requested.models))
 
 
 def _models_there(job: Mapping[str, str]) -> str:
@@ -219,7 +219,7 @@ FIELDS = (
     Field("nice", lambda script, job: f"{script.fields.get('nice', 0)}", _show("Nice")),
     Field("output", _path("stdout"), _path_there("StdOut")),
     Field("error", _path("stderr"), _path_there("StdErr")),
-    Field("whole nodes", lambda script, job: f"{script.asked.exclusive}",
+    Field("whole nodes", lambda script, job: f"{script.requested.exclusive}",
           lambda job: f"{job['OverSubscribe'] == 'NO'}"),
     Field("contiguous", lambda script, job: f"{int('contiguous' in script.places)}", _show("Contiguous")),
 )  # fmt: skip

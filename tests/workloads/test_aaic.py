@@ -46,7 +46,7 @@ def test_the_mapping(tmp_path):
     assert second.app.implementations[0].kind == "gpu"
     assert workload.truth.fixed == {"4": 20.0, "5": 5.0}
     assert [(r.id, r.reason) for r in workload.rejected] == [
-        ("6", "asks for 9 nodes with 8 gpu; the machine has 4 such"),
+        ("6", "requests 9 nodes with 8 gpu; the machine has 4 such"),
         ("8", "negative run time (-1)"),
     ]
 

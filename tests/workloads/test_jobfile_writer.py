@@ -206,7 +206,7 @@ GPU = (("gpu", 1.0),)
         (Workload("w", [], TableTruth()), "found no jobs"),
         (job_with(Request(1, 1, (*GPU, ("npu", 1.0)))), "found devices gpu, npu"),
         (job_with(Request(1, 1)), "found devices none"),
-        (job_with(Request(1, WHOLE_POOL, GPU)), "a request for CPUs that a job file cannot say"),
+        (job_with(Request(1, WHOLE_POOL, GPU)), "a request for CPUs that a job file cannot express"),
         (job_with(Request(1, 1, GPU), priority=-1.0), "found -1.0"),
         (job_with(Request(1, 1, GPU), inputs={"n": -1.0}), "found -1.0"),
         (job_with(Request(1, 1, GPU), user=" x"), "found ' x'"),

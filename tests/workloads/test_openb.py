@@ -57,9 +57,9 @@ def test_the_mapping(tmp_path, nodes):
     assert workload.truth.fixed == {"a": 460.0, "b": 100.0, "c": 70.0}
     assert by_id["b"].queue == "BE"
     assert {r.id: r.reason for r in workload.rejected} == {
-        "d": "asks for 1 node with 8 gpu and model T4 and 10485760 bytes; the machine has 0 such",
+        "d": "requests 1 node with 8 gpu and model T4 and 10485760 bytes; the machine has 0 such",
         "e": "unknown length",
-        "f": "asks for 1 node with 97 cpu and 10485760 bytes; the machine has 0 such",
+        "f": "requests 1 node with 97 cpu and 10485760 bytes; the machine has 0 such",
     }
 
 

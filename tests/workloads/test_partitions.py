@@ -78,7 +78,7 @@ def test_a_job_too_large_for_its_partition_is_rejected(tmp_path: Path) -> None:
     path = accounting(tmp_path, [("cpu", 0, 30, 3), ("gpu", 0, 30, 1)])
     workload = load_workload(path, with_partitions(Cluster.uniform(4, 4), MAPPED))
     assert [(r.id, r.reason) for r in workload.rejected] == [
-        ("1", "asks for 3 nodes of cpu with 4 cpu; the machine has 2 such")
+        ("1", "requests 3 nodes of cpu with 4 cpu; the machine has 2 such")
     ]
 
 

@@ -49,7 +49,7 @@ def test_the_mapping(tmp_path):
     assert workload.jobs[0].user is None
     assert workload.truth.fixed == {"job-1": 108.5, "job-2": 74.0}
     assert [r.id for r in workload.rejected] == ["job-3", "job-4", "job-5"]
-    assert workload.rejected[0].reason == "asks for no CPU and no device"
+    assert workload.rejected[0].reason == "requests no CPU and no device"
     on_four = read_philly(path, Cluster.uniform(8, 20, 4), gpus_per_node=4)
     assert [j.nodes for j in on_four.jobs] == [1, 4, 8]
 

@@ -72,9 +72,9 @@ def test_jobs_that_cannot_run_are_rejected_and_named(tmp_path):
     assert [job.id for job in workload.jobs] == ["1"]
     assert {r.id: r.reason for r in workload.rejected} == {
         "2": "negative run time (-1)",
-        "3": "asks for no processors",
-        "4": "asks for no processors",
-        "5": "asks for 9 processors: asks for 9 nodes with 1 cpu; the machine has 8 such",
+        "3": "requests no processors",
+        "4": "requests no processors",
+        "5": "requests 9 processors: requests 9 nodes with 1 cpu; the machine has 8 such",
         "6": "negative submit time (-1)",
     }
     assert len(read_swf(write(tmp_path, text)).jobs) == 2  # without a cluster nothing is too large

@@ -96,17 +96,17 @@ def test_what_swf_cannot_tell_is_refused(tmp_path):
     mixed = TraceBuilder("w", None, app="x")
     mixed.add("a", 0, 5, swf_request(1))
     mixed.add("b", 0, 5, gpu_request(1, 1))
-    with pytest.raises(InputError, match="job a: asks for 0 GPUs, as other jobs of the workload use GPUs"):
+    with pytest.raises(InputError, match="job a: requests 0 GPUs, as other jobs of the workload use GPUs"):
         workload_as_swf(mixed.workload())
     shared = TraceBuilder("w", None, app="x")
     shared.add("a", 0, 5, gpu_request(1, 0.5))
-    with pytest.raises(InputError, match=r"job a: asks for 0\.5 GPUs"):
+    with pytest.raises(InputError, match=r"job a: requests 0\.5 GPUs"):
         workload_as_swf(shared.workload())
     path = tmp_path / "jobs.toml"
     path.write_text(
         '[[app]]\nname = "m"\n[[app.implementation]]\nname = "cpu"\ntime = 3\n[[job]]\napp = "m"\n'
     )
-    with pytest.raises(InputError, match="job m-1: asks for all CPUs of a node, expected a cluster"):
+    with pytest.raises(InputError, match="job m-1: requests all CPUs of a node, expected a cluster"):
         workload_as_swf(load_workload(path))
     assert " 3 8 " in workload_as_swf(load_workload(path), Cluster.uniform(2, 8))
     with pytest.raises(InputError, match="found several ways of running it"):

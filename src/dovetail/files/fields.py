@@ -77,7 +77,7 @@ def whole(least: int = 0, most: int = 1_000_000) -> Callable[[object], object]:
 
 
 def real(what: str, *, most: float = math.inf, above_zero: bool = False) -> Callable[[object], float]:
-    """A check for finite numbers, 0 or more (or more than 0); ``what`` says what they measure."""
+    """A check for finite numbers, 0 or more (or more than 0); ``what`` names what they measure."""
 
     def check(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -22,7 +22,7 @@ def state_folder() -> Path:
     named = os.environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(named):  # the XDG specification: a relative path is invalid and is to be ignored
         return Path(named)
-    home = os.path.expanduser("~")  # unchanged where neither HOME nor the accounts of this machine say it
+    home = os.path.expanduser("~")  # unchanged where neither HOME nor the accounts of this machine has it
     state = Path(home, ".local", "state")
     if os.path.isabs(home) and ((state / "dovetail").is_dir() or os.access(home, os.W_OK | os.X_OK)):
         return state

@@ -1,7 +1,7 @@
 """Reading files: plain or gzip, piece by piece, within bounds, every fault one sentence.
 
 Whatever is read may come from a stranger: a small file can unpack to more than any memory holds, and a path
-can lead to a device that never ends. So every function here counts what it reads, and says so when it is too
+can lead to a device that never ends. So every function here counts what it reads, and reports when it is too
 much. Text has no null bytes: the first one ends the reading.
 """
 
@@ -36,7 +36,7 @@ _BREAK = re.compile(r"\r\n?|\n")
 def read_bytes(path: str | os.PathLike[str], expected: str = "a file", *, most: int = MOST_BYTES) -> bytes:
     """The file's bytes, unpacked where it is gzip (by its first bytes, not its name).
 
-    ``expected`` says what kind of file was wanted. Raises `InputError` for a file that is missing,
+    ``expected`` names what kind of file was wanted. Raises `InputError` for a file that is missing,
     unreadable or longer than ``most``, and for damaged gzip data.
     """
     return b"".join(_pieces(path, expected, most))

@@ -85,7 +85,7 @@ def whole(stream: TextIO) -> TextIO:
 
 
 class ForgivingStream:
-    """A text stream; once it cannot be written to, full disk or nobody at the other end, it is silent."""
+    """A text stream; once it cannot be written to, full disk or closed other end, it is silent."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -67,7 +67,7 @@ def _long_key(text: str) -> int:
 
 
 def _syntax(message: str, text: str) -> str:
-    """``line 3, column 5: …`` from what tomllib says."""
+    """``line 3, column 5: …`` from tomllib's message."""
     match = re.match(r"(.*) \(at (line [0-9]+, column [0-9]+)\)$", message, re.DOTALL)
     place = match[2] if match else f"line {text.rstrip().count(chr(10)) + 1}"
     fault = " ".join((match[1] if match else message.removesuffix(" (at end of document)")).split())
@@ -78,9 +78,9 @@ def _syntax(message: str, text: str) -> str:
     return f"{place}: found a fault in the TOML ({fault[:1].lower()}{fault[1:]}), expected 'key = value'"
 
 
-def toml_lines(said: Mapping[str, object], defaults: Mapping[str, object]) -> list[str]:
+def toml_lines(values: Mapping[str, object], defaults: Mapping[str, object]) -> list[str]:
     """``key = value`` for each field, but for those that are ``None`` or what a reader takes by default."""
-    given = {key: list(value) if isinstance(value, tuple) else value for key, value in said.items()}
+    given = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     return [
         f"{_key(key)} = {toml_value(value)}"
         for key, value in given.items()

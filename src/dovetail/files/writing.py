@@ -1,4 +1,4 @@
-"""Writing files: whole or not at all, never through another's link, private where that is asked for."""
+"""Writing files: whole or not at all, never through another's link, private on request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def replace_file(
 ) -> None:
     """Have a file hold this and nothing else, on disk when this returns. Raises `OSError`.
 
-    It is written to a new file beside it, under a name that nobody can guess, which then takes its place.
+    It is written to a new file beside it, under a name that cannot be guessed, which then takes its place.
     ``None`` for the ``mode`` is that of any new file.
     """
     part = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
@@ -71,7 +71,7 @@ def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> N
 
 
 def create(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
-    """A new file, open for writing; ``private``: mode 0600, whatever the umask says.
+    """A new file, open for writing; ``private``: mode 0600, whatever the umask.
 
     Raises `OSError`, `FileExistsError` also where a link of that name leads nowhere.
     """
@@ -104,7 +104,7 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
 def private_folder(path: str | os.PathLike[str]) -> bool:
     """Make a folder and those above it that are missing; whether the folder itself is new.
 
-    Each that is new can be entered by its owner only, whatever the umask says. Raises `OSError`.
+    Each that is new can be entered by its owner only, whatever the umask. Raises `OSError`.
     """
     folder = Path(path)
     try:

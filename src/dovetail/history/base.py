@@ -2,7 +2,7 @@
 
 A *key* is (app, implementation, device class, request, inputs). `Aggregate` holds the running figures of
 one key over its completed runs. Runs that failed or hit their walltime are kept raw and counted, but
-never enter an average: how long a failure took says nothing about a success.
+never enter an average: how long a failure took predicts no success.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Aggregate:
 
     ``mean``, ``minimum``, ``maximum`` are the paper's appAvg, appMin, appMax in seconds; ``m2`` is appM2,
     the sum of squared differences from the mean. ``sent`` and ``received`` (bytes to and from the device)
-    and their seconds are means over the ``transfers`` runs that told them. ``failed`` counts runs of the
+    and their seconds are means over the ``transfers`` runs that reported them. ``failed`` counts runs of the
     key that did not complete.
     """
 
@@ -177,7 +177,7 @@ class MeasuredHistory(History, Protocol):
     """A history that also keeps Table 1's averages, so that a prediction need not read every run."""
 
     def stamp(self, app: str) -> Hashable:
-        """Changes whenever anything about this app has changed; cheap enough to ask per prediction."""
+        """Changes whenever anything about this app has changed; cheap enough for each prediction."""
         ...
 
     def still(self) -> AbstractContextManager[object]:

@@ -1,6 +1,6 @@
 """A history in front of the database: one writer beside the loop, with a queue and patience.
 
-What is recorded is seen at once by who asks here, and written by a thread in batches. Another process that
+A run is seen at once by readers of this object, and written by a thread in batches. Another process that
 holds the database for as long as it likes, or a full disk, delays the writing and nothing else.
 """
 
@@ -23,7 +23,7 @@ RETRY: Seconds = 0.05
 RETRY_BROKEN: Seconds = 1.0
 """Between attempts where the file cannot be written at all (a full disk)."""
 SAID_AFTER: Seconds = 10.0
-"""A writer that waits this long says so, once."""
+"""A writer that waits this long reports it, once."""
 PIECE = 100
 """Runs of one transaction; more of them where many wait."""
 MOST = 2000
@@ -44,8 +44,8 @@ class Spool(Protocol):
 class BufferedHistory(MemoryHistory):
     """Measured runs of ``store`` and those that are still to be written to it.
 
-    ``spool`` is told of every run before it is written, and after that; both from the thread that records.
-    ``tell`` gets a sentence when writing has to wait for long, and when it goes on. Several threads may ask,
+    ``spool`` gets every run before it is written, and after that; both from the thread that records.
+    ``tell`` gets a sentence when writing has to wait for long, and when it goes on. Several threads may read,
     one may record.
     """
 

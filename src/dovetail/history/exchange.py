@@ -2,7 +2,7 @@
 
 JSON: ``{"app": "mm", "implementation": "gpu", "device": "gpu:T4", "inputs": {"n": 2048}, "seconds": 0.041}``.
 CSV has the same names as its header; an input ``n`` is the column ``inputs.n``. ``app``, ``device`` and
-``seconds`` must be there; what else there is, and its default, says `FIELDS`. ``device`` is a kind, or
+``seconds`` must be there; `FIELDS` lists the others and their defaults. ``device`` is a kind, or
 ``KIND:MODEL``, or ``{"kind": …, "model": …}``.
 """
 
@@ -246,9 +246,9 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         beside=_beside(row.get("beside"), f"{here}: beside"),
     )
     try:
-        said = (value for value in run.inputs.values() if isinstance(value, str))
+        words = (value for value in run.inputs.values() if isinstance(value, str))
         "".join(
-            (run.app, run.implementation, str(device), run.uid, run.job, run.user or "", *run.inputs, *said)
+            (run.app, run.implementation, str(device), run.uid, run.job, run.user or "", *run.inputs, *words)
         ).encode()
     except UnicodeEncodeError:
         raise InputError("found half of a character, expected text", where=here) from None
@@ -257,7 +257,7 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
 
 
 def _made_uid(row: Mapping[str, Any], seen: Counter[bytes]) -> str:
-    """A uid from what the line says and how often the file has said so: a second import adds nothing."""
+    """A uid from a line's content and how often the file has held it: a second import adds nothing."""
     text = json.dumps(row, sort_keys=True, default=str).encode()
     digest = hashlib.blake2b(text, digest_size=16).digest()
     seen[digest] += 1

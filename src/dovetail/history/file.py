@@ -69,7 +69,7 @@ class HistoryFile:
             raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
 
     def _name(self, *, only_looks: bool) -> tuple[str, bool]:
-        """What to tell SQLite, and whether it is a URI.
+        """The name that SQLite gets, and whether it is a URI.
 
         To read a database SQLite writes two small files beside it. Where it may not, and no writer has left
         any (a finished history on a read-only disk, a colleague's), it is read as a file that never changes.
@@ -131,7 +131,7 @@ class HistoryFile:
         return int(version)
 
     def _failure(self, what: str, error: Exception) -> HistoryError:
-        """What SQLite says as one sentence about this file."""
+        """SQLite's error as one sentence about this file."""
         text = str(error)
         if "locked" in text or "busy" in text:
             waited = f"has been writing for more than {self._wait:g} s" if self._wait else "is writing"
@@ -152,7 +152,7 @@ class HistoryFile:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Turn what SQLite says into `HistoryError`. What runs per job raises `_failure` itself."""
+        """Turn SQLite's errors into `HistoryError`. What runs per job raises `_failure` itself."""
         try:
             yield
         except TROUBLE as error:
@@ -199,7 +199,7 @@ NETWORK = frozenset(
 
 
 def is_on_network(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether a file lies on a file system that other machines may write to; not, where nobody can say."""
+    """Whether a file lies on a file system that other machines may write to; not, where that is unknown."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

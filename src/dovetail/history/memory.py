@@ -263,7 +263,7 @@ class AveragedHistory(MemoryHistory):
         return self._history.version
 
     def groups(self, app: str | None = None) -> Sequence[Group]:
-        """Of one app; a history of this kind cannot be asked about all of them at once."""
+        """Of one app; a history of this kind cannot list all of them at once."""
         return () if app is None else super().groups(app)
 
     def total(self) -> int:

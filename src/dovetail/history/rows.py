@@ -106,7 +106,7 @@ def unpack_uid(stored: str | bytes | None) -> str:
 class Writer:
     """Adds runs; ids and averages that it has looked up serve the next transactions too.
 
-    It is only good while nobody else writes and no transaction of its own is rolled back: its owner
+    It is only good while no other connection writes and no transaction of its own is rolled back: its owner
     throws it away then.
     """
 
@@ -231,7 +231,7 @@ class Writer:
 
 
 def _check_numbers(needed: Sequence[Any], others: Sequence[Any] = ()) -> None:
-    """SQLite keeps whatever a damaged page says, of whatever type; ``others`` may be missing."""
+    """SQLite returns whatever a damaged page holds, of whatever type; ``others`` may be missing."""
     for value in (*needed, *(other for other in others if other is not None)):
         if not isinstance(value, int | float) or not -math.inf < value < math.inf:
             raise ValueError(f"found {value!r}, expected a number")

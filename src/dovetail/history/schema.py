@@ -14,7 +14,7 @@ APPLICATION_ID = 0x4456544C
 
 _VERSION_1 = (
     "CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    # AUTOINCREMENT: the id of a forgotten group never comes back, so nobody can mistake a new one for it.
+    # AUTOINCREMENT: the id of a forgotten group never comes back, so a new one is never mistaken for it.
     """CREATE TABLE groups (
          id INTEGER PRIMARY KEY AUTOINCREMENT,
          app TEXT NOT NULL, implementation TEXT NOT NULL, kind TEXT NOT NULL, model TEXT NOT NULL,

@@ -1,6 +1,6 @@
 """How many times as long runs take beside a run of another app on one device.
 
-Of runs that shared a device the history keeps with whom, for how long, and what they were expected to take
+Of runs that shared a device the history keeps the other, for how long, and what both were expected to take
 alone (`dovetail.model.Companions`). From each follows how many times as long it took while it shared; the
 mean of the logarithms of the newest, by how long they shared, is what is expected of the next. Not from a
 paper; what pairs cost each other is measured so for sharing in Gandiva (Xiao et al. 2018, section 3.2).

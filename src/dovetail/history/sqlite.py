@@ -62,7 +62,7 @@ def default_history_path() -> Path:
 
 
 class _Still:
-    """Entered while nobody looks for what other processes have done."""
+    """Entered while this process does not look for what others have written."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -209,10 +209,10 @@ class SqliteHistory(HistoryFile):
                 return new
             try:
                 with self._transaction() as db:
-                    # Under the write lock nobody else changes anything: what is mirrored up to here can be
+                    # Under the write lock no other process changes anything: what is mirrored here can be
                     # carried forward with these runs instead of being read again.
                     self._look(anyway=True)
-                    # Nobody's until the end: broken off, it would remember what was taken back.
+                    # Without an owner until the end: broken off, it would remember what was taken back.
                     kept, self._writer = self._writer, None
                     writer = Writer(db) if kept is None or kept.size > REMEMBERED else kept
                     before = {app: self._stamp(app) for app in {run.app for run in runs}}
@@ -359,7 +359,7 @@ class SqliteHistory(HistoryFile):
         return [(row[0], (row[1], row[2], row[3])) for row in rows]
 
     def _mirror(self, app: str) -> Mirror:
-        """What this process has read of the app, if nobody has changed it since."""
+        """What this process has read of the app, if it has not changed since."""
         stamp = self.stamp(app)
         mirror = self._mirrors.get(app)
         if mirror is None or mirror.stamp != stamp:

@@ -3,7 +3,7 @@
     events ──► Engine ──► decisions            the engine knows no clock and does no I/O
                  │ view
                  ▼
-               Policy ── asks ──► RuntimeModel (how long?)   RateModel (how fast while sharing?)
+               Policy ── calls ─► RuntimeModel (how long?)   RateModel (how fast while sharing?)
 
 A `Policy` is a frozen dataclass of its parameters and keeps no state between calls: whatever
 accumulates (queues, promises, predictions used) is the engine's accounting, shown in the `View`.

@@ -76,8 +76,8 @@ class Executor(Protocol):
 class HearsEvents(Protocol):
     """An executor that hands events over as they come in, without a task switch."""
 
-    def listen(self, heard: Callable[[Event], None]) -> None:
-        """Call ``heard`` with every event, from the loop that runs; instead of `Executor.events`."""
+    def listen(self, receiver: Callable[[Event], None]) -> None:
+        """Call ``receiver`` with every event, from the loop that runs; instead of `Executor.events`."""
         ...
 
 
@@ -95,14 +95,14 @@ class SubmitsJobs(Protocol):
     """An executor with a scheduler of its own behind it (late binding)."""
 
     async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
-        """Hand the job over; `Started` says where it runs, `Ended` how it ended (also before a start).
+        """Hand the job over; `Started` reports where it runs, `Ended` how it ended (also before a start).
 
         ``attempt`` counts the starts of the job, this one included.
         """
         ...
 
     async def inquire(self, shape: Shape) -> None:
-        """Ask when such a job would start; `Foreseen` follows, however long the answer takes."""
+        """Request a forecast of when such a job would start; `Foreseen` follows, after any time."""
         ...
 
 
@@ -180,8 +180,8 @@ class RunningAttempt:
 class LastAttempts:
     """What became of the last attempt of each job of a run whose Dovetail is gone.
 
-    Jobs that are ``running`` will be heard of when they end. ``ended`` have ended, in the order of their
-    ends; of ``unknown`` nobody will know how, and nothing of them runs. Jobs in none of the three were
+    The ends of jobs that are ``running`` will be reported. ``ended`` have ended, in the order of their
+    ends; of ``unknown`` it will never be known how, and nothing of them runs. Jobs in none of the three were
     never started, but those that were ``handed_over`` to an outside scheduler: these are in its hands, or
     were until they ended. With the number of the start that each was to be.
     """
@@ -229,13 +229,13 @@ class ShortensLog(Protocol):
         ...
 
     def shorten_log(self) -> None:
-        """All ends that were told are on the disk elsewhere: drop them from that record."""
+        """All ends that were reported are on the disk elsewhere: drop them from that record."""
         ...
 
 
 @runtime_checkable
 class ChecksJobs(Protocol):
-    """An executor that can tell of jobs, before anything runs, that they would never start."""
+    """An executor that can reject jobs, before anything runs, that would never start."""
 
     def check(self, jobs: Iterable[Job]) -> None:
         """Raises `InputError` with what is wrong with the first such job."""
@@ -258,7 +258,7 @@ class FailsByItself(Protocol):
 
 @runtime_checkable
 class ExplainsSilence(Protocol):
-    """An executor that knows why nothing may be heard of it."""
+    """An executor that knows why no news comes from it."""
 
     def trouble(self) -> str:
         """A sentence on what is out of order, or on what all jobs wait for; empty where nothing is known."""

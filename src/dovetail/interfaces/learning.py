@@ -87,7 +87,7 @@ class RateModel(Protocol):
     ) -> tuple[Mapping[JobId, float], Mapping[JobId, Seconds]]:
         """New rates (1 is the speed alone) and one-time stalls, of the jobs for which they changed.
 
-        Asked once an instant; the model keeps what it needs to know of what runs. ``migrated`` holds the
+        Called once an instant; the model keeps what it needs to know of what runs. ``migrated`` holds the
         jobs with their new allocation.
         """
         ...
@@ -140,7 +140,7 @@ class Forecast(Protocol):
 
     @property
     def rates(self) -> RateModel:
-        """The model; policies ask it what sharing would cost."""
+        """The model; policies use it to estimate what sharing would cost."""
         ...
 
     def expected(self, job: JobId) -> ExpectedWork | None:
@@ -153,13 +153,13 @@ class SeesProgress(Protocol):
     """A rate model whose stalls depend on how far a job has come."""
 
     def watch(self, done: Callable[[JobId], float]) -> None:
-        """Said before a simulation: ``done`` tells the fraction of its work that a running job has done."""
+        """Called before a simulation: ``done`` is the fraction of its work that a running job has done."""
         ...
 
 
 @runtime_checkable
 class PricesBorrowing(Protocol):
-    """A rate model of borrowed GPUs, which says what it takes them to cost (Markthub 2015).
+    """A rate model of borrowed GPUs, which estimates what they cost (Markthub 2015).
 
     ``processes``: a job has one a ``node``, or one for each ``gpu``. ``recorded``: whether calls to borrowed
     GPUs are recorded, so that these can move home (``yes``, ``no``).

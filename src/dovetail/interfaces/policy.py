@@ -21,7 +21,7 @@ __all__ = [
 class Traits:
     """What a policy or planner can and does, as its class attribute ``traits``; by default nothing of it.
 
-    ``settles``: one call decides all, so the engine asks once for each batch of events and not until nothing
+    ``settles``: one call decides all, so the engine calls it once a batch of events and not until nothing
     new is returned. ``priorities``: jobs of higher priority go first; ``priorities_by_unit``: but only of
     those that wait for one unit. ``partitions``: requests are kept to their partition of nodes.
     ``each_unit``: every CPU pool and device is looked at by itself, which bounds the clusters it is for.
@@ -61,14 +61,14 @@ def traits_of(policy: object) -> Traits:
 class Policy(Protocol):
     """Decides who runs where. A frozen dataclass of its parameters; stateless.
 
-    What it can and does beyond that it says in a class attribute ``traits``, a `Traits`. A field
+    What it can and does beyond that is in a class attribute ``traits``, a `Traits`. A field
     ``placement`` ("pack", "spread" or "first") chooses the engine's placement rule, a field ``walltime``
     that is "learned" makes bounds the upper ends of predictions. A method ``refuses(jobs, cluster)`` may
-    say why jobs cannot be placed, before anything runs.
+    give the reason why jobs cannot be placed, before anything runs.
     """
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Decisions for this instant; asked again until there is nothing new.
+        """Decisions for this instant; called again until there is nothing new.
 
         The view does not change while its decisions are collected: a policy that starts several jobs
         keeps its own ``free = view.free()`` and takes from it.

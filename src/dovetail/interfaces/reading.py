@@ -17,7 +17,7 @@ class WorkloadReader(Protocol):
     def __call__(self, path: str, cluster: Cluster | None, *, lenient: bool = False) -> Workload:
         """Raises `InputError` with file and line at the first malformed line unless ``lenient``.
 
-        ``cluster`` decides which jobs are too large; ``None``: the machine that the file names, which is told
+        ``cluster`` decides which jobs are too large; ``None``: the machine that the file names, returned
         as `Workload.machine`, else no job is.
         """
         ...

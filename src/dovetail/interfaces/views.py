@@ -114,8 +114,8 @@ class Free(Protocol):
 class Profile(Protocol):
     """Free capacity from now on, piecewise constant: what a policy may plan with. A slot is [start, end).
 
-    A slot of no length is in an *instant*, a step of no length before all that begins at its time: nobody
-    who holds a node across that time may be in its way, but who starts or ends then is not. Where all nodes
+    A slot of no length is in an *instant*, a step of no length before all that begins at its time: a job
+    that holds a node across that time is in its way, one that starts or ends then is not. Where all nodes
     are alike and taken whole, slots are counted and their allocations name no nodes.
     """
 
@@ -199,18 +199,18 @@ class Queue(Protocol):
     ) -> Iterator[Job]:
         """The jobs of ``by`` that end by their request's deadline if they start now; others cost no time.
 
-        Deadlines are asked for again after each job. Jobs that could run in several ways come in any
-        case: whoever takes one looks at its choice again.
+        Deadlines are read again after each job. Jobs that could run in several ways come in any
+        case: a caller that takes one checks its choice again.
         """
         ...
 
     def requests(self) -> Mapping[Request, int]:
-        """How many of the waiting jobs ask for each request (jobs with several choices count in each)."""
+        """How many of the waiting jobs make each request (jobs with several choices count in each)."""
         ...
 
 
 class Changes(Protocol):
-    """What happened since the policy was last asked, as of the first call after it happened."""
+    """What happened since the policy was last called, as of the first call after it happened."""
 
     @property
     def submitted(self) -> Sequence[Job]:
@@ -271,7 +271,7 @@ class Outside(Protocol):
         ...
 
     def outlook(self, shape: Shape) -> ForeseenStart | None:
-        """What it said last of such jobs; ``None`` before its first answer (see `Inquire`)."""
+        """The executor's last answer about such jobs; ``None`` before its first (see `Inquire`)."""
         ...
 
     def handed_over(self, target: str, since: Seconds) -> Sequence[HandedOver]:
@@ -341,7 +341,7 @@ class View(Protocol):
 
     @property
     def intended(self) -> Mapping[JobId, Intend]:
-        """What the policy said that it means to do with waiting jobs, in the order in which it said so."""
+        """The policy's stated intentions for waiting jobs, in the order in which it stated them."""
         ...
 
     @property
@@ -351,12 +351,12 @@ class View(Protocol):
 
     @property
     def forecast(self) -> Forecast | None:
-        """What is expected of running jobs, for policies that ask what sharing will cost."""
+        """What is expected of running jobs, for policies that weigh what sharing will cost."""
         ...
 
     @property
     def changes(self) -> Changes:
-        """What happened since the policy was last asked at another instant."""
+        """What happened since the policy was last called at another instant."""
         ...
 
     @property
@@ -379,7 +379,7 @@ class View(Protocol):
 
     @property
     def freed(self) -> bool:
-        """Whether jobs that could not start when the policy was last asked might now.
+        """Whether jobs that could not start when the policy was last called might now.
 
         If not, only what has been submitted since needs a look.
         """

@@ -20,7 +20,7 @@ SURELY = 1 - 1e-9
 LEAST = 10.0
 """Shorter jobs count as so long: the threshold of the bounded slowdown."""
 OWN, PRIOR = 8, 2.0
-"""Of each user's runs the last eight tell how long the next takes, against two of the average user."""
+"""Of each user's runs the last eight predict how long the next takes, against two of the average user."""
 
 
 def expected(

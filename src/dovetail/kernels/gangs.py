@@ -2,7 +2,7 @@
 
 A *column* of a node is a lane of its CPU pool (the first ``lanes`` columns) or a device. ``ready``: float64,
 shape ``(nodes, columns)``, the second at which a column will be free, never before now, and infinite where
-there is none. A gang asks of each node for ``pool`` lanes and ``count`` devices out of ``eligible`` (bool,
+there is none. A gang takes from each node ``pool`` lanes and ``count`` devices out of ``eligible`` (bool,
 of ``ready``'s shape; lanes are not looked up in it), on nodes that are ``able``. `native/gangs.c`
 is the compiled side.
 """

@@ -22,7 +22,7 @@ HOT, COLD = 0.05, 0.0002
 class Gangs(NamedTuple):
     """Ways to run jobs. Options ``bounds[j]`` to before ``bounds[j + 1]`` are those of job j.
 
-    An option takes ``nodes`` nodes for ``seconds``, and of each what its ``shape`` says: ``pool`` of its
+    An option takes ``nodes`` nodes for ``seconds``, and of each by its ``shape``: ``pool`` of its
     ``lanes`` and so many ``devices`` of the ``eligible`` ones (shapes, nodes, columns), on nodes that are
     ``able`` (shapes, nodes).
     """

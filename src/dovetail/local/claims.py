@@ -1,10 +1,10 @@
 """Which cores and devices of this machine each Dovetail uses now, so that two of them never share one.
 
 Each user has a folder on the machine with one small file for each run or service that lives: what it uses,
-what it waits for, and who it is. A file counts as long as somebody holds a shared lock on it: its Dovetail,
+what it waits for, and who it is. A file counts as long as a process holds a shared lock on it: its Dovetail,
 or the supervisor that inherited the lock and outlives it. So a claim can be stale for no reason at all,
 whatever was killed. Who takes units reads all files and writes its own under one more lock, that of the
-folder, which is held for some microseconds. Other users' folders are read only: there, whoever takes units
+folder, which is held for some microseconds. Other users' folders are read only: there, a taker of units
 writes them down first and looks again, and of two who see each other both let go.
 
 All of it is advisory: it keeps Dovetails apart that mean well. What others wrote is data, and bounded.
@@ -59,7 +59,7 @@ _UNIT = re.compile(rf"{_KIND.pattern}:[0-9]{{1,7}}", re.ASCII)
 class Holder:
     """A Dovetail that uses something of this machine, or waits for it.
 
-    ``wants`` says how many cores (``core``) and devices of a kind it lacks for its next job, and ``since``
+    ``wants`` counts the cores (``core``) and devices of a kind it lacks for its next job, and ``since``
     when it has begun to wait for them, by the machine's monotonic clock. ``began`` is when it began to use
     something, ``until`` when what it runs is expected to end, seconds since the epoch; ``None``: not known.
     """
@@ -106,7 +106,7 @@ def claims_folders() -> list[Path]:
 
 
 def _own_folder() -> Path:
-    """Where this user's claims go: a place of that name that somebody else has made is not used.
+    """Where this user's claims go: a place of that name that another user has made is not used.
 
     Nor one that cannot be written: the whole file system may be read-only, as in many containers.
     """
@@ -204,11 +204,11 @@ class Claims:
                 raise
             if _is_at(fd, self._path):
                 self._fd = fd
-            else:  # somebody took it for one of the dead, before we had the lock
+            else:  # another process took it for one of the dead, before we had the lock
                 os.close(fd)
 
     def take(self, units: Iterable[Unit]) -> dict[Unit, Holder]:
-        """Take all of these that nobody else holds; returns who holds the others.
+        """Take all of these that no other holds; returns who holds the others.
 
         Raises `OSError` where the folder cannot be used.
         """
@@ -217,7 +217,7 @@ class Claims:
         return {unit: holder for unit, holder in others.items() if unit in wanted}
 
     def choose(self, choice: Callable[[Mapping[Unit, Holder]], Iterable[Unit]]) -> dict[Unit, Holder]:
-        """Hold what ``choice`` makes of what others hold now, which nobody changes meanwhile; returns that.
+        """Hold what ``choice`` makes of what others hold now, which stays unchanged meanwhile; returns that.
 
         Raises `OSError` where the folder cannot be used.
         """
@@ -278,10 +278,10 @@ class Claims:
     def _write(self, units: frozenset[Unit]) -> None:
         self._began = (self._began or time.time()) if units else None
         self._until = self.until if units else None
-        said = {"uid": self.uid, "pid": os.getpid(), "units": sorted(units), **self._note}
-        said |= {} if self._began is None else {"began": self._began}
-        said |= {} if self._until is None else {"until": self._until}
-        data = json.dumps(said).encode()
+        content = {"uid": self.uid, "pid": os.getpid(), "units": sorted(units), **self._note}
+        content |= {} if self._began is None else {"began": self._began}
+        content |= {} if self._until is None else {"until": self._until}
+        data = json.dumps(content).encode()
         size = max(os.fstat(self._fd).st_size, len(data) + 1)
         data, done = data.ljust(size - 1) + b"\n", 0
         while done < size:
@@ -322,7 +322,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _make(folder: Path) -> None:
-    """Our folder; others may read it. Raises `OSError` where somebody else has made it."""
+    """Our folder; others may read it. Raises `OSError` where another user has made it."""
     try:
         folder.mkdir(mode=0o755)
     except FileNotFoundError:
@@ -334,7 +334,7 @@ def _make(folder: Path) -> None:
 
 
 def _lock_within(fd: int, kind: int, deadline: float, path: Path) -> None:
-    """Raises `TimeoutError` (an `OSError`) where somebody keeps it."""
+    """Raises `TimeoutError` (an `OSError`) where another process keeps it."""
     while True:
         try:
             fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -348,9 +348,9 @@ def _lock_within(fd: int, kind: int, deadline: float, path: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path, patience: float) -> Iterator[None]:
-    """The folder's lock, which nobody else can open: to lock a file, it is enough to read it.
+    """The folder's lock, which only this user can open: to lock a file, it is enough to read it.
 
-    Raises `TimeoutError` (an `OSError`) where somebody keeps it.
+    Raises `TimeoutError` (an `OSError`) where another process keeps it.
     """
     path = folder / "lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -370,7 +370,7 @@ def _living_in(folders: Iterable[Path]) -> Iterator[Holder]:
 
 
 def _living(folder: Path) -> Iterator[Holder]:
-    """Every file that somebody holds; those of the dead are removed on the way, where that is ours to do."""
+    """Every file that a process holds; those of the dead are removed on the way, where that is ours to do."""
     with os.scandir(folder) as entries:
         for entry in islice(entries, MOST_FILES):
             if not entry.name.endswith(".claims"):
@@ -401,21 +401,21 @@ def _read(fd: int, path: str) -> Holder | None:
 
 
 def _parsed(data: bytes, user: int) -> Holder | None:
-    """What a file says, which a stranger may have written; names are shown to people."""
+    """The holder in a file, which a stranger may have written; names are shown to people."""
     try:
-        said = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, Mapping):
+    if not isinstance(content, Mapping):
         return None
-    uid, pid, units = said.get("uid"), said.get("pid"), said.get("units")
+    uid, pid, units = content.get("uid"), content.get("pid"), content.get("units")
     if not isinstance(uid, str) or not _UID.fullmatch(uid) or type(pid) is not int or not 0 < pid < 1 << 31:
         return None
     if not isinstance(units, list):
         return None
     held = frozenset(unit for unit in units if isinstance(unit, str) and _UNIT.fullmatch(unit))
-    began, until = (_moment(said.get(name)) for name in ("began", "until"))
-    wants, since = said.get("wants"), said.get("since")
+    began, until = (_moment(content.get(name)) for name in ("began", "until"))
+    wants, since = content.get("wants"), content.get("since")
     if not isinstance(wants, Mapping) or type(since) is not float or not 0 <= since <= time.monotonic():
         return Holder(uid, pid, user, held, began=began, until=until)
     lacks = {

@@ -24,7 +24,7 @@ from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
 WATCHED: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py"}
-"""Makers whose drivers say who computes on a device."""
+"""Makers whose drivers report which processes compute on a device."""
 PATIENCE = 0.25
 """Seconds that one question may take before the caller goes on."""
 SILENT = 10.0

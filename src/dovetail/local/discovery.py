@@ -1,6 +1,6 @@
 """What this machine has: cores that we may use, GPUs, OpenCL devices; and why something was not found.
 
-Every driver is asked by a script in a process of its own, all at the same time, each with a time limit
+Every driver is queried by a script in a process of its own, all at the same time, each with a time limit
 (`dovetail.local.probes`): a driver that hangs or crashes costs a sentence, not us.
 """
 
@@ -45,7 +45,7 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
-    """A device. ``kind`` is its kind in a cluster; ``note`` says why `discover` leaves it out, if it does.
+    """A device. ``kind`` is its kind in a cluster; ``note`` is why `discover` leaves it out, if it does.
 
     ``number`` is its driver's own, whatever other devices are hidden or broken; an instance of a GPU that MIG
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
@@ -124,7 +124,7 @@ def discover(timeout: float = TIMEOUT) -> Cluster:
     """This machine as a cluster: what ``run`` uses where no cluster file is given.
 
     PoCL runs on the cores that are in the pool already; it is used only where a cluster file gives it
-    cores of its own. A driver of which there is no trace is not asked: each costs a start of Python.
+    cores of its own. A driver of which there is no trace is not queried: each costs a start of Python.
     """
     return inventory(timeout, with_traces()).cluster()
 
@@ -212,7 +212,7 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         process.wait(timeout=1.0)
     except subprocess.TimeoutExpired:
-        process.returncode = -signal.SIGKILL  # it hangs in the kernel: nobody can wait for it
+        process.returncode = -signal.SIGKILL  # it hangs in the kernel: a wait would never return
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()

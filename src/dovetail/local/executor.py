@@ -2,7 +2,7 @@
 
 Dovetail itself starts no job. A supervisor (`dovetail.process.supervisor`), one small process for each
 run, does; the two talk over a socket pair, one line for each launch and one for each end. The supervisor
-outlives us: what it started goes on, and its spawn log tells the next start what still runs and what
+outlives us: what it started goes on, and its spawn log shows the next start what still runs and what
 ended meanwhile (`dovetail.process.recovery`). docs/explanation/local-executor.md has the measurements.
 """
 
@@ -44,9 +44,9 @@ _log = logging.getLogger(__name__)
 _WELCOME = 1 << 16
 _SUPERVISOR = Path(cgroups.__file__).with_name("supervisor.py")  # a program, never imported here
 MOST_FRUITLESS = 3
-"""Supervisors that may end one after the other before they have heard of a job."""
+"""Supervisors that may end one after the other before they have received a job."""
 LEAVING = 2.0
-"""Seconds that a supervisor may take to hear that its client is gone, or to leave where it has no jobs."""
+"""Seconds that a supervisor may take to notice that its client is gone, or to leave where it has no jobs."""
 LONG_LOG = 16 << 20
 """Bytes of a spawn log that is worth shortening."""
 
@@ -79,7 +79,7 @@ class MachineExecutor(SupervisedExecutor):
     that. Raises `InputError` where the cluster names cores that this process may not use, or one core twice,
     and where the run folder cannot be made; `ExecutorError` where it holds another run.
 
-    The supervisor is started at the first launch, or when somebody first listens.
+    The supervisor is started at the first launch, or when the first listener comes.
     """
 
     def __init__(self, folder: RunFolder, cluster: Cluster, *, resume: bool = False) -> None:
@@ -102,11 +102,11 @@ class MachineExecutor(SupervisedExecutor):
         self._supervisor = 0  # its pid
         self._read_to = (0, 0)  # the log's inode, and how far its starts were read
         self._pids: dict[int, JobId] = {}
-        self._last_end = ""  # uid of the job whose end we heard of last
+        self._last_end = ""  # uid of the job whose end came last
         self.claims = Claims(self.run_uid)
         self._log = self._take_over() if resume else self._create_log()
 
-    # --- what an executor with supervisors is to say ------------------------------------------------
+    # --- what differs from one executor with supervisors to the next --------------------------------
 
     def _link_of(self, placed: Placed) -> Link:
         return self._link
@@ -115,7 +115,7 @@ class MachineExecutor(SupervisedExecutor):
         return {"setup": self._setup(link, placed, cores_of(placed, self.cluster)), "argv": words}
 
     async def _dismiss(self) -> None:
-        """Until `settle` says that everything was recorded, the next start looks at this run."""
+        """Until `settle` records that everything was recorded, the next start looks at this run."""
         link = self._link
         if link.attached:
             link.send({"t": "close", "grace": self._grace})
@@ -150,20 +150,20 @@ class MachineExecutor(SupervisedExecutor):
     def shorten_log(self) -> None:
         """Have the supervisor drop what is over from the spawn log.
 
-        To be asked only when all ends that were heard of are on the disk elsewhere.
+        Call it only when all ends that came are on the disk elsewhere.
         """
         if self._last_end and self._link.attached:
             self._link.send({"t": "shorten", "after": self._last_end})
             self._last_end = ""
 
-    def _on_message(self, said: dict[str, Any]) -> None:
+    def _on_message(self, message: dict[str, Any]) -> None:
         """The log is a new file (or could not be made one): what we write ourselves goes there."""
-        if said.get("t") == "shortened":
+        if message.get("t") == "shortened":
             self._reopen()
             self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
-        elif said.get("t") == "lack":
-            self.lack = said["why"]
-            self._take_back(said["uids"])
+        elif message.get("t") == "lack":
+            self.lack = message["why"]
+            self._take_back(message["uids"])
 
     def _take_back(self, uids: Sequence[str]) -> None:
         """These have not begun, and will not before they are requested again."""
@@ -214,7 +214,7 @@ class MachineExecutor(SupervisedExecutor):
         super()._ended(request, end)
 
     def settle(self) -> bool:
-        """After `close`: all that was heard has been recorded, so that later starts pass over this run.
+        """After `close`: all that came has been recorded, so that later starts pass over this run.
 
         ``False`` where a job is left that could not be ended, or the disk is full: then the next start
         looks at this run, and finds it recorded.
@@ -230,7 +230,7 @@ class MachineExecutor(SupervisedExecutor):
     # --- the supervisor ---------------------------------------------------------------------------
 
     def _create_log(self) -> int:
-        """The log gets its name when its first line is whole, so that nobody finds half of one."""
+        """The log gets its name when its first line is whole, so that no reader finds half of one."""
         path = self.run_dir / LOG_NAME
         part = f"{path}.{self.run_uid[:32]}.part"
         try:
@@ -312,7 +312,7 @@ class MachineExecutor(SupervisedExecutor):
         return True
 
     def _sort_out(self, log: SpawnLog, fd: int) -> LastAttempts:
-        """What the log says of each job's last attempt; what nobody watches any more is ended."""
+        """Each job's last attempt by the log; what is left without a supervisor is ended."""
         last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
         open_ones = [uid for uid in last.values() if uid not in log.ends]
         watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
@@ -384,21 +384,23 @@ class MachineExecutor(SupervisedExecutor):
             link.attach()
 
     def _complain(self, status: int | str, jobs: int) -> str:
-        """Say where the operator looks that a supervisor has died; returns what it said last, as a clause."""
+        """Report to the operator that a supervisor has died; returns its last error output, as a clause."""
         errors = self.run_dir / "supervisor.err"
-        said = last_line(str(errors)).strip()
-        said = f"; it said: {said[:200]}" if said else ""
+        complaint = last_line(str(errors)).strip()
+        complaint = f"; its error output ends with: {complaint[:200]}" if complaint else ""
         _log.error(
             "the supervisor of run %s died (status %s) with %d jobs of which it knew%s: see %s",
-            *(self.run_uid, status, jobs, said, errors),
+            *(self.run_uid, status, jobs, complaint, errors),
         )
-        return said
+        return complaint
 
     def _supervisor_left(self) -> None:
-        """It has closed as asked; or it was killed, and its jobs must not run on unseen."""
+        """It has closed on request; or it was killed, and its jobs must not run on unseen."""
         link = self._link
         self._reopen()
-        _lock(self._log)  # it held the lock, if we took over from somebody, or it has shortened the log
+        _lock(
+            self._log
+        )  # it held the lock, if we took over from another Dovetail, or it has shortened the log
         path = self.run_dir / LOG_NAME
         # One that was another Dovetail's is no child of ours: its status is not known.
         status = None if self._process is None else self._process.wait()
@@ -409,13 +411,13 @@ class MachineExecutor(SupervisedExecutor):
                 cgroups.clear(read_log(path))
             return
         code = "unknown" if status is None else status
-        said = self._complain(code, len(link.requests))
-        why = f"the supervisor of this run ended (status {code}), so the job was ended too{said}"
+        complaint = self._complain(code, len(link.requests))
+        why = f"the supervisor of this run ended (status {code}), so the job was ended too{complaint}"
         known = read_log(path).intents
         unheard = [request for uid, request in link.requests.items() if uid not in known]
         over = f"it ended by itself, but the supervisor of this run ended (status {code}) before it noted how"
-        heard = [uid for uid in link.requests if uid in known]
-        for uid, end in end_lost(path, self._log, heard, why, self.epoch, f"{over}{said}"):
+        unended = [uid for uid in link.requests if uid in known]
+        for uid, end in end_lost(path, self._log, unended, why, self.epoch, f"{over}{complaint}"):
             self._ended(link.done(uid), end)
         cgroups.clear(read_log(path))
         if not unheard or self._closing:
@@ -423,11 +425,11 @@ class MachineExecutor(SupervisedExecutor):
         self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1
         self._heard_of = len(known)
         if self._fruitless < MOST_FRUITLESS:
-            self._attach()  # the next one starts what this one never heard of
+            self._attach()  # the next one starts what this one never received
             for request in unheard:
                 link.again(request)
             return
-        why = f"{self._fruitless} supervisors ended before they heard of it (the last one: status {code})"
+        why = f"{self._fruitless} supervisors ended before they received it (the last one: status {code})"
         for request in unheard:
             now = time.monotonic() + self.epoch
             never = {"uid": request["uid"], "from": now, "at": now, "error": why}
@@ -435,32 +437,32 @@ class MachineExecutor(SupervisedExecutor):
 
 
 class LocalExecutor(MachineExecutor):
-    """The `Executor` of this machine; what it is asked for is all that a job needs, so `StartsAfter` too.
+    """The `Executor` of this machine; a request holds all that a job needs, so `StartsAfter` too.
 
     See `MachineExecutor` for the parameters.
     """
 
     async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
-        """`launch` as soon as these jobs have ended: the supervisor starts it without asking anybody."""
+        """`launch` as soon as these jobs have ended: the supervisor starts it without another request."""
         try:
             self._launch(placed, after)
         finally:
-            if placed.job.id not in self._running:  # it could not be asked for
+            if placed.job.id not in self._running:  # it could not be requested
                 self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
 
     async def withdraw(self, job: JobId) -> None:
-        """Take back what was to follow this job; `Withdrawn` and `Lingering` tell what has not begun."""
+        """Take back what was to follow this job; `Withdrawn` and `Lingering` report what has not begun."""
         found = self._running.get(job)
         if found is not None:
             link, uid = found
             link.send({"t": "withdraw", "uid": uid})
 
-    def _on_message(self, said: dict[str, Any]) -> None:
+    def _on_message(self, message: dict[str, Any]) -> None:
         """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
-        super()._on_message(said)
-        if said.get("t") == "withdrawn":
-            self._take_back(said["uids"])
-            request = self._link.requests.get(said["of"])
+        super()._on_message(message)
+        if message.get("t") == "withdrawn":
+            self._take_back(message["uids"])
+            request = self._link.requests.get(message["of"])
             if request is not None:
                 self._happened(Lingering(request["job"]))
 
@@ -480,7 +482,7 @@ def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
 
 
 def _unknown(run_dir: Path) -> str:
-    """What follows where a spawn log tells nothing, and the way out."""
+    """What follows where a spawn log is unreadable, and the way out."""
     aside = f"dovetail recover --give-up {shlex.quote(str(run_dir))}"
     return (
         f"so which jobs have run is not known; '{aside}' puts it aside: then the next start ends the jobs "

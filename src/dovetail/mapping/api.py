@@ -24,7 +24,7 @@ __all__ = ["Map", "Workers", "function", "map"]
 
 
 def _abandon(run: list[Session]) -> None:
-    """Nobody can use the map any more: end it, wherever the garbage collector runs."""
+    """The map is no longer referenced: end it, wherever the garbage collector runs."""
     for one in run:
         one.delivery.close()
         if not threading.current_thread().name.startswith("dovetail-map"):
@@ -43,17 +43,17 @@ def _combined(call: Callable[..., Any], *args: Any) -> Any:
 
 
 class Map:
-    """A map: iterate over its results, or reduce them. It begins when it is first asked for something.
+    """A map: iterate over its results, or reduce them. It begins at its first use.
 
     Under asyncio use ``async for``. In a ``for`` loop (or by ``next``) an item that failed raises
     `ItemError`; the map goes on, and may be iterated on. Left alone, by ``break`` or an exception, it ends
-    when nothing refers to it any more; ``close`` or ``with`` end it at once. ``summary`` says what was done.
+    when nothing refers to it any more; ``close`` or ``with`` end it at once. ``summary`` has the counts.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._runs: list[Session] = []
-        self._begins = threading.RLock()  # whoever closes it meanwhile finds it begun
+        self._begins = threading.RLock()  # a close from another thread finds it begun
         self._segment: Iterator[Any] = iter(())
         self._finalizer = weakref.finalize(self, _abandon, self._runs)
 
@@ -85,11 +85,11 @@ class Map:
         delivery = self._begin(None).delivery
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
-        def tell() -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed: there is no waiter
                 loop.call_soon_threadsafe(news.set)
 
-        delivery.listen(tell)
+        delivery.listen(wake)
         try:
             while not delivery.over:
                 segment = delivery.get(wait=False)

@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 
 @dataclass(eq=False, slots=True)
 class Check:
-    """One item that is run on every kind. ``dropped``: it could not be, for a reason told elsewhere.
+    """One item that is run on every kind. ``dropped``: it could not be, for a reason noted elsewhere.
 
     ``left`` runs have not ended; ``blames`` are those that failed.
     """

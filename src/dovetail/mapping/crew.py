@@ -1,4 +1,4 @@
-"""The workers of an engine, as the map scheduler sees them: what it asks of them, and what they say."""
+"""The workers of an engine, as the map scheduler sees them: its orders to them, and their events."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Crew(ABC):
     def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
 
-        ``shipped`` has the function for each kind (see `function.ship`). Nothing is heard any more of orders
+        ``shipped`` has the function for each kind (see `function.ship`). No event follows any more for orders
         of a map before. Raises `InUse` while others have what the workers need: to be called again later.
         """
 

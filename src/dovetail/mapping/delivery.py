@@ -1,4 +1,4 @@
-"""From the map's thread to whoever uses the results: a queue of segments, kept in order on request."""
+"""From the map's thread to the consumer of the results: a queue of segments, kept in order on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Segment: TypeAlias = Sequence[Any] | ItemError
 
 
 class Delivery:
-    """Segments on their way. ``room`` says whether more may be put; `wanted` is called when room appears.
+    """Segments on their way. ``room``: whether more may be put; `wanted` is called when room appears.
 
     In order, what comes too early waits here; it counts as much as what has not been fetched.
     """
@@ -101,6 +101,6 @@ class Delivery:
                 listener()
 
     def close(self) -> None:
-        """Nobody wants results any more."""
+        """The consumer wants no more results."""
         self.closed = True
         self._wanted()

@@ -2,7 +2,7 @@
 
 Every node of the tree covers 2^level neighbouring items, from a multiple of 2^level on. Two neighbours
 become their parent as soon as both are there, so combining begins at once, in any order of arrival; each
-item's value is combined in the same order whoever ran it, so that sums of floats are the same in each run.
+item's value is combined in the same order on any worker, so that sums of floats are the same in each run.
 A worker folds its batch before it sends it: what travels are a few nodes instead of a value for each item.
 """
 

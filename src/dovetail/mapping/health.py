@@ -42,7 +42,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """A failure that nobody has explained yet: of this worker, in its row number ``row`` of failures.
+    """A failure that is not explained yet: of this worker, in its row number ``row`` of failures.
 
     ``lost``: its process was lost with this very item.
     """
@@ -149,7 +149,7 @@ class Health:
                 continue
             worker.failures -= 1
             worker.alone += alone
-            # Nobody else was asked about its items; but others succeed, and it never has.
+            # No other worker tried its items; but others succeed, and it never has.
             others = sum(other.successes for other in self._workers.values())
             if worker.alone >= IN_A_ROW and not worker.successes and others >= IN_A_ROW:
                 self._suspend(worker)
@@ -182,7 +182,7 @@ class Health:
             self._pauses.setdefault(worker.slot.kind, []).append((worker.since, self.clock()))
 
     def lift(self, slots: Iterable[Slot]) -> bool:
-        """Nobody is in service: the one whose suspension ends first is tried now; whether there is one."""
+        """No worker is in service: the one whose suspension ends first is tried now; whether there is one."""
         ends = [
             worker
             for slot in slots
@@ -206,10 +206,10 @@ class Health:
             return
         self._told.add(kind)
         if worker.until == math.inf:
-            said = f"the {worker.slot.name} worker is left out, since it cannot run the function"
+            text = f"the {worker.slot.name} worker is left out, since it cannot run the function"
         else:
-            said = f"the {worker.slot.name} worker is suspended, since it fails where others succeed"
-        warnings.warn(f"{said}: {worker.last}", DovetailWarning, stacklevel=1)
+            text = f"the {worker.slot.name} worker is suspended, since it fails where others succeed"
+        warnings.warn(f"{text}: {worker.last}", DovetailWarning, stacklevel=1)
 
     # -- for the summary -------------------------------------------------------------------------------
 

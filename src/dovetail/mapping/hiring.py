@@ -64,7 +64,7 @@ class Workers:
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds that were asked for; none where that was left open."""
+        """Kinds that were requested; none where that was left open."""
         return [wanted.kind for wanted in self._asked or ()]
 
     def crew(self, kinds: Sequence[str]) -> Crew:
@@ -86,9 +86,9 @@ class Workers:
             crew: Crew = hire(self._asked, kinds, address=self._address, kept=self._kept)
             return crew
         machine = ThisMachine()
-        asked = self._asked or machine.default_workers(kinds)
+        count = self._asked or machine.default_workers(kinds)
         memory = usable_cores().memory if self._memory is None else self._memory
-        return LocalCrew(machine, asked, memory=memory, kept=self._kept)
+        return LocalCrew(machine, count, memory=memory, kept=self._kept)
 
     def release(self) -> None:
         """A map has ended; workers of one map only end with it."""

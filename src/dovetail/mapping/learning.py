@@ -33,14 +33,14 @@ from dovetail.splitting.finish_time import Floats
 RECENT = 5
 """So many of the last maps make the mean of an item whose size is not known."""
 GRID = 24
-"""Sizes at which the law is asked; between them it is interpolated."""
+"""Sizes at which the law is evaluated; between them it is interpolated."""
 BYTES, COST = "bytes", "cost"
 
 
 class Lessons:
     """What one function's maps have taught; ``app`` is its name, empty for one that has none.
 
-    ``feature`` says what the size of an item is: `BYTES`, `COST`, or nothing.
+    ``feature`` is what the size of an item means: `BYTES`, `COST`, or nothing.
     """
 
     def __init__(self, history: MeasuredHistory | None, app: str, feature: str = "") -> None:
@@ -101,7 +101,7 @@ class Lessons:
         if self._history is None:
             return
         name, when = uuid.uuid4().hex, time.time()
-        # Where there are others, the first items of each worker (imports, kernels to build) say nothing.
+        # Where there are others, the first items of each worker (imports, kernels to build) are no evidence.
         cold = {key: sample for key, sample in tally.cold.items() if key not in tally.samples}
         for samples, first in ((tally.samples, False), (cold, True)):
             for (kind, size), sample in sorted(samples.items()):

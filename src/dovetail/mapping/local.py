@@ -1,4 +1,4 @@
-"""Workers on this machine: a process for each, pinned, started once by a supervisor that outlives nobody."""
+"""Workers on this machine: a process for each, pinned, started once by a supervisor that ends with us."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ START = (
     "from dovetail.mapping.worker import main\n"
     "main()"
 )
-"""What a worker's Python is told to do."""
+"""The program of a worker's Python."""
 FALSE_STARTS = 3
 """So many workers in a row may end before they are ready; then the function is to blame."""
 DUMP_TIME = 0.3
@@ -126,7 +126,7 @@ class _Supervisor:
         self.pid = self._process.pid
 
     def ask(self, what: str, **about: Any) -> None:
-        """Ask for something; that it has gone is heard by `ends`."""
+        """Send a request; a supervisor that has gone is noticed by `ends`."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self.sock.sendall(json.dumps({"t": what, **about}).encode() + b"\n")
 
@@ -135,7 +135,7 @@ class _Supervisor:
         self.ask("stop", uid=uid, reason="CANCELLED", grace=0.0)
 
     def give(self, *fds: int) -> None:
-        """Send descriptors for the worker that is asked for next."""
+        """Send descriptors for the worker that is requested next."""
         with suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._parcels, [b"."], list(fds))
 
@@ -148,7 +148,7 @@ class _Supervisor:
         if not data:
             raise Closed
         *lines, self._inbox = (self._inbox + data).split(b"\n")
-        return [said for line in lines if (said := json.loads(line))["t"] == "end"]
+        return [record for line in lines if (record := json.loads(line))["t"] == "end"]
 
     def end(self) -> None:
         """Close our ends, upon which it ends, and all workers with it."""
@@ -255,7 +255,7 @@ class LocalCrew(Crew):
         process = self._of_slot[slot.number]
         parcel = pack(items)
         process.orders.append(order)
-        with suppress(Closed):  # its end is on the way, and says that the order was lost
+        with suppress(Closed):  # its end is on the way, and reports the order as lost
             process.connection.send(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
@@ -373,7 +373,7 @@ class LocalCrew(Crew):
             return  # its end is on the way
 
     def _hear(self, process: Process) -> None:
-        """Take in what a worker says; when it has gone, the supervisor says how."""
+        """Take in a worker's messages; when it has gone, the supervisor reports how."""
         try:
             while not process.connection.closed:
                 received = process.connection.receive(wait=False)
@@ -433,8 +433,8 @@ class LocalCrew(Crew):
             self._ended(self._processes[end["uid"]], end["status"])
 
     def _ended(self, process: Process, status: int) -> None:
-        """A worker has gone: say what was lost, and start another in its place."""
-        self._hear(process)  # what it said last
+        """A worker has gone: report what was lost, and start another in its place."""
+        self._hear(process)  # its last messages
         self._deaf(process)
         slot = process.slot
         del self._processes[process.uid], self._of_slot[slot.number]

@@ -105,7 +105,7 @@ class Outcomes:
         failed_on = {blame.slot for blame in task.blames}
         return untried or [slot for slot in usable if slot not in failed_on] or usable
 
-    # -- what a worker says ----------------------------------------------------------------------------
+    # -- what a worker reports -------------------------------------------------------------------------
 
     def finished(self, task: Task, event: Finished) -> None:
         """A worker has sent what came of a task. Raises `MapError` where the map cannot go on."""
@@ -139,7 +139,7 @@ class Outcomes:
                 task.blames = (*task.blames, blame)
 
     def lost(self, task: Task, event: Lost, *, timed_out: bool) -> None:
-        """A worker has gone with a task, and nobody else runs it."""
+        """A worker has gone with a task that no other worker runs."""
         self.tally.lost += 1
         task.done = True
         if task.check is not None:
@@ -292,7 +292,7 @@ class Outcomes:
 
     def _checked(self, check: Check, event: Finished) -> None:
         """One of the runs of an item whose results are compared."""
-        if event.failures:  # the item's own run says what is wrong with it
+        if event.failures:  # the item's own run reports what is wrong with it
             self._check_failed(check, event.slot, event.failures[0])
             return
         check.left -= 1

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dovetail.records import dataclass
 
 LEARNED_WEIGHT = 2.0
-"""What the history says counts at first as much as so many batches measured now."""
+"""A mean from the history weighs at first as much as so many batches measured now."""
 LEAST_MEMORY = 8.0
 """Batches that a mean remembers at least; older ones fade."""
 SHORTEST = 1e-9
@@ -59,7 +59,7 @@ class Pace:
         """A batch of this cost has taken so many seconds, ``own`` of them the function's.
 
         ``first``: it was its worker's first. What it takes to give out any batch, the least that was seen,
-        is no part of its items' time: a batch of one tiny item would tell nothing of a batch of many.
+        is no part of its items' time: a batch of one tiny item would predict nothing of a batch of many.
         Returns the seconds that count.
         """
         mean = self._kinds.setdefault(kind, _Kind(LEAST_MEMORY))

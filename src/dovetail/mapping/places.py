@@ -1,7 +1,7 @@
-"""Workers as they are asked for (``cpu:14,gpu:2``), and the cores and the device that each is bound to.
+"""Workers as they are requested (``cpu:14,gpu:2``), and the cores and the device that each is bound to.
 
 A map is one job: it holds its workers' places while it uses them, gives each back as soon as nothing is left
-for it, and says nothing of its items.
+for it, and publishes nothing of its items.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Place:
     """What one worker is bound to.
 
     ``index`` counts the workers of its kind. ``device`` is the number of its device among those of the
-    kind: what DOVETAIL_DEVICE says; ``model`` is the device's (or CPU's) model, empty where there is none.
+    kind: the value of DOVETAIL_DEVICE; ``model`` is the device's (or CPU's) model, empty where there is none.
     """
 
     kind: str
@@ -124,7 +124,7 @@ def environment_of(place: Place, outer: Mapping[str, str], kinds: Sequence[str])
 
 
 def default_workers(kinds: Sequence[str], cores: int, devices: Mapping[str, int]) -> list[Wanted]:
-    """What is used where nothing is asked for: a worker for each device, and one for each core left.
+    """The workers of a map without a request: one for each device, and one for each core left.
 
     ``kinds`` are those that have an implementation; a kind without a device gets no worker.
     """
@@ -134,14 +134,14 @@ def default_workers(kinds: Sequence[str], cores: int, devices: Mapping[str, int]
 
 
 class InUse(Exception):  # noqa: N818 - not an error: it will be free later
-    """Others use what was asked for; says what and who."""
+    """Others use what was requested; the text names what and who."""
 
 
 class ThisMachine:
     """The cores that this process may use, and the devices found, but for those that other Dovetails use.
 
     Workers of a map get cores of their own while there are any, and then share them in turn; so it is with
-    the devices of a kind. Where there are none of a kind its worker i gets number i, which nobody claims.
+    the devices of a kind. Where there are none of a kind its worker i gets number i, which is not claimed.
 
     Maps of one process (one inside the other, perhaps, in a single thread) never wait for each other: they
     share what is left when all is in use.
@@ -161,7 +161,7 @@ class ThisMachine:
         return {CPU: max(1, len(free.cores)), **found}
 
     def default_workers(self, kinds: Sequence[str]) -> list[Wanted]:
-        """What there is now; says which kinds get no worker. Raises `InputError` where none gets one."""
+        """What there is now; notes which kinds get no worker. Raises `InputError` where none gets one."""
         counts = self.counts(kinds)
         found = default_workers(kinds, counts[CPU], counts)
         for kind in kinds:
@@ -182,7 +182,7 @@ class ThisMachine:
         return found
 
     def take(self, wanted: Sequence[Wanted], before: Sequence[Place] = ()) -> list[Place]:
-        """A place for each worker, in the order asked for; those that they had before, if these are free.
+        """A place for each worker, in the order of the request; their earlier ones, if these are free.
 
         All or none, never waiting: raises `InUse` where others have them now. The caller holds each place
         until it gives it back.
@@ -257,7 +257,9 @@ class ThisMachine:
     def give(self, place: Place) -> None:
         """A worker has ended; what no other worker of the map uses is free for others."""
         self._held.remove(place)
-        with suppress(OSError):  # somebody keeps the folder locked: with the next place, or at the end
+        with suppress(
+            OSError
+        ):  # another process keeps the folder locked: the next release, or the end, catches up
             self._claims.keep(unit for kept in self._held for unit in _units(kept))
 
     def environment(self) -> Mapping[str, str]:
@@ -265,7 +267,7 @@ class ThisMachine:
         return around(self._claims.uid)
 
     def descriptors(self) -> Sequence[int]:
-        """For whoever ends the workers if we cannot: what is held stays so while one of these is open."""
+        """For the supervisor, which ends workers if we cannot: what is held stays so while one is open."""
         try:
             return (self._claims.descriptor,)
         except OSError:
@@ -358,7 +360,7 @@ def devices_here(kind: str) -> tuple[tuple[int, str], ...]:
         return ()
     probes = ("opencl",) if kind == "opencl" else ("nvidia", "amd")
     found = [device for device in inventory(probes=probes).devices if device.kind == kind]
-    # Also an OpenCL device on the machine's own cores, which is used by those only who ask for it by name.
+    # Also an OpenCL device on the machine's own cores, which is used only where it is requested by name.
     return tuple((number, device.model) for number, device in enumerate(found) if not device.broken)
 
 

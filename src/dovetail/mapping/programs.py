@@ -34,7 +34,7 @@ LEAVE_TIME = 1.0
 
 
 class ProgramFailed(Exception):  # noqa: N818 - reads as what it is
-    """A program could not be started, or ended badly, or wrote no output; the text says which."""
+    """A program could not be started, or ended badly, or wrote no output; the text names which."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ PATIENCE = 1.0
 
 
 def wanted(progress: bool | None) -> bool:
-    """Whether to show a bar: where nothing is said, on a terminal and in a notebook."""
+    """Whether to show a bar: by default, on a terminal and in a notebook."""
     if progress is not None:
         return progress
     shell = sys.modules.get("IPython")

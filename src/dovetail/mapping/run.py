@@ -55,7 +55,7 @@ class MapRun:
     """The run of some workers: a folder, and a job of the driver for each map that they do, one at a time.
 
     ``began`` is when the first of them began, by the monotonic clock. The driver's clock is the map's: it is
-    told of two instants, and asked for no more.
+    given two instants, and has no others.
     """
 
     def __init__(self, slots: Sequence[Slot], name: str, rule: str, history: Path, began: float) -> None:
@@ -141,7 +141,7 @@ def app_name(name: str) -> str:
 def cluster_of(slots: Sequence[Slot]) -> Cluster:
     """What the workers hold together, as one node: this machine, or a Ray cluster."""
     cores = sorted({core for slot in slots for core in slot.place.cores})
-    if not cores:  # Ray says of none on which cores it runs
+    if not cores:  # Ray does not report on which cores a worker runs
         cores = list(range(sum(slot.kind == CPU for slot in slots)))
     devices: dict[tuple[str, int], Device] = {}
     for slot in slots:

@@ -13,12 +13,12 @@ from dovetail.mapping.folding import Fold
 from dovetail.mapping.function import Reference
 from dovetail.records import dataclass
 
-TOLD = ("WorkerLost", "ProgramFailed")
-"""Kinds of failure whose message says it all."""
+SELF_EXPLAINING = ("WorkerLost", "ProgramFailed")
+"""Kinds of failure whose message needs no kind before it."""
 IN_A_ROW = 3
 """A batch ends after so many failures in a row: perhaps the rest does better on another worker."""
 MANY, SPAN = 256, 32
-"""A batch of more than so many items tells only every so many where it is."""
+"""A batch of more than so many items reports only every so many where it is."""
 COMBINING, UNREADABLE = -1, -2
 """Positions of failures that are a batch's and no item's: combining results; reading items or results."""
 
@@ -38,7 +38,7 @@ class Failure:
     error: bytes = b""
 
     def __str__(self) -> str:
-        if self.kind in TOLD:
+        if self.kind in SELF_EXPLAINING:
             return self.message
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
@@ -53,7 +53,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Caught:
-    """An exception that somebody else's code raised, kept as a value."""
+    """An exception that a user's code raised, kept as a value."""
 
     error: BaseException
 

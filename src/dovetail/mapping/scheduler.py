@@ -1,4 +1,4 @@
-"""The loop of a map: asks the rule, gives items to workers, takes in what happens. Runs in its own thread."""
+"""The loop of a map: calls the rule, gives items to workers, takes in events. Runs in its own thread."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ HistoryLike = str | os.PathLike[str] | SqliteHistory | Literal[False] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that was asked of a map; see `dovetail.map`."""
+    """The whole request of a map; see `dovetail.map`."""
 
     function: Function
     items: Iterable[Any]
@@ -118,7 +118,7 @@ class MapScheduler:
     _lag: float = 0.0
 
     def run(self) -> None:
-        """Until all items are done, or nobody wants them. Raises what ends the map early."""
+        """Until all items are done, or the consumer has gone. Raises what ends the map early."""
         while not self.delivery.closed and not self._over():
             self._assign()
             for event in self.crew.wait(self._patience()):
@@ -286,7 +286,7 @@ class MapScheduler:
     # -- near the end ----------------------------------------------------------------------------------
 
     def _spare(self, slot: Slot) -> None:
-        """The rule has nothing for this worker: others end sooner. Its place can serve somebody else."""
+        """The rule has nothing for this worker: others end sooner. Its place can serve another map."""
         known = self.pace.known({slot.kind for slot in self.crew.slots})
         fastest = min(known, key=lambda kind: known[kind], default=slot.kind)
         if slot.kind != fastest and self.waiting.left < math.inf:

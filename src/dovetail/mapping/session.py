@@ -1,4 +1,4 @@
-"""One map that runs: what was asked of it, what is known beforehand, its thread, what it hands over."""
+"""One map that runs: its request, what is known beforehand, its thread, what it hands over."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # the driver and all that it needs: imported while the worker
     from dovetail.mapping.run import MapRun
 
 SEGMENTS = 64
-"""Batches of results that wait for whoever uses them, and as many again for each `MORE` workers."""
+"""Batches of results that wait for their consumer, and as many again for each `MORE` workers."""
 MORE = 16
 SHOWN = 10
 """Failed items that are named."""
@@ -98,13 +98,13 @@ class Session:
 
     def _begun(self, shipped: Mapping[str, bytes]) -> bool:
         """Begin as soon as no other Dovetail uses what the workers need; whether anybody still wants that."""
-        said = False
+        noted = False
         while not self.delivery.closed:
             try:
                 self._crew.begin(shipped, Work(self.plan.common, self.fold))
             except InUse as busy:
-                if not said:
-                    said = True
+                if not noted:
+                    noted = True
                     warnings.warn(f"{busy}: the map waits for that", DovetailWarning, stacklevel=1)
                 self._crew.wait(POLL)
             else:
@@ -160,7 +160,7 @@ class Session:
     def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapRun | None:
         """The map as a job of the driver, of the run that its workers have already or of a new one.
 
-        Where nothing can be kept on this machine the map goes on unseen, and says so.
+        Where nothing can be kept on this machine the map goes on unseen, with a warning.
         """
         from dovetail.mapping.run import MapRun, cluster_of
 

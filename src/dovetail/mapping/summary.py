@@ -1,4 +1,4 @@
-"""What is counted while a map runs, and what is said at its end."""
+"""What is counted while a map runs, and the summary at its end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Tally:
         return {kind: self.seconds[kind] / count for kind, count in self.tasks.items() if count}
 
     def summary(self, seconds: float, workers: Sequence[str], compared: int, health: Health) -> MapSummary:
-        """What is said at the end."""
+        """The summary at the end."""
         mean = self.mean_seconds()
         other = next((kind for kind in mean if kind != CPU), None)
         factor = mean[CPU] / mean[other] if CPU in mean and other is not None and mean[other] else None

@@ -29,7 +29,7 @@ class Task:
     """Items that go to a worker together. ``costs`` is what they cost in all, by kind; ``None``: 1 each.
 
     ``tries`` counts how often its item failed on every kind, ``deaths`` how often its worker was lost with
-    it; ``copies`` are the workers that run it now, ``doubled`` says that it was given to a second one.
+    it; ``copies`` are the workers that run it now, ``doubled``: it was given to a second one.
     ``blames`` has one entry for each try that failed, ``errors`` the last failure of each kind;
     ``elsewhere``: it waits for a kind on which it was not tried, ``killed``: its worker was. ``check``
     marks a run whose result is compared, not delivered.
@@ -84,7 +84,7 @@ class Task:
 class Items:
     """Items in their order: a sequence is cut, anything else is read ahead by a thread of its own.
 
-    So a slow generator keeps nobody from anything else. ``sequence`` is the sequence, ``None`` where there
+    So a slow generator blocks nothing else. ``sequence`` is the sequence, ``None`` where there
     is none. ``arrived`` is called when the first items come after none were there, and at the end. ``error``
     is what the user's iterable raised; there are no items after it.
     """

@@ -3,7 +3,7 @@
 A message is one packet of a ``SOCK_SEQPACKET`` socket. What is large travels beside it in an anonymous
 file in memory (memfd) whose descriptor is passed along: the sender copies each buffer into it once, and
 the receiver's arrays lie in its mapping. When these are gone the file is used for the next parcel. It has
-no name, so nothing is left behind by whoever is killed.
+no name, so nothing is left behind by a process that is killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALIGN = 64
 MOST_IDLE = 2
 """Pieces of shared memory that are kept for the next parcel of about their size."""
 HEADER = struct.Struct("<I")
-"""Length of what is pickled: the message, where its parcel lies, and what is said of shared memory."""
+"""Length of what is pickled: the message, where its parcel lies, and notes on shared memory."""
 
 
 class Closed(Exception):  # noqa: N818 - not an error: the other side has gone
@@ -115,7 +115,7 @@ class Connection:
     """One end of a socket pair. A message is a small tuple and, if need be, a parcel.
 
     Shared memory in which large arrays have travelled is used again as soon as the receiver has none of them
-    any more, which it says with its next message: pages that are there already cost half of new ones.
+    any more, which its next message reports: pages that are there already cost half of new ones.
     """
 
     def __init__(self, sock: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """The process that runs items for a map on this machine, one item at a time, for as long as it is needed.
 
-It is bound to its cores before it imports anything large, hears on one socket, and leaves when the other
+It is bound to its cores before it imports anything large, listens on one socket, and leaves when the other
 end is closed. Two small pages of memory are shared with Dovetail: how far a batch has come, and where
-Python was when it crashed or was asked.
+Python was when it crashed or got the signal.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from dovetail.process.channel import end_with
 
 PAGE = mmap.PAGESIZE
 DUMP_SIGNAL = signal.SIGUSR1
-"""Asks for the traceback of what runs, even of what holds on to the interpreter."""
+"""Requests the traceback of what runs, even of what holds on to the interpreter."""
 SOCKET, PROGRESS, TRACE = 3, 4, 5
 """Inherited descriptors."""
 
 
 def main() -> None:
-    """Set the process up as its argument says, and serve until there is nobody to serve."""
+    """Set the process up by its argument, and serve until the other end is closed."""
     setup = json.loads(sys.argv[2])
-    # Whoever started us has gone: so shall we, whatever runs.
+    # The worker must not outlive the process that started it, whatever runs.
     end_with(setup["parent"])
     os.sched_setaffinity(0, setup["cores"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is Dovetail's to handle
@@ -82,7 +82,7 @@ def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
             worker.serve()
         except Closed:
             worker.finish()
-            os._exit(0)  # nobody waits for what the user's modules would do at exit
+            os._exit(0)  # no caller waits for what the user's modules would do at exit
 
 
 def _be_first_to_go() -> None:
@@ -113,7 +113,7 @@ class _Worker:
         self._work = Work({}, None)
 
     def serve(self) -> None:
-        """Carry out what is asked, in order. Raises `Closed` at the end."""
+        """Carry out the requests, in order. Raises `Closed` at the end."""
         while True:
             received = self._connection.receive()
             assert received is not None
@@ -170,7 +170,7 @@ class _Worker:
         reply, failures = _packed(values, failures, start, work)
         del values
         if sys.stdout is not None:
-            with suppress(OSError, ValueError):  # closed by the user, or by whoever read it
+            with suppress(OSError, ValueError):  # closed by the user, or by its reader
                 sys.stdout.flush()
         self._page[1] = -1
         self._connection.send(("done", number, seconds, ran, failures), reply)

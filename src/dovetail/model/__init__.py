@@ -31,7 +31,7 @@ _PARTS = (
     *("job", "node", "note", "cluster", "allocation", "outside", "plan", "decision", "event", "record"),
     *("result", "workload", "promise", "device_classes", "fitting", "ways"),
 )
-"""In this order: what is asked for most, and imports least, first."""
+"""In this order: what is used most, and imports least, first."""
 
 
 if not TYPE_CHECKING:  # else a type checker would take any name

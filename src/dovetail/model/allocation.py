@@ -2,7 +2,7 @@
 
 A gang takes the same from many nodes, so an allocation is a few *parts*: a set of nodes, as a bit mask
 over node indices, and what each of these nodes gives. A gang on 4,096 nodes is one part and two
-integers; node names are spelt out only when somebody reads them.
+integers; node names are spelt out only when they are read.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Allocation:
 
 
 class Packed(Allocation):
-    """An allocation that keeps runs of neighbouring nodes, and spells the masks out when it is asked.
+    """An allocation that keeps runs of neighbouring nodes, and spells the masks out on demand.
 
     A mask takes an eighth of a byte for each node below its last one: kilobytes on a wide machine, for every
     job that ever ran there.

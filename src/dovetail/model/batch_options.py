@@ -1,4 +1,4 @@
-"""What options for ``sbatch`` ask for, as far as it decides where a job may go."""
+"""What options for ``sbatch`` request, as far as it decides where a job may go."""
 
 from __future__ import annotations
 
@@ -63,23 +63,23 @@ def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[
     ):
         if given.get(name) is not None:
             found.append(f"--{option}={given[name]}")
-    asks = any(word.startswith(("--gres", "--gpus", "-G")) for word in own)
+    requests = any(word.startswith(("--gres", "--gpus", "-G")) for word in own)
     for kind in on:
         device = kind.removeprefix("cpu+")
         if device == "cpu":
-            found += ["cpu:--gres=none"] if asks and len(on) > 1 else []
-        elif not asks or given.get("gpus") is not None:
+            found += ["cpu:--gres=none"] if requests and len(on) > 1 else []
+        elif not requests or given.get("gpus") is not None:
             found.append(f"{kind}:--gres={device}:{max(1, ceil(given.get('gpus') or 1))}")
     return found
 
 
 def partition_of(options: Sequence[str]) -> str:
-    """The partition that options for sbatch ask for; empty where they ask for none."""
+    """The partition that options for sbatch request; empty where they request none."""
     return value_of(options, "--partition", "-p")
 
 
 def value_of(options: Sequence[str], long: str, short: str) -> str:
-    """What options for sbatch say last of this one; empty where they do not.
+    """The last value of this option among options for sbatch; empty where there is none.
 
     >>> value_of(["-A", "x", "--account=y"], "--account", "-A"), value_of(["-pa"], "--qos", "-q")
     ('y', '')
@@ -126,10 +126,10 @@ def folded(options: Sequence[str]) -> list[str]:
 
 
 def constraint_of(options: Sequence[str]) -> str:
-    """The one feature that options for sbatch ask for; empty where they ask for none, or for several.
+    """The one feature that options for sbatch request; empty where they request none, or several.
 
     >>> constraint_of(["-C", "rome"]), constraint_of(["--constraint=a&b"])
     ('rome', '')
     """
-    asked = value_of(options, "--constraint", "-C")
-    return asked if re.fullmatch(r"[\w.-]*", asked) else ""
+    feature = value_of(options, "--constraint", "-C")
+    return feature if re.fullmatch(r"[\w.-]*", feature) else ""

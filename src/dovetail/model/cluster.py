@@ -53,7 +53,7 @@ class Unit:
 
 
 class Units(Sequence[Unit]):
-    """The units of a large cluster, each made when it is asked for."""
+    """The units of a large cluster, each made on demand."""
 
     def __init__(self, nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> None:
         self._nodes = nodes
@@ -97,7 +97,7 @@ class Cluster:
     ``gone`` are those that take no jobs now: lost or drained. They keep their index, and their units theirs.
     ``closed`` are partitions into which only jobs go that name them.
 
-    What a cluster can tell of itself as a whole costs O(groups of like neighbours), not O(nodes).
+    A question about the cluster as a whole costs O(groups of like neighbours), not O(nodes).
 
     >>> cluster = Cluster.parse("2x8cpu+1gpu")
     >>> len(cluster), cluster.total_cpus, [unit.name for unit in cluster.units]
@@ -133,7 +133,7 @@ class Cluster:
         return tuple(made)
 
     def short_name(self, node: int, unit: str) -> str:
-        """``n0/gpu0``; on this machine alone, whose name says nothing, ``gpu0``."""
+        """``n0/gpu0``; on this machine alone, whose name is no news, ``gpu0``."""
         name = self.nodes[node].name
         return unit if name == HERE and len(self) == 1 else f"{name}/{unit}"
 

@@ -62,7 +62,7 @@ class NodeEntry(Entry):
     gpus: Devices = Field(default=0, description="short for devices = [{ kind = 'gpu', count = … }]")
     memory: Bytes | None = Field(default=None, description="bytes; default: not limited")
     devices: list[DeviceEntry] = Field(default_factory=list)
-    host_cpus: Cpus = Field(default=0, description="CPUs that a job on a device takes when it does not say")
+    host_cpus: Cpus = Field(default=0, description="CPUs that a job on a device takes by default")
     cpu_model: str = Field(default="", description="keeps the history of unlike CPUs apart")
     partitions: list[Name] = Field(default_factory=list, description="to which the node belongs; for traces")
     network_bandwidth: Bandwidth | None = Field(
@@ -243,14 +243,14 @@ def _entry(node: Node) -> dict[str, Any]:
         node.devices, key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores))
     )
     plain = cores == list(range(len(cores)))
-    said: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
-    said["devices"] = [_devices(list(devices)) for _, devices in alike]
+    content: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
+    content["devices"] = [_devices(list(devices)) for _, devices in alike]
     fields = ("memory", "host_cpus", "cpu_model", "partitions", "network_bandwidth", "gpu_bandwidth")
-    return said | {field: getattr(node, field) for field in fields}
+    return content | {field: getattr(node, field) for field in fields}
 
 
 def _devices(devices: Sequence[Device]) -> dict[str, Any]:
-    said: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
-    said["cores"] = [core for device in devices for core in device.cores]
-    said["memory"] = devices[0].memory
-    return {field: value for field, value in said.items() if value} | {"count": len(devices)}
+    content: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
+    content["cores"] = [core for device in devices for core in device.cores]
+    content["memory"] = devices[0].memory
+    return {field: value for field, value in content.items() if value} | {"count": len(devices)}

@@ -97,8 +97,8 @@ class Preempt:
 class Submit:
     """Hand a job to an outside scheduler (late binding), which picks the nodes and reports `Started`.
 
-    ``walltime`` is the limit that it is to keep to; ``reason`` says for `explain` why it goes there so.
-    ``foreseen`` is when the outside scheduler says that it would start, in seconds from now.
+    ``walltime`` is the limit that it is to keep to; ``reason`` is, for `explain`, why it goes there so.
+    ``foreseen`` is when it would start by the outside scheduler, in seconds from now.
     """
 
     job: JobId
@@ -112,16 +112,16 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Inquire:
-    """Ask the outside scheduler when it would start such a job; `Foreseen` follows, sooner or later."""
+    """Request from the outside scheduler when it would start such a job; `Foreseen` follows, in time."""
 
     shape: Shape
 
 
 @frozen(frozen=True, slots=True)
 class Wait:
-    """Why a job does not start now, for `explain`; with ``until`` the policy is asked again then.
+    """Why a job does not start now, for `explain`; with ``until`` the policy is called again then.
 
-    An empty reason leaves the one that is known: of a job that waits outside, what is said there.
+    An empty reason leaves the one that is known: of a job that waits outside, that scheduler's reason.
     """
 
     job: JobId
@@ -131,7 +131,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Intend:
-    """What the policy means to do with a waiting job as things stand; promises nothing, binds nobody.
+    """What the policy means to do with a waiting job as things stand; without any promise.
 
     It is to run as ``implementation`` on ``nodes`` nodes from ``start`` on; ``why`` is for `explain`. Held by
     the engine until the job starts or is cancelled, and shown in `View.intended`: a plan is gone on with.

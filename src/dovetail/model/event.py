@@ -66,7 +66,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a finished process used: CPU seconds, peak resident bytes, and what it said of its transfers.
+    """What a finished process used: CPU seconds, peak resident bytes, and its report of its transfers.
 
     ``sent``, ``received`` are bytes to and from the device, ``sent_time``, ``received_time`` seconds;
     ``wall_time`` is the run time as the backend measured it. ``gpu_memory`` is the peak in bytes on the one
@@ -103,7 +103,7 @@ class Adopted:
 
     ``start_time`` may lie before this driver's time 0. ``attempt`` counts the starts of the job, this one
     included. ``predicted`` are the seconds that were expected at its start and ``limit`` the bound of its run
-    time then; ``None``: they are asked for now.
+    time then; ``None``: they are predicted now.
     """
 
     job: JobId
@@ -120,8 +120,8 @@ class Started:
     """A backend started the job.
 
     After `Submit`, what an outside scheduler chose: ``allocation`` in terms of our cluster where it knows
-    them, and the ``device_class`` that runs it (``None``: the one that the allocation says); ``at`` is when,
-    if that was before (an earlier driver may have been told); ``started_at`` is that in seconds since the
+    them, and the ``device_class`` that runs it (``None``: the one of the allocation); ``at`` is when,
+    if that was before (an earlier driver may have received it); ``started_at`` is that in seconds since the
     epoch, from a backend that has measured it.
     """
 
@@ -137,7 +137,7 @@ class Ended:
     """A job ended in a final state.
 
     ``started_at`` and ``ended_at`` are seconds since the epoch, where the backend has measured them
-    nearer to the process than whoever hears of it later. ``attempt`` says which start of the job ended
+    nearer to the process than a later reader. ``attempt`` is which start of the job ended
     (``None``: the present one). ``ran``: its command was executed, as far as is known. ``on_device``: it was
     a device whose memory was too little, where the state is OUT_OF_MEMORY.
     """
@@ -156,7 +156,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A migration is over: the job holds its new place alone, or its old one where ``failed`` says why."""
+    """A migration is over: the job holds its new place alone, or its old one for the reason ``failed``."""
 
     job: JobId
     failed: str = ""
@@ -171,7 +171,7 @@ class Requeued:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A waiting job asks for other amounts of memory: bytes a node, for each of its choices in their order.
+    """A waiting job requests other amounts of memory: bytes a node, for each of its choices in their order.
 
     ``kills`` is how often it was killed for memory so far. ``gpu`` is the same of its devices: for each
     choice the bytes on each device, and those that a device must have; below 0: the choice is dropped.
@@ -194,7 +194,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Lingering:
-    """A job of which that was said goes on, and holds its place again; nobody else has it."""
+    """A job that was reported withdrawn goes on, and holds its place again."""
 
     job: JobId
 
@@ -223,7 +223,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Somebody has changed these ``fields`` of a job, which is ``into`` from now on.
+    """A user has changed these ``fields`` of a job, which is ``into`` from now on.
 
     One that waits keeps its place; of one that runs only the walltime changes.
     """
@@ -247,7 +247,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A waiting job is cancelled; ``detail`` says why. A running one is stopped and then `Ended`."""
+    """A waiting job is cancelled; ``detail`` is why. A running one is stopped and then `Ended`."""
 
     job: JobId
     detail: str = ""
@@ -302,7 +302,7 @@ class Paused:
 class ClusterEnds:
     """All nodes will be gone in ``left`` seconds, counted from this instant; ``None``: no end is known.
 
-    Jobs that are not expected to end before that are set aside, until a later end is told.
+    Jobs that are not expected to end before that are set aside, until a later end is known.
     """
 
     left: Seconds | None
@@ -317,7 +317,7 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """What an outside scheduler says keeps a job that it was given; empty: nothing out of the ordinary."""
+    """What keeps a job, by the outside scheduler that was given it; empty: nothing out of the ordinary."""
 
     job: JobId
     reason: str
@@ -354,7 +354,7 @@ class RecentEnd(NamedTuple):
 
 
 class RecentSubmission(NamedTuple):
-    """A job that was submitted as it is remembered: whose it was, when, what it asked for, and its bound."""
+    """A job that was submitted as it is remembered: whose it was, when, its request, and its bound."""
 
     user: str | None
     submit_time: Seconds
@@ -394,7 +394,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """A moment that a `Wait` asked for has come."""
+    """A moment that a `Wait` named has come."""
 
 
 Event = (

@@ -56,8 +56,8 @@ def units_taken(request: Request, device: Device) -> int:
     A device of which the memory is not known is not shared so. A request with ``sharing`` takes half of one,
     and all of it as long as its memory there is not known.
 
-    >>> asks = Request(devices=(("gpu", 1),), gpu_memory=6)
-    >>> units_taken(asks, Device("gpu", memory=16)), units_taken(asks, Device("gpu"))
+    >>> wanted = Request(devices=(("gpu", 1),), gpu_memory=6)
+    >>> units_taken(wanted, Device("gpu", memory=16)), units_taken(wanted, Device("gpu"))
     (0, 1000000)
     """
     if request.sharing:
@@ -103,7 +103,7 @@ def takes_alike(request: Request, devices: Sequence[Device], eligible: Iterable[
 
 
 def devices_on(request: Request, devices: Sequence[Device]) -> Iterator[tuple[int, list[int]]]:
-    """For each kind of device asked for: how many devices, and the indices of those that suit."""
+    """For each kind of device requested: how many devices, and the indices of those that suit."""
     for kind, count in request.devices:
         yield whole_devices(count), [d for d, device in enumerate(devices) if suits(device, kind, request)]
 

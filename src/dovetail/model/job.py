@@ -50,7 +50,7 @@ HOST_CPUS = -2
 ARRAY_INDEX = "array_index"
 """The option of a job that keeps its index in an array, where its id does not give it away."""
 TURN = "turn"
-"""The option of a job that somebody has moved in the queue: the number of its place on record."""
+"""The option of a job that a user has moved in the queue: the number of its place on record."""
 FRACTION_UNITS = 1_000_000
 """One device is counted in this many units, so that shares of a device add up exactly."""
 
@@ -87,7 +87,7 @@ EMPTY: Mapping[Any, Any] = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a gang asks of each of its nodes.
+    """What a gang takes from each of its nodes.
 
     ``cpus`` is a count, `WHOLE_POOL` or `HOST_CPUS`. ``devices`` pairs a device kind with a number of
     devices; a number below 1 is a share of one device. ``models`` restricts the device models (empty:
@@ -127,7 +127,7 @@ class Request:
 
     @property
     def gpus(self) -> float:
-        """Devices of all kinds asked for on each node."""
+        """Devices of all kinds requested on each node."""
         return sum(count for _, count in self.devices)
 
 
@@ -142,7 +142,7 @@ def request_for(
     gpu_memory: int = 0,
     sharing: bool = False,
 ) -> Request:
-    """What an implementation of this kind asks of each node, by the default rules where it does not say.
+    """What an implementation of this kind requests of each node, by the default rules for open fields.
 
     ``cpu``: the whole pool, no device. ``cpu+KIND``: the whole pool and one device. A device kind: one
     device, and the node's ``host_cpus``.
@@ -212,7 +212,7 @@ class Implementation:
 class App:
     """A program under one name, with its implementations in file order.
 
-    ``restartable`` says that a run which was cut short may begin again: the program takes up where it was,
+    ``restartable`` means that a run which was cut short may begin again: the program takes up where it was,
     or loses nothing.
     """
 
@@ -307,7 +307,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How much memory a job reserves, where it is not for good what its requests say.
+    """How much memory a job reserves, where that is not fixed by its requests.
 
     ``auto`` names implementations for which it is learned, anew while the job waits; the probability of a
     kill is to be at most ``risk`` (``None``: the usual one). ``retry`` is what a job gets that was killed
@@ -401,8 +401,8 @@ class Job:
     often it may start again after FAILED or NODE_FAIL; ``communication`` gives its time where a rate model
     makes it; ``batch_options`` are passed to the batch system that runs it, as they stand. ``options`` are
     those of its `JobSpec` that are kept by name, where they differ from the default. ``name`` is for people.
-    ``sizing`` is how its memory is found. A ``foreign`` job is not ours: it stands for what somebody else
-    holds of the cluster. It starts at ``begin`` or later, in seconds since 1970.
+    ``sizing`` is how its memory is found. A ``foreign`` job is not ours: it stands for what others
+    hold of the cluster. It starts at ``begin`` or later, in seconds since 1970.
     """
 
     id: JobId
@@ -441,7 +441,7 @@ class Job:
 
     @property
     def asked(self) -> tuple[Choice, ...]:
-        """The choices at the node count that was asked for, one for each implementation."""
+        """The choices at the node count requested, one for each implementation."""
         return tuple(c for c in self.choices if c.request.nodes == self.nodes)
 
     @property

@@ -80,7 +80,7 @@ class Device:
 class Node:
     """A machine: a pool of CPU cores, devices, memory in bytes (``None``: not limited).
 
-    ``host_cpus`` is the number of CPUs that a job on a device takes when it does not say. ``partitions``
+    ``host_cpus`` is the number of CPUs that a job on a device takes that gives no number. ``partitions``
     are those to which the node belongs, as in Slurm; a request may be for one of them. Bandwidths are in
     bytes a second (``None``: those of Markthub 2015, Table 3).
     """
@@ -133,7 +133,7 @@ class Node:
 
 
 HERE = "localhost"
-"""What this machine is called as a node, where nobody gave it a name."""
+"""The name of this machine as a node, unless it was given one."""
 
 
 def uniform_node(cpus: int, gpus: int = 0, memory: int | None = None) -> Node:
@@ -178,7 +178,7 @@ class Numbered(Sequence[str]):
 
 
 class Nodes(Sequence[Node]):
-    """The nodes of a large cluster, each made when it is first asked for: it costs what its groups cost."""
+    """The nodes of a large cluster, each made on demand: it costs what its groups cost."""
 
     def __init__(self, groups: Iterable[tuple[Node, Sequence[str]]]) -> None:
         parts = [(node, names) for node, names in groups if len(names)]

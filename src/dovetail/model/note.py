@@ -6,11 +6,11 @@ __all__ = ["Note"]
 
 
 class Note(str):
-    """The text of a note; ``code`` is one word for what it says, whatever the words.
+    """The text of a note; ``code`` is one word for its subject, whatever the text.
 
     ``unknown``: nothing is known of some way to run jobs. ``not_as_named``: the policy could not do what its
-    name says. ``expected``: times are a history's. ``model``: a history's device models were taken.
-    ``best_effort``: promises rest on expected times. ``recorded``: what a log does not tell, or tells oddly.
+    name promises. ``expected``: times are a history's. ``model``: a history's device models were taken.
+    ``best_effort``: promises rest on expected times. ``recorded``: what a log lacks, or has in an odd form.
     A plain text among the notes of a result has the code ``note``.
 
     >>> Note("Nothing is known of mm as gpu: no job is simulated so.", "unknown").code

@@ -1,4 +1,4 @@
-"""What an outside scheduler is asked about: shapes of jobs, and when it would start one."""
+"""Questions to an outside scheduler: shapes of jobs, and when it would start one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Begun", "ForeseenStart", "HandedOver", "Shape", "TimeUsed"]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an outside scheduler would see of a job: where it is to go, what it asks for, for how long.
+    """What an outside scheduler would see of a job: where it is to go, what it requests, for how long.
 
-    ``target`` is a queue of that scheduler (Slurm: a partition), ``walltime`` ``None`` where none is asked
-    for, ``options`` what is passed on to it as it stands.
+    ``target`` is a queue of that scheduler (Slurm: a partition), ``walltime`` ``None`` where none is
+    requested, ``options`` what is passed on to it as it stands.
     """
 
     target: str
@@ -52,7 +52,7 @@ class ForeseenStart:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A job that was handed over: when, what it asked for, and the run time then predicted (or ``None``)."""
+    """A job that was handed over: when, its request, and the run time then predicted (or ``None``)."""
 
     at: Seconds
     request: Request

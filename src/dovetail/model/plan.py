@@ -15,7 +15,7 @@ class PlanItem:
     """One job of a plan.
 
     ``unit`` binds it to one CPU pool or device (`Cluster.units` index); without it the job takes nodes or
-    CPUs as its request says, wherever it fits. Jobs of one ``pack`` start together, after every job of
+    CPUs by its request, wherever it fits. Jobs of one ``pack`` start together, after every job of
     the packs before has ended; without packs, jobs start in the order of ``start`` as soon as what they
     need is free.
     """

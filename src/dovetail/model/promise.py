@@ -1,4 +1,4 @@
-"""A promised start, by itself: the engine works parts of some out where they are asked for.
+"""A promised start, by itself: the engine works parts of some out on demand.
 
 `dovetail.engine.profile.lineup` has a subclass whose start moves with others.
 """

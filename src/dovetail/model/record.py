@@ -21,7 +21,7 @@ class Prediction:
     """How long a job is expected to take.
 
     ``upper`` is the upper end and ``lower`` the lower end of the 90 % interval, ``samples`` the number of
-    runs that it rests on, ``basis`` says in a few words what was done, for people.
+    runs that it rests on, ``basis`` describes in a few words what was done, for people.
     """
 
     expected: Seconds
@@ -132,7 +132,7 @@ class Companions:
     slowdown: float | None = None
 
     def words(self, seconds: Seconds | None) -> str:
-        """For people: beside whom it ran, what was expected of that, and what came in a run of ``seconds``.
+        """For people: its neighbours, what was expected of that, and what came in a run of ``seconds``.
 
         >>> Companions((("train", 8.0),), (), 6.0, 1.25).words(8.0)
         'shared its device with train for 8 s: expected 1.25 times as long, took 1.33 times as long'

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MEMORY = 22 * 10**9
-"""Bytes of memory of a node, where a cluster does not say and jobs have communication (Table 3)."""
+"""Bytes of memory of a node, where a cluster gives none and jobs have communication (Table 3)."""
 
 
 def network(costs: RemoteCosts, job: Communication, bandwidth: float) -> Seconds:
@@ -83,19 +83,19 @@ def alone(costs: RemoteCosts, job: Communication) -> Seconds:
 
 
 def communicates(jobs: Sequence[Job]) -> bool:
-    """Whether any job says what it communicates."""
+    """Whether any job declares its communication."""
     if hasattr(jobs, "forms"):
         return False  # a `JobTable` holds rigid jobs alone
     return any(job.communication is not None for job in jobs)
 
 
 class _WithCommunication:
-    """True times of a workload, with those of jobs whose communication says how long they take."""
+    """True times of a workload, with those of jobs whose communication determines how long they take."""
 
     def __init__(self, truth: Truth, costs: RemoteCosts) -> None:
         self._truth = truth
         self._costs = costs
-        self._alone: dict[int, tuple[Communication, Seconds]] = {}  # by identity: they are asked for often
+        self._alone: dict[int, tuple[Communication, Seconds]] = {}  # by identity: they are read often
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
         """As given, else the time alone. O(1)."""
@@ -117,7 +117,7 @@ def with_communication_times(workload: Workload, costs: RemoteCosts) -> Workload
 
 
 def with_table_3(cluster: Cluster) -> Cluster:
-    """The cluster, with Table 3's memory where it does not say how much a node has."""
+    """The cluster, with Table 3's memory where it gives none."""
     if all(node.memory is not None for node in cluster.nodes):
         return cluster
     nodes = tuple(replace(n, memory=MEMORY) if n.memory is None else n for n in cluster.nodes)

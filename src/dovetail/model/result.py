@@ -39,14 +39,14 @@ class Replicate:
 class Result:
     """Every job's record, in file order, and what reports need beside it.
 
-    ``best`` is each job's least true (live: predicted) time over its implementations at the asked node
+    ``best`` is each job's least true (live: predicted) time over its implementations at the requested node
     count. ``decision_seconds`` holds the seconds of each call of ``decide``. ``promises_broken`` counts
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
     its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
     sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
-    to say what would happen; there are no records then, and no metrics. ``replicate`` tells of which draw of
+    to predict what would happen; there are no records then, and no metrics. ``replicate`` is of which draw of
     the workload it is the result. ``interpreted`` is the reason why the engine simulated, where a compiled
     simulation might have.
     """

@@ -1,6 +1,6 @@
 """Jobs and records kept as columns: a million of them in the memory of their numbers.
 
-A `Job` or a `Record` is made when somebody asks for one. Whoever works on all of them takes the columns.
+A `Job` or a `Record` is made on demand. Code that works on all of them takes the columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 10_000
 
 
 class NumberedIds(Sequence[JobId]):
-    """Ids that are the texts of numbers, each made when it is asked for."""
+    """Ids that are the texts of numbers, each made on demand."""
 
     def __init__(self, numbers: Ints) -> None:
         self.numbers = numbers
@@ -49,7 +49,7 @@ class NumberedIds(Sequence[JobId]):
 
 
 class Times(Mapping[JobId, Seconds]):
-    """A number of seconds for each id, worked out only where somebody asks; NaN where there is none."""
+    """A number of seconds for each id, worked out on demand; NaN where there is none."""
 
     def __init__(self, ids: Sequence[JobId], seconds: Floats) -> None:
         self._ids, self._seconds = ids, seconds
@@ -82,7 +82,7 @@ class JobTable(Sequence[Job]):
     """Jobs by submission, each with one way to run and its true seconds; columns have shape (jobs,).
 
     ``form`` is the place in ``forms``; ``place`` that in the file; ``walltime`` is NaN where there is
-    none; ``user``, ``group`` and ``queue`` are numbers, negative where there is none. Whoever goes through
+    none; ``user``, ``group`` and ``queue`` are numbers, negative where there is none. A loop over
     all jobs gets the same objects each time.
     """
 
@@ -158,7 +158,7 @@ class JobTable(Sequence[Job]):
 
     @cached_property
     def nodes(self) -> Ints:
-        """Nodes that each asks for."""
+        """Nodes that each requests."""
         return self.by_form([choices[0].request.nodes for _, choices in self.forms])
 
     def by_form(self, values: Sequence[int]) -> Ints:

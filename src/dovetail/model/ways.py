@@ -59,7 +59,7 @@ class Way(NamedTuple):
 
     @property
     def least(self) -> Seconds:
-        """The seconds, 0 where nothing is known: what nobody knows is worth a try."""
+        """The seconds, 0 where nothing is known: what is unknown is worth a try."""
         return self.seconds or 0.0
 
 
@@ -87,7 +87,7 @@ def way(foresight: Foresight, job: Job, choice: Choice) -> Way:
 
 
 def seconds_on(foresight: Foresight, job: Job, choice: Choice, device: DeviceClass) -> Seconds | None:
-    """Predicted seconds on one class, else what the job itself tells: SQ over its speedup (Ravi 2012)."""
+    """Predicted seconds on one class, else the job's own data: SQ over its speedup (Ravi 2012)."""
     found = foresight.predict(job, choice.implementation, choice.request, device)
     if found is not None:
         return found.expected
@@ -96,7 +96,7 @@ def seconds_on(foresight: Foresight, job: Job, choice: Choice, device: DeviceCla
 
 
 def way_with_given_times(foresight: Foresight, job: Job, choice: Choice) -> Way:
-    """The choice with its seconds on its best class; what the job tells counts where nothing is predicted."""
+    """The choice with its seconds on its best class; the job's own data counts where nothing is predicted."""
     classes = classes_for(foresight.cluster, choice)
     known = (seconds_on(foresight, job, choice, device) for device in classes)
     return Way(choice, min((seconds for seconds in known if seconds is not None), default=None))
@@ -105,7 +105,7 @@ def way_with_given_times(foresight: Foresight, job: Job, choice: Choice) -> Way:
 def fastest(foresight: Foresight, job: Job, choices: Iterable[Choice] | None = None) -> Choice:
     """The choice with the least predicted time; ties, and no predictions at all: the first.
 
-    Of a moldable job only the node count that was asked for counts, unless ``choices`` are given.
+    Of a moldable job only the requested node count counts, unless ``choices`` are given.
     """
     if choices is None:
         if len(job.choices) == 1:

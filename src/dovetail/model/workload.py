@@ -19,7 +19,7 @@ __all__ = ["Rejected", "TableTruth", "Truth", "Workload"]
 
 
 class Truth(Protocol):
-    """True run times; only `simulate` asks (and a model of perfect knowledge)."""
+    """True run times; only `simulate` reads them (and a model of perfect knowledge)."""
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
         """True seconds of the job in this way of running it, ``None`` where unknown."""
@@ -56,8 +56,8 @@ class Workload:
 
     ``skipped`` counts malformed lines that a lenient reader passed over. ``machine`` is the cluster that
     the file itself names, which a simulation takes where no other is given. ``recorded`` is when jobs really
-    started, as far as a log tells; ``placed`` in which implementation and where, on ``machine``. ``ran`` says
-    that the times are measured, so that a history may know those of the ways in which no job ran. ``follows``
+    started, where a log has it; ``placed`` in which implementation and where, on ``machine``. ``ran``:
+    the times are measured, so that a history may know those of the ways in which no job ran. ``follows``
     gives of jobs that are submitted some seconds after the end of another one which one, and these seconds: a
     simulation moves their submission with that end.
     """

@@ -1,1 +1,1 @@
-"""What is compiled when the package is built, where a C compiler is; nobody ever waits for it."""
+"""What is compiled when the package is built, where a C compiler is; no command ever waits for it."""

@@ -1,7 +1,7 @@
 """The compiled part of Dovetail: `*.c` of this folder in one file, built with the package.
 
 Every function there has a Python one of the same name that is its specification, and takes its place where no
-C compiler was at hand. Nothing is compiled later, while somebody waits.
+C compiler was at hand. Nothing is compiled later, while a command waits.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Kernel(Generic[P, R]):
         return found  # type: ignore[no-any-return]
 
     def _look(self, arguments: tuple[Any, ...]) -> None:
-        """Find the function, and say what it takes: the numbers of dimensions are those of the first call."""
+        """Find the function, and declare its arguments: their numbers of dimensions are the first call's."""
         self._looked_for = True
         found = library()
         if found is None:
@@ -106,7 +106,7 @@ class Kernel(Generic[P, R]):
 
 
 def _address(array: Any) -> int:
-    """What ``array.ctypes.data`` says, in a third of its time."""
+    """The value of ``array.ctypes.data``, in a third of its time."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
     except (TypeError, ValueError):  # only to be read, or empty

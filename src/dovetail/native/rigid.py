@@ -26,8 +26,8 @@ class Columns(NamedTuple):
 
     ``bound`` is what is known beforehand of the run time (infinite: nothing), at ``limit`` after its start a
     job is ended (infinite: never). ``cpus``, ``devices`` and ``memory`` (bytes, 0 where it is not counted)
-    are asked of each of ``nodes`` nodes. ``by_rank`` are the jobs in the order of the queue; ``line``
-    is the same number, from 0 on, for jobs that ask for the same.
+    are taken from each of ``nodes`` nodes. ``by_rank`` are the jobs in the order of the queue; ``line``
+    is the same number, from 0 on, for jobs with equal requests.
     """
 
     submit: Floats
@@ -56,7 +56,7 @@ class Machine(NamedTuple):
 class Schedule(NamedTuple):
     """What came of it, job by job.
 
-    ``promised`` is the start that was promised, NaN where none was; ``killed`` says that the limit ended the
+    ``promised`` is the start that was promised, NaN where none was; ``killed`` means that the limit ended the
     job. Of ``node`` and ``devices`` (as bits) a job has those from ``first`` on, up to the next job's first.
     ``events``, shape (2 · jobs,), are starts and ends as they came: the job, or ``~job`` for its end.
     ``broken`` and ``by_overrun`` count broken promises.

@@ -1,6 +1,6 @@
 """`steps.c` from Python: free nodes over time where nodes are alike, and the promises that are made in it.
 
-Numbers and times live in arrays of this side, so that they go when nobody needs them; C searches and changes
+Numbers and times live in arrays of this side, so that they go when no longer needed; C searches and changes
 them in about the square root of their steps.
 """
 

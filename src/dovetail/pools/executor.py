@@ -102,8 +102,8 @@ class Executor(FuturesExecutor):
             else:
                 from dovetail.pools.jobs import JobCrew  # what it needs is not needed locally
 
-                asked = {"gpus": gpus, "memory": each, "gpu_memory": on_gpu}
-                crew = jobs = JobCrew(service, asked, variables, name or "executor")
+                resources = {"gpus": gpus, "memory": each, "gpu_memory": on_gpu}
+                crew = jobs = JobCrew(service, resources, variables, name or "executor")
                 undo.callback(crew.close)
                 devices, cores = jobs.devices, jobs.cores
             self._kinds, seats = _seats(workers, cpus, gpus, variants, cores, devices, inside=inside)

@@ -85,7 +85,7 @@ class _Member:
 class JobCrew:
     """Workers of an executor as jobs, each of which requests what the executor requests for each worker.
 
-    ``asked`` has ``gpus``, ``memory``, ``gpu_memory``. Raises `NoService`, `InputError`.
+    ``resources`` has ``gpus``, ``memory``, ``gpu_memory``. Raises `NoService`, `InputError`.
     """
 
     queued = True
@@ -93,11 +93,11 @@ class JobCrew:
     def __init__(
         self,
         service: str | os.PathLike[str] | None,
-        asked: Mapping[str, Any],
+        resources: Mapping[str, Any],
         variables: Mapping[str, str],
         name: str,
     ) -> None:
-        self._asked, self._variables, self._name = asked, variables, name
+        self._asked, self._variables, self._name = resources, variables, name
         self._service = connection(service, start=lambda sentence: None)
         self._service.be_patient(PATIENCE, _log.warning)
         nodes = self._service.get("/api/v1/nodes")["nodes"]
@@ -299,7 +299,7 @@ class JobCrew:
         self._forget(member)
 
     def _look(self) -> None:
-        """Jobs that ended before they came: cancelled by somebody, or what they need is not there."""
+        """Jobs that ended before they came: cancelled by a user, or what they need is not there."""
         coming = [member for member in self._members.values() if member.connection is None]
         self._look_at = time.monotonic() + LOOK if coming else 0.0
         for member in coming:

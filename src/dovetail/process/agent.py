@@ -1,13 +1,13 @@
-"""The supervisor of one node of a cluster: reached over TCP, by whoever knows the run's token.
+"""The supervisor of one node of a cluster: reached over TCP, by clients that know the run's token.
 
 Started on every node as ``python -I -S agent.py`` with one line of JSON on standard input: the token, the
-run's folder, and the file in it that says what was allotted of each node. It answers with one line on
+run's folder, and the file in it that lists what was allotted of each node. It answers with one line on
 standard output, its *hello* (address, port, what it sees of the node), and from then on it is the
 supervisor of `dovetail.process.supervisor`: same requests, same spawn log (``agents/NODE.log`` in the run
 folder; in the node's own temporary folder where that cannot be written), and jobs that go on when Dovetail
 is gone.
 
-Who connects proves that it knows the token, and so does the agent, before anything else is said; the
+A client proves that it knows the token, and so does the agent, before any other message; the
 token itself is never sent. Nothing is encrypted. Standard library only.
 """
 
@@ -43,7 +43,7 @@ KEPT_ALIVE = 10, 5
 MOST_STRANGERS = 16
 LONGEST = 4096
 TERM_NOTICE = 0.2
-"""Seconds within which a job and its agent get the same SIGTERM, when whoever owns the node wants it back."""
+"""Seconds within which a job and its agent get the same SIGTERM, when the node's owner wants it back."""
 ENDINGS = tuple(status for end in (signal.SIGTERM, signal.SIGKILL) for status in (end, (128 + end) << 8))
 """Wait statuses of processes that were ended from outside, and of shells whose command was."""
 COMPANION_GRACE = 5.0
@@ -65,7 +65,7 @@ STEP_VARIABLES = (
     "PMI_",
     "PMIX_",
 )
-"""What a step's task is told of its step. The agent's jobs are no tasks of it, and must not think so."""
+"""Variables that describe a step to its task. The agent's jobs are no tasks of it, and must not see them."""
 STEP_NAMES = frozenset(
     {
         *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_NPROCS"),
@@ -121,7 +121,7 @@ class Agent(supervisor.Supervisor):
         return ours if own is None else min(own, ours)
 
     def deadlines(self) -> None:
-        """Those of the jobs; of those who connected and do not say who they are; of doubtful ends."""
+        """Deadlines of the jobs; of clients that connected and prove nothing; of doubtful ends."""
         if self.terminated:
             self.evicted = True
             self.terminated = False
@@ -149,7 +149,7 @@ class Agent(supervisor.Supervisor):
             self.conclude(child)
 
     def conclude(self, child: Child) -> None:
-        """Say how it ended; of one that went with its node, say that."""
+        """Report how it ended; of one that went with its node, report that."""
         if self.evicted and child.reason is None and child.status in ENDINGS:
             child.reason = "NODE_FAIL"
         if child.reason == "NODE_FAIL" and not child.why:
@@ -159,7 +159,7 @@ class Agent(supervisor.Supervisor):
     # --- clients ----------------------------------------------------------------------------------
 
     def accept(self, door: socket.socket) -> None:
-        """Ask whoever comes for a proof."""
+        """Demand a proof from a new client."""
         try:
             found, _ = door.accept()
         except OSError:
@@ -177,7 +177,7 @@ class Agent(supervisor.Supervisor):
             found.send(supervisor.ENCODE(challenge).encode() + b"\n")
 
     def hear(self, fd: int) -> None:
-        """The answer of one who connected; what our companion says."""
+        """The answer of a new client; what our companion writes."""
         for companion in self.companions.values():
             if fd == companion.out:
                 self.hear_companion(companion)
@@ -191,21 +191,21 @@ class Agent(supervisor.Supervisor):
             return
         except OSError:
             data = b""
-        stranger.said += data
-        if not data or len(stranger.said) > LONGEST:
+        stranger.received += data
+        if not data or len(stranger.received) > LONGEST:
             self.dismiss(fd)
-        elif b"\n" in stranger.said:
+        elif b"\n" in stranger.received:
             self.judge(fd, stranger)
 
     def judge(self, fd: int, stranger: UnverifiedPeer) -> None:
-        """Let in who knows the token, if nobody is there already."""
+        """Let in a client that knows the token, if there is none already."""
         try:
-            answer = json.loads(stranger.said)
-            nonce, said = nonce_of(answer["nonce"]), answer["mac"]
+            answer = json.loads(stranger.received)
+            nonce, mac_offered = nonce_of(answer["nonce"]), answer["mac"]
         except (ValueError, KeyError, TypeError):
             self.dismiss(fd)
             return
-        if not stranger.handshake.proven("client", nonce, said):
+        if not stranger.handshake.proven("client", nonce, mac_offered):
             self.dismiss(fd)
             return
         self.poll.unregister(fd)
@@ -226,7 +226,7 @@ class Agent(supervisor.Supervisor):
         self.strangers.pop(fd).socket.close()
 
     def receive(self) -> None:
-        """What the client wants; where it is gone, nobody lends any more."""
+        """Take in the client's requests; where it is gone, lending ends."""
         super().receive()
         if not self.client:
             self.end_companions()
@@ -236,7 +236,7 @@ class Agent(supervisor.Supervisor):
             self.secret = ""
 
     def leave(self) -> None:
-        """Nobody can come any more, and nobody stays."""
+        """No new client can come, and none stays."""
         for fd in list(self.strangers):
             self.dismiss(fd)
         if self.door is not None:
@@ -255,13 +255,13 @@ class Agent(supervisor.Supervisor):
             self.accompany(request)
             return
         if request["t"] == "intent" and self.evicted:
-            return  # whoever asks will hear that the node is gone
+            return  # the client learns from the event that the node is gone
         if request["t"] == "setup":
             ours = [self.bound[core] for core in request["cores"]] if self.bound else []
-            asked = request["env"]  # what describes the job, and not the step that we are
+            given = request["env"]  # what describes the job, and not the step that we are
             setup = Setup.of({**request, "cores": ours}, self.environs)
             for name in map(os.fsdecode, list(setup.environ)):
-                if of_step(name) and name not in asked:
+                if of_step(name) and name not in given:
                     del setup.environ[os.fsencode(name)]
             self.setups[request["setup"]] = setup
             self.log.write(line)
@@ -273,7 +273,7 @@ class Agent(supervisor.Supervisor):
     def accompany(self, request: dict[str, Any]) -> None:
         """Start our companion, in the place of one that is there: its client is another one's.
 
-        It is a child as jobs are, but for the spawn log, which says nothing of it.
+        It is a child as jobs are, but for the spawn log, which has no line of it.
         """
         self.end_companions(at_once=True)
         self.secret = request["secret"]
@@ -298,7 +298,7 @@ class Agent(supervisor.Supervisor):
                 undo.pop_all()
         except (OSError, SpawnError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            self.tell_companion(request["id"], over=True, said=f"it cannot be started: {why}")
+            self.tell_companion(request["id"], over=True, note=f"it cannot be started: {why}")
             return
         os.set_blocking(out, False)
         self.children[pid] = Child(uid, pid, self.now(), COMPANION_GRACE)
@@ -323,39 +323,39 @@ class Agent(supervisor.Supervisor):
             data = os.read(companion.out, MOST_SAID)
         except BlockingIOError:
             return
-        companion.said += data
-        line, ready, _ = companion.said.partition(b"\n")
+        companion.received += data
+        line, ready, _ = companion.received.partition(b"\n")
         if ready or not data:
             self.poll.unregister(companion.out)
-            companion.heard = True
+            companion.announced = True
         if ready:
-            self.tell_companion(companion.id, over=False, said=line.decode(errors="replace"))
+            self.tell_companion(companion.id, over=False, note=line.decode(errors="replace"))
 
     def parted(self, child: Child, companion: Companion) -> None:
-        """A companion has ended, and all that it had started: say what it complained of."""
+        """A companion has ended, and all that it had started: report its complaint."""
         self.seen(child, lambda: self.kill_strays(child))
-        if not companion.heard:
+        if not companion.announced:
             self.poll.unregister(companion.out)
         os.close(companion.out)
-        said = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
-        self.tell_companion(companion.id, over=True, said=said)
+        note = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
+        self.tell_companion(companion.id, over=True, note=note)
 
-    def tell_companion(self, id: str, *, over: bool, said: str) -> None:
-        """Tell the client that the companion of this id is ready, or that it is over."""
-        told = {"t": "companion", "id": id, "over": over, "said": said}
-        self.tell(supervisor.ENCODE(told).encode())
+    def tell_companion(self, id: str, *, over: bool, note: str) -> None:
+        """Report to the client that the companion of this id is ready, or that it is over."""
+        message = {"t": "companion", "id": id, "over": over, "said": note}
+        self.tell(supervisor.ENCODE(message).encode())
 
 
 class Companion:
     """A process beside the jobs while a Dovetail is there: the node's device server.
 
-    It says one line on standard output (``out``) when it is ready. It ends with its agent's client, so that
+    It writes one line on standard output (``out``) when it is ready. It ends with its agent's client, so that
     nothing that was lent outlives the Dovetail that lends it, and (by its own doing) with its agent.
     """
 
     def __init__(self, id: str, complaints: str, out: int) -> None:
         self.id, self.complaints, self.out = id, complaints, out
-        self.said, self.heard = b"", False  # so far; whether that is all
+        self.received, self.announced = b"", False  # so far; whether that is all
 
     def complained(self) -> str:
         """What it has complained of last."""
@@ -363,18 +363,18 @@ class Companion:
             with open(self.complaints, "rb") as file:
                 return file.read(MOST_SAID).decode(errors="replace").strip()[-1000:]
         except OSError as error:
-            return f"what it said cannot be read: {error.strerror}"
+            return f"its complaint cannot be read: {error.strerror}"
 
 
 class UnverifiedPeer:
     """One who has connected and not yet shown that it knows the token."""
 
     def __init__(self, found: socket.socket, handshake: Handshake, until: float) -> None:
-        self.socket, self.handshake, self.until, self.said = found, handshake, until, b""
+        self.socket, self.handshake, self.until, self.received = found, handshake, until, b""
 
 
 def of_step(name: str) -> bool:
-    """Whether a variable tells a process that it is a task of a Slurm step."""
+    """Whether a variable belongs to the description of a Slurm step's task."""
     return name in STEP_NAMES or name.startswith(STEP_VARIABLES)
 
 
@@ -387,7 +387,7 @@ def bound_cores(cpus: int) -> list[int]:
 def allotted(path: str, node: str) -> tuple[str, int]:
     """The node's address and how many of its CPUs are ours: a line ``NAME ADDRESS CPUS`` of a file.
 
-    Who does not see the run folder is known by its name alone; its client will say what is wrong.
+    Without a view of the run folder it is known by its name alone; its client will report what is wrong.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -416,7 +416,7 @@ def open_port(address: str) -> socket.socket:
 
 
 def main() -> None:
-    """Read the configuration, say hello, serve."""
+    """Read the configuration, send the hello, serve."""
     config = json.loads(sys.stdin.readline())
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     address, cpus = allotted(config["nodes"], node)

@@ -1,4 +1,4 @@
-"""What one node's agents of a run leave behind: the spawn log, its lock, jobs that nobody looks after.
+"""What one node's agents of a run leave behind: the spawn log, its lock, jobs without a supervisor.
 
 Standard library only: `dovetail.process.agent` is run by path.
 """
@@ -28,7 +28,7 @@ def open_log(folder: str, node: str, run: str) -> tuple[int, str]:
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
             if os.stat(place).st_uid != os.geteuid():
-                raise PermissionError(f"{place} belongs to somebody else")
+                raise PermissionError(f"{place} belongs to another user")
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             return os.open(path, flags, 0o600), path
         except OSError as found:

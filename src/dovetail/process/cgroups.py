@@ -1,6 +1,6 @@
 """Cgroups for the jobs of one run, where they can be made (version 2); what a killed supervisor left of them.
 
-The supervisor makes and removes them; nobody else does while it lives. The standard library only.
+The supervisor makes and removes them; no other process does while it lives. The standard library only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Group:
         return True
 
     def peak_memory(self) -> int:
-        """The most bytes that it has held; 0 where the kernel does not say it (before Linux 5.19)."""
+        """The most bytes that it has held; 0 where the kernel does not report it (before Linux 5.19)."""
         try:
             with open(f"{self.path}/memory.peak", "rb") as file:
                 return int(file.read())
@@ -71,7 +71,7 @@ class Groups:
     """Cgroups of one run, below the one that we are in or, where that has been delegated, beside it.
 
     One that is empty is used again: to enter and to leave costs 20 us, to make and to remove one 80 more. A
-    limit of memory gets a new one. ``place`` is empty where no cgroups can be made; ``memory`` says whether
+    limit of memory gets a new one. ``place`` is empty where no cgroups can be made; ``memory``: whether
     the kernel limits it. Without a name of a ``run`` there are none.
     """
 
@@ -226,10 +226,10 @@ def remove_groups(place: str) -> None:
 
 
 def place_of(log: SpawnLog) -> str | None:
-    """Where the cgroups of a run are, if there are any: a log may say anything, the run must be the name."""
+    """Where the cgroups of a run are, if there are any; the log is untrusted, so the run must be the name."""
     name = f"dovetail-{log.header.get('run')}"
     try:
-        # A supervisor killed before it could say where has made them below its own cgroup, mostly ours.
+        # A supervisor killed before it could note where has made them below its own cgroup, mostly ours.
         place = log.place or f"{own_cgroup()}/{name}"
         if os.path.basename(place) != name:
             return None

@@ -5,7 +5,7 @@ can be imported, load it as device servers, map workers and their clients do.
 
 A handshake: each side sends 32 random bytes (its nonce), and an HMAC-SHA256 (RFC 2104) over its role, the
 other side's nonce and its own. So the token is never sent, an answer serves for one connection only, and what
-one side has said cannot be said back to it by somebody who does not know the token.
+a proof that one side has sent cannot be sent back to it by a process that does not know the token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36
 class Handshake:
     """One side of a handshake, which plays ``role``; ``nonce`` is what it sends first.
 
-    ``token`` may be ``None`` where the kernel says who the other side is: then nothing can be proven.
+    ``token`` may be ``None`` where the kernel identifies the other side: then nothing can be proven.
     """
 
     __slots__ = ("_role", "_token", "nonce")
@@ -36,12 +36,12 @@ class Handshake:
         """Our answer to the other side's nonce."""
         return self._mac(self._role, theirs, self.nonce)
 
-    def proven(self, role: str, theirs: bytes, said: object) -> bool:
-        """Whether ``said`` answers our nonce as only one who plays this role and knows the token can."""
+    def proven(self, role: str, theirs: bytes, offered: object) -> bool:
+        """Whether ``offered`` answers our nonce as only one who plays this role and knows the token can."""
         from hmac import compare_digest  # late: a supervisor, which proves nothing, starts in 20 ms
 
         return compare_digest(
-            str(said).encode(errors="replace"), self._mac(role, self.nonce, theirs).encode()
+            str(offered).encode(errors="replace"), self._mac(role, self.nonce, theirs).encode()
         )
 
     def _mac(self, role: str, first: bytes, second: bytes) -> str:

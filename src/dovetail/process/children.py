@@ -70,7 +70,7 @@ class Child:
     leaving: bool = False  # it ended by itself, and what is left of it has a moment to do the same
     gone: bool = False  # nothing of it is left anywhere
     status: int = 0
-    asked_at: float = 0.0  # when somebody wanted it stopped
+    asked_at: float = 0.0  # when its stop was requested
     walltime: float = 0.0  # as it was at its start
     late: float = 0.0  # seconds by which its walltime may end later than the client counts
     end: bytes = b""
@@ -110,7 +110,7 @@ def started(uid: str, pid: int, began: float, boot: float, group: Group | None) 
 
 
 def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
-    """The record of an end as far as the kernel tells it; the last brace is left to who knows the rest."""
+    """The record of an end as far as the kernel reports it; the caller adds the rest and the last brace."""
     cpu, rss = usage.ru_utime + usage.ru_stime, max(usage.ru_maxrss * 1024, child.peak)
     return (
         f'{{"t":"end","uid":{TEXT(child.uid)},"from":{child.began!r},"at":{at!r}'

@@ -113,7 +113,7 @@ def vendor(device: Device) -> str | None:
 
 
 def visible_devices(node: Node) -> dict[str, int]:
-    """The variables that tell a node's devices to programs, and how many devices each of them counts."""
+    """The variables that show a node's devices to programs, and how many devices each of them counts."""
     everything = numbers_by_variable(node, range(len(node.devices)))
     return {variable: len(numbers) for variable, numbers in everything.items()}
 

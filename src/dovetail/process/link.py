@@ -32,19 +32,19 @@ def line_of(request: dict[str, Any]) -> bytes:
 
 
 def said_in(line: bytes) -> dict[str, Any]:
-    """What the supervisor says in a line."""
+    """The message that one line of the supervisor holds."""
     try:
-        said: dict[str, Any] = orjson.loads(line)
+        message: dict[str, Any] = orjson.loads(line)
     except orjson.JSONDecodeError:  # names that are no UTF-8
-        said = json.loads(line)
-    return said
+        message = json.loads(line)
+    return message
 
 
 class Link:
-    """One supervisor, what it was asked for, and what has not ended yet.
+    """One supervisor, its requests, and the jobs that have not ended yet.
 
     ``ended`` is called with the request and the end record of every job that ends, ``left`` when the
-    supervisor is gone, ``on_message`` with what else it says; from the loop in which `attach` was called.
+    supervisor is gone, ``on_message`` with its other messages; from the loop in which `attach` was called.
     ``requests`` holds the jobs that have not ended, by uid; those that were launched are also written to
     ``copy``, where the supervisor keeps its log at a place that may be lost with it.
     """
@@ -64,12 +64,12 @@ class Link:
         self._full = 0  # setups at which to forget some
         self._setups: dict[Hashable, dict[str, Any]] = {}  # requests, in order of their numbers
         self._environs: dict[Hashable, dict[str, Any]] = {}
-        self._stops: dict[str, dict[str, Any]] = {}  # asked for, by uid
+        self._stops: dict[str, dict[str, Any]] = {}  # requested, by uid
         self._inbox = b""
-        self._lines: deque[bytes] = deque()  # said, and not taken in yet
+        self._lines: deque[bytes] = deque()  # received, and not taken in yet
         self._outbox = b""
         self._gathers = False  # whether what is in the outbox goes at the loop's next turn
-        self._writes = False  # whether the loop tells when the socket takes more
+        self._writes = False  # whether the loop watches for the socket to take more
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.gone: asyncio.Event = asyncio.Event()
@@ -87,11 +87,11 @@ class Link:
 
     # ------------------------------------------------------------------- connecting
 
-    def connect(self, found: socket.socket, said: bytes = b"") -> None:
-        """Talk through this socket; ``said`` has come from it already. A new supervisor gets all setups."""
+    def connect(self, found: socket.socket, data: bytes = b"") -> None:
+        """Talk through this socket; ``data`` has come from it already. A new supervisor gets all setups."""
         found.setblocking(False)
         self._socket = found
-        self._inbox = said
+        self._inbox = data
         self.gone.clear()
 
     def attach(self) -> None:
@@ -121,19 +121,19 @@ class Link:
     # ------------------------------------------------------------------- requests
 
     def setup(self, key: Hashable, make: Callable[[], dict[str, Any]]) -> int:
-        """Number of what a job shares with others; tells the supervisor the first time."""
+        """Number of what a job shares with others; the first use sends it to the supervisor."""
         known = self._setups.get(key)
         if known is None:
             if len(self._setups) >= max(MOST_SETUPS, self._full):
                 self._forget()
-            made = make()  # which may tell of an environment, so that the number is taken after it
+            made = make()  # which may send an environment, so that the number is taken after it
             known = self._setups[key] = {"t": "setup", "setup": self._number(), **made}
             self.send(known)
         number: int = known["setup"]
         return number
 
     def environ(self, variables: tuple[tuple[str, str], ...]) -> int:
-        """Number of an environment that setups are built on; tells the supervisor the first time."""
+        """Number of an environment that setups are built on; the first use sends it to the supervisor."""
         known = self._environs.get(variables)
         if known is None:
             known = {"t": "environ", "environ": self._number(), "vars": dict(variables)}
@@ -163,7 +163,7 @@ class Link:
         self.send({"t": "forget", "numbers": [*gone, *numbers]})
 
     def introduce(self) -> None:
-        """Tell a new supervisor of all setups."""
+        """Send all setups to a new supervisor."""
         for known in (*self._environs.values(), *self._setups.values()):
             self.send(known)
 
@@ -183,7 +183,7 @@ class Link:
         self.send(self._stops.setdefault(uid, request))
 
     def again(self, request: dict[str, Any]) -> None:
-        """Ask a new supervisor for what the one before never heard of."""
+        """Send a new supervisor what the one before never received."""
         self.launch(request)
         if request["uid"] in self._stops:
             self.send(self._stops[request["uid"]])
@@ -196,7 +196,7 @@ class Link:
     def send(self, request: dict[str, Any], *, soon: bool = False) -> None:
         """Send a line, without blocking; kept until there is a supervisor.
 
-        ``soon``: nobody waits for it, so it goes with what else is sent before the loop's next turn.
+        ``soon``: the sender does not wait for it, so it goes with other lines before the loop's next turn.
         """
         full = bool(self._outbox) and not self._gathers
         self._outbox += line_of(request)
@@ -229,7 +229,7 @@ class Link:
     # ------------------------------------------------------------------- answers
 
     def _receive(self) -> None:
-        """Take in what the supervisor says."""
+        """Take in what the supervisor sends."""
         assert self._socket is not None
         try:
             data = self._socket.recv(_RECEIVE)
@@ -253,17 +253,19 @@ class Link:
             if self._lines and self._loop is not None:  # an error in one line loses no other
                 self._loop.call_soon(self._take_in, b"")
 
-    def _take_in_line(self, said: dict[str, Any]) -> None:
-        if said["t"] == "end":
-            if said["uid"] in self.requests:  # not so, if the log told of it when we took over
-                self._ended(self.done(said["uid"]), said)
+    def _take_in_line(self, message: dict[str, Any]) -> None:
+        if message["t"] == "end":
+            if (
+                message["uid"] in self.requests
+            ):  # it is not where the log already had this end at the take-over
+                self._ended(self.done(message["uid"]), message)
             return
-        if said["t"] == "fault":
-            about = said["uid"] or "no job"
-            _log.error("the supervisor met an error in %s (%s): %s", said["of"], about, said["why"])
-            number = said.get("number")
-            if number is not None:  # it has not got that: the next job that needs it tells of it again
+        if message["t"] == "fault":
+            about = message["uid"] or "no job"
+            _log.error("the supervisor met an error in %s (%s): %s", message["of"], about, message["why"])
+            number = message.get("number")
+            if number is not None:  # it has not got that: the next job that needs it sends it again
                 about_it = [k for k in self._setups.values() if number in (k["setup"], k.get("outer"))]
                 self._drop({known["setup"] for known in about_it})
         if self._on_message is not None:
-            self._on_message(said)
+            self._on_message(message)

@@ -74,7 +74,7 @@ class Outputs:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)
         for path in (out, err):
-            if _is_there(path):  # of another queue that once was in this folder: nobody's output is lost
+            if _is_there(path):  # of another queue that once was in this folder: no output is lost
                 os.rename(path, f"{path}.{os.urandom(4).hex()}.old")
         if not os.path.isdir(bucket):
             try:

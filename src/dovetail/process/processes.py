@@ -62,7 +62,7 @@ def sees_itself() -> bool:
 
 
 def stat_of(pid: int) -> list[bytes]:
-    """What the kernel says of a process (``/proc/PID/stat``), from its state on. Raises `OSError`."""
+    """The kernel's fields of a process (``/proc/PID/stat``), from its state on. Raises `OSError`."""
     with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
         return file.read(1024).rpartition(b")")[2].split()
 
@@ -221,7 +221,7 @@ def signal_group(pid: int, number: int) -> bool:
 def open_door(folder: str) -> socket.socket | None:
     """The socket at which another Dovetail may take over; the folder may have a long name.
 
-    ``None`` where it cannot be made (a file system without sockets): then nobody takes over.
+    ``None`` where it cannot be made (a file system without sockets): then there is no take-over.
     """
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -229,7 +229,7 @@ def open_door(folder: str) -> socket.socket | None:
     before = os.umask(0o177)
     try:
         if os.path.lexists(path):
-            os.unlink(path)  # of a supervisor that was killed: the lock on the log says that we are alone
+            os.unlink(path)  # of a supervisor that was killed: the lock on the log proves that we are alone
         door.bind(path)
         door.listen(4)
         door.setblocking(False)

@@ -27,7 +27,7 @@ from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append, ended, read_l
 from dovetail.records import dataclass
 
 UNRECORDED = "unrecorded"
-"""A file of this name in a run folder says that the run's ledger holds what its history lacks."""
+"""A file of this name in a run folder marks a ledger that holds runs which its history lacks."""
 _PATIENCE = 2.0
 """Seconds that the supervisor is given to notice that its client is gone; it takes a millisecond."""
 
@@ -56,7 +56,7 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class LostJob:
-    """A job of which no more can be known than ``reason`` says; nothing of it runs."""
+    """A job of which no more can be known than ``reason`` gives; nothing of it runs."""
 
     job: JobId
     uid: str
@@ -273,7 +273,7 @@ def _last_written(log: str) -> float | None:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # whoever recovers it says why
+    except OSError:  # the recovery of this run names the cause
         return 0.0
     try:
         stat = os.fstat(descriptor)
@@ -304,9 +304,9 @@ def unlink(root: str | os.PathLike[str], name: str) -> None:
 
 
 def recover(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY) -> Recovery:
-    """Look at a run that was left behind. Changes nothing; may be asked again at any time.
+    """Look at a run that was left behind. Changes nothing; may be called again at any time.
 
-    ``beside`` are attempts (job by uid) that somebody else knows to have been about to start: those of which
+    ``beside`` are attempts (job by uid) that another record shows to have been about to start: those of which
     the spawn log does not know either run, or are lost. Raises `OSError` if there is no spawn log. Waits at
     most 2 s for a supervisor that is just noticing that its client is gone, or just starting a job.
     """
@@ -343,7 +343,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
         setup = None if intent is None else log.setups.get(intent["setup"])
         if intent is None or setup is None:
             job = uid.partition("/")[2] if intent is None else intent["job"]
-            recovery.lost.append(LostJob(job, uid, "the spawn log does not tell what was started"))
+            recovery.lost.append(LostJob(job, uid, "the spawn log does not show what was started"))
             continue
         event = ended(intent, end)
         recovery.ended.append(EndedJob(intent["job"], event, run_of(intent, setup["run"], event)))
@@ -372,7 +372,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
         if uid in strays:
             recovery.running.append(RunningJob(job, uid, *strays[uid][0], (), (), watched=False))
         else:
-            recovery.lost.append(LostJob(job, uid, "the spawn log does not tell that it was started"))
+            recovery.lost.append(LostJob(job, uid, "the spawn log does not show that it was started"))
     return recovery, settling
 
 
@@ -415,7 +415,7 @@ def end_lost(
             "state": State.NODE_FAIL.value,
             "ran": ran,
         }
-        with contextlib.suppress(OSError):  # a full disk: the event that follows still tells the caller
+        with contextlib.suppress(OSError):  # a full disk: the event that follows still reaches the caller
             append(fd, end)
         yield uid, end
 

@@ -1,4 +1,4 @@
-"""What executors have in common: a run's folder, how they tell of what happens, what goes on beside."""
+"""What executors have in common: a run's folder, the delivery of events, what goes on beside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dovetail.process.outputs import Outputs
 
 
 class Reporting(ABC):
-    """Events as they come in, to whoever listens or asks; used in one event loop."""
+    """Events as they come in, to a listener or an iterator; used in one event loop."""
 
     def __init__(self, folder: RunFolder, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -55,7 +55,7 @@ class Reporting(ABC):
 
     @abstractmethod
     def _attach(self) -> None:
-        """Begin, in the loop that runs, what there is to hear; may be called again."""
+        """Begin, in the running loop, to receive what happens; may be called again."""
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens, in its order; finishes when `close` is done and all were read."""
@@ -70,12 +70,12 @@ class Reporting(ABC):
             self._news.clear()
             await self._news.wait()
 
-    def listen(self, heard: Callable[[Event], None]) -> None:
-        """Instead of `events`: call ``heard`` with every event, from the loop that runs, as it comes in."""
-        self._heard = heard
+    def listen(self, receiver: Callable[[Event], None]) -> None:
+        """Instead of `events`: call ``receiver`` with every event, from the loop that runs, at once."""
+        self._heard = receiver
         self._attach()
         while self._events:
-            heard(self._events.popleft())
+            receiver(self._events.popleft())
 
     def output_paths(self, job: JobId) -> tuple[Path, Path] | None:
         """Files of standard output and error of the job's last attempt; ``None`` before its first."""

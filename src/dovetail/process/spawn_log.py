@@ -8,7 +8,7 @@
 ``groups``      where the supervisor makes a cgroup for each job, if it can
 ``setup``       what jobs of one implementation on one place share: environment, cores, folder
 ``environ``     an environment that a client brought along: setups are built on it, by its number
-``fault``       an error of the supervisor that nobody foresaw
+``fault``       an error of the supervisor that was not foreseen
 ``intent``      a job is about to be started: argv, inputs, files, number of its setup
 ``start``       it was: pid, time, seconds since boot (a pid alone may have been given again), cgroup
 ``unstarted``   it was not, for want of something that may be there again soon: as if never requested
@@ -211,16 +211,16 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
-        if state is State.TIMEOUT:  # how it was ended says nothing: why it was does
+        if state is State.TIMEOUT:  # the reason counts here, not the signal that ended it
             details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
             details.insert(0, stop)
         if end.get("forced"):
             details.append("killed because it did not end on SIGTERM")
     elif code:
-        said = last_line(intent["files"][1]).strip()
-        if said:
-            details.append(said if len(said) <= 200 else f"{said[:197]}…")
+        output = last_line(intent["files"][1]).strip()
+        if output:
+            details.append(output if len(output) <= 200 else f"{output[:197]}…")
     lacks = who_lacks_memory(last_words(intent["files"][1]), intent.get("oom", "")) if (
         state is State.FAILED and code and "on" in intent
     ) else ""  # fmt: skip
@@ -231,8 +231,8 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
         details.insert(0, end["why"])
     if end.get("survivors"):
         details.append("processes that outlived it were killed")
-    said = last_line(intent["files"][0]) if code == 0 else ""
-    usage, note = reported(said, end["cpu"], end["rss"], end["at"] - end["from"])
+    output = last_line(intent["files"][0]) if code == 0 else ""
+    usage, note = reported(output, end["cpu"], end["rss"], end["at"] - end["from"])
     if note:
         details.append(note)
     if "step" in intent:  # what was measured is the command that started it on its nodes

@@ -1,6 +1,6 @@
 """The spawn log as its writer keeps it: lines appended, owed while the disk is full, dropped when over.
 
-`dovetail.process.spawn_log` says what the lines are. Standard library only: the supervisor is run by path.
+`dovetail.process.spawn_log` describes the lines. Standard library only: the supervisor is run by path.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Log:
     def shorten(self, after: str, setups: Set[int], environs: Set[int]) -> bool:
         """Begin anew without what is over: ends up to that of ``after`` are recorded elsewhere.
 
-        ``setups`` and ``environs`` are numbers that requests may name without telling of them again. The new
+        ``setups`` and ``environs`` are numbers that requests may name without sending them again. The new
         file takes the place of the old one when it is whole; ``False`` where it cannot be written.
         """
         if self.owed:
@@ -85,7 +85,7 @@ class Log:
 def still_needed(text: bytes, after: str, setups: Set[int], environs: Set[int]) -> list[bytes]:
     """The lines of a log that are not over: ends up to that of job ``after`` are recorded elsewhere.
 
-    ``setups`` and ``environs`` are those that requests may name without telling of them again.
+    ``setups`` and ``environs`` are those that requests may name without sending them again.
     """
     records: list[tuple[bytes, dict[str, Any]]] = []
     for line in text.split(b"\n"):

@@ -1,4 +1,4 @@
-"""How a job's process is started, and what is said where that fails. Standard library only."""
+"""How a job's process is started, and the error text where that fails. Standard library only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESET = (
     signal.SIGHUP,
     signal.SIGQUIT,
 )
-"""Signals that Python or whoever started us may ignore; jobs get the default back."""
+"""Signals that Python or our parent may ignore; jobs get the default back."""
 
 
 class SpawnError(Exception):
@@ -48,7 +48,7 @@ class Starter:
         self.born = 0  # pid of the process that was started last, 0 where that failed
 
     def go(self, cores: list[int] | None) -> None:
-        """Take on these cores only, or have all of ours again; where they are gone, a job's start says so."""
+        """Take on these cores only, or have all of ours again; a job's start reports cores that are gone."""
         if self.at is not cores:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, self.cores if cores is None else cores)
@@ -122,7 +122,7 @@ class Starter:
             if before is not None:
                 os.umask(before)
             for fd in files:
-                with contextlib.suppress(OSError):  # the job's own writes will tell of it
+                with contextlib.suppress(OSError):  # the job's own writes will fail with it
                     os.close(fd)
 
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 class Successor:
-    """A job that begins when those in ``before`` have ended; the line that asks for it is as it came."""
+    """A job that begins when those in ``before`` have ended; its request is kept as the line that came."""
 
     def __init__(self, request: dict[str, Any], line: bytes, before: set[str]) -> None:
         self.request, self.line, self.before = request, line, before
 
 
 class DroppedSuccessors:
-    """Jobs that will never begin: for who follows them, those for whom they waited stand in."""
+    """Jobs that will never begin; in the lists of their successors, the jobs they waited for replace them."""
 
     def __init__(self) -> None:
         self._before: dict[str, set[str]] = {}
@@ -66,11 +66,11 @@ class Successors:
         return uid in self.waiting
 
     def again(self, uid: str) -> None:
-        """Somebody wants this job to begin who may have been dropped before."""
+        """A new request for this job has come, which may have been dropped before."""
         self._dropped.again(uid)
 
     def before(self, uids: Iterable[str], runs: Callable[[str], bool]) -> set[str]:
-        """Whom a job has to wait for that is to follow these; ``runs`` says who has begun and not ended."""
+        """The jobs that a successor of these has to wait for; ``runs`` tests for begun and not ended."""
         return self._dropped.instead(uids, lambda uid: uid in self.waiting or runs(uid))
 
     def add(self, uid: str, one: Successor) -> None:
@@ -78,7 +78,7 @@ class Successors:
         self.waiting[uid] = one
 
     def over(self, uid: str) -> Iterator[Successor]:
-        """Nothing is left of this job: those that waited for nobody else."""
+        """Nothing is left of this job: its successors that wait for no other."""
         self._dropped.over(uid)
         for name, one in list(self.waiting.items()):
             if uid in one.before:

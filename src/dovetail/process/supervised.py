@@ -37,7 +37,7 @@ class SupervisedExecutor(Reporting):
         self._running: dict[JobId, tuple[Link, str]] = {}  # and the uid of the attempt
         self._never = (
             DroppedSuccessors()
-        )  # jobs that could not be asked for, though others were to follow them
+        )  # jobs that could not be requested, though others were to follow them
 
     # ------------------------------------------------------------------- what differs
 
@@ -47,7 +47,7 @@ class SupervisedExecutor(Reporting):
 
     @abstractmethod
     def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
-        """The rest of the request: ``setup``, which the link was told of, and ``argv``."""
+        """The rest of the request: ``setup``, which the link has sent, and ``argv``."""
 
     @abstractmethod
     async def _dismiss(self) -> None:
@@ -209,7 +209,7 @@ class SupervisedExecutor(Reporting):
         return EMPTY
 
     def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
-        """A supervisor says that a job has ended."""
+        """A supervisor reports that a job has ended."""
         self._runs_no_more(request)
         self._happened(ended(request, end))
 
@@ -224,6 +224,6 @@ class SupervisedExecutor(Reporting):
 def limit_of(placed: Placed) -> dict[str, int]:
     """The memory beyond which a job is ended: what it reserves, where that is a limit."""
     job, memory = placed.job, placed.allocation.request.memory
-    asked = job.launch is not None and job.launch.memory is not None
-    is_limit = asked or placed.implementation.name in job.sizing.auto
+    given = job.launch is not None and job.launch.memory is not None
+    is_limit = given or placed.implementation.name in job.sizing.auto
     return {"memory": memory} if is_limit and memory else {}

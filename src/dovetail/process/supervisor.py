@@ -6,7 +6,7 @@ is up in 20 ms and stays small. It reads one JSON line a request from SOCKET (an
 descriptor) and answers with one JSON line for each job that ended. A job may be to begin after others: it is
 started when they have ended, and until then is nothing but a line in memory. What it does is in LOG first
 (the spawn log, see `dovetail.process.spawn_log`), one appended line at a time: the request before the
-process exists, its pid after, its exit status before anybody is told. When Dovetail is gone it goes on
+process exists, its pid after, its exit status before it is reported. When Dovetail is gone it goes on
 waiting, writes down what ends, and leaves after the last job; another Dovetail of the same user may take
 the place of the first, through ``supervisor.sock`` in the run folder.
 
@@ -60,10 +60,10 @@ PULSE = 2.0
 """Seconds after which children are looked at anyway, should the word of an end be lost."""
 STOPPED = 1.0
 """Seconds that a sleep may last too long, before we take it that we were stopped, or the machine was."""
-TOLD = 0.010
-"""Seconds after which Dovetail hears of an end, though the next jobs are at hand."""
+REPORTED_WITHIN = 0.010
+"""Seconds after which an end is reported to Dovetail, though the next jobs are at hand."""
 MOST_FAULTS = 1000
-"""Errors that nobody foresaw, of which the file of complaints and the log are told; more, only the client."""
+"""Unforeseen errors that go to the file of complaints and the log; further ones only reach the client."""
 MOST_LATE = 10.0
 """Seconds that a job may have beyond its walltime, as the client counts it, for what its start took …"""
 DECIDED = 1.0
@@ -103,13 +103,13 @@ class Supervisor:
         self.groups: Groups | None = None  # made for the first job
         self.terminated = False
         self.limited: set[int] = set()  # pids of jobs with a limit of memory
-        self.kill_next = float("inf")  # nobody's grace has passed before
+        self.kill_next = float("inf")  # no job's grace has passed before
         self.look_at = float("inf")
         self.overdue: list[tuple[float, Child, float | None]] = []  # at whose walltimes: when, grace
         self.retry_at = 0.0  # when what is owed to the log is tried again
-        self.faults = 0  # errors that nobody foresaw
+        self.faults = 0  # unforeseen errors
         self.poll = select.poll()
-        self.continued = False  # somebody had stopped us
+        self.continued = False  # a SIGSTOP had stopped us
         self.turned = time.monotonic()  # when we were last seen to go round
         self.unseen_since: float | None = None  # while ends are taken that came when we were stopped
 
@@ -120,7 +120,7 @@ class Supervisor:
     # --- the loop ---------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Serve until the client is gone (or has asked to close) and the last job has ended."""
+        """Serve until the client is gone (or has requested to close) and the last job has ended."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -139,7 +139,7 @@ class Supervisor:
         while self.needed():
             try:
                 self.turn(woken)
-            except Exception as error:  # noqa: BLE001 - jobs run, and nobody else knows of their ends
+            except Exception as error:  # noqa: BLE001 - jobs run, and only this process learns of their ends
                 self.fault("a turn of its loop", error)
                 time.sleep(LINGER)
         self.leave()
@@ -175,7 +175,7 @@ class Supervisor:
     def catch_up(self) -> None:
         """We were stopped for a while, and jobs ended unseen: read what was wanted of them, then take them.
 
-        What a job had, and whether it ended before somebody wanted it stopped, is by its own account.
+        What a job had, and whether it ended before its stop was requested, is by its own account.
         """
         self.continued = False
         self.unseen_since = self.turned
@@ -199,7 +199,7 @@ class Supervisor:
         """Whether there is anything to do, or to write down, or anybody who may want something."""
         if self.children or self.lingering:
             return True
-        # Who has closed has heard of every end; else what the disk did not take is known only here.
+        # A client that has closed has received every end; else what the disk did not take is known only here.
         return (self.client or bool(self.log.owed)) and not self.closing
 
     def serve(self, events: int) -> None:
@@ -218,7 +218,7 @@ class Supervisor:
         """Something has come on another descriptor."""
 
     def leave(self) -> None:
-        """Close the door: who comes now finds nobody, and reads the log."""
+        """Close the door: a later client finds no supervisor, and reads the log."""
         if self.door is not None:
             if os.path.lexists(self.door.getsockname()):
                 os.unlink(self.door.getsockname())
@@ -319,7 +319,7 @@ class Supervisor:
         try:
             found, _ = door.accept()
         except OSError:
-            time.sleep(LINGER)  # without descriptors for a moment, who knocks would be heard again at once
+            time.sleep(LINGER)  # without free descriptors, poll would report the same client again at once
             return
         peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
@@ -336,7 +336,7 @@ class Supervisor:
         self.environs.clear()
         self.poll.register(self.sock, select.POLLIN)
         self.tell(ENCODE(greeting).encode())
-        for line in self.log.owed.splitlines():  # the log does not tell the new client of these ends
+        for line in self.log.owed.splitlines():  # the new client does not find these ends in the log
             if line.startswith(b'{"t":"end"'):
                 self.tell(line)
 
@@ -362,7 +362,7 @@ class Supervisor:
                 self.refuse(line, error)
 
     def refuse(self, line: bytes, error: Exception) -> None:
-        """A request could not be carried out: say so, and end the job that it asks for."""
+        """A request could not be carried out: report it, and end the job that it names."""
         try:
             request = DECODE(line.decode())
             kind, uid = str(request["t"]), request.get("uid", "")
@@ -379,7 +379,7 @@ class Supervisor:
                 self.stop(self.children[pid], "FAILED", None)
 
     def fault(self, what: str, error: Exception, uid: str = "", number: int | None = None) -> None:
-        """Note an error that nobody foresaw, where people look for it, and tell the client.
+        """Note an unforeseen error, where people look for it, and send it to the client.
 
         ``uid`` is the job that it is about, ``number`` that of a setup or environment that is not there now.
         """
@@ -396,7 +396,7 @@ class Supervisor:
         self.tell(ENCODE(record).encode())
 
     def carry_out(self, request: dict[str, Any], line: bytes) -> None:
-        """Do what one line asks for."""
+        """Carry out the request of one line."""
         kind = request["t"]
         if kind == "intent":
             self.next.again(request["uid"])
@@ -429,8 +429,10 @@ class Supervisor:
                         self.overdue.append((time.monotonic() + left, child, request["grace"]))
                         return
                 child.why = child.why or ("" if child.reason else request.get("why", ""))
-                asked = request.get("at") if self.beside else None
-                child.asked_at = child.asked_at or (self.now() if asked is None else asked + self.offset)
+                requested = request.get("at") if self.beside else None
+                child.asked_at = child.asked_at or (
+                    self.now() if requested is None else requested + self.offset
+                )
                 self.stop(child, request["reason"], request["grace"])
             elif request["uid"] in self.next:
                 self.withdraw([request["uid"]])
@@ -445,7 +447,8 @@ class Supervisor:
             try:
                 self.log.shorten(request["after"], self.setups.keys(), self.environs.keys())
             finally:
-                self.tell(b'{"t":"shortened"}')  # or it cannot be: then not before it is much longer
+                # Also after a failure: the next attempt waits until the log is much longer.
+                self.tell(b'{"t":"shortened"}')
         elif kind != "close":
             raise ValueError(f"found a request of kind {kind!r}")
         else:
@@ -467,7 +470,7 @@ class Supervisor:
         return uid in self.pids or any(child.uid == uid for child in self.lingering)
 
     def follow(self, uid: str) -> None:
-        """Nothing is left of this job: start who waited for nobody else."""
+        """Nothing is left of this job: start its successors that wait for no other."""
         over = [uid]
         while over:
             freed = self.next.over(over.pop())
@@ -482,7 +485,7 @@ class Supervisor:
     # --- words to the client ----------------------------------------------------------------------
 
     def tell(self, line: bytes) -> None:
-        """Send one line to the client, without ever blocking; later, while more is to start than to tell."""
+        """Send one line to the client without blocking; a burst of starts delays it a little."""
         if not self.client:
             return
         self.outbox += line + b"\n"
@@ -490,10 +493,10 @@ class Supervisor:
         if self.unreported >= len(self.next):
             self.flush()
         elif self.unreported == 1:
-            self.tell_by = time.monotonic() + TOLD
+            self.tell_by = time.monotonic() + REPORTED_WITHIN
 
     def flush(self) -> None:
-        """Send what the socket takes; poll says when it takes more."""
+        """Send what the socket takes; poll reports when it takes more."""
         self.unreported, self.tell_by = 0, float("inf")
         try:
             self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
@@ -536,11 +539,11 @@ class Supervisor:
         except Exception as error:  # noqa: BLE001 - it ends this job
             if self.starter.born:
                 signal_group(self.starter.born, signal.SIGKILL)
-            said = str(error)
+            sentence = str(error)
             if not isinstance(error, SpawnError):
                 self.fault("a job's start", error, uid)
-                said = f"its supervisor could not start it: {named(error)}"
-            self.never(uid, began, said, noted=noted)
+                sentence = f"its supervisor could not start it: {named(error)}"
+            self.never(uid, began, sentence, noted=noted)
             return False
         self.children[pid] = Child(
             uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
@@ -566,7 +569,7 @@ class Supervisor:
         self.flush()
 
     def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
-        """Tell that a job was not started; on the log, too, if its intent is ``noted`` there."""
+        """Report that a job was not started; on the log, too, if its intent is ``noted`` there."""
         end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": why}
         self.tell(self.note(end) if noted else ENCODE(end).encode())
 
@@ -581,7 +584,7 @@ class Supervisor:
         """Before we sleep: while jobs follow each other, be where one is likely to end next, else anywhere.
 
         Who follows is born on that core, and nothing else runs there then. Woken on another one, we would
-        wait for our turn beside its job while this one is idle: the kernel moves nobody who ran a moment ago.
+        wait for our turn beside its job while this one is idle: the kernel leaves recent processes in place.
         """
         first = next(iter(self.children.values()), None) if self.next else None
         cores = (first.cores or None) if first is not None else None
@@ -645,10 +648,10 @@ class Supervisor:
             self.finish(child)
 
     def seen(self, child: Child, look: Callable[[], bool]) -> bool:
-        """What is to be seen of a job that has ended; its end is told though that cannot be seen."""
+        """Look at a job that has ended; its end is reported though the look fails."""
         try:
             return look()
-        except Exception as error:  # noqa: BLE001 - its end is told though this cannot be seen
+        except Exception as error:  # noqa: BLE001 - its end is reported all the same
             self.fault("a job's end", error, child.uid)
             return False
 
@@ -656,7 +659,7 @@ class Supervisor:
         """A process that is no job has ended."""
 
     def finish(self, child: Child) -> None:
-        """The job and all its processes are gone: write it down, then tell."""
+        """The job and all its processes are gone: write it down, then report it."""
         if not child.gone and self.seen(child, lambda: self.kill_strays(child)):
             child.survivors = True
         self.seen(child, lambda: self.empty(child))
@@ -678,7 +681,7 @@ class Supervisor:
         if group is None or self.groups is None:
             return True
         if group.limited and (peak := group.peak_memory()):
-            child.more["rss"] = peak  # said once more in the same record: the later word counts
+            child.more["rss"] = peak  # a second time in the same record: the later value counts
         if group.limited and child.reason is None and group.out_of_memory():
             child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
             child.reason = "OUT_OF_MEMORY"
@@ -714,7 +717,7 @@ class Supervisor:
 
 
 def named(error: Exception) -> str:
-    """An error as one line: its kind, and what it says."""
+    """An error as one line: its kind, and its text."""
     return f"{type(error).__name__}: {error}"[:500]
 
 

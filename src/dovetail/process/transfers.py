@@ -1,4 +1,4 @@
-"""What an app says of itself: one JSON object as the last line of its standard output.
+"""An app's report on itself: one JSON object as the last line of its standard output.
 
 Keys: ``bytes_to_device``, ``bytes_from_device``, and seconds either as ``transfer_seconds`` (both ways
 together) or as ``seconds_to_device`` and ``seconds_from_device``. Anything else is ignored.
@@ -36,8 +36,8 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
     if not line.startswith("{") or not any(f'"{name}"' in line for name in _BOUNDS):
         return usage, ""
     try:
-        said = json.loads(line)
-        numbers = {name: _number(name, said[name]) for name in _BOUNDS if name in said}
+        record = json.loads(line)
+        numbers = {name: _number(name, record[name]) for name in _BOUNDS if name in record}
     except (ValueError, RecursionError) as error:  # brackets within brackets exhaust the parser
         why = str(error) if isinstance(error, _BadReportError) else "it is no JSON"
         return usage, f"what it reported of its transfers is ignored: {why}"
@@ -51,7 +51,7 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
 
 
 class _BadReportError(ValueError):
-    """A field of a report is not what it should be; the text says what was found."""
+    """A field of a report is not what it should be; the text names what was found."""
 
 
 def _number(name: str, value: object) -> float | None:

@@ -28,11 +28,11 @@ from dovetail.running.neighbours import Neighbours
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL, Neighbourhood, Overrun
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 def warn(sentence: str) -> None:
-    """Tell whoever called us from Python."""
+    """Warn the Python caller."""
     warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
 
@@ -47,7 +47,7 @@ class LiveOptions:
     overrun: Overrun = "kill"
     default_walltime: Seconds | None = None
     grace: Seconds = 5.0
-    tell: Tell = warn
+    tell: Notify = warn
     neighbours: Neighbourhood = "avoid"
 
     def settings(
@@ -72,9 +72,11 @@ class LiveOptions:
 
 
 @contextmanager
-def recording(store: SqliteHistory, folder: Path, ledger: Ledger, tell: Tell) -> Iterator[BufferedHistory]:
+def recording(
+    store: SqliteHistory, folder: Path, ledger: Ledger, notify: Notify
+) -> Iterator[BufferedHistory]:
     """The history with its writer beside the loop; what it cannot write in the end stays in the ledger."""
-    history = BufferedHistory(store, spool=ledger, tell=tell)
+    history = BufferedHistory(store, spool=ledger, tell=notify)
     history.record_many(ledger.unrecorded())
     try:
         yield history
@@ -84,7 +86,7 @@ def recording(store: SqliteHistory, folder: Path, ledger: Ledger, tell: Tell) ->
         if left:
             with suppress(OSError):
                 mark_unrecorded(folder)
-            tell(f"{left} runs are not in the history yet: they are kept, and the next start records them")
+            notify(f"{left} runs are not in the history yet: they are kept, and the next start records them")
 
 
 def journal_at(path: Path, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
@@ -152,7 +154,7 @@ def driver_of(
 
 
 def neighbours_of(
-    executor: object, driver: Driver, tell: Tell, mode: Neighbourhood = "avoid"
+    executor: object, driver: Driver, notify: Notify, mode: Neighbourhood = "avoid"
 ) -> Neighbours | None:
     """What keeps this run apart from others on the machine, where its executor claims cores."""
     claims = getattr(executor, "claims", None)
@@ -160,7 +162,7 @@ def neighbours_of(
         return None
     is_ours = getattr(executor, "asked_by_job", lambda pid: (False, ""))
     guard = guard_of(driver.engine.cluster, os.environ, mode, is_ours)
-    found = Neighbours(claims, driver.engine.cluster, tell, guard)
+    found = Neighbours(claims, driver.engine.cluster, notify, guard)
     if driver.engine.running:
         found.adopted(driver)
     return found

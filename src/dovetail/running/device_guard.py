@@ -1,7 +1,7 @@
 """The devices of this machine while a run goes: who else is on them, what our jobs hold, whether they work.
 
 Processes of their own query the drivers (`dovetail.local.device_watch`). What strangers hold is
-not ours: by ``avoid`` a device on which somebody else computes is left alone until that ends, by ``memory``
+not ours: by ``avoid`` a device on which a stranger computes is left alone until that ends, by ``memory``
 only their memory counts as taken. A device whose driver reports an error or does not answer, and one on which
 jobs of several apps fail at once, is suspended, with a sentence. What our jobs hold is measured on the way.
 """
@@ -241,7 +241,7 @@ class DeviceGuard:
         )
 
     def _look(self) -> None:
-        """Ask every driver for the state of its devices."""
+        """Query every driver for the state of its devices."""
         for maker, watch in self.watches.items():
             if maker in self._never:
                 continue
@@ -281,10 +281,12 @@ class DeviceGuard:
                 if use is None and len(state.processes) == 1:
                     use = state.utilisation
                 busy[key] = busy.get(key, 0.0) + (use or 0.0)
-            told = state.utilisation is not None or any(p.utilisation is not None for p in state.processes)
+            measurable = state.utilisation is not None or any(
+                p.utilisation is not None for p in state.processes
+            )
             for key in attempts.values():
                 by_others = key not in memory and (state.utilisation or 0.0) >= BUSY  # perhaps it is the job
-                if busy.get(key, 0.0) >= BUSY or not told or by_others:
+                if busy.get(key, 0.0) >= BUSY or not measurable or by_others:
                     self._busy_at[key] = self.clock()
                 else:
                     self._busy_at.setdefault(key, self.clock())
@@ -345,7 +347,7 @@ class DeviceGuard:
                 key, idle = (placed.job.id, placed.attempt), self._idle_for(placed)
                 if idle >= IDLE_AFTER and key not in self._told_idle:
                     self._told_idle.add(key)
-                    who, span = placed.job.user or "somebody", idle / 60
+                    who, span = placed.job.user or "a user", idle / 60
                     words = "%s is held by %s (job %s), 0 %% busy for %.0f min"
                     _log.warning(words, place[1], who, placed.job.id, span, extra={"job": placed.job.id})
 
@@ -439,9 +441,9 @@ class DeviceGuard:
 
 
 def _memory_of(others: Iterable[DeviceProcess], state: DeviceState) -> int | None:
-    """Bytes that strangers hold; where the driver does not say that of each, what nobody else holds.
+    """Bytes that strangers hold; where the driver does not report that of each, what no job of ours holds.
 
-    ``None``: it does not say how much is in use either.
+    ``None``: it does not report how much is in use either.
     """
     others = list(others)
     known = sum(process.memory or 0 for process in others)
@@ -488,7 +490,7 @@ def _line_of(pid: int) -> set[int]:
 
 
 def _is_dovetails(pid: int) -> bool:
-    """Whether it is a job's of another Dovetail, whose claims say exactly what it uses."""
+    """Whether it is a job's of another Dovetail, whose claims list exactly what it uses."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return any(word.startswith(_MARKS) for word in file.read().split(b"\0"))
@@ -502,7 +504,7 @@ def guard_of(
     mode: Neighbourhood,
     is_ours: Callable[[int], tuple[bool, JobId]],
 ) -> DeviceGuard | None:
-    """A guard for the devices that have a driver to ask; ``None`` where there are none."""
+    """A guard for the devices that have a driver to query; ``None`` where there are none."""
     there = {maker for maker in with_traces() if maker in WATCHED}
     if find_spec("pynvml") is None:
         there.discard("nvidia")

@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     """A job as the ledger has it; times are seconds since the epoch.
 
     ``number``, ``element`` and ``batch`` are those of a service. ``failures`` counts the earlier attempts
-    that ended as FAILED or NODE_FAIL, ``asked`` is what somebody wants of it while it runs.
+    that ended as FAILED or NODE_FAIL, ``wish`` is its user's wish while it runs.
     """
 
     seq: int
@@ -41,14 +41,14 @@ class Entry(NamedTuple):
     batch: int | None = None
     number: int | None = None
     element: int | None = None
-    asked: str | None = None
+    wish: str | None = None
     failures: int = 0
 
 
 def entry_of(row: Sequence[Any], job: Job, failures: int = 0) -> Entry:
-    """What a row of `COLUMNS` says. Raises `DAMAGED`."""
+    """The entry of a row of `COLUMNS`. Raises `DAMAGED`."""
     seq, _, state, held, attempt, implementation, place, nodes, devices, *rest = row
-    submitted, started, ended, predicted, exit_code, detail, batch, number, element, asked = rest
+    submitted, started, ended, predicted, exit_code, detail, batch, number, element, wish = rest
     return checked(
         Entry(
             seq,
@@ -69,7 +69,7 @@ def entry_of(row: Sequence[Any], job: Job, failures: int = 0) -> Entry:
             batch,
             number,
             element,
-            asked,
+            wish,
             failures,
         )
     )

@@ -1,4 +1,4 @@
-"""Run folders: where they lie, what they are called, what they say of themselves.
+"""Run folders: where they lie, what they are called, how they describe themselves.
 
 ``run.json`` names the history, the policy and everything else that is needed to take the run up again;
 ``ledger.db`` holds the jobs, ``journal.jsonl`` (then ``journal-2.jsonl`` …) the decisions, ``spawn.log`` is
@@ -71,7 +71,7 @@ def short_id(uid: str) -> str:
 def check_run_folder(path: Path) -> None:
     """That a new run may keep its files in this folder; raises `InputError`. Changes nothing.
 
-    None of the names that a run uses may be there: links and files that somebody put there are neither
+    None of the names that a run uses may be there: links and files of another origin are neither
     followed nor overwritten.
     """
     for name in ("spawn.log", "run.json", "ledger.db"):
@@ -164,7 +164,7 @@ def run_folders() -> list[Path]:
 
 
 def _driven(entry: os.DirEntry[str]) -> Seconds:
-    """When a Dovetail last began to drive it; the folder itself changes when somebody reads the ledger."""
+    """When a Dovetail last began to drive it; the folder itself changes when a reader opens the ledger."""
     try:
         return os.stat(os.path.join(entry.path, "run.json")).st_mtime
     except OSError:  # what is left of a run that never began

@@ -56,7 +56,7 @@ class Halt:
 
 
 class HaltWatch:
-    """Counts how jobs end, and says when that is enough. A failure that is retried is no end."""
+    """Counts how jobs end, and decides when that is enough. A failure that is retried is no end."""
 
     def __init__(self, halt: Halt, jobs: Sequence[Job]) -> None:
         self._halt = halt

@@ -4,7 +4,7 @@ It is written before anything is done: a job is on disk before it is acknowledge
 it starts. So the next Dovetail knows of every job whether it waits, ran, or may still run, and where.
 
 Where the disk is full, what an instant has brought is owed: the ledger is `blocked` until all of it is
-written, and who asks it starts nothing meanwhile.
+written, and a driver that finds it so starts nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ _REMEMBERED = 4096
 """Apps, launches and places of which the numbers are remembered."""
 
 _OURS = (sqlite3.IntegrityError, sqlite3.ProgrammingError)
-"""What SQLite says of mistakes of ours, not of the disk."""
+"""SQLite's errors for mistakes of ours, not of the disk."""
 
 T = TypeVar("T")
 Action = Literal["cancel", "hold", "release", "requeue"]
-"""What somebody may want of a job that is there."""
+"""The requests that a user may make about a job that is there."""
 Number = tuple[int, int | None]
 """Number of a job of a service, and of its element of an array."""
 _Statement = tuple[str, tuple[object, ...]]
@@ -484,7 +484,7 @@ class Ledger:
         return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,)), *self._waived(seq)]
 
     def _waived(self, seq: int | None) -> list[_Statement]:
-        """What a job depended on counts no more once it is requeued: the next Dovetail does not ask again."""
+        """A requeued job depends on nothing any more: the next Dovetail does not wait for it again."""
         row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (seq,)).fetchone()
         if row is None or b'"depends"' not in row[0]:
             return []
@@ -523,7 +523,7 @@ class Ledger:
         return _START, values
 
     def wish(self, action: Action, jobs: Iterable[JobId]) -> None:
-        """Put on record what somebody wants of jobs, before it is done: of all of them or of none.
+        """Put a user's request about jobs on record, before it is done: for all of them or for none.
 
         To cancel, or to requeue what runs, is kept until they have ended: the next Dovetail does it too. What
         is held, released or (`requeue`, once it has ended) waits again is so from now on. Raises
@@ -538,19 +538,19 @@ class Ledger:
             self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
         if not self.settle():
             self._owed = owed
-            said, self.why_blocked = self.why_blocked, why
-            raise HistoryError(f"{said}: nothing was done")
+            previous, self.why_blocked = self.why_blocked, why
+            raise HistoryError(f"{previous}: nothing was done")
 
     def _wanted(self, action: Action, seq: int | None) -> list[_Statement]:
         if action in ("hold", "release"):
             return [(f"{_HOLD} AND state = 'PENDING'", (HELD if action == "hold" else None, seq))]
-        asked = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
+        noted = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
         ended = f" AND NOT ({_OPEN})"
         again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (seq,))]
-        return [asked, *again, *self._waived(seq)] if action == "requeue" else [asked]
+        return [noted, *again, *self._waived(seq)] if action == "requeue" else [noted]
 
     def cancel(self, entry: Entry, when: Seconds) -> None:
-        """A job that waits, though somebody had it cancelled: the Dovetail that was to do it was killed."""
+        """A job that waits, though its user cancelled it: the Dovetail that was to do it was killed."""
         self._db.execute(_END, (State.CANCELLED.value, when, None, "cancelled", None, entry.seq))
 
     def correct_wish(self, job: JobId, wanted: Literal["cancel", "requeue"] | None) -> None:
@@ -640,7 +640,7 @@ class Ledger:
         return list(self._entries(f"state = ? AND {why} ORDER BY seq", cancelled))
 
     def wait_again(self, entry: Entry) -> None:
-        """A job that was said to run, or was cancelled, and never started: it waits, as before that."""
+        """A job on record as running, or cancelled, that never started: it waits, as before that."""
         attempt = max(0, entry.attempt - (entry.state is State.RUNNING))
         self._db.execute(_NOT_BEGUN, (attempt, entry.seq))
 
@@ -760,7 +760,7 @@ class Ledger:
             raise LedgerDamageError(f"{self.path}: cannot be read: {printable(str(error))}") from error
 
     def _made(self, what: str, kind: type[T], doc: bytes) -> T:
-        """What a row stands for. Raises `HistoryError` where that cannot be told."""
+        """What a row stands for. Raises `HistoryError` where that cannot be read."""
         try:
             return checked(decode(kind, decoded(doc)))
         except DAMAGED as error:

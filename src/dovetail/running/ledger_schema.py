@@ -72,5 +72,5 @@ CREATE TABLE unrecorded (
 ) WITHOUT ROWID;
 """
 """``node`` holds those that were new, beyond those with which the run began. ``number`` and ``element`` are
-a service's id of a job, ``batch`` the first number that was submitted with it, ``asked`` what somebody
+a service's id of a job, ``batch`` the first number that was submitted with it, ``asked`` what its user
 wants of it while it runs."""

@@ -1,7 +1,7 @@
 """What runs left behind whose Dovetail was killed: what ended is recorded, what still runs is reported.
 
 One bad run never stops the others, nor the run that is to begin: it is set aside with a sentence, and looked
-at again by every later start, until it can be recorded or somebody gives it up (`give_up`).
+at again by every later start, until it can be recorded or a user gives it up (`give_up`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMED = 10
 class Leftover:
     """What an earlier run left behind when its Dovetail was killed.
 
-    ``recorded`` runs have gone into the history; ``trouble`` says why others could not, or are not known:
+    ``recorded`` runs have gone into the history; ``trouble`` is why others could not, or are not known:
     then the run is looked at again.
     """
 
@@ -48,12 +48,12 @@ class Leftover:
 
     @property
     def still_running(self) -> int:
-        """Jobs that run on, with nobody to schedule around them."""
+        """Jobs that run on, without a Dovetail to schedule around them."""
         return len(self.recovery.running)
 
     @property
     def unreported(self) -> list[tuple[JobId, str]]:
-        """Jobs that no history will ever tell of, and why: those that never started, and lost ones."""
+        """Jobs that no history will ever hold, and why: those that never started, and lost ones."""
         never = [(job.job, job.event.detail) for job in self.recovery.ended if not job.event.ran]
         return never + [(job.job, job.reason) for job in self.recovery.lost]
 
@@ -217,7 +217,7 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
 
 
 def _about(run_dir: Path, recovery: Recovery) -> tuple[RunSettings | None, list[str]]:
-    """What the run says of itself; a run that was killed before it said so has started nothing."""
+    """The run's own description; a run that was killed before it was written has started nothing."""
     try:
         return read_about(run_dir), []
     except InputError as error:

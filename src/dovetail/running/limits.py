@@ -1,4 +1,4 @@
-"""What is asked of all jobs of a run at once: how many may run together, how often one may start again."""
+"""Limits on all jobs of a run at once: how many may run together, how often one may start again."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def limited(
 
 
 def _with(job: Job, memory: int | Literal["auto"]) -> Job:
-    """The job with this memory, if it says nothing of its own."""
+    """The job with this memory, if it requests none of its own."""
     if job.sizing.auto or any(choice.request.memory for choice in job.choices):
         return job
     if memory == "auto":

@@ -3,7 +3,7 @@
 Who waits for cores or devices notes what it lacks with its claims, and since when. Who has waited for
 `STARVED` seconds without starting anything goes first: whatever becomes free is left to it, longest wait
 first, until it has what it lacks. What that costs in idle time is limited (`YIELDED`, `SHARE`), so that one
-who asks for what will not be had, or asks for ever, stops nobody.
+a request that will not be met, or never ends, stops no other run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 Place = tuple[int, str]
 """A node's number, and the name of one of its cores (``core:3``) or devices."""
 POLL: Seconds = 0.1
-"""Between looks whether others have ended, while somebody waits for that, and for the folder's lock."""
+"""Between looks whether others have ended, while a job waits for that, and for the folder's lock."""
 LOOK: Seconds = 1.0
 """Between looks whether others wait, while jobs of ours do and hold all there is."""
 PATIENCE: Seconds = 0.05
@@ -54,7 +54,7 @@ YIELDED: Seconds = 5.0
 SHARE = 0.05
 """in the long run this share of the time."""
 WATCH: Seconds = 0.5
-"""Between looks whether strangers have left devices, while somebody waits."""
+"""Between looks whether strangers have left devices, while a job waits."""
 MOST_TOLD = 100
 """Sentences about devices that a run prints at most."""
 FRONT = 20
@@ -64,7 +64,7 @@ FRONT = 20
 def foreign_job(
     id: JobId, cluster: Cluster, place: Place, holder: Holder | Bar, now: Seconds
 ) -> tuple[Job, Allocation]:
-    """What somebody else holds at one place, as a job that is not ours, and its allocation."""
+    """What another Dovetail holds at one place, as a job that is not ours, and its allocation."""
     n, name = place
     node = cluster.nodes[n]
     device = next((d for d, one in enumerate(node.devices) if one.name == name), None)
@@ -101,17 +101,17 @@ def _until(ours: Iterable[Placed], now: Seconds) -> float | None:
 class Neighbours:
     """Keeps claims before and after each instant of a live run (`dovetail.engine.driver.live.LiveRun`).
 
-    Before it, where something may start, all units are claimed that nobody else has and nobody else goes
+    Before it, where something may start, all units are claimed that no other holds and no other goes
     first for; the others become foreign jobs, which hold their places in the engine. After it, what is idle
     is given back. ``due`` is when to look again, ``trouble`` why nothing can be claimed now (empty where it
-    can). ``tell`` gets a sentence when somebody waits for others, and when there is trouble.
+    can). ``notify`` gets a sentence when a job waits for others, and when there is trouble.
     """
 
     def __init__(
         self,
         claims: Claims,
         cluster: Cluster,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         guard: DeviceGuard | None = None,
     ) -> None:
         self.due: Seconds = inf
@@ -120,7 +120,7 @@ class Neighbours:
         self._told_bars: set[str] = set()
         self.trouble = ""
         claims.patience = PATIENCE
-        self._claims, self._cluster, self._tell = claims, cluster, tell
+        self._claims, self._cluster, self._notify = claims, cluster, notify
         self._units = units_of_cluster(cluster)
         self._places: dict[Place, list[Unit]] = {}
         for unit in self._units:
@@ -162,7 +162,7 @@ class Neighbours:
         if self.trouble:
             self.trouble, again = "", "claims can be made again: jobs start"
             _log.warning("%s", again)
-            self._tell(again)
+            self._notify(again)
         taken = self._taken({unit: who for unit, who in others.items() if unit not in self._claims.held})
         taken = {place: who for place, who in (self._left | taken).items() if place not in busy}
         barred = self._bars_beside(driver, {p: bar for p, bar in bars.items() if p not in taken}, busy)
@@ -176,7 +176,7 @@ class Neighbours:
             self._said = True
             units = ", ".join(sorted(f"{name}" for _, name in taken))
             who = ", ".join(sorted({holder.label for holder in taken.values()}))
-            self._tell(f"{units} in use by {who}: jobs here take what is free, and wait for the rest")
+            self._notify(f"{units} in use by {who}: jobs here take what is free, and wait for the rest")
 
     def _bars_beside(self, driver: Driver, bars: Mapping[Place, Bar], busy: set[Place]) -> dict[Place, Bar]:
         """What of a barred device is to be held: all, their memory, or what our jobs leave of it."""
@@ -195,14 +195,14 @@ class Neighbours:
         """Once of each device and cause, and once when all can be used again."""
         if not bars and self._told_bars:
             self._told_bars.clear()
-            self._tell("no device is left alone any more")
+            self._notify("no device is left alone any more")
         for (_, name), bar in bars.items():
             words = f"{name} {bar.label}"
             if words not in self._told_bars and len(self._told_bars) < MOST_TOLD:
                 self._told_bars.add(words)
                 what = "its memory is left out" if bar.memory is not None else "it is left alone meanwhile"
                 _log.info("%s", words)
-                self._tell(f"{words}: {what}")
+                self._notify(f"{words}: {what}")
 
     def _take(self, busy: set[Place]) -> dict[Unit, Holder]:
         """Claim what is free, but for what is left to others who have waited longer. Raises `OSError`."""
@@ -258,13 +258,13 @@ class Neighbours:
         if not self.trouble:
             self.trouble = f"nothing can be claimed on this machine, so nothing starts for now: {why}"
             _log.warning("%s", self.trouble)
-            self._tell(self.trouble)
+            self._notify(self.trouble)
         held = self._claims.held
-        nobody = Holder("unknown", 1, -1, frozenset())
+        stranger = Holder("unknown", 1, -1, frozenset())
         self._hold(
             driver,
             {
-                place: nobody
+                place: stranger
                 for place, units in self._places.items()
                 if place not in busy and not held.issuperset(units)
             },
@@ -321,7 +321,7 @@ class Neighbours:
                     driver.release(job.id)
 
     def _enter(self, driver: Driver, place: Place, holder: Holder | Bar, now: Seconds) -> None:
-        """A job of somebody else that holds one core, or one device."""
+        """A foreign job, which holds one core or one device."""
         self._count += 1
         job, allocation = foreign_job(f"elsewhere-{self._count}", self._cluster, place, holder, now)
         self._foreign[place] = job.id

@@ -102,15 +102,15 @@ class Session:
     async def drive(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
         self.driver.epoch = self.ledger.epoch = epoch = time.time()
-        changed, tell = options.changed, options.tell
+        changed = options.changed
         halts = None if options.halt is None else HaltWatch(options.halt, self.workload.jobs)
-        neighbours = neighbours_of(self.executor, self.driver, tell, options.neighbours)
+        neighbours = neighbours_of(self.executor, self.driver, options.tell, options.neighbours)
         self.live = LiveRun(
             self.driver,
             self.executor,
             self.arrivals,
             changed=changed,
-            tell=tell,
+            tell=options.tell,
             neighbours=neighbours,
             halts=halts,
             elapsed=lambda: time.time() - epoch,
@@ -187,7 +187,7 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
 
 
 def take_up(folder: Path, options: RunOptions) -> FinishedRun:
-    """Go on with a run whose Dovetail has ended before its jobs; of the options those count that tell of it.
+    """Go on with a run whose Dovetail has ended before its jobs; only the options of reporting count.
 
     What still runs is adopted: it holds its place, its end is recorded, its walltime counts from its start.
     What ended meanwhile is recorded, what waited waits again. Raises `InputError` where nothing is left of

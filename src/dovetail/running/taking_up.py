@@ -31,17 +31,17 @@ MOST_NAMED = 20
 
 @dataclass(frozen=True, slots=True)
 class AdoptedJob:
-    """A job that runs already, how often it failed before, and what somebody wants of it."""
+    """A job that runs already, how often it failed before, and its user's wish."""
 
     job: Job
     adopted: Adopted
     failures: int
-    asked: str | None = None
+    wish: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A job in the hands of an outside scheduler, and where it ran when that was last heard of."""
+    """A job in the hands of an outside scheduler, and where it last ran, as far as known."""
 
     submitted: Submitted
     submit: Submit
@@ -137,7 +137,7 @@ def sorted_out(
             known = Submitted(job, "", before, entry.failures)
             outside.append(Outside(known, submit, _as_it_started(entry, epoch)))
             continue
-        if entry.state is State.PENDING and entry.asked == "cancel":
+        if entry.state is State.PENDING and entry.wish == "cancel":
             ledger.cancel(entry, epoch)
             continue
         if entry.state is State.RUNNING and end is not None and end.attempt == entry.attempt:
@@ -154,21 +154,21 @@ def sorted_out(
         began = entry.started if still is None else still.since  # a walltime counts from it
         start = min(0.0, began - epoch)
         event = Adopted(job.id, entry.implementation, entry.allocation, start, entry.attempt)
-        adopted.append(AdoptedJob(job, event, entry.failures, entry.asked))
+        adopted.append(AdoptedJob(job, event, entry.failures, entry.wish))
     order = {end.job: number for number, end in enumerate((*left.ended, *left.unknown))}
     ends.sort(key=lambda end: order[end.job])
     return waiting, adopted, ends, outside
 
 
 def _as_it_started(entry: Entry, epoch: Seconds) -> Started | None:
-    """Where a job runs that an outside scheduler has started, as far as that was told."""
+    """Where a job runs that an outside scheduler has started, as far as that was reported."""
     if entry.state is not State.RUNNING or entry.started is None:
         return None
     return Started(entry.job.id, entry.allocation, at=entry.started - epoch)
 
 
 def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[Ended]) -> None:
-    """Enter what runs, before the policy is asked.
+    """Enter what runs, before the policy is called.
 
     What has ended meanwhile comes first, one after the other: jobs may have followed each other in one place.
     """
@@ -197,15 +197,15 @@ def _enter(driver: Driver, *adopted: AdoptedJob) -> None:
 
 
 def _want(driver: Driver, found: AdoptedJob) -> None:
-    """What somebody wanted of the job while it ran, and has not had yet."""
-    if found.asked == "cancel":
+    """Carry out the user's wish for the job that came while it ran, and is not done yet."""
+    if found.wish == "cancel":
         driver.cancel(found.job.id, "cancelled")
-    elif found.asked == "requeue":
+    elif found.wish == "requeue":
         driver.requeue(found.job.id)
 
 
 def enter_outside(driver: Driver, outside: Sequence[Outside]) -> None:
-    """Enter what is in the hands of an outside scheduler, before the policy is asked."""
+    """Enter what is in the hands of an outside scheduler, before the policy is called."""
     if not outside:
         return
     driver.happened(*(one.submitted for one in outside))

@@ -31,7 +31,7 @@ MAX_RUNS = 256
 MARGIN = 64
 """So many more are read: a fit may look at what there was as many runs ago (`dovetail.runtimes.learned`)."""
 MAX_ALIKE = 4096
-"""Answers that are remembered by what was asked, until anything changes."""
+"""Answers that are remembered by their query, until anything changes."""
 Measure = Callable[[Run], Seconds | None]
 TINY: Seconds = 1e-9
 """No prediction is below this: run times are positive."""
@@ -81,7 +81,7 @@ def scalar_size(inputs: InputsKey) -> float | None:
 
 @frozen(frozen=True, slots=True)
 class Query:
-    """What is asked: which app, implementation, class and request, with which inputs."""
+    """A question to a model: which app, implementation, class and request, with which inputs."""
 
     app: str
     implementation: str
@@ -136,7 +136,7 @@ class KeyTimes:
 
 
 def run_time(run: Run) -> Seconds | None:
-    """What is mostly asked of a run."""
+    """The usual measure of a run."""
     return run.seconds
 
 
@@ -229,7 +229,7 @@ class Averages:
 
 
 class Sample:
-    """What is known of one (app, implementation, class): averages by key, the newest runs; read if asked for.
+    """What is known of one (app, implementation, class): averages by key, the newest runs; read on demand.
 
     ``average`` reads the one, ``read`` the other.
     """
@@ -280,9 +280,9 @@ _Ways = tuple[str, DeviceClass, int, float]
 
 
 class HistoryModel(ABC):
-    """A runtime model over a history; subclasses say how, in `answer`.
+    """A runtime model over a history; subclasses predict in `answer`.
 
-    Answers are cached by what was asked until the history of that app changes. A cached answer costs a
+    Answers are cached by query until the history of that app changes. A cached answer costs a
     few microseconds.
     """
 
@@ -302,7 +302,7 @@ class HistoryModel(ABC):
     def version(self) -> int:
         """Changes whenever a prediction may have changed: with every run of this process or another.
 
-        Who asks for it does so before a round of predictions, as an engine does at every instant: these
+        Callers read it before a round of predictions, as an engine does at every instant: these
         then look for other processes' runs no more.
         """
         self._rounds = True
@@ -327,13 +327,13 @@ class HistoryModel(ABC):
         if not self._rounds:
             return self._predict(job, implementation, request, device)
         # Jobs of an array share all of this; by identity, which what is kept here secures.
-        asked = (job.app, job.inputs, job.walltime, implementation, request, device)
-        key = tuple(map(id, asked))
+        parts = (job.app, job.inputs, job.walltime, implementation, request, device)
+        key = tuple(map(id, parts))
         known = self._alike.get(key)
         if known is None:
             if len(self._alike) >= MAX_ALIKE:
                 self._alike.clear()
-            known = self._alike[key] = asked, self._predict(job, implementation, request, device)
+            known = self._alike[key] = parts, self._predict(job, implementation, request, device)
         return known[1]
 
     def _predict(
@@ -382,7 +382,7 @@ class HistoryModel(ABC):
         """The query with the CPUs that "all of the pool" and "the host's share" stood for when it ran.
 
         Of several such numbers the one with most runs counts. History knows what a run really held, a
-        waiting job only what it asks for.
+        waiting job only what it requests.
         """
         nodes, cpus, gpus = query.request
         if cpus >= 0:

@@ -38,8 +38,8 @@ FAR = 0.15
 class Cell:
     """One key: ``y`` is the log of its typical seconds, ``weight`` the effective number of runs behind it.
 
-    ``runs`` counts all its completed runs, ``cold`` says that it rests on a possibly cold run alone.
-    ``deviations`` are the log times of its newest runs minus what the other runs of the cell say.
+    ``runs`` counts all its completed runs, ``cold``: it rests on a possibly cold run alone.
+    ``deviations`` are the log times of its newest runs minus the typical one of its other runs.
     """
 
     request: RequestKey
@@ -77,7 +77,7 @@ class Cells:
 class _Typical:
     """Log times of one key, oldest first, without what a lasting change has replaced.
 
-    ``kept`` says which are no outliers; ``y`` and ``weight`` are as in `Cell`.
+    ``kept`` marks those that are no outliers; ``y`` and ``weight`` are as in `Cell`.
     """
 
     logs: Floats
@@ -111,7 +111,7 @@ def _alone(log: float) -> Cell:
 
 
 def _robust(times: Floats) -> Cell:
-    """Typical log time of the runs of one key, oldest first, and what they say of the noise."""
+    """Typical log time of the runs of one key, oldest first, and their noise."""
     if len(times) == 1:
         return _alone(float(times[0]))
     found = _typical(times)
@@ -183,7 +183,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages:
             y = math.log(max(aggregate.mean, TINY))
             cell = Cell((0, 0, 0.0), (), y, min(aggregate.count, HALF_LIFE), aggregate.count)
         elif cold and len(known.cold) == aggregate.count and warm:
-            # Only cold runs of this key, warm ones of others: they tell more.
+            # Only cold runs of this key, warm ones of others: the warm ones predict better.
             doubted.append(one_cell(aggregate, known))
             continue
         else:

@@ -1,8 +1,8 @@
-"""How much longer jobs take here than their CPU time says, of late: what else the machine is doing.
+"""How much longer jobs take here than their CPU time, of late: what else the machine is doing.
 
 A program that computes takes as long as its CPU time when it has its cores to itself, and longer when others
 want them. How much longer is much the same for all programs that run at about the same time, while the CPU
-time of a run says little of its neighbours. So a law of CPU time times the present *slowdown* is a better
+time of a run depends little on its neighbours. So a law of CPU time times the present *slowdown* is a better
 guess of the next run than a law of run times that were slowed down in their own time, each differently.
 
 For a run with run time w and CPU time c let r = log(w / c). An app's own ratio (threads, waiting for disks
@@ -44,7 +44,7 @@ def median(values: Iterable[float]) -> float:
 
 
 def cpu_time(run: Run) -> Seconds | None:
-    """The CPU seconds of a run on one node; ``None`` where they were not measured or say nothing."""
+    """The CPU seconds of a run on one node; ``None`` where they were not measured or mean nothing."""
     if run.usage is None or run.usage.cpu_time is None or run.nodes != 1 or run.seconds <= 0:
         return None
     return run.usage.cpu_time if run.usage.cpu_time >= LEAST else None
@@ -76,7 +76,7 @@ class _Place:
         app = (run.app, run.implementation, request_key(run))
         ratio, before = math.log(run.seconds / cpu), self.slowdown
         own = self.own.setdefault(app, deque(maxlen=OWN))
-        if own:  # the first run of an app says nothing of the machine
+        if own:  # the first run of an app shows nothing of the machine
             self.last.append(ratio - median(own))
         own.append(ratio - before)
         self.runs.setdefault(app, []).append(Timed(run, ratio, before))
@@ -85,7 +85,7 @@ class _Place:
 class Drift:
     """The slowdown on each device class, brought up to date run by run.
 
-    Whatever was asked before, the same history gives the same values: the runs that count begin at a
+    Whatever the order of queries, the same history gives the same values: the runs that count begin at a
     multiple of `BLOCK`, counted over the whole history.
     """
 

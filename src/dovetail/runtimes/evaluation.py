@@ -20,7 +20,7 @@ class HeldOut:
     """Errors of a model on runs of held-out inputs of one app, implementation and class.
 
     ``errors`` are |predicted - actual| / actual, a run each; ``covered`` is the share of these runs inside
-    their 90 % interval; ``unpredicted`` counts runs for which the model had nothing to say.
+    their 90 % interval; ``unpredicted`` counts runs for which the model had no prediction.
     """
 
     model: str

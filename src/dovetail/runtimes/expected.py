@@ -12,7 +12,7 @@ from dovetail.records import dataclass
 
 @dataclass(slots=True)
 class _Expected:
-    """The truth as far as it is told, then what the model expected at the outset."""
+    """The truth where it is known, then what the model expected at the outset."""
 
     truth: Truth
     table: dict[tuple[JobId, str, int], Seconds]

@@ -20,7 +20,7 @@ SURE, UNSURE = 0.3, 0.55
 SLOWEST = 2e5
 """Bytes a second that any program reads: what took longer for its size has been its start."""
 FEW = 3
-"""Sizes from which on a law says itself how fast a program reads."""
+"""Sizes from which on a law itself shows how fast a program reads."""
 
 
 def calmed(fit: Fit, inputs: InputsKey, mean: float, unsure: float) -> float:
@@ -45,12 +45,12 @@ def calmed(fit: Fit, inputs: InputsKey, mean: float, unsure: float) -> float:
 def _in_order(fit: Fit, inputs: InputsKey, mean: float, low: float, high: float) -> float:
     """Larger inputs than any that ran take no less than the least time, smaller ones no more than the most.
 
-    Of a few sizes, of which one was slowed down, a law may say otherwise.
+    A law of a few sizes, of which one was slowed down, may break this.
     """
-    asked = dict(numbers(inputs))
-    larger = smaller = bool(asked)
+    given = dict(numbers(inputs))
+    larger = smaller = bool(given)
     for cell in fit.cells:
         known = dict(numbers(cell.inputs))
-        larger = larger and all(value >= known.get(name, value) for name, value in asked.items())
-        smaller = smaller and all(value <= known.get(name, value) for name, value in asked.items())
+        larger = larger and all(value >= known.get(name, value) for name, value in given.items())
+        smaller = smaller and all(value <= known.get(name, value) for name, value in given.items())
     return max(mean, low) if larger else min(mean, high) if smaller else mean

@@ -96,12 +96,12 @@ def make_design(
     for cell in cells:
         for name, value in categories(cell.inputs):
             seen.setdefault(name, Counter())[value] += 1
-    asked = dict(categories(inputs))
+    given = dict(categories(inputs))
     marks: list[tuple[str, str]] = []
     for name in sorted(seen):
         values = [value for value, _ in seen[name].most_common(MAX_VALUES)]
-        if asked.get(name) in seen[name] and asked[name] not in values:
-            values[-1] = asked[name]
+        if given.get(name) in seen[name] and given[name] not in values:
+            values[-1] = given[name]
         marks.extend((name, value) for value in values)
     requests = [*(cell.request for cell in cells), request]
     scaled = tuple(

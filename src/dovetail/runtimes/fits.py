@@ -22,7 +22,7 @@ QUANTILE_PRIOR = 8.0
 NOISE_DOUBT = 5.0
 """The residuals' word on the noise counts as this many repetitions."""
 TEMPERATURE = 2.5
-"""Shares follow the leave-one-out scores less steeply than they say: the best of many looks too good."""
+"""Shares follow the leave-one-out scores less steeply than they suggest: the best of many looks too good."""
 MIXED = 20
 """At most this many surfaces share in a prediction."""
 FEWEST = 4
@@ -49,7 +49,7 @@ FIXED = 0.01
 class Fit:
     """Surfaces over the cells that were used, best first, with their shares in the prediction.
 
-    ``other_requests`` says that no run had the request asked for, and lists those that were used instead;
+    ``other_requests`` lists, where no run had the query's request, those that were used instead;
     ``other_categories`` that runs of other categories were used too.
     """
 
@@ -74,8 +74,8 @@ class Fit:
     def run_noise(self) -> float:
         """Spread of log time from run to run: as repeated runs show it, else as residuals suggest it.
 
-        Of few inputs nothing but a few runs tells, which often agree by chance: there programs as they are
-        count too.
+        For few inputs there are only a few runs, which often agree by chance: there the usual noise
+        of programs counts too.
         """
         if len(self.cells) < FEWEST:
             seen = self.noise**2 * (self.freedom + NOISE_PRIOR_WEIGHT) - NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2
@@ -134,7 +134,7 @@ def law_row(design: Design, law: Law, row: Floats) -> Floats:
 
 
 def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[list[Cell], bool, bool]:
-    """Cells that can tell something of this query, and whether other requests or categories were needed.
+    """Cells that bear on this query, and whether other requests or categories were needed.
 
     Same request first; only if there is none, all requests. Same categories if they were measured often
     enough, else all.
@@ -146,12 +146,12 @@ def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[
     names = {name for name, _ in numbers(inputs)}
     comparable = [cell for cell in found if {name for name, _ in numbers(cell.inputs)} == names]
     found = comparable or found
-    asked = categories(inputs)
-    same = [cell for cell in found if categories(cell.inputs) == asked]
+    wanted = categories(inputs)
+    same = [cell for cell in found if categories(cell.inputs) == wanted]
     other_categories = False
     if len(same) >= 4 or len(same) == len(found):
         found = same
-    elif asked or any(categories(cell.inputs) for cell in found):
+    elif wanted or any(categories(cell.inputs) for cell in found):
         other_categories = True
     return _thinned(found), other_requests, other_categories
 
@@ -283,10 +283,10 @@ def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...]
 def _weigh_few(
     surfaces: Sequence[Surface], losses: Sequence[float], overhead: float
 ) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
-    """The same where there are too few cells to leave one out: by what each law asks of its priors.
+    """The same where there are too few cells to leave one out: by how far each law strays from its priors.
 
     A power law through two sizes is too high between them and too low beyond if there is an overhead; with
-    both laws the interval says that nobody knows yet.
+    both laws the interval is as wide as the doubt.
     """
     odds = [
         math.exp(min(losses) - loss) * (overhead if surface.law.overhead else 1.0)

@@ -1,4 +1,4 @@
-"""A runtime model that is a user's own: what it says is checked before anybody plans with it."""
+"""A runtime model that is a user's own: its predictions are checked before any policy plans with them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ class ForeignModel(HistoryModel):
 
     @property
     def version(self) -> int:
-        """What the model says."""
+        """The model's version."""
         return self._model.version
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
-        """What the model says."""
+        """The model's count."""
         return self._model.runs(app, implementation, device)
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
-        """What the model says, checked."""
+        """The model's prediction, checked."""
         return self._checked(self._model.predict(job, implementation, request, device), job.id)
 
     def answer(self, query: Query) -> Prediction | None:
-        """The same for plain names: asked about a job that is made up of them."""
+        """The same for plain names: the prediction of a job that is made up of them."""
         nodes, cpus, gpus = query.request
         kind = query.device.kind
         devices = ((kind.removeprefix("cpu+"), gpus),) if kind != CPU and gpus else ()

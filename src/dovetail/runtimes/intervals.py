@@ -12,7 +12,7 @@ from dovetail.runtimes.base import TINY
 LEVEL = 0.9
 """Share of runs that is to end inside the interval."""
 GUESSED_SPREAD = 2.0
-"""Upper and lower end as a factor, where a single run says nothing about the spread."""
+"""Upper and lower end as a factor, where a single run shows no spread."""
 
 
 NORMAL = 1.6448536269514722

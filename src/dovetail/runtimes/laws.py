@@ -25,7 +25,7 @@ class Law:
     """One form of law: its columns, priors, whether it has an overhead, and the parameters found.
 
     ``rows`` (n, q) is the design, ``mean`` and ``spread`` (q + 1) the priors of θ and γ. ``theta`` (q + 1)
-    is filled by `fit_laws`. ``log_size`` says that the one numeric column is log(n log n), not log n.
+    is filled by `fit_laws`. ``log_size``: the one numeric column is log(n log n), not log n.
     """
 
     name: str

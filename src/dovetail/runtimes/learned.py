@@ -1,12 +1,12 @@
 """``learned``, the default: the law that predicts best what it has not seen, near inputs, and honesty.
 
 For each app, implementation and class: runs are condensed to robust times per key (`cells`), several laws
-are fitted and judged by leaving out one key at a time (`fits`), and what the law says is combined with what
-runs of exactly these inputs say, each by its uncertainty. All that is done for the run times, and for the CPU
+are fitted and judged by leaving out one key at a time (`fits`), and its prediction is combined with that of
+runs of exactly these inputs, each by its uncertainty. All that is done for the run times, and for the CPU
 times too where they were measured: a law of these times the present slowdown of the machine (`lately`) is
 the answer where it would have been the better one (`routes`).
 
-What is predicted depends on the history alone, not on what was asked before: laws rest on the runs up to a
+What is predicted depends on the history alone, not on earlier queries: laws rest on the runs up to a
 `milestone`, so that a model that has followed the history and one that has just been made fit the same runs.
 """
 
@@ -87,7 +87,7 @@ class _Fitted:
 
 @dataclass(frozen=True, slots=True)
 class _FitAnswer:
-    """What a fit says of a query: log time, how unsure that is, and on what it rests."""
+    """A fit's answer to a query: log time, how unsure that is, and on what it rests."""
 
     mean: float
     unsure: float
@@ -120,8 +120,8 @@ class _Loaded(Pending):
 class LearnedModel(HistoryModel):
     """Chooses among laws by leave-one-out error; see the module.
 
-    A device class without a completed run of the app stays unpredicted: another device says nothing about
-    it. Runs under another request are used only if there is none under the request asked for.
+    A device class without a completed run of the app stays unpredicted: another device is no evidence for
+    it. Runs under another request are used only if there is none under the query's own.
     """
 
     only_power = False
@@ -146,8 +146,8 @@ class LearnedModel(HistoryModel):
         route = None if work is None else self._route(query, fit, work)
         if work is None or route is None:
             return _interval(self._said(fit, self._own_cell(query), query), fit, 0.0)
-        said = self._said(work, self._own_work(query), query)
-        shifted = replace(said, mean=said.mean + route.ratio, basis=f"{said.basis}, by CPU time")
+        estimate = self._said(work, self._own_work(query), query)
+        shifted = replace(estimate, mean=estimate.mean + route.ratio, basis=f"{estimate.basis}, by CPU time")
         return _Loaded(_interval(shifted, work, route.spread), self.drift, query.device)
 
     def _said(self, fit: Fit, own: Cell | None, query: Query) -> _FitAnswer:
@@ -164,7 +164,7 @@ class LearnedModel(HistoryModel):
     def _combined(self, fit: Fit, position: int | None, own: Cell, query: Query) -> tuple[float, float, bool]:
         """Log time and spread from runs of exactly these inputs and from the law, by their certainty.
 
-        The law's word is what it says without this cell. Also whether the own runs weigh more.
+        The law counts as fitted without this cell. Also whether the own runs weigh more.
         """
         fitted = None if position is None else fit.cells[position]
         cold = fitted.cold if fitted is not None and fitted.runs == own.runs else own.cold
@@ -183,8 +183,8 @@ class LearnedModel(HistoryModel):
     def fit(self, query: Query, *, work: bool = False) -> Fit | None:
         """The fit that answers this query, of run times or (``work``) of CPU times.
 
-        Made anew with every run while there are few; later when a milestone is passed. In between only what
-        runs of the same inputs say is brought up to date.
+        Made anew with every run while there are few; later when a milestone is passed. In between only
+        the runs of the same inputs are brought up to date.
         """
         names = tuple(name for name, _ in numbers(query.inputs))
         signed = tuple(name for name, value in numbers(query.inputs) if value <= 0)
@@ -301,13 +301,13 @@ class LearnedModel(HistoryModel):
         return route
 
     def _own_work(self, query: Query) -> Cell | None:
-        """What the CPU times of runs of exactly this key say."""
+        """The cell of the CPU times of runs of exactly this key."""
         known = self._recent_work(query).by_key.get((query.request, query.inputs))
         found = self._own_average(query)
         return None if known is None or found is None else one_cell(found, known)
 
     def _own_cell(self, query: Query) -> Cell | None:
-        """What runs of exactly this key say, the newest included."""
+        """The cell of runs of exactly this key, the newest included."""
         found = self._own_average(query)
         if found is None:
             return None
@@ -345,16 +345,16 @@ class PowerModel(LearnedModel):
     by_cpu_time = False
 
 
-def _interval(said: _FitAnswer, fit: Fit, spread: float) -> Prediction:
-    """Nine runs out of ten about what was said; ``spread`` is added to the noise of a run."""
-    half = fit.quantile(said.unsure) * math.sqrt(said.unsure**2 + fit.run_noise**2 + spread**2)
-    expected = max(math.exp(min(said.mean, 690.0)), TINY)
+def _interval(estimate: _FitAnswer, fit: Fit, spread: float) -> Prediction:
+    """Nine runs out of ten about the estimate; ``spread`` is added to the noise of a run."""
+    half = fit.quantile(estimate.unsure) * math.sqrt(estimate.unsure**2 + fit.run_noise**2 + spread**2)
+    expected = max(math.exp(min(estimate.mean, 690.0)), TINY)
     return Prediction(
         expected,
-        max(math.exp(min(said.mean + half, 700.0)), expected),
-        said.samples,
-        said.basis,
-        min(math.exp(min(said.mean - half, 690.0)), expected),
+        max(math.exp(min(estimate.mean + half, 700.0)), expected),
+        estimate.samples,
+        estimate.basis,
+        min(math.exp(min(estimate.mean - half, 690.0)), expected),
     )
 
 
@@ -378,7 +378,7 @@ def _without(aggregates: Sequence[Aggregate], later: Sequence[Run]) -> Sequence[
 
 
 def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
-    """Cold runs that took less than the law of the warm ones says: a cold start only makes a run slower."""
+    """Cold runs below the law of the warm ones: a cold start only makes a run slower."""
     if fit is None:
         return []
     names = {name for name, _ in numbers(query.inputs)}

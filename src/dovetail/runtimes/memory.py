@@ -31,7 +31,7 @@ PRODUCT = "all sizes"
 class Reservation:
     """Bytes to reserve for a job on each of its nodes, and why.
 
-    ``chance`` is the probability of a kill as the runs tell it (``None`` where there are none), ``peak`` the
+    ``chance`` is the probability of a kill by the runs (``None`` where there are none), ``peak`` the
     prediction of the peak.
     """
 
@@ -92,15 +92,15 @@ class MemoryModel(HistoryModel):
             candidate, past = law.cheapest(second, risk)
             if past < least:
                 chosen, amount, least = law, candidate, past
-        # From so few runs no law can be told: memory may grow as the inputs do.
+        # From so few runs no law can be fitted: memory may grow as the inputs do.
         amount *= chosen.growth
-        # A law that leads far beyond all runs is no reason to hold more than anybody ever asked for.
+        # A law that leads far beyond all runs is no reason to hold more than any job ever requested.
         amount = min(amount, max(request, LIKE_LARGEST * largest) if most is None else most)
         peak = _prediction(chosen)
         return Reservation(int(amount), chosen.chance(amount), peak, peak.basis)
 
     def _laws(self, query: Query) -> list[Forecast]:
-        """What each law says; kept until the app's history changes."""
+        """The forecast of each law; kept until the app's history changes."""
         stamp = self.history.stamp(query.app)
         kept = self._known.get(query)
         if kept is not None and kept[0] == stamp:
@@ -108,10 +108,10 @@ class MemoryModel(HistoryModel):
         if len(self._known) >= MOST_PEAKS:
             self._known.clear()
         with self.history.still():
-            asked = self._resolved(query)
-            place = (asked.app, asked.implementation, asked.device)
+            resolved = self._resolved(query)
+            place = (resolved.app, resolved.implementation, resolved.device)
             runs = [run for run in self.history.recent(*place, MOST_PEAKS) if self._measure(run) is not None]
-        found = _laws_of(_comparable(runs, asked), asked, self._measure)
+        found = _laws_of(_comparable(runs, resolved), resolved, self._measure)
         self._known[query] = (stamp, found)
         return found
 
@@ -131,7 +131,7 @@ def device_peak_of(run: Run) -> float | None:
 
 
 def _comparable(runs: Sequence[Run], query: Query) -> Sequence[Run]:
-    """Runs that tell most of a query: of its request and its words, where there are enough of them."""
+    """The runs closest to a query: of its request and its words, where there are enough of them."""
     same = [run for run in runs if request_key(run) == query.request] or runs
     words = categories(query.inputs)
     alike = [run for run in same if _words(run) == words]
@@ -145,11 +145,11 @@ def _words(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _laws_of(runs: Sequence[Run], query: Query, measure: Callable[[Run], float | None]) -> list[Forecast]:
-    asked = dict(numbers(query.inputs))
+    given = dict(numbers(query.inputs))
     # Runs that lack one of the numbers cannot be put beside it.
-    names = [name for name in asked if all(isinstance(run.inputs.get(name), int | float) for run in runs)]
+    names = [name for name in given if all(isinstance(run.inputs.get(name), int | float) for run in runs)]
     columns = {name: np.array([float(run.inputs[name]) for run in runs]) for name in names}
-    sizes = {name: asked[name] for name in names}
+    sizes = {name: given[name] for name in names}
     product = scalar_size(query.inputs)
     if len(names) > 1 and product is not None:
         columns[PRODUCT] = np.prod(np.array(list(columns.values())), axis=0)

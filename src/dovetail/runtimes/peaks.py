@@ -1,4 +1,4 @@
-"""How much memory the next run may need, as runs before it tell, and the amount that is worth reserving.
+"""How much memory the next run may need, by the runs before it, and the amount that is worth reserving.
 
 Peaks are positive and scatter in proportion, so everything is in logarithms. A few laws put a peak beside the
 inputs: none at all, a line in a size, a power of a size, the runs nearest in size. What each law misses by,
@@ -57,15 +57,15 @@ class AppPeaks:
 
 @dataclass(frozen=True, slots=True)
 class _Law:
-    """A law: log peaks of the runs (n,) as the others tell them, the log peak asked for, and its doubt.
+    """A law: log peaks of the runs (n,) as the others predict them, the log peak wanted, and its doubt.
 
-    ``doubt`` is the variance of what is asked for over that of a single run: a size far from all others has
+    ``doubt`` is the variance of the wanted peak over that of a single run: a size far from all others has
     a large one.
     """
 
     name: str
     others: Floats
-    asked: float
+    wanted: float
     doubt: float
 
 
@@ -74,8 +74,8 @@ class Forecast:
     """The distribution of the next peak by one law.
 
     ``misses`` (n,) are the logarithms of peak over law, ascending, ``middle`` their median; ``above`` and
-    ``below`` the mean widths of the tails on either side; ``law`` says which, in a few words. ``growth`` is
-    how many times larger the inputs are than all that ran, where runs are too few to tell a law in them,
+    ``below`` the mean widths of the tails on either side; ``law`` describes it in a few words. ``growth`` is
+    how many times larger the inputs are than all that ran, where runs are too few to fit a law in them,
     else 1.
     """
 
@@ -83,7 +83,7 @@ class Forecast:
     known: AppPeaks
     growth: float
     others: Floats
-    asked: float
+    wanted: float
     misses: Floats
     middle: float
     above: float
@@ -93,7 +93,7 @@ class Forecast:
     @property
     def expected(self) -> float:
         """The middle of the distribution, in bytes."""
-        return math.exp(min(self.asked + self.middle, LARGEST))
+        return math.exp(min(self.wanted + self.middle, LARGEST))
 
     def interval(self) -> tuple[float, float]:
         """Lower and upper end, in bytes, between which nine peaks out of ten are."""
@@ -105,13 +105,13 @@ class Forecast:
         else:
             inside = int(beyond - self.doubt)
             low, high = self.misses[inside], self.misses[count - 1 - inside]
-        return math.exp(min(self.asked + low, LARGEST)), math.exp(min(self.asked + high, LARGEST))
+        return math.exp(min(self.wanted + low, LARGEST)), math.exp(min(self.wanted + high, LARGEST))
 
     def chance(self, amount: float) -> float:
         """Probability that the next peak is above an amount of bytes."""
         if not amount > 0:
             return 1.0
-        return float(self._chances(np.array([math.log(amount) - self.asked]))[0])
+        return float(self._chances(np.array([math.log(amount) - self.wanted]))[0])
 
     def _chances(self, margins: Floats) -> Floats:
         """Probabilities of misses beyond ``margins`` (k,)."""
@@ -131,7 +131,7 @@ class Forecast:
         upper = self.misses[self.misses >= self.middle]
         margins = np.concatenate([upper, self.misses[-1] + self.above * np.array(STEPS)])
         chances = self._chances(margins)
-        amounts = np.exp(np.minimum(self.asked + margins, LARGEST))
+        amounts = np.exp(np.minimum(self.wanted + margins, LARGEST))
         # The expected peak is the same for every amount and left out.
         cost = amounts + chances * np.maximum(second, 2.0 * amounts)
         bearable = chances <= risk
@@ -139,7 +139,7 @@ class Forecast:
         return float(amounts[best]), self._past(float(margins[best]), second)
 
     def _past(self, margin: float, second: float) -> float:
-        """Mean waste of the runs seen, had this margin been put on what the others told of each."""
+        """Mean waste of the past runs, had each got this margin on its prediction from the others."""
         held = np.exp(np.minimum(self.others + margin, LARGEST))
         peaks, seconds = self.known.peaks, self.known.seconds
         waste = held - peaks + np.where(held < peaks, np.maximum(second, 2.0 * held), 0.0)
@@ -148,7 +148,7 @@ class Forecast:
 
 
 def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
-    """What each law says of the next run, whose inputs are ``sizes``; empty without any run.
+    """The forecast of each law for the next run, whose inputs are ``sizes``; empty without any run.
 
     O(n²) in the number of runs for each size, of which `MOST_SIZES` are looked at.
     """
@@ -161,10 +161,10 @@ def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
         seen = {name: float(column.max()) for name, column in known.sizes.items()}
         growth = max([1.0, *(sizes[name] / most for name, most in seen.items() if most > 0)])
     else:
-        for name, asked in list(sizes.items())[:MOST_SIZES]:
+        for name, wanted in list(sizes.items())[:MOST_SIZES]:
             column = known.sizes.get(name)
-            if column is not None and asked > 0 and bool((column > 0).all()):
-                laws.extend(_sized(name, known.peaks, logs, column, asked))
+            if column is not None and wanted > 0 and bool((column > 0).all()):
+                laws.extend(_sized(name, known.peaks, logs, column, wanted))
     return [_forecast(known, growth, logs, law) for law in laws]
 
 
@@ -176,7 +176,7 @@ def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Foreca
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
     above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
     doubt = DOUBT * _records(in_order)
-    return Forecast(law.name, known, growth, law.others, law.asked, misses, middle, above, below, doubt)
+    return Forecast(law.name, known, growth, law.others, law.wanted, misses, middle, above, below, doubt)
 
 
 def _records(misses: Floats) -> float:
@@ -199,17 +199,17 @@ def _mean(logs: Floats) -> _Law:
     return _Law("mean", others, total / count, 1.0 / count)
 
 
-def _sized(name: str, peaks: Floats, logs: Floats, column: Floats, asked: float) -> list[_Law]:
-    """Laws in one size that can be told from these runs."""
+def _sized(name: str, peaks: Floats, logs: Floats, column: Floats, wanted: float) -> list[_Law]:
+    """Laws in one size that these runs determine."""
     found: list[_Law] = []
-    sizes, size = np.log(column), math.log(asked)
+    sizes, size = np.log(column), math.log(wanted)
     power = _line(sizes, logs, np.ones(len(logs)), size)
     if power is not None:
         found.append(_Law(f"power of {name}", *power))
     # A line through the peaks themselves; a tenth more matters as much of a small one as of a large one.
     weights = 1.0 / peaks**2
-    scale = max(float(column.max()), asked)
-    line = _line(column / scale, peaks, weights / weights.mean(), asked / scale)
+    scale = max(float(column.max()), wanted)
+    line = _line(column / scale, peaks, weights / weights.mean(), wanted / scale)
     if line is not None and line[1] > 0 and bool((line[0] > 0).all()):
         found.append(_Law(f"line in {name}", np.log(line[0]), math.log(line[1]), line[2]))
     if len(logs) >= FEWEST_NEAR:
@@ -222,8 +222,8 @@ def _sized(name: str, peaks: Floats, logs: Floats, column: Floats, asked: float)
     return found
 
 
-def _line(x: Floats, y: Floats, weights: Floats, asked: float) -> tuple[Floats, float, float] | None:
-    """A rising line by weighted least squares: y (n,) as the other points tell it, y at ``asked``, its doubt.
+def _line(x: Floats, y: Floats, weights: Floats, wanted: float) -> tuple[Floats, float, float] | None:
+    """A rising line by weighted least squares: y (n,) by the other points, y at ``wanted``, its doubt.
 
     ``None`` where x does not vary or y does not rise: memory that falls as inputs grow is chance.
     """
@@ -238,5 +238,5 @@ def _line(x: Floats, y: Floats, weights: Floats, asked: float) -> tuple[Floats, 
         return None
     leverage = weights * (1.0 / total + apart**2 / spread)
     missed = (y - level - slope * apart) / np.maximum(1.0 - leverage, 1e-3)
-    doubt = 1.0 / total + (asked - centre) ** 2 / spread
-    return y - missed, level + slope * (asked - centre), doubt * float(weights.mean())
+    doubt = 1.0 / total + (wanted - centre) ** 2 / spread
+    return y - missed, level + slope * (wanted - centre), doubt * float(weights.mean())

@@ -1,4 +1,4 @@
-"""Whether run times or CPU times lead to the better prediction, judged by what both would have said.
+"""Whether run times or CPU times lead to the better prediction, judged by past predictions of both.
 
 The way of CPU times: a law of CPU times, times the app's own ratio of run time to CPU time, times the
 slowdown at the moment. Judged are the app's newest runs, each by laws that do not know its inputs and by the
@@ -17,7 +17,7 @@ from dovetail.runtimes.drift import OWN, Timed, median
 from dovetail.runtimes.fits import FEWEST, Fit
 
 JUDGED = 4
-"""Runs from which on the two ways are judged by what they would have said."""
+"""Runs from which on the two ways are judged by what they would have predicted."""
 COMPUTES = 0.4
 """Log ratio of run time to CPU time up to which an app is taken to compute all the time, before that …"""
 STEADY = 0.35
@@ -71,7 +71,7 @@ def _missed(timed: Sequence[Timed], fit: Fit, work: Fit, ratio: float) -> tuple[
 
 
 def _left_out(fit: Fit) -> list[float]:
-    """What the fit says of each of its cells from all others."""
+    """The fit's prediction of each of its cells from all others."""
     shares = np.array(fit.shares)
     found: list[float] = (shares @ np.array([surface.loo for surface in fit.surfaces])).tolist()
     return found

@@ -44,7 +44,7 @@ class RatedSharing:
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
-        """Its time alone, as many times as long as the rate model says; ``None`` where that is not known."""
+        """Its time alone times the factor of the rate model; ``None`` where that is not known."""
         model = device.model.partition(BESIDE)[0]
         alone = self._model.predict(job, implementation, request, DeviceClass(device.kind, model))
         factor = self._rates.slowdown(job.app.name, implementation.name, device)

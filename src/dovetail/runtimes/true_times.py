@@ -27,7 +27,7 @@ def true_or_expected(
     """Jobs that give no times with those that ``runtimes`` expects, if there is such a model.
 
     Also notes: for how many jobs that was done, and of which ways of running an app on this cluster nothing
-    is known, so that nobody takes a device for useless that was only never tried. ``used`` says which kinds
+    is known, so that a device that was only never tried is not taken for useless. ``used`` lists the kinds
     of device the policy would go to.
     """
     before = [(job, _ways(job, jobs.truth, known=False)) for job in jobs.jobs]
@@ -61,7 +61,7 @@ def never_ran(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list
 def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list[str]:
     """Kinds of device that the cluster has and jobs could use, on which no time of any job is known.
 
-    What would happen on such a cluster cannot be told: jobs would go there. Only kinds that are ``used``
+    What would happen on such a cluster is unknown: jobs would go there. Only kinds that are ``used``
     count, and only programs that can run for real (they have a command), of jobs with a time. O(jobs).
     """
     found: dict[str, bool] = {}

@@ -1,1 +1,1 @@
-"""What a person may say of a job, a run, a service: plain data, which costs next to nothing to import."""
+"""What a user may set for a job, a run, a service: plain data, which costs next to nothing to import."""

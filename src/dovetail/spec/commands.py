@@ -459,7 +459,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option(
             "if_", "A job as if it were submitted now, e.g. 'sbatch -N2 -t 1:00:00'.", "SBATCH", flags="--if"
         ),
-        Option("squeue", "Text of 'squeue -a -o FORMAT' instead of asking.", "FILE"),
+        Option("squeue", "Text of 'squeue -a -o FORMAT' instead of a call.", "FILE"),
         Option("nodes", "Text of 'scontrol show nodes'.", "FILE"),
         Option("sacct", "Text of 'sacct -a -X --parsable2'.", "FILE"),
         Option("partitions", "Text of 'scontrol show partition'.", "FILE", "--show-partition"),

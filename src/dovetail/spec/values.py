@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 DEFAULT_MODEL = "learned"
-"""How run times are predicted where nothing else is said."""
+"""How run times are predicted by default."""
 RECORDED = "recorded"
-"""In a policy's place: what a log itself tells of."""
+"""In a policy's place: the schedule of the log itself."""
 MOST_RETRIES = 1_000
 """So often, at most, may a job start again after failures."""
 MOST_NODES = 1_000_000
@@ -29,11 +29,11 @@ Knowledge: TypeAlias = Literal["perfect", "learned"]
 Compilation: TypeAlias = Literal["auto", "off"]
 """Whether compiled code may stand in for the engine."""
 Breakdown: TypeAlias = Literal["user", "group", "queue", "app", "implementation", "size"]
-"""What jobs can be told apart by."""
+"""What divides jobs into groups."""
 Bootstrap: TypeAlias = Literal["week", "none"]
 """What of a trace is drawn anew."""
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-"""From which level on a service's log tells."""
+"""The least level of messages in a service's log."""
 LogFormat: TypeAlias = Literal["text", "json"]
 """How a service's log is written."""
 LimitName: TypeAlias = Literal[

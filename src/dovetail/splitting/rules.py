@@ -1,7 +1,7 @@
 """Who takes the next task: the online rules of a map.
 
-A rule is asked when slots are idle and tasks are left, and says how many tasks one idle slot of a kind may
-take in a row. Slots of the kind that is fastest always take one. It knows what has been measured, never
+A rule is called when slots are idle and tasks are left, and returns how many tasks one idle slot of a kind
+may take in a row. Slots of the kind that is fastest always take one. It knows what has been measured, never
 what a task will take. The first phase is the paper's (Shirahata 2010, section IV-B): until a task of each
 kind has ended, every idle slot gets one.
 """
@@ -22,7 +22,7 @@ from dovetail.splitting.finish_time import CLOSE, Floats, least_finish, whole_ta
 class SplitState:
     """What a rule may know at one instant.
 
-    ``left`` tasks are given to nobody yet (infinite while more may come); it falls as slots take some at
+    ``left`` tasks are not given out yet (infinite while more may come); it falls as slots take some at
     this instant. ``ready`` has, by kind, when each slot is expected to be free: ``now`` for idle slots, and
     never before. ``seconds`` is the mean time of a task by kind; a kind of which nothing is known is missing.
     """

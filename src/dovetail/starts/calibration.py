@@ -1,4 +1,4 @@
-"""Intervals that hold: what roll-outs say is corrected by how wrong they were of late.
+"""Intervals that hold: roll-outs are corrected by how wrong they were of late.
 
 Split conformal prediction on the log of waits, walked forward: z = (y - median) / spread of the last
 outcomes, the interval is median + spread times quantiles of z. Of a job that still waits it is only known

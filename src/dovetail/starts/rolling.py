@@ -117,7 +117,7 @@ SHARE = 1_000_000
 def pooled(situation: Situation, past: Past) -> tuple[Situation, Past]:
     """The machine as one pool, of which each job takes the share of what it takes most of.
 
-    How it is cut into nodes, and which serve whom, is not looked at. Where a line is so long that only
+    How it is cut into nodes, and which jobs they serve, is not looked at. Where a line is so long that only
     its pace matters, roll-outs take a small part of the time.
     """
     free = situation.nodes.free.astype(float)

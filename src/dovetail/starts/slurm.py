@@ -208,7 +208,7 @@ class SlurmCluster:
     ) -> tuple[Situation, list[str]]:
         """What is free, runs and waits for its turn; ids of those that wait for something else.
 
-        Those of a higher ``tier`` go first; those for whom the cluster is ``closed`` do not go.
+        Those of a higher ``tier`` go first; those for which the cluster is ``closed`` do not go.
         """
         free = np.array([(node.cpus, node.gpus, node.memory or 2**60) for node in self.nodes], np.int64)
         groups = np.array([self.group(",".join(node.partitions)) for node in self.nodes], np.int64)
@@ -356,7 +356,7 @@ def job_of_sbatch(line: str, user: str, now: float, partition: str) -> SlurmJob:
 
 
 def alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJob]]:
-    """What its owner could ask for instead: less time, another partition, less memory, fewer nodes."""
+    """What its owner could request instead: less time, another partition, less memory, fewer nodes."""
     found: list[tuple[str, SlurmJob]] = []
     if job.walltime:
         parts = (2, 4)

@@ -103,7 +103,7 @@ class TraceBuilder:
         reason: str | None = None,
         start: Seconds | None = None,
     ) -> None:
-        """One job in file order; ``reason`` rejects it whatever it asks for, ``start`` is when it started."""
+        """One job in file order; ``reason`` rejects it whatever it requests, ``start`` is when it started."""
         if len(self._jobs) == MOST_JOBS:
             raise InputError(f"found more than {MOST_JOBS:,} jobs, expected at most that", where=self._name)
         if queue and queue in self.fitting.partitions:
@@ -133,7 +133,7 @@ class TraceBuilder:
         if run_time < 0:
             return f"negative run time ({run_time:g})"
         if request.nodes < 1 or (request.cpus in (0, HOST_CPUS) and not request.devices):
-            return "asks for no CPU and no device"
+            return "requests no CPU and no device"
         return self.fitting.refusal(request)
 
     def workload(self, *, skipped: int = 0, rebase: bool = False) -> Workload:

@@ -39,10 +39,10 @@ Cpus = int | Literal["all"] | None
 
 @dataclass(frozen=True, slots=True)
 class CommandOptions:
-    """What is asked of all commands of a list.
+    """What all commands of a list request.
 
     ``on`` are the kinds of device for which each command can run (default: cpu), ``cpus`` the CPUs that it
-    asks for there (default: 1; ``all``: those of the node). Each is repeated for every combination of the
+    requests there (default: 1; ``all``: those of the node). Each is repeated for every combination of the
     values of ``each`` (``NAME=VALUES``) whose ``{NAME}`` it holds. Files are looked up from ``cwd``. ``app``,
     ``drop`` and ``add`` change what it is taken for (`identify`).
     """
@@ -113,7 +113,7 @@ def _parts_of_list(
 def command_workload(argv: Sequence[str], part: Mapping[str, Any] | None = None, **options: Any) -> Workload:
     """One command as a workload: what ``dovetail run -- COMMAND`` runs. Raises `InputError`.
 
-    Whoever typed it had a shell that expanded its words, so nothing is expanded again.
+    The shell in which it was typed has expanded its words, so nothing is expanded again.
 
     >>> found = command_workload(["python", "train.py", "--lr", "{lr}"], each=["lr=0.1,0.01"])
     >>> [dict(job.inputs)["lr"] for job in found.jobs]
@@ -278,8 +278,8 @@ class _Reading:
                 name: "".join(self._expanded(_filled(word, values), expand)[:1]) for name, word in line.env
             }
             argv = [text for word in line.words for text in self._expanded(_filled(word, values), expand)]
-            asked = self._options
-            identity = identify(argv, cwd=asked.cwd, app=asked.app, drop=asked.drop, add=asked.add)
+            choices = self._options
+            identity = identify(argv, cwd=choices.cwd, app=choices.app, drop=choices.drop, add=choices.add)
         except (InputError, Unexpandable) as error:
             raise InputError(str(error), where=line.where) from None
         self._features |= {*identity.inputs, *identity.dropped}

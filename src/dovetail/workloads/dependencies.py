@@ -68,15 +68,15 @@ def _named(
     entry: EntryNames, entry_of: Mapping[JobId, int], copies: Mapping[str, Sequence[JobId]]
 ) -> tuple[Dependency, ...]:
     found: dict[Dependency, None] = {}
-    for asked in entry.depends:
-        ids = [asked.job] if asked.job in entry_of else copies.get(asked.job)
+    for wanted in entry.depends:
+        ids = [wanted.job] if wanted.job in entry_of else copies.get(wanted.job)
         if ids is None:
             known = [*copies, *entry_of]
             raise InputError(
-                f"depends: found {str(asked)!r}, a job that is not there{closest(asked.job, known)}",
+                f"depends: found {str(wanted)!r}, a job that is not there{closest(wanted.job, known)}",
                 where=entry.where,
             )
-        found.update(dict.fromkeys(replace(asked, job=id) for id in ids))
+        found.update(dict.fromkeys(replace(wanted, job=id) for id in ids))
     return tuple(found)
 
 

@@ -56,8 +56,8 @@ LONGEST_APP = 120
 class Identity:
     """What a command is taken for.
 
-    ``argv`` is the template: every brace is literal but ``{device}``. ``explanation`` says for each
-    argument what was made of it, for people.
+    ``argv`` is the template: every brace is literal but ``{device}``. ``explanation`` lists, for each
+    argument, what was made of it, for the user.
     """
 
     app: str
@@ -91,17 +91,19 @@ def identify(
     name, source = reading.command(argv)
     if app is not None:
         name, source = app, "as named"
-    said = [f"app {name!r} ({source})", *reading.said]
+    explained = [f"app {name!r} ({source})", *reading.explained]
     dropped = tuple(key for key in drop if reading.inputs.pop(key, None) is not None)
-    said.extend(f"{key}: dropped" for key in dropped)
+    explained.extend(f"{key}: dropped" for key in dropped)
     for text in add:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"feature: found {shown(text)}, expected NAME=VALUE")
         number = number_of(value)
         reading.inputs[key] = value if number is None else number
-        said.append(f"{key} = {value} (added)")
-    return Identity(name, reading.inputs, tuple(template_of(word) for word in argv), tuple(said), dropped)
+        explained.append(f"{key} = {value} (added)")
+    return Identity(
+        name, reading.inputs, tuple(template_of(word) for word in argv), tuple(explained), dropped
+    )
 
 
 def template_of(word: str) -> str:
@@ -152,17 +154,17 @@ class _Reading:
 
     cwd: Path
     inputs: dict[str, float | str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    explained: list[str] = field(default_factory=list)
     position: int = 0
     contained: bool = False
 
     # -- programs --------------------------------------------------------------------------------------
 
     def command(self, argv: Sequence[str]) -> tuple[str, str]:
-        """(app, what it was found from); what the arguments say goes to the inputs."""
+        """(app, what it was found from); the inputs that the arguments give are noted."""
         found = unwrap(argv)
         for name in found.started_by:
-            self.said.append(f"{name}: starts the program, no part of the app")
+            self.explained.append(f"{name}: starts the program, no part of the app")
         for folder in found.folders:
             self.cwd = self.cwd / folder
         if found.image is not None:
@@ -184,7 +186,7 @@ class _Reading:
     def _shell(self, shell: str, commands: Sequence[Simple], parameters: Sequence[str]) -> tuple[str, str]:
         """The programs of ``sh -c``; ``parameters`` are $1, $2 … of the script.
 
-        Of a script that runs none, and only tells the shell what to do (``exit 5``), it is the shell.
+        A script that runs none, and only controls the shell (``exit 5``), counts as the shell.
         """
         names: list[str] = []
         values = {f"${i}": text for i, text in enumerate(parameters, 1)}
@@ -260,7 +262,7 @@ class _Reading:
         i = 0
         while i < len(words):
             if len(self.inputs) >= MOST_INPUTS:
-                self.said.append(f"further arguments: left out, beyond {MOST_INPUTS} inputs")
+                self.explained.append(f"further arguments: left out, beyond {MOST_INPUTS} inputs")
                 return
             word, following = words[i], words[i + 1] if i + 1 < len(words) else None
             if not word.startswith("-") or word in ("-", "--"):
@@ -306,13 +308,13 @@ class _Reading:
 
     def _value(self, name: str, text: str, source: str) -> None:
         if _HOLE in text:
-            self.said.append(f"{source}: stands for the device")
+            self.explained.append(f"{source}: stands for the device")
             return
         number = number_of(text)
         if number is not None:
             self._keep(name, number, source)
         elif _OUTPUT.fullmatch(name):
-            self.said.append(f"{source}: left out, taken for an output")
+            self.explained.append(f"{source}: left out, taken for an output")
         elif (size := file_size(text, self.cwd)) is not None:
             self._keep(f"{name}_bytes", float(size), f"size of {text}")
         else:
@@ -325,7 +327,7 @@ class _Reading:
             key = f"{name}_{again}"
         self.inputs[key] = value
         text = f"{value:g}" if isinstance(value, float) else value
-        self.said.append(f"{key} = {text} ({source})")
+        self.explained.append(f"{key} = {text} ({source})")
 
 
 def _shell_script(argv: Sequence[str]) -> int | None:

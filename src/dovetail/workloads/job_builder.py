@@ -453,8 +453,10 @@ class JobBuilder:
             return ()
         found = [model for model in named if any(_is_model(word, model) for word in wanted)]
         if not found:
-            asked = " or ".join(wanted)
-            raise InputError(f"models: found {asked!r}, expected one of {', '.join(named)}", where=where)
+            words_found = " or ".join(wanted)
+            raise InputError(
+                f"models: found {words_found!r}, expected one of {', '.join(named)}", where=where
+            )
         return tuple(found)
 
     def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:

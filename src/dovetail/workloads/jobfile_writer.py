@@ -1,7 +1,7 @@
 """Writes any workload as a job file: what ``dovetail workload export`` prints.
 
 ``load_jobfile`` reads it back: the same jobs in the same order, with the same choices and true times.
-Apps of one name that ask for different things (each request of a trace is one) get a number behind their
+Apps of one name that make different requests (each request of a trace is one) get a number behind their
 name, since an app is there once in a job file.
 """
 
@@ -64,7 +64,7 @@ _Shape = tuple[str, bool, tuple[tuple[str, str, Request, int, tuple[bool, bool]]
 def dump_jobfile(workload: Workload) -> str:
     """The workload as the text of a job file. Linear.
 
-    Raises `InputError` for what a job file cannot say: a request for devices of several kinds, a moldable
+    Raises `InputError` for what a job file cannot express: a request for devices of several kinds, a moldable
     job that has no true time at some of its node counts, a negative number, one beyond the bounds of a job
     file.
     """
@@ -97,7 +97,7 @@ def dump_jobfile(workload: Workload) -> str:
 
 
 def _needs_no_app(job: Job) -> bool:
-    """Whether its communication says all that there is to say of it."""
+    """Whether its communication describes it completely."""
     ways = job.app.implementations
     return (
         job.communication is not None
@@ -109,11 +109,11 @@ def _needs_no_app(job: Job) -> bool:
 
 def _shape(job: Job) -> _Shape:
     """What makes the apps of two jobs one entry: everything but the argv and the environment."""
-    asked = tuple(
+    requested = tuple(
         (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, _learned(i, job))
         for i in job.app.implementations
     )
-    return job.app.name, job.app.restartable, asked, ()
+    return job.app.name, job.app.restartable, requested, ()
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -133,11 +133,11 @@ def _app(name: str, job: Job) -> list[str]:
     lines = ["[[app]]", *_lines(AppEntry, {"name": name, "restartable": app.restartable}, "app"), ""]
     for i in app.implementations:
         where = f"app {app.name!r}, implementation {i.name!r}"
-        said = {"name": i.name, "kind": None if i.kind == i.name else i.kind}
+        written = {"name": i.name, "kind": None if i.kind == i.name else i.kind}
         if i.command is not None:
-            said |= _command(i.command) | {"tasks": i.command.tasks}
-        said |= _request(i, where, *_learned(i, job))
-        lines += ["[[app.implementation]]", *_lines(ImplementationEntry, said, where), ""]
+            written |= _command(i.command) | {"tasks": i.command.tasks}
+        written |= _request(i, where, *_learned(i, job))
+        lines += ["[[app.implementation]]", *_lines(ImplementationEntry, written, where), ""]
     return lines
 
 
@@ -163,10 +163,12 @@ def _request(
     device = kind.removeprefix("cpu+")
     default = HOST_CPUS if device == kind != "cpu" else WHOLE_POOL
     if [k for k, _ in request.devices] != ([] if kind == "cpu" else [device]):
-        asked = ", ".join(k for k, _ in request.devices) or "none"
-        raise InputError(f"{where}: found devices {asked}, expected those of its kind {kind!r}")
+        requested = ", ".join(k for k, _ in request.devices) or "none"
+        raise InputError(f"{where}: found devices {requested}, expected those of its kind {kind!r}")
     if request.cpus < 0 and request.cpus != default:
-        raise InputError(f"{where}: found a request for CPUs that a job file cannot say, expected a number")
+        raise InputError(
+            f"{where}: found a request for CPUs that a job file cannot express, expected a number"
+        )
     gpus = request.devices[0][1] if request.devices else 1
     return {
         "cpus": None if request.cpus == default else request.cpus,
@@ -181,21 +183,21 @@ def _job(
     job: Job, app: str | None, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
 ) -> list[str]:
     where = f"job {job.id!r}"
-    said: dict[str, Any] = {"id": _named(job.id, "job"), "app": app}
+    written: dict[str, Any] = {"id": _named(job.id, "job"), "app": app}
     if app is None:
-        said |= _request(job.app.implementations[0], where)
-        del said["models"]  # a job of its own has none
-    said |= {"inputs": {_named(name, where): value for name, value in job.inputs.items()}}
-    said |= {} if command is None else _command(command)
-    said |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}
-    said |= {"submit": job.submit_time}
+        written |= _request(job.app.implementations[0], where)
+        del written["models"]  # a job of its own has none
+    written |= {"inputs": {_named(name, where): value for name, value in job.inputs.items()}}
+    written |= {} if command is None else _command(command)
+    written |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}
+    written |= {"submit": job.submit_time}
     for field in ("name", "nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
-        said[field] = getattr(job, field)
-    said |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
-    said |= {name: job.options[name] for name in KEPT if name in job.options and job_option(name).file}
-    said |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
-    said |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
-    lines = ["[[job]]", *_lines(JobEntry, said, where)]
+        written[field] = getattr(job, field)
+    written |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
+    written |= {name: job.options[name] for name in KEPT if name in job.options and job_option(name).file}
+    written |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
+    written |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
+    lines = ["[[job]]", *_lines(JobEntry, written, where)]
     if job.communication is not None:
         lines += ["[job.communication]", *_lines(CommunicationEntry, asdict(job.communication), where)]
     return [*lines, ""]
@@ -208,7 +210,7 @@ def _partition(job: Job) -> str | None:
 
 
 def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Seconds]]:
-    """True times by implementation: one number where the only node count is the one asked for."""
+    """True times by implementation: one number where the only node count is the requested one."""
     found: dict[str, Seconds | Mapping[int, Seconds]] = {}
     for implementation in job.app.implementations:
         known = {
@@ -234,13 +236,13 @@ def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Sec
 _defaults = cache(defaults)
 
 
-def _lines(form: type[Entry], said: Mapping[str, Any], where: str) -> list[str]:
+def _lines(form: type[Entry], written: Mapping[str, Any], where: str) -> list[str]:
     """The fields of an entry that differ from its defaults. Raises `InputError` for what it cannot hold."""
-    for field, value in said.items():
+    for field, value in written.items():
         if field in NAMES and value is not None:
             _named(value, where)
         _check(value, where, MOST.get(field, math.inf))
-    return toml_lines(said, _defaults(form))
+    return toml_lines(written, _defaults(form))
 
 
 def _check(value: object, where: str, most: float) -> None:

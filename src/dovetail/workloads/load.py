@@ -52,7 +52,7 @@ def load_workload(
 ) -> Workload:
     """The workload of a file, of standard input (``-``), or of a name such as ``published:gregg-table2``.
 
-    ``on`` are the kinds of device for commands, ``cpus`` the CPUs that each asks for; ``app``, ``drop`` and
+    ``on`` are the kinds of device for commands, ``cpus`` the CPUs that each requests; ``app``, ``drop`` and
     ``add`` change what commands are taken for; ``each`` repeats them over values (``NAME=VALUES``, see
     `load_commands`). ``part`` of a `JobSpec` is laid over each job of a job file or a list. ``lenient``
     skips and counts malformed lines of traces. ``options`` go to the reader of a trace

@@ -1,4 +1,4 @@
-"""Partitions of a cluster: which nodes belong to which, told beside a cluster that does not say."""
+"""Partitions of a cluster: which nodes belong to which, given beside a cluster that lists none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_NAMED = 5
 
 
 def with_partitions(cluster: Cluster, texts: Sequence[str]) -> Cluster:
-    """The cluster with nodes in partitions, told as ``NAME=HOSTLIST``; a node may be in several.
+    """The cluster with nodes in partitions, given as ``NAME=HOSTLIST``; a node may be in several.
 
-    What the cluster says of itself stays. Raises `InputError` for a node that is not there. O(nodes named).
+    The cluster's own partitions stay. Raises `InputError` for a node that is not there. O(nodes named).
 
     >>> found = with_partitions(Cluster.uniform(3, 8), ["cpu=n[0-1]", "all=n[0-2]"])
     >>> [node.partitions for node in found.nodes]
@@ -51,9 +51,9 @@ def with_partitions(cluster: Cluster, texts: Sequence[str]) -> Cluster:
 
 
 def warn_of_unmapped(where: str, queues: Iterable[str | None], cluster: Cluster | None) -> None:
-    """Say, with a `DovetailWarning`, that jobs of several partitions may run on any node.
+    """Warn, with a `DovetailWarning`, that jobs of several partitions may run on any node.
 
-    A log of one partition says nothing about nodes; without a cluster there is nothing to map to.
+    A log of one partition names no nodes; without a cluster there is nothing to map to.
     """
     names = sorted({queue for queue in queues if queue})
     if cluster is None or len(names) < 2:
@@ -64,7 +64,7 @@ def warn_of_unmapped(where: str, queues: Iterable[str | None], cluster: Cluster 
         listed = ", ".join(unmapped[:MOST_NAMED]) + (", …" if len(unmapped) > MOST_NAMED else "")
         warnings.warn(
             f"{where}: no node belongs to the partitions {listed}: their jobs run on any node "
-            "(--partition cpu=n[0-3] says which)",
+            "(--partition cpu=n[0-3] assigns them)",
             DovetailWarning,
             stacklevel=2,
         )

@@ -51,15 +51,15 @@ Ints = npt.NDArray[np.int64]
 
 DAY, WEEK = 86_400.0, 604_800.0
 FEWEST_WEEKS = 8
-"""Of fewer weeks none are drawn anew: too few to tell how they differ."""
+"""Of fewer weeks none are drawn anew: too few to estimate how they differ."""
 REPLICATES = 10
 JITTER = 600.0
 MOST_JOBS = 100_000
-"""Of larger traces no replicates are drawn unless somebody asks for them."""
+"""Of larger traces replicates are drawn only on request."""
 SESSION = 1200.0
 """Seconds between two submissions of one session, at most."""
 SHARE = 0.01
-"""The part of a trace's time by which submissions are moved at most, unless somebody says how far."""
+"""The part of a trace's time by which submissions are moved at most, unless an option gives another."""
 TRIES, SLACK = 256, 0.5
 
 
@@ -97,7 +97,7 @@ def planned(
 def drawn(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workload:
     """That replicate of the workload; number 0 is the workload as it is. O(jobs log jobs).
 
-    Job ids that come twice are told apart as ``ID#2``. Recorded starts move with their jobs; where jobs were
+    Job ids that come twice become ``ID#2``. Recorded starts move with their jobs; where jobs were
     placed is left out.
     """
     if replicate.number == 0 or replicate.fresh or not len(workload.jobs):
@@ -124,15 +124,15 @@ def _submits(workload: Workload) -> Floats:
 
 
 def _users(workload: Workload) -> Ints:
-    """A number for each job's user; jobs of nobody known have numbers of their own."""
+    """A number for each job's user; each job without a user has a number of its own."""
     if isinstance(workload.jobs, JobTable):
         users = workload.jobs.user.astype(np.int64)
     else:
         known: dict[str, int] = {}
         names = (job.user for job in workload.jobs)
         users = np.array([-1 if n is None else known.setdefault(n, len(known)) for n in names], np.int64)
-    nobody = users < 0
-    users[nobody] = users.max(initial=0) + 1 + np.arange(int(nobody.sum()))
+    unknown = users < 0
+    users[unknown] = users.max(initial=0) + 1 + np.arange(int(unknown.sum()))
     return users
 
 
@@ -233,14 +233,14 @@ def _slice(moments: Floats, lows: Floats, highs: Floats, length: Seconds) -> tup
 
 
 def _work(workload: Workload, cluster: Cluster) -> Floats:
-    """What each job asks for times its true seconds; 1 for every job where that is not known of all."""
+    """Requested resources of each job times its true seconds; 1 for all where one of them is unknown."""
     jobs = workload.jobs
     if isinstance(jobs, JobTable):
         requests = [choices[0].request for _, choices in jobs.forms]
         found: Floats = jobs.by_form([r.nodes * max(1, r.cpus) for r in requests]) * jobs.seconds
     else:
-        asked = counts(workload, cluster, devices=uses_devices(jobs))
-        found = np.array([_area(workload, job, n) for job, n in zip(jobs, asked, strict=True)])
+        sizes = counts(workload, cluster, devices=uses_devices(jobs))
+        found = np.array([_area(workload, job, n) for job, n in zip(jobs, sizes, strict=True)])
     return found if np.isfinite(found).all() and found.sum() > 0 else np.ones(len(jobs))
 
 

@@ -1,4 +1,4 @@
-"""What jobs ask of a machine: whether it could ever run them, and how much of it they take."""
+"""Requests of jobs against a machine: whether it could ever run them, and how much of it they take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fitting:
         self._models = {d.model for node, _ in self._shapes for d in node.devices if d.model}
 
     def models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
-        """The device models asked for; none where the cluster does not name its models at all."""
+        """The requested device models; none where the cluster does not name its models at all."""
         return wanted if self._unlimited or self._models else ()
 
     def count(self, request: Request) -> int:
@@ -46,7 +46,7 @@ class Fitting:
             self._known[request] = (
                 None
                 if fitting >= request.nodes
-                else f"asks for {_words(request)}; the machine has {fitting} such"
+                else f"requests {_words(request)}; the machine has {fitting} such"
             )
         return self._known[request]
 
@@ -69,12 +69,12 @@ def _words(request: Request) -> str:
 
 
 def asked_request(job: Job) -> Request:
-    """The request of the job's first choice at the node count that it asked for."""
+    """The request of the job's first choice at its requested node count."""
     return next((c.request for c in job.choices if c.request.nodes == job.nodes), job.choices[0].request)
 
 
 def uses_devices(jobs: Iterable[Job]) -> bool:
-    """Whether any job, as asked, uses a device that is not a CPU."""
+    """Whether any job, as submitted, uses a device that is not a CPU."""
     return any(request.devices for request in {asked_request(job) for job in jobs})
 
 
@@ -93,7 +93,7 @@ def cpus_of(request: Request, cluster: Cluster | None) -> int | None:
 
 
 def counts(workload: Workload, cluster: Cluster | None, *, devices: bool) -> list[float | None]:
-    """Resources that each job asks for: devices, or CPUs. O(jobs)."""
+    """Resources that each job requests: devices, or CPUs. O(jobs)."""
     known: dict[Request, float | None] = {}
     found: list[float | None] = []
     for job in workload.jobs:
@@ -113,7 +113,7 @@ def span(workload: Workload) -> float:
 def offered_load(workload: Workload, cluster: Cluster, *, devices: bool | None = None) -> float | None:
     """Resources times true time, over capacity times the span of submit times.
 
-    Counted in GPUs where jobs use GPUs, else in CPUs, unless ``devices`` says. ``None`` without capacity,
+    Counted in GPUs where jobs use GPUs, else in CPUs, unless ``devices`` chooses. ``None`` without capacity,
     span, or true times. O(jobs).
     """
     if devices is None:

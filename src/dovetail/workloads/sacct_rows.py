@@ -154,14 +154,14 @@ def resources_of(row: Mapping[str, str], nodes: float) -> tuple[dict[str, float]
 
     ``nodes`` multiplies what older versions give for one node.
     """
-    asked = parse_tres(row.get("ReqTRES", ""), "ReqTRES")
-    held = parse_tres(row.get("AllocTRES", ""), "AllocTRES") or dict(asked)
+    requested = parse_tres(row.get("ReqTRES", ""), "ReqTRES")
+    held = parse_tres(row.get("AllocTRES", ""), "AllocTRES") or dict(requested)
     old = {name: n * max(1, nodes) for name, n in parse_gres(row.get("ReqGRES", ""), "ReqGRES").items()}
     if not any(name.startswith("gres/") for name in held):
         held |= parse_gres(row.get("AllocGRES", ""), "AllocGRES") or old
-    if not any(name.startswith("gres/") for name in asked):
-        asked |= old
-    return held, asked
+    if not any(name.startswith("gres/") for name in requested):
+        requested |= old
+    return held, requested
 
 
 def gpus_of(tres: Mapping[str, float]) -> float:

@@ -23,7 +23,7 @@ priority           not used: it changes while a job waits
 =================  =====================================================================================
 
 States: what ended in any way counts with the time it ran. Rejected: jobs that still wait or run (their
-length is unknown), that never started, that asked for nothing, or that are larger than the machine.
+length is unknown), that never started, that requested nothing, or that are larger than the machine.
 A record that is not a job line with these fields is malformed. App: ``slurm``.
 
 A useful call: ``sacct -a -X --parsable2 --format
@@ -88,7 +88,7 @@ def is_sacct(path: str | Path) -> bool:
         if header.startswith(GZIP_MAGIC):
             with gzip.open(path) as lines:
                 header = lines.readline(LONGEST_HEADER)
-    except (OSError, ValueError, EOFError, zlib.error):  # whoever reads the file says so
+    except (OSError, ValueError, EOFError, zlib.error):  # the reader of the file reports it
         return False
     names, _ = header_of(header.decode("utf-8-sig", "replace"))
     return set(REQUIRED) <= set(names)
@@ -188,7 +188,7 @@ def duration(text: str) -> float:
 
 
 def elapsed_of(row: Mapping[str, str]) -> float | None:
-    """How long the job of a line ran; ``None`` where it says nothing. Raises `Malformed`."""
+    """How long the job of a line ran; ``None`` where it has none. Raises `Malformed`."""
     for field in ("ElapsedRaw", "Elapsed"):
         text = row.get(field, "")
         if text in UNKNOWN:
@@ -217,9 +217,9 @@ def timelimit_of(row: Mapping[str, str]) -> float | None:
 
 def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
     nodes = _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
-    tres, asked = resources_of(row, nodes)
+    tres, requested = resources_of(row, nodes)
     cpus = tres.get("cpu") or _first_count(row, ("AllocCPUS", "NCPUS", "ReqCPUS"))
-    return _even_share(tres.get("node") or nodes, cpus, tres, asked, fitting)
+    return _even_share(tres.get("node") or nodes, cpus, tres, requested, fitting)
 
 
 def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
@@ -231,12 +231,12 @@ def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
 
 
 def _even_share(
-    nodes: float, cpus: float, tres: Mapping[str, float], asked: Mapping[str, float], fitting: Fitting
+    nodes: float, cpus: float, tres: Mapping[str, float], requested: Mapping[str, float], fitting: Fitting
 ) -> Request:
     count = int(nodes) if nodes >= 1 else int(cpus > 0)
     share = max(1, count)
     gpus = gpus_of(tres)
-    models = tuple(sorted(k.partition(":")[2] for k in asked if k.startswith("gres/gpu:")))
+    models = tuple(sorted(k.partition(":")[2] for k in requested if k.startswith("gres/gpu:")))
     return gpu_request(
         count,
         -(-int(gpus) // share),
@@ -293,11 +293,11 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     run = _amount(time.get("elapsed"), "time.elapsed", least=-LARGEST)
     limit = _amount(time.get("limit"), "time.limit")
     tres = _mapping(job.get("tres"), "tres")
-    asked, held = _tres_list(tres.get("requested")), _tres_list(tres.get("allocated"))
-    held = held or asked
+    requested, held = _tres_list(tres.get("requested")), _tres_list(tres.get("allocated"))
+    held = held or requested
     nodes = held.get("node") or _amount(job.get("allocation_nodes"), "allocation_nodes") or 0
     cpus = held.get("cpu") or _amount(_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs") or 0
-    request = _even_share(nodes, cpus, held, asked, builder.fitting)
+    request = _even_share(nodes, cpus, held, requested, builder.fitting)
     start = _amount(time.get("start"), "time.start") or None
     builder.add(
         _job_id(job),

@@ -50,7 +50,7 @@ def benchmark_files(path: str | Path) -> list[Path]:
 
 
 def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
-    """The runs of a benchmark file; ``app`` instead of what the file says. Raises `InputError`."""
+    """The runs of a benchmark file; ``app`` replaces the name in the file. Raises `InputError`."""
     usual = app or Path(path).absolute().parent.name or "snakemake"
     try:
         when = Path(path).stat().st_mtime
@@ -64,7 +64,7 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
         if row["s"] in UNKNOWN:
             return None
         rule = app or row.get("rule_name", "") or usual
-        said = "|".join((rule, Path(path).name, str(count), *row.values()))
+        identity = "|".join((rule, Path(path).name, str(count), *row.values()))
         return Run(
             app=rule,
             implementation=CPU,
@@ -75,7 +75,7 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
             seconds=number(row, "s", least=0),
             usage=Usage(_known(row, "cpu_time"), round((_known(row, "max_rss") or 0) * MEBIBYTE) or None),
             when=when,
-            uid="snakemake/" + hashlib.blake2b(said.encode(), digest_size=16).hexdigest(),
+            uid="snakemake/" + hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
         )
 
     first = next((line for line in lines(path, "a benchmark file") if line.strip()), "")

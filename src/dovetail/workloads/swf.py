@@ -16,8 +16,8 @@ preceding job         fields 17 and 18: the job is submitted field 18 seconds af
 app                   ``swf``, or ``swf-N`` where field 14 names the application N (positive)
 ====================  ==================================================================================
 
-One processor is one CPU of a single-CPU node: k processors ask for k nodes with one CPU each. With
-``cpus_per_node=N``, fewer than N processors ask for that many CPUs of one node, and more for
+One processor is one CPU of a single-CPU node: k processors become k nodes with one CPU each. With
+``cpus_per_node=N``, fewer than N processors become that many CPUs of one node, and more for
 ceil(k / N) nodes with N CPUs each, so a count that N does not divide is rounded up to whole nodes.
 
 Rejected, with a reason: jobs with a negative run or submit time (-1 is unknown), without processors, or
@@ -66,7 +66,7 @@ def read_swf(
 
 
 def swf_request(processors: int, cpus_per_node: int = 1) -> Request:
-    """What a job of that many processors asks for; see the module for nodes with several CPUs.
+    """What a job of that many processors requests; see the module for nodes with several CPUs.
 
     >>> [(r.nodes, r.cpus) for r in (swf_request(6), swf_request(6, 4), swf_request(3, 4))]
     [(6, 1), (2, 4), (1, 3)]
@@ -89,7 +89,7 @@ def swf_machine(arrays: SwfArrays) -> int | None:
 
 
 def swf_cluster(arrays: SwfArrays, cpus_per_node: int = 1) -> Cluster | None:
-    """The logged machine as nodes of so many CPUs, rounded up to whole nodes; ``None`` if not told."""
+    """The logged machine as nodes of so many CPUs, rounded up to whole nodes; ``None``: none is logged."""
     processors = swf_machine(arrays)
     if processors is None or cpus_per_node < 1:
         return None
@@ -153,9 +153,9 @@ def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> 
             refusal = fitting.refusal(swf_request(count, cpus_per_node))
             if refusal is not None:
                 for i in np.flatnonzero(arrays.processors == count).tolist():
-                    reasons[i] = f"asks for {count} processors: {refusal}"
+                    reasons[i] = f"requests {count} processors: {refusal}"
     for i in np.flatnonzero(arrays.processors <= 0).tolist():
-        reasons[i] = "asks for no processors"
+        reasons[i] = "requests no processors"
     for i in np.flatnonzero(arrays.submit < 0).tolist():
         reasons[i] = f"negative submit time ({arrays.submit[i]:g})"
     for i in np.flatnonzero(arrays.run < 0).tolist():

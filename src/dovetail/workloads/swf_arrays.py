@@ -164,14 +164,14 @@ def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
 
 def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) -> SwfArrays:
     whole = {c: columns[c].astype(np.int64) for c in WHOLE}
-    asked = np.where(whole[4] > 0, whole[4], np.maximum(whole[7], 0))
+    counts = np.where(whole[4] > 0, whole[4], np.maximum(whole[7], 0))
     walltime = np.where(columns[8] > 0, columns[8], np.nan)
     follows = PRECEDING in columns
     return SwfArrays(
         number=whole[0],
         submit=columns[1],
         run=columns[3],
-        processors=asked,
+        processors=counts,
         walltime=walltime,
         user=whole[11],
         group=whole[12],

@@ -48,7 +48,7 @@ def numbers_for(names: Iterable[str | None]) -> dict[str | None, int]:
 
 
 def legend(what: str, numbers: dict[str | None, int]) -> list[str]:
-    """Notes that say which name a number stands for, where it is not the name itself."""
+    """Notes that give the name behind a number, where it is not the name itself."""
     return [f"{what} {n} is {name}" for name, n in numbers.items() if str(n) != name]
 
 
@@ -62,8 +62,8 @@ def swf_text(
     """A log with a line for each job: the fields of its row, and those that every job has."""
     of = ("id", "user", "group", "queue")
     ids, users, groups, queues = (numbers_for(getattr(job, name) for job in jobs) for name in of)
-    told = legend("user", users) + legend("group", groups) + legend("queue", queues)
-    lines = swf_header(name, len(jobs), capacity, [*notes, *told])
+    legends = legend("user", users) + legend("group", groups) + legend("queue", queues)
+    lines = swf_header(name, len(jobs), capacity, [*notes, *legends])
     for job, row in zip(jobs, rows, strict=True):
         fields = {1: ids[job.id], 2: job.submit_time, 9: job.walltime, 12: users.get(job.user)}
         lines.append(swf_line({**fields, 13: groups.get(job.group), 15: queues.get(job.queue), **row}))
@@ -73,10 +73,10 @@ def swf_text(
 def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     """The jobs in order of submission, with their true times.
 
-    Processors are the CPUs that a job asks for, or its GPUs in a workload in which every job uses whole
-    GPUs (a note in the header says so). Job ids that are no numbers, or not unique as numbers, are counted
+    Processors are the CPUs that a job requests, or its GPUs in a workload in which every job uses whole
+    GPUs (the header notes it). Job ids that are no numbers, or not unique as numbers, are counted
     from 1. Apps, inputs, memory and priorities have no place in SWF and are left out. Raises `InputError`
-    for jobs that SWF cannot tell: on CPUs and on GPUs side by side, shares of a GPU, several
+    for jobs that SWF cannot express: on CPUs and on GPUs side by side, shares of a GPU, several
     implementations or node counts, all CPUs of nodes of unknown size, numbers of 2^53 or more; and where
     there is no job.
     """
@@ -87,10 +87,10 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
         if len(job.choices) > 1:
             raise InputError(f"job {job.id}: found several ways of running it, expected one: SWF has no more")
         if size is None:
-            raise InputError(f"job {job.id}: asks for all CPUs of a node, expected a cluster to count them")
+            raise InputError(f"job {job.id}: requests all CPUs of a node, expected a cluster to count them")
         if size != int(size) or size < 1:
             what = "GPUs, as other jobs of the workload use GPUs" if devices else "CPUs"
-            raise InputError(f"job {job.id}: asks for {size:g} {what}, expected a whole number for SWF")
+            raise InputError(f"job {job.id}: requests {size:g} {what}, expected a whole number for SWF")
     notes = ["one processor is one GPU"] if devices else []
     capacity = None if cluster is None else cluster.total_devices if devices else cluster.total_cpus
     rows: list[Mapping[int, float | None]] = []

@@ -12,8 +12,8 @@
     characteristics of rigid jobs", JPDC 63(11), 2003, with GPU jobs added; see `Lublin`.
     Options: ``jobs`` (1000), ``nodes`` (the cluster's, else 256), ``cpus_per_node`` (the cluster's, else 1),
     ``load`` (none: the model's own arrivals), ``gpus`` (share of the jobs that use GPUs, 0),
-    ``gpus_per_node`` (the cluster's, else 8), ``fractions`` (share of the one-GPU jobs that ask for part of a
-    GPU, 0), ``users`` (32), ``walltimes`` (1; 0: nobody tells a requested time), ``seed`` (1).
+    ``gpus_per_node`` (the cluster's, else 8), ``fractions`` (share of the one-GPU jobs that request part of a
+    GPU, 0), ``users`` (32), ``walltimes`` (1; 0: jobs give no requested time), ``seed`` (1).
 
 All times are whole seconds, as in logs. ``load`` is the offered load: resources times run time, over
 capacity times the span of submit times; gaps between arrivals are scaled so that it is met but for the
@@ -53,7 +53,7 @@ MOST_SEED = 2**53
 
 
 class Options:
-    """The options of one specification, each checked against its range when it is asked for."""
+    """The options of one specification, each checked against its range when it is read."""
 
     def __init__(self, spec: str, values: Mapping[str, str]) -> None:
         self.where = shown(spec, limit=100)
@@ -83,7 +83,7 @@ class Options:
         return int(value)
 
     def refuse_others(self) -> None:
-        """Raise `InputError` for an option that was given and never asked for."""
+        """Raise `InputError` for an option that was given and never read."""
         for name in self._values:
             if name not in self._asked:
                 expected = ", ".join(self._asked)
@@ -226,7 +226,7 @@ class Lublin:
     Gammas are (shape, scale).
 
     Added here: ``gpu_share`` of the jobs use GPUs instead of CPUs, 2^i of them with weights 0.3^i up to a
-    quarter of the machine's, on as few nodes as hold them; of those with one GPU, ``fraction_share`` ask for
+    quarter of the machine's, on as few nodes as hold them; of those with one GPU, ``fraction_share`` request
     0.1, 0.2, … 0.9 of it. User k of ``users`` submits in proportion to 1/k. ``load`` scales the gaps, not
     the rhythm.
     """

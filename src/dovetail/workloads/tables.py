@@ -1,4 +1,4 @@
-"""Trace tables (CSV) and node lists, told apart by what their header has; accounting is `slurm_accounting`'s.
+"""Trace tables (CSV) and node lists, recognised by their headers; accounting is `slurm_accounting`'s.
 
 ``*.csv`` is read as the first format whose columns its header has: AAIC, Eagle, openb pods, Philly. Each
 reader's docstring states its mapping: which column becomes what of a job. Common to all: a job that failed
@@ -69,7 +69,7 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
     Mapping: id, user, group, queue = the columns of these names; submit time = ``time_submit``, counted from
     the first submission of the file (lines are not sorted); true time = ``walltime`` (the seconds between
     ``time_start`` and ``time_end``); walltime = ``walltime_req`` where positive; request = ``nodes`` nodes
-    with ``gpus`` GPUs each. The log tells no CPUs: a job takes the ``host_cpus`` of the node (cluster file,
+    with ``gpus`` GPUs each. The log has no CPUs: a job takes the ``host_cpus`` of the node (cluster file,
     default 0). ``time_start`` is the recorded start. App: ``aaic``.
     """
 
@@ -230,7 +230,7 @@ def read_openb_nodes(path: str | Path) -> Cluster:
 
 
 def read_philly_machines(path: str | Path, *, cpus: int = 1) -> Cluster:
-    """The cluster of a list ``machine_id,gpus``, each machine with ``cpus`` CPUs (the file tells none).
+    """The cluster of a list ``machine_id,gpus``, each machine with ``cpus`` CPUs (the file has none).
 
     Raises `InputError`.
     """
@@ -238,7 +238,7 @@ def read_philly_machines(path: str | Path, *, cpus: int = 1) -> Cluster:
 
 
 def _nodes(path: str | Path, columns: Sequence[str], mapping: Callable[[Row], Mapping[str, Any]]) -> Cluster:
-    """The nodes of a list, named in its first column; what no cluster file can say is malformed."""
+    """The nodes of a list, named in its first column; what a cluster file cannot express is malformed."""
     names: set[str] = set()
 
     def node(row: Row) -> Node:
@@ -281,7 +281,7 @@ NODE_LISTS: Mapping[str, tuple[Sequence[str], Callable[[str | Path], Cluster]]] 
 
 
 def read_table(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
-    """Jobs of a table, in the format that its header tells. Raises `InputError`."""
+    """Jobs of a table, in the format that its header names. Raises `InputError`."""
     header = _header(path)
     if header[:1] in ("{", "["):
         return slurm_accounting.read_sacct_json(path, cluster, lenient=lenient)
@@ -292,7 +292,7 @@ def read_table(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
 
 
 def read_node_list(path: str | Path) -> Cluster:
-    """The cluster of a node list, in the format that its header tells. Raises `InputError`."""
+    """The cluster of a node list, in the format that its header names. Raises `InputError`."""
     return _known(path, _header(path), NODE_LISTS, f"a node list of {', '.join(NODE_LISTS)}")(path)
 
 

@@ -1,6 +1,6 @@
 """Programs that only start another one: ``nice``, ``env``, ``mpirun``, ``docker run`` and their like.
 
-What they start is the app; they neither hide nor split it. What they say of the run itself is kept: the
+What they start is the app; they neither hide nor split it. Their facts about the run itself are kept: the
 number of processes of an MPI launcher, the image of a container.
 """
 
@@ -24,7 +24,7 @@ class _Wrapper:
     ``values`` are options that take the next word, ``pairs`` two; where ``switches`` is given, every option
     that is not among them takes one. ``verbs`` are the sub-commands that start a program (none: the wrapper
     does). ``operands`` counts words before the program. ``assignments`` are skipped, an ``image`` comes
-    before the program, ``scripts`` are given to Python. ``ranks`` and ``folder`` name options that tell the
+    before the program, ``scripts`` are given to Python. ``ranks`` and ``folder`` name options that give the
     number of processes and the working folder; ``module`` those that name a module of Python.
     """
 
@@ -152,7 +152,7 @@ _WRAPPERS: Mapping[str, _Wrapper] = MappingProxyType(
 class Unwrapped:
     """A command without what starts it.
 
-    ``started_by`` names the wrappers, outermost first; ``ranks`` is the number of processes where one tells
+    ``started_by`` names the wrappers, outermost first; ``ranks`` is the number of processes where one gives
     it, ``image`` that of a container (whose files cannot be looked at from here), ``folders`` are working
     folders that wrappers change to, in order.
     """
@@ -183,7 +183,7 @@ def unwrap(argv: Sequence[str]) -> Unwrapped:
 
 
 def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
-    """What the wrapper starts; ``None`` where it starts nothing that can be told. Notes what it says."""
+    """What the wrapper starts; ``None`` where it starts nothing that can be recognised. Notes its options."""
     words = found.argv
     at = 1
     if wrapper.verbs:

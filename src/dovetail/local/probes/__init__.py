@@ -1,5 +1,5 @@
-"""Scripts that ask a driver what devices there are. Each runs in a process of its own.
+"""Scripts that query a driver for its devices. Each runs in a process of its own.
 
-A driver can hang or crash whoever loads it. Every script prints one JSON object: ``devices``, a list,
+A driver can hang or crash its process. Every script prints one JSON object: ``devices``, a list,
 and ``why``, a sentence where there are none.
 """

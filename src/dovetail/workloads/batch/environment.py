@@ -11,7 +11,7 @@ ALWAYS = ("SLURM_", "SPANK_")
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def exported(environ: Mapping[str, str], asked: str) -> dict[str, str]:
+def exported(environ: Mapping[str, str], export: str) -> dict[str, str]:
     """What of ``environ`` a job gets: ``ALL``, ``NONE``, ``NIL``, or names and ``NAME=VALUE``, in order.
 
     Without ``ALL`` it also gets the few variables of a plain login (`login_variables`): no program finds
@@ -20,13 +20,13 @@ def exported(environ: Mapping[str, str], asked: str) -> dict[str, str]:
     >>> exported({"A": "1", "B": "2"}, "ALL,B=3,C=4")
     {'A': '1', 'B': '3', 'C': '4'}
     """
-    if asked.upper() == "ALL":
+    if export.upper() == "ALL":
         return dict(environ)
-    found = {} if _all_in(asked) else login_variables()
+    found = {} if _all_in(export) else login_variables()
     found |= {name: value for name, value in environ.items() if name.startswith(ALWAYS)}
-    if asked.upper() in ("NONE", "NIL"):
+    if export.upper() in ("NONE", "NIL"):
         return found
-    for part in split_list(asked):
+    for part in split_list(export):
         name, equals, value = part.partition("=")
         if part.upper() == "ALL":
             found |= environ
@@ -37,13 +37,13 @@ def exported(environ: Mapping[str, str], asked: str) -> dict[str, str]:
     return found
 
 
-def _all_in(asked: str) -> bool:
-    return any(part.upper() == "ALL" for part in split_list(asked))
+def _all_in(export: str) -> bool:
+    return any(part.upper() == "ALL" for part in split_list(export))
 
 
-def is_plain(asked: str) -> bool:
+def is_plain(export: str) -> bool:
     """Whether the environment of the submission is left behind."""
-    return not _all_in(asked)
+    return not _all_in(export)
 
 
 def split_list(text: str) -> list[str]:

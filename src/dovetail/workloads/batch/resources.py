@@ -14,7 +14,7 @@ from dovetail.records import dataclass
 
 
 @dataclass(slots=True)
-class Asked:
+class Requested:
     """What a script requests of machines, as sbatch has it; ``None``: not given.
 
     ``nodes`` is the least number of nodes, ``named_nodes`` how many a list of nodes names. Memory is in
@@ -69,127 +69,135 @@ class Shares:
         return ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups if nodes)
 
 
-def share_out(asked: Asked) -> Shares:
+def share_out(requested: Requested) -> Shares:
     """The shares of a script's requests. Raises `ValueError` for what contradicts itself."""
     remarks: list[str] = []
-    nodes = _nodes(asked)
-    tasks = _tasks(asked, nodes)
-    _check_devices(asked, tasks)
+    nodes = _nodes(requested)
+    tasks = _tasks(requested, nodes)
+    _check_devices(requested, tasks)
     if nodes is None:
-        nodes = -(-tasks // asked.tasks_per_node) if tasks and asked.tasks_per_node else 1
+        nodes = -(-tasks // requested.tasks_per_node) if tasks and requested.tasks_per_node else 1
     if tasks is None:
-        tasks = nodes * (asked.tasks_per_node or 1)
+        tasks = nodes * (requested.tasks_per_node or 1)
     elif tasks < nodes:
         remarks.append(f"{tasks} tasks for {nodes} nodes: the job gets {tasks}, as in sbatch")
         nodes = tasks
     on_node = -(-tasks // nodes)
-    gpus = _gpus(asked, nodes, tasks, on_node, remarks)
-    if asked.cpus_per_gpu is not None and asked.cpus_per_task is not None:
+    gpus = _gpus(requested, nodes, tasks, on_node, remarks)
+    if requested.cpus_per_gpu is not None and requested.cpus_per_task is not None:
         raise ValueError("found --cpus-per-gpu with --cpus-per-task, expected one of them")
-    cpus_per_task = asked.cpus_per_task or 1
-    cpus = on_node * cpus_per_task if not asked.overcommit else cpus_per_task
-    if asked.cpus_per_gpu is not None and gpus:
-        cpus = max(asked.cpus_per_gpu * gpus, on_node)
+    cpus_per_task = requested.cpus_per_task or 1
+    cpus = on_node * cpus_per_task if not requested.overcommit else cpus_per_task
+    if requested.cpus_per_gpu is not None and gpus:
+        cpus = max(requested.cpus_per_gpu * gpus, on_node)
         cpus_per_task = max(1, cpus // on_node)
-    counted = max(cpus, asked.least_cpus)
-    memory = _memory(asked, counted, gpus, on_node, remarks)
-    given: int | Literal["all"] | None = counted if counted > 1 or _says_cpus(asked) or gpus else None
-    if asked.exclusive:
+    counted = max(cpus, requested.least_cpus)
+    memory = _memory(requested, counted, gpus, on_node, remarks)
+    given: int | Literal["all"] | None = counted if counted > 1 or _says_cpus(requested) or gpus else None
+    if requested.exclusive:
         given = "all"
     return Shares(nodes, tasks, on_node, cpus_per_task, given, gpus, memory, remarks)
 
 
-def _nodes(asked: Asked) -> int | None:
+def _nodes(requested: Requested) -> int | None:
     """Nodes that are given, or follow from a list of nodes, or from GPUs in all and a node."""
-    nodes = asked.nodes
-    if asked.named_nodes is not None and asked.named_nodes > (nodes or 0):
-        if asked.most_nodes is not None and asked.named_nodes > asked.most_nodes:
+    nodes = requested.nodes
+    if requested.named_nodes is not None and requested.named_nodes > (nodes or 0):
+        if requested.most_nodes is not None and requested.named_nodes > requested.most_nodes:
             raise ValueError(
-                f"found a list of {asked.named_nodes} nodes, expected at most {asked.most_nodes}"
+                f"found a list of {requested.named_nodes} nodes, expected at most {requested.most_nodes}"
             )
-        nodes = asked.named_nodes
-    if asked.gpus and asked.gpus_per_node:
-        if asked.gpus < asked.gpus_per_node:
-            found = f"{asked.gpus} GPUs in all and {asked.gpus_per_node} a node"
+        nodes = requested.named_nodes
+    if requested.gpus and requested.gpus_per_node:
+        if requested.gpus < requested.gpus_per_node:
+            found = f"{requested.gpus} GPUs in all and {requested.gpus_per_node} a node"
             raise ValueError(f"found {found}, expected at least as many in all")
-        needed = -(-asked.gpus // asked.gpus_per_node)
-        if needed < (nodes or 1) or needed > (asked.most_nodes or needed):
-            found = f"{asked.gpus} GPUs in all and {asked.gpus_per_node} a node"
+        needed = -(-requested.gpus // requested.gpus_per_node)
+        if needed < (nodes or 1) or needed > (requested.most_nodes or needed):
+            found = f"{requested.gpus} GPUs in all and {requested.gpus_per_node} a node"
             raise ValueError(f"found {found}, which are {needed} nodes, expected as many as are given")
         return needed
     return nodes
 
 
-def _check_devices(asked: Asked, tasks: int | None) -> None:
+def _check_devices(requested: Requested, tasks: int | None) -> None:
     """Refuse what sbatch refuses. Raises `ValueError`."""
-    if asked.gpus_per_task and asked.tasks_per_gpu:
+    if requested.gpus_per_task and requested.tasks_per_gpu:
         raise ValueError("found --gpus-per-task and --ntasks-per-gpu, expected one of them")
-    if asked.tasks_per_gpu and asked.tasks_per_node:
+    if requested.tasks_per_gpu and requested.tasks_per_node:
         raise ValueError("found --ntasks-per-gpu and --ntasks-per-node, expected one of them")
-    if asked.gpus_per_task and not any((asked.tasks, asked.tasks_per_node, asked.gpus, asked.gpus_per_node)):
+    if requested.gpus_per_task and not any((requested.tasks, requested.tasks_per_node, requested.gpus, requested.gpus_per_node)):
         raise ValueError(
             "found --gpus-per-task without tasks, expected --ntasks, --ntasks-per-node or --gpus"
         )
-    if asked.gpus_per_task and asked.gpus and tasks is not None and asked.gpus != tasks * asked.gpus_per_task:
-        each = f"{asked.gpus_per_task} for each of {tasks} tasks"
-        raise ValueError(f"found {asked.gpus} GPUs in all and {each}, expected as many in all")
-    ways = (asked.gpus, asked.gpus_per_node, asked.gpus_per_task, asked.gpus_per_socket, asked.tasks_per_gpu)
-    if asked.memory_per_gpu is not None and all(way is None for way in ways):
+    if requested.gpus_per_task and requested.gpus and tasks is not None and requested.gpus != tasks * requested.gpus_per_task:
+        each = f"{requested.gpus_per_task} for each of {tasks} tasks"
+        raise ValueError(f"found {requested.gpus} GPUs in all and {each}, expected as many in all")
+    ways = (requested.gpus, requested.gpus_per_node, requested.gpus_per_task, requested.gpus_per_socket, requested.tasks_per_gpu)
+    if requested.memory_per_gpu is not None and all(way is None for way in ways):
         raise ValueError("found --mem-per-gpu without GPUs, expected both")
 
 
-def _says_cpus(asked: Asked) -> bool:
+def _says_cpus(requested: Requested) -> bool:
     """Whether the script gives anything of which CPUs follow."""
-    ways = (asked.tasks, asked.tasks_per_node, asked.cpus_per_task, asked.cpus_per_gpu, asked.tasks_per_gpu)
-    return any(way is not None for way in ways) or asked.least_cpus > 0
+    ways = (
+        requested.tasks,
+        requested.tasks_per_node,
+        requested.cpus_per_task,
+        requested.cpus_per_gpu,
+        requested.tasks_per_gpu,
+    )
+    return any(way is not None for way in ways) or requested.least_cpus > 0
 
 
-def _tasks(asked: Asked, nodes: int | None) -> int | None:
+def _tasks(requested: Requested, nodes: int | None) -> int | None:
     """How many tasks the job has, where anything shows it."""
-    if asked.tasks is not None:
-        return asked.tasks
-    if asked.tasks_per_gpu is not None:
-        total = asked.gpus if asked.gpus is not None else (asked.gpus_per_node or 0) * (nodes or 1)
+    if requested.tasks is not None:
+        return requested.tasks
+    if requested.tasks_per_gpu is not None:
+        total = (
+            requested.gpus if requested.gpus is not None else (requested.gpus_per_node or 0) * (nodes or 1)
+        )
         if total:
-            return total * asked.tasks_per_gpu
-    if asked.gpus_per_task and asked.gpus is not None and asked.gpus >= asked.gpus_per_task:
-        return asked.gpus // asked.gpus_per_task
+            return total * requested.tasks_per_gpu
+    if requested.gpus_per_task and requested.gpus is not None and requested.gpus >= requested.gpus_per_task:
+        return requested.gpus // requested.gpus_per_task
     return None
 
 
-def _gpus(asked: Asked, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
+def _gpus(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
     """GPUs of each node."""
     found = [0]
-    if asked.gpus_per_node is not None:
-        found.append(asked.gpus_per_node)
-    if asked.gpus is not None:
-        found.append(-(-asked.gpus // nodes))
-        if asked.gpus % nodes:
-            remarks.append(f"{asked.gpus} GPUs on {nodes} nodes: each node gives {found[-1]}")
-    if asked.gpus_per_task is not None:
-        found.append(asked.gpus_per_task * on_node)
-    if asked.gpus_per_socket:
-        if asked.sockets is None:
+    if requested.gpus_per_node is not None:
+        found.append(requested.gpus_per_node)
+    if requested.gpus is not None:
+        found.append(-(-requested.gpus // nodes))
+        if requested.gpus % nodes:
+            remarks.append(f"{requested.gpus} GPUs on {nodes} nodes: each node gives {found[-1]}")
+    if requested.gpus_per_task is not None:
+        found.append(requested.gpus_per_task * on_node)
+    if requested.gpus_per_socket:
+        if requested.sockets is None:
             raise ValueError("found --gpus-per-socket without --sockets-per-node, expected both")
-        found.append(asked.gpus_per_socket * asked.sockets)
-    if asked.tasks_per_gpu is not None and len(found) == 1:
-        found.append(-(-tasks // asked.tasks_per_gpu // nodes))
+        found.append(requested.gpus_per_socket * requested.sockets)
+    if requested.tasks_per_gpu is not None and len(found) == 1:
+        found.append(-(-tasks // requested.tasks_per_gpu // nodes))
     return max(found)
 
 
-def _memory(asked: Asked, cpus: int, gpus: int, on_node: int, remarks: list[str]) -> int | None:
+def _memory(requested: Requested, cpus: int, gpus: int, on_node: int, remarks: list[str]) -> int | None:
     """Bytes of each node."""
-    ways = (asked.memory, asked.memory_per_cpu, asked.memory_per_gpu, asked.memory_per_task)
+    ways = (requested.memory, requested.memory_per_cpu, requested.memory_per_gpu, requested.memory_per_task)
     if sum(way is not None for way in ways) > 1:
         raise ValueError("found two of --mem, --mem-per-cpu and --mem-per-gpu, expected one of them")
-    if asked.memory is not None:
-        return asked.memory
-    if asked.memory_per_cpu is not None:
-        if asked.exclusive:
+    if requested.memory is not None:
+        return requested.memory
+    if requested.memory_per_cpu is not None:
+        if requested.exclusive:
             remarks.append(f"memory is reserved for {cpus} CPUs, not for all of the node")
-        return asked.memory_per_cpu * cpus
-    if asked.memory_per_gpu is not None:
-        return asked.memory_per_gpu * gpus
-    if asked.memory_per_task is not None:
-        return asked.memory_per_task * on_node
+        return requested.memory_per_cpu * cpus
+    if requested.memory_per_gpu is not None:
+        return requested.memory_per_gpu * gpus
+    if requested.memory_per_task is not None:
+        return requested.memory_per_task * on_node
     return None

@@ -21,7 +21,7 @@ from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_scr
 from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
 from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
-from dovetail.workloads.batch.resources import Asked, Shares, share_out
+from dovetail.workloads.batch.resources import Requested, Shares, share_out
 
 _JOB = re.compile(r"\d+(?:_[^+]+)?(?:\+\d+)?", re.ASCII)
 """A job to wait for, and the minutes after it."""
@@ -74,7 +74,7 @@ class BatchScript:
     wait: bool = False
     from_slurm: bool = False
     path: str = ""
-    asked: Asked = field(default_factory=Asked)
+    requested: Requested = field(default_factory=Requested)
     shares: Shares | None = None
     array: units.Array | None = None
     honoured: list[Note] = field(default_factory=list)
@@ -121,7 +121,7 @@ class _Reader:
 
     def __init__(self, found: BatchScript, now: datetime) -> None:
         self.found, self.now = found, now
-        self.asked = found.asked
+        self.requested = found.requested
         self.places = found.places
         self.given: Given
         self.is_typed: set[bool] = set()
@@ -179,7 +179,7 @@ class _Reader:
         self.found.warned.append(Note(where, line.keyword, effect, line.line))
 
     def _last_ones(self, given: Iterable[Given]) -> list[Given]:
-        """Of each option the one that wins; of ways to say the same, those of the last origin."""
+        """Of each option the one that wins; of rival options, those of the last origin."""
         winner: dict[str, Given] = {}
         for one in given:
             before = winner.pop(one.option.name, None)
@@ -190,7 +190,7 @@ class _Reader:
             "environment",
             "script",
             "command line",
-        )  # as sbatch has it: another way to say it is no change
+        )  # as sbatch has it: within one origin, rivals stand beside each other
         for group in RIVALS:
             rivals = [winner[name] for name in group if name in winner]
             last = max((order.index(one.origin) for one in rivals), default=0)
@@ -450,8 +450,8 @@ class _Reader:
 
     def _signal(self, value: str) -> str:
         notice = units.parse_signal(value)
-        whom = "B:" if notice.script_alone else "S:"
-        self._keep("signal", f"{whom}{notice.signal}@{notice.seconds:g}")
+        receiver = "B:" if notice.script_alone else "S:"
+        self._keep("signal", f"{receiver}{notice.signal}@{notice.seconds:g}")
         to = "the script" if notice.script_alone else "what the script has started"
         return f"{notice.signal} to {to} {notice.seconds:g} s before its end"
 
@@ -472,7 +472,7 @@ class _Reader:
         if value == "0":  # as sbatch has it
             return "as if it were not given"
         least, most = units.parse_nodes(value)
-        self.asked.nodes, self.asked.most_nodes = least, most
+        self.requested.nodes, self.requested.most_nodes = least, most
         if most != least:
             return self._warn(f"the job gets {least}, the smaller number")
         return _many(least, "node")
@@ -484,47 +484,47 @@ class _Reader:
             count = len(set(expand(value)))
         except InputError as error:
             raise ValueError(str(error)) from None
-        self.asked.named_nodes = count
+        self.requested.named_nodes = count
         return self._warn(f"{PASSED_OVER}: the job may run on any {_many(count, 'node')}")
 
     def _ntasks(self, value: str) -> str:
-        self.asked.tasks = units.parse_count(value)
-        return _many(self.asked.tasks, "task")
+        self.requested.tasks = units.parse_count(value)
+        return _many(self.requested.tasks, "task")
 
     def _ntasks_per_node(self, value: str) -> str:
-        self.asked.tasks_per_node = units.parse_count(value)
-        return f"{_many(self.asked.tasks_per_node, 'task')} a node"
+        self.requested.tasks_per_node = units.parse_count(value)
+        return f"{_many(self.requested.tasks_per_node, 'task')} a node"
 
     def _ntasks_per_gpu(self, value: str) -> str:
-        self.asked.tasks_per_gpu = units.parse_count(value)
-        return f"{_many(self.asked.tasks_per_gpu, 'task')} a GPU"
+        self.requested.tasks_per_gpu = units.parse_count(value)
+        return f"{_many(self.requested.tasks_per_gpu, 'task')} a GPU"
 
     def _cpus_per_task(self, value: str) -> str:
-        self.asked.cpus_per_task = units.parse_count(value)
-        return f"{_many(self.asked.cpus_per_task, 'CPU')} a task"
+        self.requested.cpus_per_task = units.parse_count(value)
+        return f"{_many(self.requested.cpus_per_task, 'CPU')} a task"
 
     def _cpus_per_gpu(self, value: str) -> str:
-        self.asked.cpus_per_gpu = units.parse_count(value)
-        return f"{_many(self.asked.cpus_per_gpu, 'CPU')} a GPU"
+        self.requested.cpus_per_gpu = units.parse_count(value)
+        return f"{_many(self.requested.cpus_per_gpu, 'CPU')} a GPU"
 
     def _mincpus(self, value: str) -> str:
-        self.asked.least_cpus = units.parse_count(value)
-        return f"at least {_many(self.asked.least_cpus, 'CPU')} a node"
+        self.requested.least_cpus = units.parse_count(value)
+        return f"at least {_many(self.requested.least_cpus, 'CPU')} a node"
 
     def _overcommit(self, _: str) -> str:
-        self.asked.overcommit = True
+        self.requested.overcommit = True
         return "one task's CPUs a node"
 
     def _exclusive(self, value: str) -> str:
         if value not in ("", "user", "mcs", "topo"):
             raise ValueError(f"found {value!r}, expected nothing, user or mcs")
-        self.asked.exclusive = True
+        self.requested.exclusive = True
         if value:
             return self._warn("the job has its nodes to itself, among jobs of the same user, too")
         return "all CPUs of its nodes"
 
     def _sockets_per_node(self, value: str) -> str:
-        self.asked.sockets = units.parse_count(value)
+        self.requested.sockets = units.parse_count(value)
         return self._warn(_passed_over(self.given.option))
 
     def _gres(self, value: str) -> str:
@@ -560,12 +560,12 @@ class _Reader:
         if len(set(models)) > 1:
             raise ValueError(f"found GPUs of the types {', '.join(models)}, expected one type for a job")
         count = sum(one.count for one in gpus)
-        setattr(self.asked, way, count + (getattr(self.asked, way) or 0))
-        self.asked.models += [one for one in dict.fromkeys(models) if one not in self.asked.models]
+        setattr(self.requested, way, count + (getattr(self.requested, way) or 0))
+        self.requested.models += [one for one in dict.fromkeys(models) if one not in self.requested.models]
         of = f" of type {models[0]}" if models else ""
         if foreign:
             names = ", ".join(dict.fromkeys(one.name for one in foreign))
-            kept = f"; {_many(count, 'GPU')}{of} as asked" if count else ""
+            kept = f"; {_many(count, 'GPU')}{of} as requested" if count else ""
             return self._warn(f"{names} {PASSED_OVER}: only GPUs are counted{kept}")
         per = {"gpus": " in all", "gpus_per_node": " a node", "gpus_per_task": " a task"}.get(
             way, " a socket"
@@ -576,33 +576,33 @@ class _Reader:
 
     def _mem(self, value: str) -> str:
         found = units.parse_memory(value)
-        self.asked.memory = found
+        self.requested.memory = found
         if not found:
             return self._warn("memory is not counted, and not reserved for the job alone")
         return f"{found // units.MEBIBYTE} MiB a node"
 
     def _mem_per_cpu(self, value: str) -> str:
         found = units.parse_memory(value)
-        self.asked.memory_per_cpu = found
+        self.requested.memory_per_cpu = found
         if not found:
             return self._warn("memory is not counted, and not reserved for the job alone")
-        return f"{self.asked.memory_per_cpu // units.MEBIBYTE} MiB a CPU"
+        return f"{self.requested.memory_per_cpu // units.MEBIBYTE} MiB a CPU"
 
     def _mem_per_gpu(self, value: str) -> str:
-        self.asked.memory_per_gpu = units.parse_memory(value)
-        return f"{self.asked.memory_per_gpu // units.MEBIBYTE} MiB a GPU"
+        self.requested.memory_per_gpu = units.parse_memory(value)
+        return f"{self.requested.memory_per_gpu // units.MEBIBYTE} MiB a GPU"
 
     def _tres_per_task(self, value: str) -> str:
         for entry in value.split(","):
             name, _, amount = entry.replace("gres:", "gres/").partition("=")
             kind, _, model = name.partition(":")
             if kind == "cpu":
-                self.asked.cpus_per_task = units.parse_count(amount)
+                self.requested.cpus_per_task = units.parse_count(amount)
             elif kind == "mem":
-                self.asked.memory_per_task = units.parse_memory(amount)
+                self.requested.memory_per_task = units.parse_memory(amount)
             elif kind == "gres/gpu":
-                self.asked.gpus_per_task = units.parse_count(amount)
-                self.asked.models += [model] if model else []
+                self.requested.gpus_per_task = units.parse_count(amount)
+                self.requested.models += [model] if model else []
             else:
                 raise ValueError(f"found {entry!r}, expected cpu=N, mem=SIZE or gres/gpu=N")
         return f"a task: {value}"
@@ -616,7 +616,7 @@ class _Reader:
             return
         place = next((self.places[name] for name in COUNTED if name in self.places), None)
         try:
-            shares = share_out(self.asked)
+            shares = share_out(self.requested)
         except ValueError as error:
             assert place is not None  # nothing contradicts itself that was not given
             found.refused.append(Note(place.where, place.text, str(error), place.line))
@@ -636,8 +636,8 @@ class _Reader:
             self._keep("on", ["gpu"])
             if shares.cpus == "all":
                 self._keep("exclusive", True)
-            if self.asked.models:
-                self._keep("models", list(self.asked.models))
+            if self.requested.models:
+                self._keep("models", list(self.requested.models))
         self._check_moments()
         if "signal" in found.fields and "walltime" not in found.fields:
             del found.fields["signal"]
@@ -674,7 +674,7 @@ def _passed_over(option: ScriptOption) -> str:
 
 
 RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
-"""Options that say the same in other ways: one of the script replaces those of the environment, one of the
+"""Options that express the same in other ways: one of the script replaces those of the environment, one of the
 command line both."""
 LATE = frozenset(
     {"array", "dependency", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "partition"}

@@ -61,7 +61,7 @@ def _variables(
             array = parse_array(str(mine["array"]).replace(" ", ""))
         except ValueError as error:
             raise InputError(str(error), where="--array") from None
-    return job_variables(origin, str(part["name"]), script.asked, shares, array, given)
+    return job_variables(origin, str(part["name"]), script.requested, shares, array, given)
 
 
 def environment_of(script: BatchScript, environ: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 
 from dovetail.records import dataclass
-from dovetail.workloads.batch.resources import Asked, Shares
+from dovetail.workloads.batch.resources import Requested, Shares
 from dovetail.workloads.batch.units import MEBIBYTE, Array
 
 
@@ -34,7 +34,7 @@ class Origin:
 def job_variables(
     origin: Origin,
     name: str,
-    asked: Asked,
+    requested: Requested,
     shares: Shares,
     array: Array | None,
     given: Mapping[str, str],
@@ -83,9 +83,9 @@ def job_variables(
             "SLURM_ARRAY_TASK_STEP": f"{array.step}",
         }
     memory = (
-        ("SLURM_MEM_PER_NODE", asked.memory),
-        ("SLURM_MEM_PER_CPU", asked.memory_per_cpu),
-        ("SLURM_MEM_PER_GPU", asked.memory_per_gpu),
+        ("SLURM_MEM_PER_NODE", requested.memory),
+        ("SLURM_MEM_PER_CPU", requested.memory_per_cpu),
+        ("SLURM_MEM_PER_GPU", requested.memory_per_gpu),
     )
     found |= {variable: f"{amount // MEBIBYTE}" for variable, amount in memory if amount is not None}
     found |= {variable: given[option] for option, variable in AS_GIVEN.items() if option in given}
