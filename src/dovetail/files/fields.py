@@ -85,7 +85,8 @@ def real(what: str, *, most: float = math.inf, above_zero: bool = False) -> Call
         if isinstance(value, int) and value.bit_length() > 1000:  # float() would overflow
             raise _wrong(f"{what}, a finite number")
         number = float(value)
-        if not 0 <= number < 1e300:  # what is kept of it could not be read back (`journal.checked`)
+        # What is kept of it could not be read back (`journal.checked`).
+        if not 0 <= number < 1e300:
             raise _wrong(f"{what}, a finite number of at least 0 and below 1e300")
         if above_zero and not number:
             raise _wrong(f"{what}, a finite number above 0")

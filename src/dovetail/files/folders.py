@@ -20,9 +20,11 @@ def state_folder() -> Path:
     under ``/tmp`` is named once, when it is made. Raises `InputError` where there is none of them.
     """
     named = os.environ.get("XDG_STATE_HOME", "")
-    if os.path.isabs(named):  # the XDG specification: a relative path is invalid and is to be ignored
+    # The XDG specification: a relative path is invalid and is to be ignored.
+    if os.path.isabs(named):
         return Path(named)
-    home = os.path.expanduser("~")  # unchanged where neither HOME nor the accounts of this machine has it
+    # Unchanged where neither HOME nor the accounts of this machine has it.
+    home = os.path.expanduser("~")
     state = Path(home, ".local", "state")
     if os.path.isabs(home) and ((state / "dovetail").is_dir() or os.access(home, os.W_OK | os.X_OK)):
         return state

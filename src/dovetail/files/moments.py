@@ -27,7 +27,8 @@ def parse_begin(text: str, now: datetime) -> datetime:
     words = text.strip().lower()
     try:
         found = _later(words, now) or _of_day(words, now) or _of_date(words, now)
-    except (ValueError, OverflowError):  # a 30th of February, an hour of 25
+    except (ValueError, OverflowError):
+        # A 30th of February, an hour of 25.
         found = None
     if found is None:
         raise ValueError(EXPECTED)

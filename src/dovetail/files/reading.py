@@ -143,7 +143,8 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
         raise InputError(f"damaged gzip data ({error}); expected a whole gzip file", where=where) from None
     except OSError as error:
         raise InputError(f"cannot be read ({reason(error)}), expected {expected}", where=where) from None
-    except ValueError:  # a null character in the path
+    except ValueError:
+        # A null character in the path.
         raise InputError(f"found the file name {where}, expected {expected}") from None
 
 

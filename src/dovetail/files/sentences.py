@@ -47,7 +47,8 @@ def closest(word: str, known: Iterable[str]) -> str:
     ", expected one of easy, fcfs; did you mean 'easy'?"
     """
     words = list(known)
-    import difflib  # only a wrong word waits for it
+    # Only a wrong word waits for it.
+    import difflib
 
     near = difflib.get_close_matches(word, words, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -28,7 +28,8 @@ _TOKEN = re.compile(
 
 def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     """The tables of a TOML file. Raises `InputError` as `read_text`, and at the line of a syntax error."""
-    import tomllib  # 5 ms: only who reads a file of it waits for it
+    # 5 ms: only who reads a file of it waits for it.
+    import tomllib
 
     text = read_text(path, expected)
     where = file_name(path)
@@ -41,7 +42,8 @@ def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(_syntax(str(error), text), where=where) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
+    except (ValueError, RecursionError):
+        # A number of thousands of digits, hundreds of nested brackets.
         raise InputError(
             "found a number or a nesting beyond all bounds, expected TOML", where=where
         ) from None

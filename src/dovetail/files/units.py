@@ -119,7 +119,8 @@ def _given(
     value: float | str, where: str, read: Callable[[str], float], expected: str, above_zero: bool
 ) -> float:
     found = -1.0
-    with suppress(TypeError, ValueError, OverflowError):  # reported below, with what else may be wrong
+    # Reported below, with what else may be wrong.
+    with suppress(TypeError, ValueError, OverflowError):
         found = read(value) if isinstance(value, str) else float(value)
     if not 0 <= found < math.inf or (above_zero and not found) or isinstance(value, bool):
         what, rest = expected.split(",", 1)

@@ -53,7 +53,8 @@ def replace_file(
             if mode is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode))
             file.flush()
-            os.fsync(file.fileno())  # else a crash could leave the name without the text
+            # Else a crash could leave the name without the text.
+            os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

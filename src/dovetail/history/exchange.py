@@ -293,7 +293,8 @@ def _value(
 def _finite(found: float) -> bool:
     try:
         return math.isfinite(found)
-    except OverflowError:  # a JSON integer beyond any float
+    except OverflowError:
+        # A JSON integer beyond any float.
         return False
 
 

@@ -91,7 +91,8 @@ class HistoryFile:
             if version < SCHEMA_VERSION:
                 self._turn_on_wal()
                 with self._transaction():
-                    self._identity()  # another process may have been faster
+                    # Another process may have been faster.
+                    self._identity()
                     create_or_migrate(self._db)
             # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -167,7 +168,8 @@ class HistoryFile:
                 yield self._db
                 self._db.execute("COMMIT")
             finally:
-                if self._db.in_transaction:  # broken off; a full disk has rolled back by itself
+                # Broken off; a full disk has rolled back by itself.
+                if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
 
     def never_wait(self) -> None:

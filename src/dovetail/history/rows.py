@@ -149,7 +149,8 @@ class Writer:
         execute = self._db.execute
         for key, aggregate in self._changed.items():
             figures = _figures(aggregate)
-            if aggregate.count < 2:  # then the least and the most are the mean: the database saves the space
+            # Then the least and the most are the mean: the database saves the space.
+            if aggregate.count < 2:
                 figures = (*figures[:2], None, None, *figures[4:])
             execute(_UPDATE, (*figures, key))
         for group, (completed, failed) in self._touched.items():

@@ -56,7 +56,8 @@ class Slowdowns:
         ):
             found += sum(own) / (len(own) + 1)
         if found > EVEN and len(table) < ENOUGH:
-            return None  # one pair that does not suit discourages no other
+            # One pair that does not suit discourages no other.
+            return None
         return math.exp(max(0.0, found)), 0
 
     def _table(self, device: DeviceClass) -> dict[tuple[str, str], float]:

@@ -114,7 +114,8 @@ def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) 
             if open_[j] and gain[j, u] >= 0 and (chosen < 0 or gain[j, u] > gain[chosen, u]):
                 chosen = j
         if chosen < 0:
-            load[u] = np.inf  # nothing is left that it can run
+            # Nothing is left that it can run.
+            load[u] = np.inf
             continue
         open_[chosen] = False
         assigned[chosen] = u
@@ -157,7 +158,8 @@ def makespan_bound(times: Floats, ready: Floats) -> float:
         for u in range(machines):
             weight[u] *= math.exp((load[u] / top - 1.0) * pace)
             total += weight[u]
-        for u in range(machines):  # a weight of zero would make infinity no number
+        # A weight of zero would make infinity no number.
+        for u in range(machines):
             weight[u] = max(weight[u] / total, 1e-12)
             rest += weight[u]
         weight /= rest

@@ -204,11 +204,13 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
     waiting[:known] = np.argsort(rank[:known])
     m, coming = known, known
     now, score, last = 0.0, 0.0, 0.0
-    came = 0.0  # the sum of when those came who wait
+    # The sum of when those came who wait.
+    came = 0.0
     for j in range(known):
         came += submit[j]
     while m > 0 or coming < total:
-        while coming < total and submit[coming] <= now:  # keep the line in its order
+        # Keep the line in its order.
+        while coming < total and submit[coming] <= now:
             at = m
             while at > 0 and rank[waiting[at - 1]] > rank[coming]:
                 waiting[at] = waiting[at - 1]
@@ -217,7 +219,8 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
             came += submit[coming]
             m += 1
             coming += 1
-        while m > 0:  # start from the front while jobs fit; who does not becomes the head, and stays it
+        # Start from the front while jobs fit; who does not becomes the head, and stays it.
+        while m > 0:
             j = head if head >= 0 else waiting[0]
             if width[j] > free:
                 head = j
@@ -257,9 +260,11 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
                 came -= submit[j]
                 last = max(last, now + long[j])
             m = kept
-        if summed == WAIT:  # what they have waited until now
+        # What they have waited until now.
+        if summed == WAIT:
             unseen = SURELY * (m * now - came)
-        else:  # the others' slowdowns are 1 at least
+        else:
+            # The others' slowdowns are 1 at least.
             unseen = last if summed == LAST_END else (m + total - coming) * 1.0
         if score + unseen > enough:
             return np.inf
@@ -279,7 +284,8 @@ def roll_outs(jobs: Jobs, ranks: Ints, head: int, summed: int, enough: float, sc
     ``running_long`` and ``long`` have a row for each future. Infinity stands for what is above ``enough``, or
     above the score of an order before.
     """
-    waited = 0.0  # the least that a future can come to
+    # The least that a future can come to.
+    waited = 0.0
     if summed == WAIT:
         for j in range(jobs.known):
             waited += SURELY * max(0.0, -jobs.submit[j])
@@ -350,7 +356,8 @@ def worth_keeping(
                 wait = ends[k]
                 break
         wait = min(wait, long) if room >= coming_width[i] else long
-        within = min(soon, wait)  # it comes at any moment until then
+        # It comes at any moment until then.
+        within = min(soon, wait)
         slowdown = (wait * within - within * within / 2) / max(coming_long[i], LEAST)
         spared += rate * max(0.0, slowdown - within * coming_long[i] * second)
     return bool(spared > soon * second)

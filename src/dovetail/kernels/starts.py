@@ -160,7 +160,8 @@ def _gather(ends: Ends, kind: _Kind, weights: Floats) -> tuple[list[float], list
         own += one
     for one in weight[kept:]:
         others += one
-    if own > 0 and others > 0:  # what is known of this user makes up for the others
+    # What is known of this user makes up for the others.
+    if own > 0 and others > 0:
         share = w[10] / (own + w[10])
         part, rest = (1 - share) / own, share / others
         weight = [one * (part if at < kept else rest) for at, one in enumerate(weight)]
@@ -177,7 +178,8 @@ def length_at(values: list[float], upto: list[float], spent: float, wall: float,
     low = bisect_right(values, spent)
     every = upto[-1] if upto else 0.0
     below = upto[low - 1] if low else 0.0
-    if every - below <= RARE * every:  # longer than all that is known: a heavy tail
+    # Longer than all that is known: a heavy tail.
+    if every - below <= RARE * every:
         shortest = spent if spent > 0 else wall / UNKNOWN_PART if wall < math.inf else UNKNOWN_LENGTH
         return min(wall, shortest / max(1.0 - at, LEAST_TAIL))
     wanted = below + at * (every - below)
@@ -200,7 +202,8 @@ def draw_lengths(jobs: Kinds, ends: Ends, weights: Floats, found: Floats) -> Non
     for (user, app, width, wall), chain in chains.items():
         kind = _Kind(user, app, width, int(jobs.last[chain[0]]), wall)
         values, upto = _gather(ends, kind, weights)
-        like = -1  # who has run for longest of those that run
+        # Who has run for longest of those that run.
+        like = -1
         for j in chain:
             if jobs.spent[j] > 0 and (like < 0 or jobs.spent[j] > jobs.spent[like]):
                 like = j

@@ -204,7 +204,8 @@ class Claims:
                 raise
             if _is_at(fd, self._path):
                 self._fd = fd
-            else:  # another process took it for one of the dead, before we had the lock
+            else:
+                # Another process took it for one of the dead, before we had the lock.
                 os.close(fd)
 
     def take(self, units: Iterable[Unit]) -> dict[Unit, Holder]:
@@ -395,7 +396,8 @@ def _read(fd: int, path: str) -> Holder | None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _parsed(os.pread(fd, LONGEST, 0), found.st_uid)
-    with contextlib.suppress(OSError):  # another user's: it stays, and counts for nothing
+    # Another user's: it stays, and counts for nothing.
+    with contextlib.suppress(OSError):
         os.unlink(path)
     return None
 

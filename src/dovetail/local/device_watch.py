@@ -97,7 +97,8 @@ class DeviceWatch:
         process = self._process or self._start(now)
         if process is None:
             return None
-        if self._queried is not None:  # what comes now would be an answer of before
+        # What comes now would be an answer of before.
+        if self._queried is not None:
             if not self._read(process, patience):
                 self._silent(process, time.monotonic())
                 return None
@@ -171,7 +172,8 @@ class DeviceWatch:
         return Snapshot(at, devices)
 
     def _say(self, trouble: str) -> None:
-        if not self.trouble:  # the sentence stays as it is, however long it lasts
+        # The sentence stays as it is, however long it lasts.
+        if not self.trouble:
             _log.warning("%s", trouble)
             self.trouble = trouble
 
@@ -197,7 +199,8 @@ class DeviceWatch:
                 try:
                     pipe.close()
                 except OSError:
-                    continue  # a question is left in it that is read no more
+                    # A question is left in it that is read no more.
+                    continue
 
 
 def _state_of(about: Mapping[str, Any]) -> DeviceState:

@@ -212,7 +212,8 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
     except ProcessLookupError:
         process.wait(timeout=1.0)
     except subprocess.TimeoutExpired:
-        process.returncode = -signal.SIGKILL  # it hangs in the kernel: a wait would never return
+        # It hangs in the kernel: a wait would never return.
+        process.returncode = -signal.SIGKILL
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -303,7 +304,8 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
 
 def _remedy(unusable: str) -> str:
     """What helps a device on which no kernel runs."""
-    if "link" in unusable.lower():  # PoCL has the C compiler link what it has compiled
+    # PoCL has the C compiler link what it has compiled.
+    if "link" in unusable.lower():
         return "it needs a C compiler (on Debian: apt-get install -y gcc libc6-dev)"
     return "a newer driver may"
 

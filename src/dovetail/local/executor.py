@@ -160,7 +160,8 @@ class MachineExecutor(SupervisedExecutor):
         """The log is a new file (or could not be made one): what we write ourselves goes there."""
         if message.get("t") == "shortened":
             self._reopen()
-            self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size  # what runs may need much of it
+            # What runs may need much of it.
+            self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size
         elif message.get("t") == "lack":
             self.lack = message["why"]
             self._take_back(message["uids"])
@@ -256,7 +257,8 @@ class MachineExecutor(SupervisedExecutor):
         """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
         path = self.run_dir / LOG_NAME
         try:
-            before = recover(self.run_dir)  # waits until the supervisor knows that its client is gone
+            # Waits until the supervisor knows that its client is gone.
+            before = recover(self.run_dir)
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise InputError(
@@ -380,7 +382,8 @@ class MachineExecutor(SupervisedExecutor):
         if not link.attached and not self._closing:
             if not link.connected:
                 self._start_supervisor()
-                link.introduce()  # a new one knows none of the setups
+                # A new one knows none of the setups.
+                link.introduce()
             link.attach()
 
     def _complain(self, status: int | str, jobs: int) -> str:
@@ -425,7 +428,8 @@ class MachineExecutor(SupervisedExecutor):
         self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1
         self._heard_of = len(known)
         if self._fruitless < MOST_FRUITLESS:
-            self._attach()  # the next one starts what this one never received
+            # The next one starts what this one never received.
+            self._attach()
             for request in unheard:
                 link.again(request)
             return

@@ -86,7 +86,8 @@ class Map:
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop was closed: there is no waiter
+            # The loop was closed: there is no waiter.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(news.set)
 
         delivery.listen(wake)

@@ -106,7 +106,8 @@ class Tree:
         """All values combined, in order; meaningless if there was none."""
         found: Any = HOLE
         ordered = sorted(self._waiting.items(), key=lambda node: node[0][1] << node[0][0], reverse=True)
-        for _, value in ordered:  # the nodes at the right end are the smallest: they go together first
+        # The nodes at the right end are the smallest: they go together first.
+        for _, value in ordered:
             found = self._both(value, found)
         return found
 

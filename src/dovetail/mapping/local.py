@@ -228,7 +228,8 @@ class LocalCrew(Crew):
                 self._start(slot)
                 continue
             process.orders.clear()
-            if not process.reason:  # else it is being killed, and another will be prepared
+            # Else it is being killed, and another will be prepared.
+            if not process.reason:
                 self._prepare(process)
 
     def _take_places(self) -> None:
@@ -255,7 +256,8 @@ class LocalCrew(Crew):
         process = self._of_slot[slot.number]
         parcel = pack(items)
         process.orders.append(order)
-        with suppress(Closed):  # its end is on the way, and reports the order as lost
+        # Its end is on the way, and reports the order as lost.
+        with suppress(Closed):
             process.connection.send(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
@@ -370,7 +372,8 @@ class LocalCrew(Crew):
             process.knows.add(digest)
             process.connection.send(("work", number), work)
         except Closed:
-            return  # its end is on the way
+            # Its end is on the way.
+            return
 
     def _hear(self, process: Process) -> None:
         """Take in a worker's messages; when it has gone, the supervisor reports how."""

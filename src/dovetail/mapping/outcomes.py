@@ -292,7 +292,8 @@ class Outcomes:
 
     def _checked(self, check: Check, event: Finished) -> None:
         """One of the runs of an item whose results are compared."""
-        if event.failures:  # the item's own run reports what is wrong with it
+        # The item's own run reports what is wrong with it.
+        if event.failures:
             self._check_failed(check, event.slot, event.failures[0])
             return
         check.left -= 1

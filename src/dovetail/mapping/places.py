@@ -117,7 +117,8 @@ def environment_of(place: Place, outer: Mapping[str, str], kinds: Sequence[str])
             env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if place.kind == "opencl":
         env["POCL_MAX_PTHREAD_COUNT"] = threads
-        env["POCL_AFFINITY"] = "0"  # it would override the worker's cores
+        # It would override the worker's cores.
+        env["POCL_AFFINITY"] = "0"
         if "POCL_DEVICES" not in outer and "pocl" in place.model.lower():
             env["POCL_DEVICES"] = "pthread"
     return env
@@ -198,7 +199,8 @@ class ThisMachine:
         try:
             others = self._claims.choose(choose)
             _MINE.add(self._claims.uid)
-        except TimeoutError as error:  # others are there, and what they use cannot be seen for now
+        except TimeoutError as error:
+            # Others are there, and what they use cannot be seen for now.
             raise InUse(f"{error}, so that nothing can be claimed on this machine") from None
         except OSError as error:
             warnings.warn(
@@ -247,7 +249,8 @@ class ThisMachine:
             free = not units & (held | others.keys())
             return held | units if free else held
 
-        with suppress(OSError):  # then it is as good as taken
+        # Then it is as good as taken.
+        with suppress(OSError):
             self._claims.choose(choose)
             _MINE.add(self._claims.uid)
             self._held += [place] if free else []

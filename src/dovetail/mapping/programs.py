@@ -128,7 +128,8 @@ class Program:
                 process = _start(argv, self.folder, stdin=source, stdout=sink, stderr=errors)
                 code = process.wait()
                 seconds = time.perf_counter() - began
-            signal_group(process.pid, signal.SIGKILL)  # nothing that it has started outlives it
+            # Nothing that it has started outlives it.
+            signal_group(process.pid, signal.SIGKILL)
             if code:
                 raise ProgramFailed(_how(code, errors))
         if not os.path.exists(out):
@@ -190,7 +191,8 @@ class Staying:
         signal_group(process.pid, signal.SIGKILL)
         with errors, process.stdout:
             if not fresh and not answer and not code:
-                return self._ask(line)  # it had left in good order after its last answer
+                # It had left in good order after its last answer.
+                return self._ask(line)
             raise ProgramFailed(_how(code, errors) if code else "ended without an answer")
 
     def finish(self) -> None:

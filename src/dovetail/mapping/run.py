@@ -118,7 +118,8 @@ class MapRun:
         pid = os.getpid()
         claimed = {"job": self._job.id, **whereabouts(), "pid": pid, "boot": started_at(pid), **form()}
         part = self.folder / f"{FILE}.part"
-        with suppress(OSError):  # a full disk: the map goes on all the same
+        # A full disk: the map goes on all the same.
+        with suppress(OSError):
             part.unlink(missing_ok=True)
             with create(part) as file:
                 file.write(json.dumps(claimed).encode())
@@ -141,7 +142,8 @@ def app_name(name: str) -> str:
 def cluster_of(slots: Sequence[Slot]) -> Cluster:
     """What the workers hold together, as one node: this machine, or a Ray cluster."""
     cores = sorted({core for slot in slots for core in slot.place.cores})
-    if not cores:  # Ray does not report on which cores a worker runs
+    # Ray does not report on which cores a worker runs.
+    if not cores:
         cores = list(range(sum(slot.kind == CPU for slot in slots)))
     devices: dict[tuple[str, int], Device] = {}
     for slot in slots:

@@ -251,7 +251,8 @@ class MapScheduler:
         """Items for a worker: about `BATCH_SECONDS` of them, fewer near the end."""
         kind, plan = slot.kind, self.plan
         seconds = at.seconds.get(kind)
-        quota = quota if at.known else math.inf  # in the first phase a task is a batch
+        # In the first phase a task is a batch.
+        quota = quota if at.known else math.inf
         if plan.batch is not None:
             most, cost = plan.batch, float(plan.batch)
         elif seconds is None or (plan.timeout is not None and not self.crew.tells_position):
@@ -276,7 +277,8 @@ class MapScheduler:
         sent = tried(partial(self.crew.send, slot, self._numbers, task.items, task.start, plain=plain))
         if isinstance(sent, Caught):
             self.outcomes.unsendable(task, sent.error)
-            self.crew.wake()  # perhaps nothing else happens: look at what waits, and at the end, again
+            # Perhaps nothing else happens: look at what waits, and at the end, again.
+            self.crew.wake()
             return
         task.copies += 1
         pace = self.pace.seconds(slot.kind)
@@ -374,7 +376,8 @@ class MapScheduler:
             queue[0].began = queue[0].since = now
         task, kind = copy.task, event.slot.kind
         task.copies -= 1
-        if task.done or (event.failures and task.copies):  # another worker was faster, or may do it yet
+        # Another worker was faster, or may do it yet.
+        if task.done or (event.failures and task.copies):
             self.outcomes.copy_failed(task, event.slot, event.failures)
             return
         first, event.slot.warm = not event.slot.warm, True
@@ -393,7 +396,8 @@ class MapScheduler:
         event.slot.warm = False
         for place, copy in enumerate(self.queues.pop(event.slot.number, ())):
             copy.task.copies -= 1
-            if copy.task.done or copy.task.copies:  # another worker has done it, or will
+            # Another worker has done it, or will.
+            if copy.task.done or copy.task.copies:
                 failure = Failure(0, "WorkerLost", event.reason, event.traceback)
                 self.outcomes.copy_failed(copy.task, event.slot, [failure] if place == 0 else [], lost=True)
             elif place == 0:

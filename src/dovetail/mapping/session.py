@@ -34,7 +34,8 @@ from dovetail.model import State
 from dovetail.records import dataclass
 from dovetail.splitting.finish_time import Floats
 
-if TYPE_CHECKING:  # the driver and all that it needs: imported while the workers start
+# The driver and all that it needs: imported while the workers start.
+if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
 
 SEGMENTS = 64
@@ -87,7 +88,8 @@ class Session:
         error: BaseException | None = None
         try:
             try:
-                if self._begun(shipped):  # workers start while the history is read
+                # Workers start while the history is read.
+                if self._begun(shipped):
                     self._drive()
             finally:
                 self._seconds = time.monotonic() - self._began
@@ -151,7 +153,8 @@ class Session:
                 self._seconds = time.monotonic() - self._began
                 try:
                     start.lessons.record(tally)
-                except HistoryError as error:  # that nothing was learned is not worth losing the results
+                except HistoryError as error:
+                    # That nothing was learned is not worth losing the results.
                     warnings.warn(f"what the map measured was not kept: {error}", stacklevel=1)
                 if job is not None:
                     left = bool(scheduler.waiting.left or scheduler.unfinished())

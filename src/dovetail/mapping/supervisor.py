@@ -17,7 +17,8 @@ import sys
 import time
 from typing import Any
 
-if not __package__:  # run by path, as that of jobs
+# Run by path, as that of jobs.
+if not __package__:
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from dovetail.process import supervisor
@@ -85,7 +86,8 @@ class WorkerSupervisor(supervisor.Supervisor):
             elif not found:
                 break
             else:
-                time.sleep(PAUSE)  # what ends may not have given its children back yet
+                # What ends may not have given its children back yet.
+                time.sleep(PAUSE)
                 if not super().kill_strays(ended):
                     break
             time.sleep(PAUSE)

@@ -92,7 +92,8 @@ class _Room:
             memoryview(self._mapping)[at : at + len(view)] = view
             return
         done = 0
-        while done < len(view):  # a single write takes 2 GiB at most
+        # A single write takes 2 GiB at most.
+        while done < len(view):
             done += os.pwrite(self.fd, view[done:], at + done)
 
     def finish(self) -> None:
@@ -167,7 +168,8 @@ class Connection:
                 room.again()
                 room.write(parts)
                 return room
-        self.trim()  # what does not fit now would not soon
+        # What does not fit now would not soon.
+        self.trim()
         if len(parts) > 1:
             self._numbers += 1
         room = _Room(self._numbers if len(parts) > 1 else 0, size)
@@ -228,7 +230,8 @@ class Connection:
                 os.close(fd)
         if not number:
             return _parts(memoryview(mapping), count)
-        from numpy import frombuffer, uint8  # here, since a worker whose items have no arrays needs none
+        # Here, since a worker whose items have no arrays needs none.
+        from numpy import frombuffer, uint8
 
         # All views of the parcel refer to this one object: when it goes, nothing of the parcel is used.
         whole, freed = frombuffer(mapping, uint8), self._freed

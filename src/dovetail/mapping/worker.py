@@ -66,7 +66,8 @@ def join() -> None:
     except (OSError, ValueError) as error:
         sys.exit(f"the executor whose worker this is does not answer on this machine: {error}")
     if len(fds) != 2:
-        sys.exit(0)  # it needs no worker any more
+        # It needs no worker any more.
+        sys.exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _be_first_to_go()
     _serve(Connection(sock), *fds)
@@ -82,7 +83,8 @@ def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
             worker.serve()
         except Closed:
             worker.finish()
-            os._exit(0)  # no caller waits for what the user's modules would do at exit
+            # No caller waits for what the user's modules would do at exit.
+            os._exit(0)
 
 
 def _be_first_to_go() -> None:
@@ -91,7 +93,8 @@ def _be_first_to_go() -> None:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("900")
     except OSError:
-        return  # a container that does not let us: the kernel chooses
+        # A container that does not let us: the kernel chooses.
+        return
 
 
 def _limit_memory(limit: int) -> None:
@@ -125,7 +128,8 @@ class _Worker:
             elif what == "run":
                 number, start, plain = about
                 self._run(number, start, plain, parts)
-            del parts, received  # what lies in shared memory goes with them
+            # What lies in shared memory goes with them.
+            del parts, received
 
     def finish(self) -> None:
         """There is nothing more to do: a function with something that stays lets it go."""
@@ -170,7 +174,8 @@ class _Worker:
         reply, failures = _packed(values, failures, start, work)
         del values
         if sys.stdout is not None:
-            with suppress(OSError, ValueError):  # closed by the user, or by its reader
+            # Closed by the user, or by its reader.
+            with suppress(OSError, ValueError):
                 sys.stdout.flush()
         self._page[1] = -1
         self._connection.send(("done", number, seconds, ran, failures), reply)

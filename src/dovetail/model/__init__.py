@@ -34,7 +34,8 @@ _PARTS = (
 """In this order: what is used most, and imports least, first."""
 
 
-if not TYPE_CHECKING:  # else a type checker would take any name
+# Else a type checker would take any name.
+if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":

@@ -205,6 +205,7 @@ class Cluster:
     @staticmethod
     def parse(text: str | os.PathLike[str]) -> Cluster:
         """A cluster from its short form, or from a cluster file (TOML). Raises `InputError`."""
-        from dovetail.model.cluster_file import parse_groups  # the parser needs pydantic: load it late
+        # The parser needs pydantic: load it late.
+        from dovetail.model.cluster_file import parse_groups
 
         return Cluster.of(*parse_groups(text))

@@ -119,7 +119,8 @@ def fits_node(request: Request, node: Node) -> bool:
         return False
     cpus = cpus_on(request, node.cpus, node.host_cpus)
     if cpus > node.cpus or (request.cpus == WHOLE_POOL and not node.cpus):
-        return False  # all CPUs of a node without any are not enough
+        # All CPUs of a node without any are not enough.
+        return False
     if node.memory is not None and request.memory > node.memory:
         return False
     if not request.gpu_memory:

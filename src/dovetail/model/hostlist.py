@@ -78,8 +78,10 @@ def compress(names: Iterable[str]) -> str:
     Neighbours that differ in their last number alone share a bracket. Linear.
     """
     parts: list[str] = []
-    ranges: list[tuple[str, str]] = []  # of the open bracket: first and last digits
-    open_around: tuple[str, str] | None = None  # what stands before and after the open bracket
+    # Of the open bracket: first and last digits.
+    ranges: list[tuple[str, str]] = []
+    # What stands before and after the open bracket.
+    open_around: tuple[str, str] | None = None
 
     def close() -> None:
         if open_around is None:

@@ -69,7 +69,8 @@ class _Nothing(Mapping[Any, Any]):
     def __len__(self) -> int:
         return 0
 
-    def __eq__(self, other: object) -> bool:  # the general one makes two dictionaries
+    # The general one makes two dictionaries.
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Mapping) and not other
 
     def __hash__(self) -> int:
@@ -115,7 +116,8 @@ class Request:
         key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
         object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least, self.sharing)))
 
-    def __hash__(self) -> int:  # requests key hot dictionaries: hash once
+    # Requests key hot dictionaries: hash once.
+    def __hash__(self) -> int:
         return self._hash
 
     def on(self, nodes: int) -> Request:

@@ -95,7 +95,8 @@ def _spans(indices: str) -> tuple[list[int], list[range], list[int]]:
         first = int(match[1])
         spans.append(range(first, int(match[2] or first) + 1, int(match[3] or 1)))
     spans.sort(key=lambda span: span.start)
-    if any(one[-1] >= two.start for one, two in pairwise(spans)):  # spans that interleave: each index alone
+    # Spans that interleave: each index alone.
+    if any(one[-1] >= two.start for one, two in pairwise(spans)):
         spans = [range(i, i + 1) for i in sorted(set().union(*map(set, spans)))]
     before = [0, *accumulate(map(len, spans))][:-1]
     return [span.start for span in spans], spans, before

@@ -42,12 +42,14 @@ def runs_of_many(
     >>> runs_of_many([0b1011100, 0, 0b1], 7)
     (array([2, 6, 0]), array([5, 7, 1]), array([2, 0, 1]))
     """
-    import numpy as np  # few need it: what is light stays so
+    # Few need it: what is light stays so.
+    import numpy as np
 
     size = width // 8 + 1
     edges = b"".join([(mask ^ mask << 1).to_bytes(size, "little") for mask in masks])
     raw = np.frombuffer(edges, np.uint8)
-    some = np.flatnonzero(raw)  # of the edges of wide masks most bytes are empty
+    # Of the edges of wide masks most bytes are empty.
+    some = np.flatnonzero(raw)
     row, bit = np.nonzero(np.unpackbits(raw[some, None], axis=1, bitorder="little"))
     of, place = np.divmod(some[row] * 8 + bit, size * 8)
     return place[::2], place[1::2], np.bincount(of[::2], minlength=len(masks))

@@ -85,7 +85,8 @@ def alone(costs: RemoteCosts, job: Communication) -> Seconds:
 def communicates(jobs: Sequence[Job]) -> bool:
     """Whether any job declares its communication."""
     if hasattr(jobs, "forms"):
-        return False  # a `JobTable` holds rigid jobs alone
+        # A `JobTable` holds rigid jobs alone.
+        return False
     return any(job.communication is not None for job in jobs)
 
 

@@ -109,7 +109,8 @@ def _address(array: Any) -> int:
     """The value of ``array.ctypes.data``, in a third of its time."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError):  # only to be read, or empty
+    except (TypeError, ValueError):
+        # Only to be read, or empty.
         return int(array.ctypes.data)
 
 

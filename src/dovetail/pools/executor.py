@@ -100,7 +100,8 @@ class Executor(FuturesExecutor):
                 undo.callback(crew.close)
                 devices, cores = _devices, len(os.sched_getaffinity(0))
             else:
-                from dovetail.pools.jobs import JobCrew  # what it needs is not needed locally
+                # What it needs is not needed locally.
+                from dovetail.pools.jobs import JobCrew
 
                 resources = {"gpus": gpus, "memory": each, "gpu_memory": on_gpu}
                 crew = jobs = JobCrew(service, resources, variables, name or "executor")

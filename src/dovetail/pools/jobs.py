@@ -142,7 +142,8 @@ class JobCrew:
 
     def hire(self, some: Wanted, *, share: bool) -> Slot:
         """Submit a job for one more worker. Raises `InUse` while the service does not answer."""
-        del share  # what a job has is its own
+        # What a job has is its own.
+        del share
         number = self._numbers
         setup = {"socket": self._where, "number": number}
         argv = [sys.executable, "-c", START, json.dumps(sys.path), json.dumps(setup)]
@@ -191,7 +192,8 @@ class JobCrew:
     def _cancel(self, jobs: Sequence[str]) -> None:
         try:
             self._service.post("/api/v1/cancel", {"jobs": ",".join(jobs)})
-        except DovetailError as error:  # one that comes later is not let in, and leaves
+        except DovetailError as error:
+            # One that comes later is not let in, and leaves.
             _log.warning("not cancelled: jobs %s: %s", ", ".join(jobs), error)
 
     def _forget(self, member: _Member) -> None:
@@ -209,7 +211,8 @@ class JobCrew:
         parcel = pack(items)
         member.orders.append(order)
         assert member.connection is not None
-        with suppress(Closed):  # that it has gone is on the way
+        # That it has gone is on the way.
+        with suppress(Closed):
             member.connection.send(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
@@ -248,7 +251,8 @@ class JobCrew:
                 return
             socket.send_fds(sock, [b"."], [member.page_fd, member.trace_fd])
         except (OSError, ValueError, KeyError):
-            sock.close()  # its job ends, and is looked at
+            # Its job ends, and is looked at.
+            sock.close()
             return
         sock.settimeout(None)
         member.connection = Connection(sock)

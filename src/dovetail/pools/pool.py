@@ -186,7 +186,8 @@ class Pool:
         """End when all calls are done; those that wait are cancelled on request."""
         with self._lock:
             self._stopping = True
-        if cancel:  # the pool's thread passes over them
+        # The pool's thread passes over them.
+        if cancel:
             for call in list(self._calls):
                 call.future.cancel()
         if self.thread.is_alive():
@@ -264,7 +265,8 @@ class Pool:
         order, calls = member.orders.popleft()
         assert order == event.order
         member.since = time.monotonic()
-        if len(event.values) != len(calls):  # what came cannot be read at all
+        # What came cannot be read at all.
+        if len(event.values) != len(calls):
             why = "; ".join(map(str, event.failures)) or "no results"
             for call in calls:
                 call.future.set_exception(RuntimeError(f"the result cannot be read: {why}"))
@@ -272,7 +274,8 @@ class Pool:
         self._learn(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
         failed = {failure.position: failure for failure in event.failures}
         for position, (call, outcome) in enumerate(zip(calls, event.values, strict=True)):
-            if position in failed:  # not by the function: memory may be short
+            # Not by the function: memory may be short.
+            if position in failed:
                 call.future.set_exception(RuntimeError(str(failed[position])))
                 continue
             value, error = read_outcome(outcome)
@@ -280,7 +283,8 @@ class Pool:
                 call.future.set_result(value)
             else:
                 call.future.set_exception(error)
-                error = None  # its traceback will hold this frame
+                # Its traceback will hold this frame.
+                error = None
 
     def _learn(self, name: str, kind: str, seconds: float) -> None:
         key = name, kind

@@ -23,7 +23,8 @@ import sys
 import time
 from typing import Any
 
-if not __package__:  # run by path, as the supervisor
+# Run by path, as the supervisor.
+if not __package__:
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from dovetail.process import supervisor
@@ -255,10 +256,12 @@ class Agent(supervisor.Supervisor):
             self.accompany(request)
             return
         if request["t"] == "intent" and self.evicted:
-            return  # the client learns from the event that the node is gone
+            # The client learns from the event that the node is gone.
+            return
         if request["t"] == "setup":
             ours = [self.bound[core] for core in request["cores"]] if self.bound else []
-            given = request["env"]  # what describes the job, and not the step that we are
+            # What describes the job, and not the step that we are.
+            given = request["env"]
             setup = Setup.of({**request, "cores": ours}, self.environs)
             for name in map(os.fsdecode, list(setup.environ)):
                 if of_step(name) and name not in given:
@@ -312,7 +315,8 @@ class Agent(supervisor.Supervisor):
     def end_companions(self, *, at_once: bool = False) -> None:
         """Have them end."""
         for child in [child for child in self.children.values() if child.uid in self.companions]:
-            if at_once:  # what it holds of a device is wanted
+            # What it holds of a device is wanted.
+            if at_once:
                 signal_group(child.pid, signal.SIGKILL)
             else:
                 self.stop(child, "CANCELLED", None)

@@ -87,7 +87,8 @@ class Groups:
             above, self.memory = with_memory(own)
             place = f"{above}/dovetail-{run}"
             if os.path.isdir(place):
-                remove_groups(place)  # of a supervisor of this run that was killed
+                # Of a supervisor of this run that was killed.
+                remove_groups(place)
             os.makedirs(place, exist_ok=True)
             if self.memory:
                 put(f"{place}/cgroup.subtree_control", b"+memory")

@@ -38,7 +38,8 @@ class Handshake:
 
     def proven(self, role: str, theirs: bytes, offered: object) -> bool:
         """Whether ``offered`` answers our nonce as only one who plays this role and knows the token can."""
-        from hmac import compare_digest  # late: a supervisor, which proves nothing, starts in 20 ms
+        # Late: a supervisor, which proves nothing, starts in 20 ms.
+        from hmac import compare_digest
 
         return compare_digest(
             str(offered).encode(errors="replace"), self._mac(role, self.nonce, theirs).encode()

@@ -27,7 +27,8 @@ def line_of(request: dict[str, Any]) -> bytes:
     """A request as the supervisor reads it."""
     try:
         return orjson.dumps(request) + b"\n"
-    except TypeError:  # names that are no UTF-8, integers beyond 64 bits
+    except TypeError:
+        # Names that are no UTF-8, integers beyond 64 bits.
         return _SLOWLY(request).encode() + b"\n"
 
 
@@ -126,7 +127,8 @@ class Link:
         if known is None:
             if len(self._setups) >= max(MOST_SETUPS, self._full):
                 self._forget()
-            made = make()  # which may send an environment, so that the number is taken after it
+            # Which may send an environment, so that the number is taken after it.
+            made = make()
             known = self._setups[key] = {"t": "setup", "setup": self._number(), **made}
             self.send(known)
         number: int = known["setup"]
@@ -152,7 +154,8 @@ class Link:
         used = {request["setup"] for request in self.requests.values()}
         older = list(self._setups.items())[: MOST_SETUPS // 2]
         self._drop({known["setup"] for _, known in older} - used)
-        self._full = 2 * len(self._setups)  # while that many are in use, not for each new one
+        # While that many are in use, not for each new one.
+        self._full = 2 * len(self._setups)
 
     def _drop(self, gone: set[int]) -> None:
         """Forget setups, and environments on which no setup is built any more, here and there."""
@@ -214,9 +217,11 @@ class Link:
         try:
             sent = self._socket.send(self._outbox) if self._outbox else 0
         except ConnectionError:
-            self._outbox = b""  # the supervisor is gone: its end of file follows
+            # The supervisor is gone: its end of file follows.
+            self._outbox = b""
             return
-        except OSError:  # the socket is full, or the kernel lacks memory for a moment
+        except OSError:
+            # The socket is full, or the kernel lacks memory for a moment.
             sent = 0
         self._outbox = self._outbox[sent:]
         if self._loop is not None and self._writes is not bool(self._outbox):
@@ -250,7 +255,8 @@ class Link:
             while self._lines:
                 self._take_in_line(said_in(self._lines.popleft()))
         finally:
-            if self._lines and self._loop is not None:  # an error in one line loses no other
+            # An error in one line loses no other.
+            if self._lines and self._loop is not None:
                 self._loop.call_soon(self._take_in, b"")
 
     def _take_in_line(self, message: dict[str, Any]) -> None:
@@ -264,7 +270,8 @@ class Link:
             about = message["uid"] or "no job"
             _log.error("the supervisor met an error in %s (%s): %s", message["of"], about, message["why"])
             number = message.get("number")
-            if number is not None:  # it has not got that: the next job that needs it sends it again
+            # It has not got that: the next job that needs it sends it again.
+            if number is not None:
                 about_it = [k for k in self._setups.values() if number in (k["setup"], k.get("outer"))]
                 self._drop({known["setup"] for known in about_it})
         if self._on_message is not None:

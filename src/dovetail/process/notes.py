@@ -60,7 +60,8 @@ def notes(path: Path) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:  # empty, or torn by a full disk or a crash
+        except ValueError:
+            # Empty, or torn by a full disk or a crash.
             continue
         if isinstance(record, dict):
             yield record

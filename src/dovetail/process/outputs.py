@@ -41,7 +41,8 @@ class Outputs:
     def of(self, job: Job, attempt: int, cwd: str, node: str = "") -> tuple[tuple[str, str], bool]:
         """Paths for standard output and error, and whether the user chose them (then they may be there)."""
         out, err = (None, None) if job.launch is None else job.launch.files(job, cwd, node)
-        chosen = err is not None  # also where only standard output is
+        # Also where only standard output is.
+        chosen = err is not None
         if out is None or err is None:
             ours = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)
             out, err = out or ours[0], err or ours[1]
@@ -74,7 +75,8 @@ class Outputs:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)
         for path in (out, err):
-            if _is_there(path):  # of another queue that once was in this folder: no output is lost
+            # Of another queue that once was in this folder: no output is lost.
+            if _is_there(path):
                 os.rename(path, f"{path}.{os.urandom(4).hex()}.old")
         if not os.path.isdir(bucket):
             try:

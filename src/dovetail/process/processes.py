@@ -154,7 +154,8 @@ def marked(uids: Container[str]) -> Iterator[tuple[str, int]]:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 _, found, rest = (b"\0" + file.read()).partition(b"\0DOVETAIL_UID=")
-        except OSError:  # it has ended, or is another user's
+        except OSError:
+            # It has ended, or is another user's.
             continue
         uid = os.fsdecode(rest.partition(b"\0")[0])
         if found and uid in uids:
@@ -176,7 +177,8 @@ def belongs(pid: int, uid: str, session: int) -> bool:
             environ = file.read(1 << 20)
         named = f"DOVETAIL_UID={uid}".encode() in environ.split(b"\0")
         return bool(environ) and (named or os.getsid(pid) == session)
-    except OSError:  # it has just ended, or became another user's
+    except OSError:
+        # It has just ended, or became another user's.
         return False
 
 
@@ -202,7 +204,8 @@ def signal_some(pid: int, number: int, to: str) -> None:
         signal_group(pid, number)
         return
     for one in [pid] if to == "first" else all_pids():
-        with contextlib.suppress(OSError):  # it has just ended, or is another user's
+        # It has just ended, or is another user's.
+        with contextlib.suppress(OSError):
             if to == "first" or (one != pid and os.getsid(one) == pid):
                 os.kill(one, number)
 
@@ -229,7 +232,8 @@ def open_door(folder: str) -> socket.socket | None:
     before = os.umask(0o177)
     try:
         if os.path.lexists(path):
-            os.unlink(path)  # of a supervisor that was killed: the lock on the log proves that we are alone
+            # Of a supervisor that was killed: the lock on the log proves that we are alone.
+            os.unlink(path)
         door.bind(path)
         door.listen(4)
         door.setblocking(False)
@@ -239,4 +243,5 @@ def open_door(folder: str) -> socket.socket | None:
         return None
     finally:
         os.umask(before)
-    return door  # ``place`` stays open: the socket's name goes through it
+    # ``place`` stays open: the socket's name goes through it.
+    return door

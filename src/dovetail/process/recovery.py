@@ -189,7 +189,8 @@ def unsettled(root: str | os.PathLike[str]) -> list[Path]:
         if written is not None:
             found.append((written, path.resolve() if entry.is_symlink() else path))
         elif entry.is_symlink() and not os.path.lexists(path / UNRECORDED):
-            with contextlib.suppress(OSError):  # another Dovetail was faster, or the folder is read-only
+            # Another Dovetail was faster, or the folder is read-only.
+            with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
     return [path for _, path in sorted(found)]
 
@@ -208,7 +209,8 @@ def open_runs(root: str | os.PathLike[str]) -> list[Path]:
     found: list[tuple[float, Path]] = []
     try:
         entries = list(os.scandir(_index(Path(root))))
-    except OSError:  # nothing can be noted: every run is looked at each time
+    except OSError:
+        # Nothing can be noted: every run is looked at each time.
         return [*unsettled(root), *kept_aside(root)]
     for entry in entries:
         path = Path(os.path.realpath(entry.path)) if entry.is_symlink() else Path(root, entry.name)
@@ -218,7 +220,8 @@ def open_runs(root: str | os.PathLike[str]) -> list[Path]:
         elif os.path.lexists(path / UNRECORDED):
             found.append((0.0, path))
         else:
-            with contextlib.suppress(OSError):  # another Dovetail was faster, or the folder is read-only
+            # Another Dovetail was faster, or the folder is read-only.
+            with contextlib.suppress(OSError):
                 fresh = time.time() - os.lstat(entry.path).st_mtime < NEVER_BEGUN
                 if not (fresh and path.is_dir() and not os.path.lexists(path / LOG_NAME)):
                     os.unlink(entry.path)
@@ -270,10 +273,12 @@ def kept_aside(root: str | os.PathLike[str]) -> list[Path]:
 def _last_written(log: str) -> float | None:
     """When a spawn log was last written; ``None`` if there is none, or all of it is settled."""
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
+        # A pipe is not waited for.
+        descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # the recovery of this run names the cause
+    except OSError:
+        # The recovery of this run names the cause.
         return 0.0
     try:
         stat = os.fstat(descriptor)
@@ -321,7 +326,8 @@ def recover(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY
 
 def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     """What is known now, and whether the supervisor is about to write more down."""
-    locked = _is_locked(folder / LOG_NAME)  # before reading: what an unlocked log lacks never comes
+    # Before reading: what an unlocked log lacks never comes.
+    locked = _is_locked(folder / LOG_NAME)
     log = read_log(folder / LOG_NAME)
     standing = standing_of(log.client, locked=locked)
     if standing == "host" or (standing == "namespace" and locked):
@@ -415,7 +421,8 @@ def end_lost(
             "state": State.NODE_FAIL.value,
             "ran": ran,
         }
-        with contextlib.suppress(OSError):  # a full disk: the event that follows still reaches the caller
+        # A full disk: the event that follows still reaches the caller.
+        with contextlib.suppress(OSError):
             append(fd, end)
         yield uid, end
 

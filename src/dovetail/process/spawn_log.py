@@ -181,7 +181,8 @@ def last_line(path: str, longest: int = 4096) -> str:
     """The last non-empty line of a file, empty if there is none or it is longer than ``longest`` bytes."""
     try:
         size = os.stat(path).st_size
-        if not size:  # mostly: then one call is all
+        # Mostly: then one call is all.
+        if not size:
             return ""
         start = max(0, size - longest)
         with open(path, "rb", buffering=0) as file:
@@ -211,7 +212,8 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     stop = end.get("stop")
     if stop is not None:
         state = State(stop) if stop in State.__members__ else State.CANCELLED
-        if state is State.TIMEOUT:  # the reason counts here, not the signal that ended it
+        # The reason counts here, not the signal that ended it.
+        if state is State.TIMEOUT:
             details = [f"walltime reached after {end['at'] - end['from']:.6g} s"]
         if stop not in State.__members__:
             details.insert(0, stop)
@@ -235,7 +237,8 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     usage, note = reported(output, end["cpu"], end["rss"], end["at"] - end["from"])
     if note:
         details.append(note)
-    if "step" in intent:  # what was measured is the command that started it on its nodes
+    # What was measured is the command that started it on its nodes.
+    if "step" in intent:
         usage = replace(usage, cpu_time=None, peak_memory=None)
     moments = end["from"], end["at"]
     return Ended(job, state, code, "; ".join(details), usage, *moments, attempt, on_device=bool(lacks))

@@ -68,7 +68,8 @@ class Log:
             try:
                 while text:
                     text = text[os.write(fd, text) :]
-                os.fsync(fd)  # after a power loss there is the old log or the new one, not an empty one
+                # After a power loss there is the old log or the new one, not an empty one.
+                os.fsync(fd)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.rename(path + ".new", path)
             except OSError:

@@ -113,7 +113,8 @@ class Starter:
                         groups.give_back(group)
             return self.born, group
         except NoResourcesError:
-            if not job.get("chosen", False):  # it is to be started again, with new ones
+            # It is to be started again, with new ones.
+            if not job.get("chosen", False):
                 for path in made:
                     with contextlib.suppress(OSError):
                         os.unlink(path)
@@ -122,7 +123,8 @@ class Starter:
             if before is not None:
                 os.umask(before)
             for fd in files:
-                with contextlib.suppress(OSError):  # the job's own writes will fail with it
+                # The job's own writes will fail with it.
+                with contextlib.suppress(OSError):
                     os.close(fd)
 
 
@@ -132,7 +134,8 @@ def take_on(limits: Mapping[str, int]) -> list[tuple[int, tuple[int, int]]]:
     Returns what was changed, as it was. Raises `SpawnError`, with nothing changed.
     """
     changed: list[tuple[int, tuple[int, int]]] = []
-    signal.signal(signal.SIGXCPU, signal.SIG_IGN)  # we may have used more than the child may
+    # We may have used more than the child may.
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     try:
         for name, soft in limits.items():
             number = getattr(resource, f"RLIMIT_{name}", None)

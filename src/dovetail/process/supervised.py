@@ -137,7 +137,8 @@ class SupervisedExecutor(Reporting):
                 own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
         own |= self._variables(placed)
         outer = os.environ.get("SLURM_JOB_ID")
-        if outer is not None:  # inside an allocation Slurm's commands go by its own number
+        # Inside an allocation Slurm's commands go by its own number.
+        if outer is not None:
             own |= {name: outer for name in ("SLURM_JOB_ID", "SLURM_JOBID") if name in own}
         return {"vars": own} if own else {}
 

@@ -27,7 +27,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-if not __package__:  # run by path: Dovetail is found behind the standard library
+# Run by path: Dovetail is found behind the standard library.
+if not __package__:
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))
 
 from dovetail.files.shortage import lack_of
@@ -191,7 +192,8 @@ class Supervisor:
         if self.unseen_since is None:
             return self.now()
         seen = ran_last(pid)
-        self.starter.at = None  # we have been on another core
+        # We have been on another core.
+        self.starter.at = None
         now = time.monotonic()
         return self.offset + (now if seen is None else min(now, max(seen, self.unseen_since)))
 
@@ -262,7 +264,8 @@ class Supervisor:
             due = [entry for entry in self.overdue if entry[0] <= now]
             self.overdue = [entry for entry in self.overdue if entry[0] > now]
             for _, child, grace in due:
-                if self.children.get(child.pid) is child:  # else it has ended, and its pid may be another's
+                # Else it has ended, and its pid may be another's.
+                if self.children.get(child.pid) is child:
                     child.asked_at = child.asked_at or self.now()
                     self.stop(child, "TIMEOUT", grace)
         if self.lingering or self.kill_next <= now:
@@ -319,7 +322,8 @@ class Supervisor:
         try:
             found, _ = door.accept()
         except OSError:
-            time.sleep(LINGER)  # without free descriptors, poll would report the same client again at once
+            # Without free descriptors, poll would report the same client again at once.
+            time.sleep(LINGER)
             return
         peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
@@ -332,11 +336,13 @@ class Supervisor:
         found.setblocking(False)
         self.sock, self.client = found.detach(), True
         self.inbox = self.outbox = b""
-        self.setups.clear()  # of the old client; the new one sends its own
+        # Of the old client; the new one sends its own.
+        self.setups.clear()
         self.environs.clear()
         self.poll.register(self.sock, select.POLLIN)
         self.tell(ENCODE(greeting).encode())
-        for line in self.log.owed.splitlines():  # the new client does not find these ends in the log
+        # The new client does not find these ends in the log.
+        for line in self.log.owed.splitlines():
             if line.startswith(b'{"t":"end"'):
                 self.tell(line)
 
@@ -351,7 +357,8 @@ class Supervisor:
         if not data:
             self.client = False
             self.outbox = b""
-            self.next = Successors()  # who takes up the run knows nothing of them, and starts them again
+            # Who takes up the run knows nothing of them, and starts them again.
+            self.next = Successors()
             self.note({"t": "gone"})
             return
         *lines, self.inbox = (self.inbox + data).split(b"\n")
@@ -410,7 +417,8 @@ class Supervisor:
             self.withdraw(self.next.behind(request["uid"]), request["uid"])
         elif kind == "setup":
             self.setups[request["setup"]] = Setup.of(request, self.environs)
-            self.log.write(line)  # what cannot be used is not written: readers would take it for damage
+            # What cannot be used is not written: readers would take it for damage.
+            self.log.write(line)
         elif kind == "environ":
             self.environs[request["environ"]] = variables(request["vars"])
             self.log.write(line)
@@ -501,9 +509,11 @@ class Supervisor:
         try:
             self.outbox = self.outbox[os.write(self.sock, self.outbox) :]
         except ConnectionError:
-            self.outbox = b""  # the client is gone: its end of file follows
+            # The client is gone: its end of file follows.
+            self.outbox = b""
         except OSError:
-            pass  # the socket is full, or the kernel lacks memory for a moment
+            # The socket is full, or the kernel lacks memory for a moment.
+            pass
         if self.outbox:
             self.poll.modify(self.sock, select.POLLIN | select.POLLOUT)
 
@@ -614,7 +624,8 @@ class Supervisor:
                 self.passed(pid, os.waitpid(pid, 0)[1])
                 continue
             if self.next and child.cores:
-                self.starter.go(child.cores)  # it has nothing to do until who follows is born there
+                # It has nothing to do until who follows is born there.
+                self.starter.go(child.cores)
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             at = self.ended_at(pid)
             if self.unseen_since is not None and child.reason is not None and at < child.asked_at:
@@ -681,7 +692,8 @@ class Supervisor:
         if group is None or self.groups is None:
             return True
         if group.limited and (peak := group.peak_memory()):
-            child.more["rss"] = peak  # a second time in the same record: the later value counts
+            # A second time in the same record: the later value counts.
+            child.more["rss"] = peak
         if group.limited and child.reason is None and group.out_of_memory():
             child.why = f"memory: its processes needed more than the {child.memory} bytes that they may hold"
             child.reason = "OUT_OF_MEMORY"
@@ -724,7 +736,8 @@ def named(error: Exception) -> str:
 def main() -> None:
     """Take over the inherited descriptors and serve."""
     sock, log = int(sys.argv[1]), int(sys.argv[2])
-    for fd in (sock, log, *map(int, sys.argv[5:])):  # the last is a claim, ours as long as we live
+    # The last is a claim, ours as long as we live.
+    for fd in (sock, log, *map(int, sys.argv[5:])):
         os.set_inheritable(fd, False)
     os.set_blocking(sock, False)
     become_subreaper()

@@ -38,7 +38,8 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
     try:
         record = json.loads(line)
         numbers = {name: _number(name, record[name]) for name in _BOUNDS if name in record}
-    except (ValueError, RecursionError) as error:  # brackets within brackets exhaust the parser
+    except (ValueError, RecursionError) as error:
+        # Brackets within brackets exhaust the parser.
         why = str(error) if isinstance(error, _BadReportError) else "it is no JSON"
         return usage, f"what it reported of its transfers is ignored: {why}"
     sent, received = numbers.get("bytes_to_device"), numbers.get("bytes_from_device")

@@ -252,7 +252,8 @@ class DeviceGuard:
                 self._note_owners(found)
                 self._note_hidden(maker, found)
             elif first and not watch.alive:
-                self._never.add(maker)  # its library cannot be used here: nothing is known of its devices
+                # Its library cannot be used here: nothing is known of its devices.
+                self._never.add(maker)
 
     def _state(self, device: WatchedDevice) -> DeviceState | None:
         seen = self._seen.get(device.maker)
@@ -271,7 +272,8 @@ class DeviceGuard:
             busy: dict[tuple[JobId, int], float] = {}
             for process in state.processes:
                 job = self._owners.get(process.pid, (False, ""))[1]
-                if not process.known and len(attempts) == 1:  # in a container pids are those of the host
+                # In a container pids are those of the host.
+                if not process.known and len(attempts) == 1:
                     job = next(iter(attempts))
                 if job not in attempts:
                     continue
@@ -376,7 +378,8 @@ class DeviceGuard:
         if device.maker not in self._seen:
             return Bar(f"suspended until the {device.maker} driver answers")
         if state is None:
-            return None  # a device that the driver does not list: nothing is known of it
+            # A device that the driver does not list: nothing is known of it.
+            return None
         if "Xid" in state.fault:
             self._failing.fault(device.place, state.fault, now)
             seen = self._seen[device.maker]
@@ -413,7 +416,8 @@ class DeviceGuard:
                 if hidden[process.pid] > 0:
                     hidden[process.pid] -= 1
                     found.append(process)
-            elif fresh:  # else perhaps one of ours that has just ended
+            elif fresh:
+                # Else perhaps one of ours that has just ended.
                 found.append(process)
         return found
 
@@ -458,7 +462,8 @@ def _wants_devices(driver: Driver) -> bool:
     """Whether a job may begin on a device at this instant: others need no look. O(kinds of requests)."""
     engine = driver.engine
     if engine.held or any(isinstance(event, Requeued | Released) for event in driver.pending):
-        return True  # what they wait for may end at this instant
+        # What they wait for may end at this instant.
+        return True
     if any(engine.cluster.units[index].device is not None for index in engine.device_queues):
         return True
     if any(request.devices for request in engine.queue.requests()):
@@ -495,7 +500,8 @@ def _is_dovetails(pid: int) -> bool:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return any(word.startswith(_MARKS) for word in file.read().split(b"\0"))
     except OSError:
-        return False  # another user's: its claims stand before this
+        # Another user's: its claims stand before this.
+        return False
 
 
 def guard_of(
@@ -519,5 +525,6 @@ def guard_of(
         return None
     watches = {maker: DeviceWatch(maker) for maker in sorted({one.maker for one in devices.values()})}
     for watch in watches.values():
-        watch.start()  # a driver takes its time to be loaded
+        # A driver takes its time to be loaded.
+        watch.start()
     return DeviceGuard(mode, is_ours, watches, devices)

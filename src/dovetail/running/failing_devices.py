@@ -43,7 +43,8 @@ class FailingDevices(Generic[Place]):
         if state is State.FAILED and ran <= AT_ONCE:
             self._failed(place, app, now)
         elif state in (State.COMPLETED, State.FAILED, State.TIMEOUT):
-            self._suspects.pop(place, None)  # it works, whatever ails the job
+            # It works, whatever ails the job.
+            self._suspects.pop(place, None)
 
     def _failed(self, place: Place, app: str, now: Seconds) -> None:
         suspect = self._suspects.setdefault(place, _Suspect())

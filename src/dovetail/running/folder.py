@@ -167,7 +167,8 @@ def _driven(entry: os.DirEntry[str]) -> Seconds:
     """When a Dovetail last began to drive it; the folder itself changes when a reader opens the ledger."""
     try:
         return os.stat(os.path.join(entry.path, "run.json")).st_mtime
-    except OSError:  # what is left of a run that never began
+    except OSError:
+        # What is left of a run that never began.
         return entry.stat().st_mtime
 
 

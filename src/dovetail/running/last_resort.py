@@ -75,7 +75,8 @@ class LastResort:
         why += f"'dovetail recover' shows what runs on; it is stuck in {stuck_in()}\n"
         writing = threading.Thread(target=_write, args=(why.encode(),), daemon=True)
         writing.start()
-        writing.join(1.0)  # the reader of this may be what is stuck
+        # The reader of this may be what is stuck.
+        writing.join(1.0)
         os._exit(128 + number)
 
     def over(self) -> None:
@@ -112,7 +113,8 @@ def calls_of(frame: FrameType | None) -> str:
     names: list[str] = []
     while frame is not None and len(names) < MOST_CALLS:
         code = frame.f_code
-        if not code.co_filename.startswith("<frozen"):  # an import: its importer shows more
+        # An import: its importer shows more.
+        if not code.co_filename.startswith("<frozen"):
             names.append(f"{code.co_name} ({os.path.basename(code.co_filename)}:{frame.f_lineno})")
         frame = frame.f_back
     return ", called by ".join(names) or "no call"

@@ -163,7 +163,8 @@ class Ledger:
         db.execute(f"PRAGMA synchronous = {'NORMAL' if durable else 'OFF'}")
         if not version:
             db.executescript(f"BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-        if durable:  # SQLite made the files; that they are there is to survive too
+        # SQLite made the files; that they are there is to survive too.
+        if durable:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             os.fsync(folder)
             os.close(folder)
@@ -194,7 +195,8 @@ class Ledger:
             return os.path.samestat(os.stat(self.path), self._file)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # its folder cannot be looked into: that it is gone is not known
+        except OSError:
+            # Its folder cannot be looked into: that it is gone is not known.
             return True
 
     @property
@@ -238,7 +240,8 @@ class Ledger:
             finally:
                 part.unlink(missing_ok=True)
             old, self._db = self._db, sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
-            old.close()  # sees that its file has moved, and leaves those beside it alone
+            # Sees that its file has moved, and leaves those beside it alone.
+            old.close()
             self._prepare(self._wal >= 0)
             self._know_files()
         except sqlite3.Error as error:
@@ -491,7 +494,8 @@ class Ledger:
         try:
             form = decoded(row[0])
             del form["depends"]
-        except DAMAGED:  # the reader of the row names the damage
+        except DAMAGED:
+            # The reader of the row names the damage.
             return []
         return [(_SIZE, (encoded(form), seq))]
 
@@ -530,7 +534,8 @@ class Ledger:
         `HistoryError`; then nothing of it is kept.
         """
         owed, why = self._owed, self.why_blocked
-        if action == "cancel":  # of many at once, in one statement
+        # Of many at once, in one statement.
+        if action == "cancel":
             places = json.dumps([self._place(job) for job in jobs])
             some = f"seq IN (SELECT value FROM json_each(?)) AND {_OPEN}"
             self._owed = [*owed, (f"UPDATE job SET asked = 'cancel' WHERE {some}", (places,))]

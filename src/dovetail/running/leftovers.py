@@ -256,7 +256,8 @@ def _record(history: str, runs: Sequence[Run], troubles: list[str]) -> int:
         with SqliteHistory(history, wait=PATIENCE, must_exist=True) as store:
             try:
                 return store.record_many(runs)
-            except InputError:  # one of them makes no sense
+            except InputError:
+                # One of them makes no sense.
                 for run in runs:
                     try:
                         recorded += store.record(run)
@@ -276,5 +277,6 @@ def _done_with(run_dir: Path, recovery: Recovery, kept: Sequence[str]) -> None:
                 raise HistoryError(ledger.why_blocked)
         (run_dir / UNRECORDED).unlink(missing_ok=True)
     if os.path.lexists(run_dir / LOG_NAME):
-        with suppress(OSError):  # a full disk: the next start finds it recorded
+        # A full disk: the next start finds it recorded.
+        with suppress(OSError):
             recovery.settle()

@@ -279,7 +279,8 @@ class Neighbours:
             driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
             self._barred.discard(place)
         occupancy = driver.engine.occupancy
-        away = occupancy.lost | occupancy.drained  # nothing starts there, nor has it room for a foreign job
+        # Nothing starts there, nor has it room for a foreign job.
+        away = occupancy.lost | occupancy.drained
         away -= {event.node for event in driver.pending if isinstance(event, NodeJoined)}
         for place, holder in taken.items():
             if place not in self._foreign and place[0] not in away:
@@ -344,7 +345,8 @@ class Neighbours:
         try:
             self._claims.wait_for(*self._noted)
             self._claims.keep(used)
-        except OSError:  # another one has the folder's lock: they are given back at the next instant
+        except OSError:
+            # Another one has the folder's lock: they are given back at the next instant.
             self.due = min(self.due, driver.engine.view.now + POLL)
 
     def _lacks(self, driver: Driver) -> dict[str, int]:

@@ -153,11 +153,13 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
     uid = uuid.uuid4().hex
     with ExitStack() as stack:
         resort = LastResort()
-        stack.callback(resort.over)  # once all files are closed, too: their disk may be what is stuck
+        # Once all files are closed, too: their disk may be what is stuck.
+        stack.callback(resort.over)
         folder = stack.enter_context(new_run_folder(options.run_dir, uid))
         about = options.settings(uid, time.time(), jobs.name, loaded.label, options.cwd, cluster)
         store = stack.enter_context(SqliteHistory(options.history))
-        write_about(folder, about)  # before the spawn log, by which others find the run
+        # Before the spawn log, by which others find the run.
+        write_about(folder, about)
         with suppress(OSError):
             note_open(default_runs_folder(), folder, uid)
         try:
@@ -168,11 +170,13 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
             (folder / "run.json").unlink()
             raise
         check_executor(loaded.policy, loaded.name, executor, options.executor)
-        with suppress(OSError):  # a state folder that cannot be written: then only its own name leads there
+        # A state folder that cannot be written: then only its own name leads there.
+        with suppress(OSError):
             link(default_runs_folder(), folder, uid)
             note_open(default_runs_folder(), folder, uid)
         ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
-        ledger.submit(ready.jobs, about.created)  # the whole queue is on disk before anything runs
+        # The whole queue is on disk before anything runs.
+        ledger.submit(ready.jobs, about.created)
         history = stack.enter_context(recording(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
@@ -182,7 +186,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         ran = _drive(session, options)
     _settle(executor, uid, folder)
     if not ready.jobs and options.run_dir is None:
-        shutil.rmtree(folder)  # nothing could run: there is nothing to look at later
+        # Nothing could run: there is nothing to look at later.
+        shutil.rmtree(folder)
     return ran
 
 

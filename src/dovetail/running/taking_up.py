@@ -125,7 +125,8 @@ def sorted_out(
     for entry in [*ledger.open_entries(), *ledger.interrupted()]:
         still = runs.get(entry.job.id)
         job = entry.job
-        if job.submit_time != entry.submitted - epoch:  # the ledger's own epoch is another
+        # The ledger's own epoch is another.
+        if job.submit_time != entry.submitted - epoch:
             job = replace(job, submit_time=entry.submitted - epoch)
         had = entry.allocation
         if entry.state is State.RUNNING and had is not None:
@@ -186,7 +187,8 @@ def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[
     for found in still.values():
         _want(driver, found)
     if ends:
-        driver.happened(Woken())  # the policy has not seen that they ended
+        # The policy has not seen that they ended.
+        driver.happened(Woken())
 
 
 def _enter(driver: Driver, *adopted: AdoptedJob) -> None:

@@ -75,7 +75,8 @@ def _least(ready: Mapping[str, Floats], seconds: Mapping[str, float], tasks: int
     low = fluid_finish(ready, seconds, tasks)
     done = [_ended(array, time, low) for array, time in kinds]
     missing = tasks - sum(int(ended.sum()) for ended in done)
-    if missing <= 0:  # whole tasks fill the time exactly
+    # Whole tasks fill the time exactly.
+    if missing <= 0:
         return max(
             float((array + n * time)[n > 0].max())
             for (array, time), n in zip(kinds, done, strict=True)
@@ -132,7 +133,8 @@ def optimal_makespan(tasks: int, slots: Sequence[tuple[int, float]]) -> float:
 
     best = math.inf
     for count, time in used:
-        low, high = 0, -(-tasks // count)  # this kind alone has done all in `high` waves
+        # This kind alone has done all in `high` waves.
+        low, high = 0, -(-tasks // count)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if done(middle * time) >= tasks else (middle, high)

@@ -55,13 +55,15 @@ def makespan(tasks: int, slots: Mapping[str, int], seconds: Mapping[str, float],
     slots. O(slots) before the last waves, O(log slots) for each task in them.
     """
     kinds = sorted((kind for kind, count in slots.items() if count), key=lambda kind: seconds[kind])
-    anchor = {kind: np.zeros(slots[kind]) for kind in kinds}  # when a slot began what it does without a break
+    # When a slot began what it does without a break.
+    anchor = {kind: np.zeros(slots[kind]) for kind in kinds}
     # Long before the end every rule keeps all slots busy: begin where something is to be decided.
     quiet = fluid_finish(anchor, seconds, tasks) - QUIET * max(seconds[kind] for kind in kinds)
     waves = {kind: whole_tasks(quiet, seconds[kind]) for kind in kinds}
     if not all(waves.values()):
         waves = dict.fromkeys(kinds, 0)
-    row = {kind: np.full(slots[kind], waves[kind]) for kind in kinds}  # tasks that a slot has begun since
+    # Tasks that a slot has begun since.
+    row = {kind: np.full(slots[kind], waves[kind]) for kind in kinds}
     free = {kind: row[kind] * seconds[kind] for kind in kinds}
     left = tasks - sum(waves[kind] * slots[kind] for kind in kinds)
     ends = [(waves[kind] * seconds[kind], kind, i) for kind in kinds for i in range(slots[kind])]

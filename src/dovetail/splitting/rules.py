@@ -104,7 +104,8 @@ class FinishTime:
         if not at.known:
             return 1
         if math.isinf(at.left) or sum(map(bool, map(len, at.ready.values()))) == 1:
-            return math.inf  # where all slots are alike an idle one is never too slow
+            # Where all slots are alike an idle one is never too slow.
+            return math.inf
         return whole_tasks((at.finish - at.now) + CLOSE * abs(at.finish), at.seconds[kind])
 
 

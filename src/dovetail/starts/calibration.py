@@ -89,7 +89,8 @@ def censored_quantiles(values: Floats, known: Bools, weights: Floats, levels: Se
         place = int(np.searchsorted(1.0 - left, level - 1e-12))
         if place < len(values):
             found.append(float(values[place]))
-        else:  # so many are censored that it is unknown: a spread beyond what was seen
+        else:
+            # So many are censored that it is unknown: a spread beyond what was seen.
             found.append(float(values[known].max()) + 1.0 if known.any() else float(values.max()) + 1.0)
     return found
 

@@ -15,7 +15,8 @@ from dovetail.model.command_line import after_prologue
 from dovetail.model.templates import DEVICE, placeholders
 from dovetail.records import dataclass
 
-if TYPE_CHECKING:  # and with it pydantic, for which a command alone does not wait
+# And with it pydantic, for which a command alone does not wait.
+if TYPE_CHECKING:
     from dovetail.workloads.jobfile_schema import AppEntry
 
 

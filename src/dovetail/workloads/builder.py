@@ -155,5 +155,6 @@ class TraceBuilder:
             if id != job.id or zero:
                 job = replace(job, id=id, submit_time=job.submit_time - zero)
             kept.append(job)
-        kept.sort(key=lambda job: job.submit_time)  # stable: file order within one instant
+        # Stable: file order within one instant.
+        kept.sort(key=lambda job: job.submit_time)
         return Workload(self._name, kept, TableTruth(fixed=times), rejected, skipped, recorded=starts)

@@ -86,7 +86,8 @@ def list_parts(path: str | os.PathLike[str], part: Mapping[str, Any], **options:
     """The jobs of a list of commands as parts of specs, for a service. Raises as `load_commands`."""
     own = {name: value for name, value in part.items() if name != "depends"}
     name, parts = _parts_of_list(path, own, options)
-    _workload(name, parts)  # what cannot be built here is not sent
+    # What cannot be built here is not sent.
+    _workload(name, parts)
     after = {"depends": part["depends"]} if "depends" in part else {}
     return [laid_over(one, after) for _, one in parts]
 
@@ -286,7 +287,8 @@ class _Reading:
         part = {**self._form, "app": identity.app}
         if env:
             part["env"] = env
-        if self._is_array or "inputs" in self._part:  # its arguments, or its words, are looked at later
+        # Its arguments, or its words, are looked at later.
+        if self._is_array or "inputs" in self._part:
             part["command"] = argv
         else:
             part |= {"command": identity.argv, "inputs": identity.inputs}

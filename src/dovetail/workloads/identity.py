@@ -133,7 +133,8 @@ def file_size(word: str, cwd: Path) -> int | None:
     try:
         path = cwd / word
         return path.stat().st_size if path.is_file() else None
-    except (OSError, ValueError):  # a name that no file can have
+    except (OSError, ValueError):
+        # A name that no file can have.
         return None
 
 
@@ -226,7 +227,8 @@ class _Reading:
             if self._is_script(word, interpreted=options is not None):
                 return f"{program}:{os.path.basename(word)}", "program and script", at + 1
             if options is not None and not word.startswith("-"):
-                break  # the first word that is no option is what an interpreter runs
+                # The first word that is no option is what an interpreter runs.
+                break
             at += 2 if options is not None and word in options else 1
         return program, "program", 1
 

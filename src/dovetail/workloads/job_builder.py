@@ -327,13 +327,15 @@ class JobBuilder:
             commands = spec.implementations or dict.fromkeys(kinds, spec.command)
             argvs = {kind: split_command(command, where) for kind, command in commands.items()}
             first, cwd = next(iter(argvs.values())), self._folder_of(spec)
-            if spec.inputs is not None:  # the user names the features, and the commands are templates
+            # The user names the features, and the commands are templates.
+            if spec.inputs is not None:
                 name, templates = spec.app or identify(first, cwd=cwd).app, argvs
             else:
                 identity = identify(first, cwd=cwd, app=spec.app)
                 templates = {kind: _template(argv, is_array) for kind, argv in argvs.items()}
                 name, inputs = identity.app, identity.inputs
-                if is_array:  # the index is a feature of its own
+                # The index is a feature of its own.
+                if is_array:
                     inputs = {k: v for k, v in inputs.items() if _INDEX not in str(v)}
         app, choices = self._shape(spec, name, templates, where)
         uses_index = self._check_placeholders(app, inputs, is_array, where)
@@ -472,7 +474,8 @@ class JobBuilder:
         gpu_auto = known.gpu_auto if spec.gpu_memory is None and known is not None else ()
         if spec.gpu_memory == "auto":
             gpu_auto = tuple(one.name for one in app.implementations if one.request.devices)
-        for one in app.implementations:  # an implementation that shares by what is learned needs no size
+        # An implementation that shares by what is learned needs no size.
+        for one in app.implementations:
             if one.request.sharing and not one.request.gpu_memory and one.name not in gpu_auto:
                 gpu_auto += (one.name,)
         if not (auto or gpu_auto) and spec.retry_memory == USUAL_SIZING.retry and spec.kill_risk is None:

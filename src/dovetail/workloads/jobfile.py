@@ -129,7 +129,8 @@ class _Reading:
 
     def __post_init__(self) -> None:
         self._builder = JobBuilder(self.apps, self.source)
-        self._ids: dict[JobId, int] = {}  # id -> number of the entry that gave it
+        # Id -> number of the entry that gave it.
+        self._ids: dict[JobId, int] = {}
         self._unnamed: dict[str, int] = {}
         self._index = 0
 

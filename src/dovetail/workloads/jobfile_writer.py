@@ -85,7 +85,8 @@ def dump_jobfile(workload: Workload) -> str:
         mine = tuple(i.command for i in job.app.implementations)
         shape = _shape(job)
         if shape in names and mine != commands[names[shape]] and (len(set(mine)) > 1 or mine[0] is None):
-            shape = (*shape[:3], mine)  # a job has one command of its own at most
+            # A job has one command of its own at most.
+            shape = (*shape[:3], mine)
         if shape not in names:
             names[shape] = _unused(job.app.name, taken)
             commands[names[shape]] = mine
@@ -186,7 +187,8 @@ def _job(
     written: dict[str, Any] = {"id": _named(job.id, "job"), "app": app}
     if app is None:
         written |= _request(job.app.implementations[0], where)
-        del written["models"]  # a job of its own has none
+        # A job of its own has none.
+        del written["models"]
     written |= {"inputs": {_named(name, where): value for name, value in job.inputs.items()}}
     written |= {} if command is None else _command(command)
     written |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}

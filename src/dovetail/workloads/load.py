@@ -75,7 +75,8 @@ def load_workload(
         if takes_seed(text):
             return workload
     elif os.fspath(spec).startswith("synthetic:"):
-        from dovetail.workloads.synthetic import synthesize  # a list of commands waits for neither
+        # A list of commands waits for neither.
+        from dovetail.workloads.synthetic import synthesize
 
         _no_options("a synthetic workload", {**options, **(part or {})}, os.fspath(spec))
         return synthesize(os.fspath(spec), cluster, seed=seed)
@@ -194,7 +195,8 @@ def _trace(
 
 
 def _is_accounting(path: str) -> bool:
-    from dovetail.workloads.slurm_accounting import is_sacct  # a command alone needs no reader of traces
+    # A command alone needs no reader of traces.
+    from dovetail.workloads.slurm_accounting import is_sacct
 
     return os.path.isfile(path) and is_sacct(path)
 

@@ -67,7 +67,8 @@ def read_nextflow(path: str | Path) -> list[Task]:
     header = next(iter(lines(path, "a trace of Nextflow")), "")
     try:
         written = Path(path).stat().st_mtime
-    except OSError:  # what cannot be read was named above
+    except OSError:
+        # What cannot be read was named above.
         written = 0.0
     found, _ = parse_table(
         path, REQUIRED, lambda row: _task(row, written), delimiter="\t" if "\t" in header else ","

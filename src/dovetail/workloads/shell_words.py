@@ -136,7 +136,8 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
         elif c == "#" and not bare and not pieces:
             end = text.find("\n", i)
             i = n if end < 0 else end
-        elif c in "'\"" and bare.endswith("$"):  # $'…' of bash; $"…" is translated there, and the same here
+        elif c in "'\"" and bare.endswith("$"):
+            # $'…' of bash; $"…" is translated there, and the same here.
             bare = bare[:-1]
             if c == "'":
                 end_of_bare()
@@ -308,7 +309,8 @@ def simple_commands(script: str) -> list[Simple] | None:
         words.clear()
         read.clear()
 
-    after: str | None = None  # the redirection whose word comes next
+    # The redirection whose word comes next.
+    after: str | None = None
     for token in found:
         if isinstance(token, Word):
             if after is not None:

@@ -88,7 +88,8 @@ def is_sacct(path: str | Path) -> bool:
         if header.startswith(GZIP_MAGIC):
             with gzip.open(path) as lines:
                 header = lines.readline(LONGEST_HEADER)
-    except (OSError, ValueError, EOFError, zlib.error):  # the reader of the file reports it
+    except (OSError, ValueError, EOFError, zlib.error):
+        # The reader of the file reports it.
         return False
     names, _ = header_of(header.decode("utf-8-sig", "replace"))
     return set(REQUIRED) <= set(names)
@@ -193,7 +194,8 @@ def elapsed_of(row: Mapping[str, str]) -> float | None:
         text = row.get(field, "")
         if text in UNKNOWN:
             continue
-        try:  # a clock that was set back makes it negative: that rejects the job
+        # A clock that was set back makes it negative: that rejects the job.
+        try:
             return -duration(text[1:]) if text.startswith("-") else duration(text)
         except ValueError:
             raise Malformed(field, text, "a duration such as 1-02:03:04") from None
@@ -257,7 +259,8 @@ def read_sacct_json(path: str | Path, cluster: Cluster | None = None, *, lenient
     except json.JSONDecodeError as error:
         message = f"found broken JSON ({error.msg}), expected the output of sacct --json"
         raise InputError(message, where=f"{where}: line {error.lineno}") from None
-    except (RecursionError, ValueError):  # ValueError: a number with thousands of digits
+    except (RecursionError, ValueError):
+        # ValueError: a number with thousands of digits.
         raise InputError(
             "the JSON is nested too deeply or holds a number too long; expected the output of sacct --json",
             where=where,

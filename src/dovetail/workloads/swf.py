@@ -132,7 +132,8 @@ def _follows(
     if arrays.preceding is None or arrays.think is None:
         return EMPTY
     wanted = set(arrays.preceding.tolist())
-    last: dict[int, int] = {}  # of a number the last place so far
+    # Of a number the last place so far.
+    last: dict[int, int] = {}
     found: dict[JobId, tuple[JobId, Seconds]] = {}
     rows = zip(arrays.number.tolist(), arrays.preceding.tolist(), arrays.think.tolist(), strict=True)
     for place, (number, preceding, think) in enumerate(rows):

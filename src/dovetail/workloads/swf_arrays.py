@@ -195,7 +195,8 @@ def _split_header(data: bytes, header: dict[str, str]) -> bytes:
         if line and not line.startswith(b";"):
             break
         key, colon, value = line.lstrip(b"; \t").partition(b":")
-        if colon:  # header lines may hold no colon, or nothing at all
+        # Header lines may hold no colon, or nothing at all.
+        if colon:
             header.setdefault(key.strip().decode("latin-1"), value.strip().decode("latin-1"))
         start = end
     return data[start:]
@@ -232,7 +233,8 @@ def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
         return None
     starts, ends = bounds
     dashes = np.flatnonzero(text == ord("-"))
-    if dashes.size:  # a dash must open its token and be followed by a digit
+    # A dash must open its token and be followed by a digit.
+    if dashes.size:
         if text[-1] == ord("-") or (text[dashes + 1] <= ord("-")).any():
             return None
         if (text[dashes[dashes > 0] - 1] > 32).any():

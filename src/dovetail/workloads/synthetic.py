@@ -337,7 +337,8 @@ def _span_for_load(model: Lublin, requests: list[Request], runs: Floats) -> floa
 def _lublin_arrivals(model: Lublin, rng: Generator, span: float | None) -> Floats:
     """Whole seconds from 0 (midnight), through the day's rhythm; scaled to end at ``span`` if given."""
     gaps = np.exp(np.minimum(rng.gamma(*model.gap, size=max(0, model.jobs - 1)), 13.0))
-    even = np.concatenate([[0.0], np.cumsum(gaps)])  # as if every hour were alike
+    # As if every hour were alike.
+    even = np.concatenate([[0.0], np.cumsum(gaps)])
     passed = _rhythm(model)
     clock = np.arange(HALF_HOURS + 1) * HALF_HOUR
     if span is not None and even[-1] > 0:
@@ -351,7 +352,8 @@ def _lublin_arrivals(model: Lublin, rng: Generator, span: float | None) -> Float
 def _rhythm(model: Lublin) -> Floats:
     """Even time that has passed at each half hour of the day; shape (49,), from 0 to one day."""
     with needing("synthetic:lublin"):
-        from scipy.special import gammainc  # only who draws such jobs waits for it
+        # Only who draws such jobs waits for it.
+        from scipy.special import gammainc
 
     shape, scale = model.rhythm
     hours = np.arange(11, 11 + HALF_HOURS)

@@ -215,7 +215,8 @@ def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
         seen.image = words[at]
         at += 1
     rest = module + list(words[at:])
-    if ":" in rest and wrapper is _MPI:  # several programs: the first stands for all
+    # Several programs: the first stands for all.
+    if ":" in rest and wrapper is _MPI:
         rest = rest[: rest.index(":")]
     if seen.image is not None and _runs_itself(wrapper, words[1], rest):
         rest = [os.path.basename(seen.image).partition(":")[0], *rest]
@@ -246,7 +247,8 @@ def _option(wrapper: _Wrapper, words: Sequence[str], at: int) -> tuple[str, str,
     if not word.startswith("--") and len(word) > 2 and not _listed(wrapper, name):
         if wrapper.takes(word[:2]) and (wrapper.switches is None or word[:2] not in wrapper.switches):
             return word[:2], word[2:], at + 1  # -n10
-        count = wrapper.takes(f"-{word[-1]}")  # -it: the last of several letters may take a word
+        # -it: the last of several letters may take a word.
+        count = wrapper.takes(f"-{word[-1]}")
     return name, words[at + 1] if count and at + 1 < len(words) else "", at + 1 + count
 
 

@@ -38,7 +38,8 @@ def read_nvml(nvml: Any, function: str, *arguments: Any) -> Any:
     try:
         return getattr(nvml, function)(*arguments)
     except (AttributeError, getattr(nvml, "NVMLLibraryMismatchError", AttributeError)):
-        return None  # an older package, or an older driver
+        # An older package, or an older driver.
+        return None
     except nvml.NVMLError as error:
         if getattr(error, "value", None) in (None, *UNTOLD):
             return None
@@ -111,7 +112,8 @@ def instances(nvml: Any, handle: Any) -> list[Any]:
     most = read_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
     for number in range(MOST_INSTANCES if most is None else most):
         one = read_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
-        if one is not None:  # else a number that no instance has
+        # Else a number that no instance has.
+        if one is not None:
             found.append(one)
     return found
 
@@ -131,7 +133,8 @@ def describe_slice(nvml: Any, handle: Any, gpu: Any, parent: dict[str, Any]) -> 
         old = "" if numbers is None else f"MIG-{parent['uuid']}/{numbers[0]}/{numbers[1]}"
         uuid = text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or old)
         about = {"uuid": uuid, "old_uuid": old, **state_of(nvml, handle, gpu, numbers)}
-        if " MIG " not in model:  # older drivers call it as its GPU
+        # Older drivers call it as its GPU.
+        if " MIG " not in model:
             shape = read_nvml(nvml, "nvmlDeviceGetAttributes", handle)
             size = round((about["memory"] >> 20 if shape is None else shape.memorySizeMB) / 1024)
             part = "" if shape is None else f"{shape.gpuInstanceSliceCount}g."
@@ -151,7 +154,8 @@ def state_of(
     answer.
     """
     memory = read_nvml(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    rates = read_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)  # MIG instances do not know theirs
+    # MIG instances do not know theirs.
+    rates = read_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)
     running = running_on(nvml, handle)
     if gpu is not None and not running:
         beside = running_on(nvml, gpu)
@@ -190,7 +194,8 @@ def busy_parts(nvml: Any, handle: Any) -> dict[int, float]:
     try:
         samples = read_nvml(nvml, "nvmlDeviceGetProcessUtilization", handle, 0)
     except nvml.NVMLError:
-        return {}  # it is not worth a device: whether that works shows elsewhere
+        # It is not worth a device: whether that works shows elsewhere.
+        return {}
     for one in samples or ():
         known = newest.get(int(one.pid), (-1, 0.0))
         newest[int(one.pid)] = max(known, (int(one.timeStamp), min(1.0, one.smUtil / 100)))

@@ -43,7 +43,8 @@ def is_script_file(path: str) -> bool:
 def _text_of(path: str) -> str | None:
     """The text of a script; ``None`` where a path holds none. Raises `InputError`."""
     if path.endswith(".toml") or not os.path.isfile(path):
-        return None  # a pipe can be read once: what takes it as a list does so
+        # A pipe can be read once: what takes it as a list does so.
+        return None
     try:
         with Path(path).open("rb") as file:
             bare = file.read(BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -57,5 +58,6 @@ def _text_of(path: str) -> str | None:
     except InputError:
         if bare.startswith(b"#!"):
             raise
-        return None  # whatever reads it as something else names what is wrong
+        # Whatever reads it as something else names what is wrong.
+        return None
     return text if is_script(text) else None

@@ -410,7 +410,8 @@ class _Reader:
         wrong = [part for part in types if part not in MAIL_TYPES]
         if wrong:
             raise ValueError(f"found {wrong[0]!r}, expected some of {', '.join(MAIL_TYPES)}")
-        if "NONE" in types:  # as sbatch has it: the others go with it
+        # As sbatch has it: the others go with it.
+        if "NONE" in types:
             return "no mail"
         self._keep("mail_type", ",".join(dict.fromkeys(types)))
         if "STAGE_OUT" in types:
@@ -550,7 +551,8 @@ class _Reader:
             raise ValueError("found GPUs with and without a type, expected either")
         foreign = [one for one in entries if one.name not in ("gpu", VRAM)]
         vram = [one for one in entries if one.name == VRAM and one.count]
-        if vram:  # as sites write it: a GPU, and memory of it
+        # As sites write it: a GPU, and memory of it.
+        if vram:
             size = vram[-1].count * (1 if vram[-1].count >= units.MEBIBYTE else units.MEBIBYTE)
             self._keep("gpu_memory", size)
             gpus = gpus or [units.Resource("gpu", "", 1)]
@@ -618,7 +620,8 @@ class _Reader:
         try:
             shares = share_out(self.requested)
         except ValueError as error:
-            assert place is not None  # nothing contradicts itself that was not given
+            # Nothing contradicts itself that was not given.
+            assert place is not None
             found.refused.append(Note(place.where, place.text, str(error), place.line))
             return
         for remark in shares.remarks:
