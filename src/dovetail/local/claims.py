@@ -98,6 +98,7 @@ def claims_folders() -> list[Path]:
         with contextlib.suppress(OSError), os.scandir(base) as entries:
             for entry in entries:
                 match = NAMED.fullmatch(entry.name)
+                # Any user can make a folder in /tmp, also a link, or one with the name of another user.
                 if match and entry.is_dir(follow_symlinks=False):
                     owner = entry.stat(follow_symlinks=False).st_uid
                     found += [Path(entry.path)] if owner == int(match[1]) else []
@@ -196,6 +197,7 @@ class Claims:
             try:
                 fd = os.open(self._path, flags)
             except FileNotFoundError:
+                # 0644: others must be able to read what we use, and only we may change it.
                 fd = os.open(self._path, flags | os.O_CREAT | os.O_EXCL, 0o644)
             try:
                 _lock_within(fd, fcntl.LOCK_SH, deadline, self._path)
@@ -283,6 +285,7 @@ class Claims:
         content |= {} if self._began is None else {"began": self._began}
         content |= {} if self._until is None else {"until": self._until}
         data = json.dumps(content).encode()
+        # Padded to its old size, in one write where possible: readers take no lock, and must find whole JSON.
         size = max(os.fstat(self._fd).st_size, len(data) + 1)
         data, done = data.ljust(size - 1) + b"\n", 0
         while done < size:
@@ -293,6 +296,7 @@ class Claims:
         """Hold nothing any more."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
+                # Removed before the lock goes: a file without a lock is taken for that of a dead process.
                 self._path.unlink(missing_ok=True)
             self.leave()
             self.held = frozenset()
@@ -377,6 +381,7 @@ def _living(folder: Path) -> Iterator[Holder]:
             if not entry.name.endswith(".claims"):
                 continue
             try:
+                # O_NONBLOCK: a pipe of this name must not hang the reader.
                 fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except OSError:
                 continue
@@ -393,6 +398,7 @@ def _read(fd: int, path: str) -> Holder | None:
     if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST:
         return None
     try:
+        # An exclusive lock succeeds only where no process holds a shared one: its owners are dead.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return _parsed(os.pread(fd, LONGEST, 0), found.st_uid)
@@ -418,6 +424,7 @@ def _parsed(data: bytes, user: int) -> Holder | None:
     held = frozenset(unit for unit in units if isinstance(unit, str) and _UNIT.fullmatch(unit))
     began, until = (_moment(content.get(name)) for name in ("began", "until"))
     wants, since = content.get("wants"), content.get("since")
+    # A wish from the future would come first for ever.
     if not isinstance(wants, Mapping) or type(since) is not float or not 0 <= since <= time.monotonic():
         return Holder(uid, pid, user, held, began=began, until=until)
     lacks = {

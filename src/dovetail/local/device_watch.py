@@ -119,6 +119,7 @@ class DeviceWatch:
         return self._snapshot(process, answer, now)
 
     def _start(self, now: float) -> subprocess.Popen[bytes] | None:
+        # A driver that ends its watcher at once would otherwise cost a process at every look.
         if now - self._ended < AGAIN:
             return None
         self._inbox = b""
@@ -151,6 +152,7 @@ class DeviceWatch:
         """It has not answered: it hangs, or has ended."""
         if process.poll() is not None:
             self._over(process)
+        # Once it is silent for long, a sentence; its answer may still come, so the process stays.
         elif self._queried is not None and now - self._queried >= SILENT:
             self._say(f"the {self._maker} driver does not answer")
 
@@ -186,6 +188,7 @@ class DeviceWatch:
         try:
             process.wait(timeout=0.5 if self._queried is None else 0.01)
         except subprocess.TimeoutExpired:
+            # It hangs in its driver; where even this does not end it, it is left behind below.
             os.killpg(process.pid, signal.SIGKILL)
             try:
                 process.wait(timeout=1.0)

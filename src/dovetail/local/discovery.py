@@ -106,6 +106,7 @@ class Inventory:
         devices: list[Device] = []
         for found in self.devices:
             if found.used:
+                # Numbers count the usable devices of a kind: a hidden or broken one leaves no gap.
                 number = counts.get(found.kind, 0)
                 memory = found.memory or None
                 devices.append(Device(found.kind, found.model, number, address=found.address, memory=memory))
@@ -182,6 +183,7 @@ def run_probes(scripts: Mapping[str, Sequence[str]], timeout: float) -> dict[str
         for name, arguments in scripts.items()
     }
     deadline = time.monotonic() + timeout
+    # All started before the first is waited for: the slowest driver decides, not their sum.
     return {name: _answer(process, deadline, timeout) for name, process in running.items()}
 
 
@@ -191,6 +193,7 @@ def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -
     except subprocess.TimeoutExpired:
         _abandon(process)
         return f"its driver did not answer within {timeout:g} s"
+    # A driver's crash takes the probe with it, never this process.
     if process.returncode < 0:
         return f"its driver crashed the probe (signal {-process.returncode})"
     lines = out.decode("utf-8", "replace").strip().splitlines()
@@ -207,6 +210,7 @@ def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -
 def _abandon(process: subprocess.Popen[bytes]) -> None:
     """Kill a probe and its children; do not wait for one that cannot be killed."""
     try:
+        # The group, since a driver may have started helpers that hold our pipes open.
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=1.0)
     except ProcessLookupError:
@@ -250,6 +254,7 @@ def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[
         return list(devices)
     chosen: list[Mapping[str, Any]] = []
     for word in names:
+        # As the drivers do: the list ends at the first word that names no device, or one again.
         match = [d for d in devices if _is_called(d, word)]
         if len(match) != 1 or match[0] in chosen:
             break
@@ -344,6 +349,7 @@ def _memory(root: Path) -> int:
             total = int(line.split()[1]) * 1024
     limits = [total]
     for name, controller in (("memory.max", ""), ("memory.limit_in_bytes", "memory")):
+        # Version 1 writes a huge number, version 2 "max", where there is no limit.
         limits += [int(t) for t in _cgroup_values(root, name, controller) if t.isdecimal() and int(t) > 0]
     return min(limits)
 
@@ -371,6 +377,7 @@ def _cgroup_values(root: Path, name: str, controller: str) -> list[str]:
         if (controller in controllers.split(",")) if controller else not controllers:
             base = root / "sys/fs/cgroup" / controller
             folder = base / group.lstrip("/")
+            # The strictest of all levels counts, so those above ours are read too.
             for place in (folder, *folder.parents):
                 text = _read(place / name).strip()
                 if text:

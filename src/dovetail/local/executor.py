@@ -91,6 +91,7 @@ class MachineExecutor(SupervisedExecutor):
             )
         check_cores(cluster)
         super().__init__(folder, cluster)
+        # Now, since a device that the drivers' variables hide is an error of the cluster and not of a job.
         for node in cluster.nodes:
             driver_names(node, self._environ)
         self.left_behind = LastAttempts()
@@ -127,6 +128,7 @@ class MachineExecutor(SupervisedExecutor):
             else:
                 if self._process is not None:
                     self._process.wait()
+        # Where a job would not end, its units stay claimed: the supervisor has inherited the lock.
         self.claims.close() if not link.requests else self.claims.leave()
         os.close(self._log)
 
@@ -200,6 +202,7 @@ class MachineExecutor(SupervisedExecutor):
         """Learn the pids of the jobs that were started since the last look."""
         with open(self.run_dir / LOG_NAME, "rb") as log:
             inode = os.fstat(log.fileno()).st_ino
+            # A shortened log is another file: it is read from its beginning.
             seen = self._read_to[1] if self._read_to[0] == inode else 0
             log.seek(seen)
             *lines, _ = log.read().split(b"\n")
@@ -239,6 +242,7 @@ class MachineExecutor(SupervisedExecutor):
             if os.path.lexists(path):
                 raise ExecutorError(f"{path}: found the log of another run, expected a new run folder")
             fd = private_file(part, os.O_EXCL | os.O_APPEND)
+            # Locked before it has its name: a recovery takes an unlocked log for that of a dead run.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
             os.rename(part, path)
@@ -272,6 +276,7 @@ class MachineExecutor(SupervisedExecutor):
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
         client = {"t": "client", **self._ourselves(), "epoch": self.epoch}
         deadline = time.monotonic() + LEAVING
+        # A lock that is held is that of a living supervisor, or of another Dovetail that takes up the run.
         while not _lock(fd):
             if self._knock():
                 self._link.send(client)
@@ -296,6 +301,7 @@ class MachineExecutor(SupervisedExecutor):
 
     def _knock(self) -> bool:
         """Take the place of the supervisor's last client; ``False`` if it is leaving, or has left."""
+        # By the descriptor, since a socket's name has 108 bytes at most.
         place = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.settimeout(5.0)
@@ -315,6 +321,7 @@ class MachineExecutor(SupervisedExecutor):
 
     def _sort_out(self, log: SpawnLog, fd: int) -> LastAttempts:
         """Each job's last attempt by the log; what is left without a supervisor is ended."""
+        # A later attempt replaces an earlier one in this order: the log is in order of time.
         last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
         open_ones = [uid for uid in last.values() if uid not in log.ends]
         watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
@@ -358,6 +365,7 @@ class MachineExecutor(SupervisedExecutor):
                 cwd="/",
                 env=self._environ,
                 pass_fds=(theirs.fileno(), self._log, *claim),
+                # A session of its own: Ctrl-C at a terminal must not reach the jobs' supervisor.
                 start_new_session=True,
             )
             self._supervisor = self._process.pid
@@ -401,9 +409,8 @@ class MachineExecutor(SupervisedExecutor):
         """It has closed on request; or it was killed, and its jobs must not run on unseen."""
         link = self._link
         self._reopen()
-        _lock(
-            self._log
-        )  # it held the lock, if we took over from another Dovetail, or it has shortened the log
+        # It held the lock, if we took over from another Dovetail, or it has shortened the log.
+        _lock(self._log)
         path = self.run_dir / LOG_NAME
         # One that was another Dovetail's is no child of ours: its status is not known.
         status = None if self._process is None else self._process.wait()
@@ -417,6 +424,7 @@ class MachineExecutor(SupervisedExecutor):
         complaint = self._complain(code, len(link.requests))
         why = f"the supervisor of this run ended (status {code}), so the job was ended too{complaint}"
         known = read_log(path).intents
+        # What never reached it may be started again without a risk: nothing of these jobs ran.
         unheard = [request for uid, request in link.requests.items() if uid not in known]
         over = f"it ended by itself, but the supervisor of this run ended (status {code}) before it noted how"
         unended = [uid for uid in link.requests if uid in known]
@@ -425,6 +433,7 @@ class MachineExecutor(SupervisedExecutor):
         cgroups.clear(read_log(path))
         if not unheard or self._closing:
             return
+        # A supervisor that dies each time before it takes up a job would be started for ever.
         self._fruitless = self._fruitless + 1 if len(known) == self._heard_of else 1
         self._heard_of = len(known)
         if self._fruitless < MOST_FRUITLESS:

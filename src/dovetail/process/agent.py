@@ -124,6 +124,7 @@ class Agent(supervisor.Supervisor):
     def deadlines(self) -> None:
         """Deadlines of the jobs; of clients that connected and prove nothing; of doubtful ends."""
         if self.terminated:
+            # Reported before the jobs are stopped: the client must know why when their ends come.
             self.evicted = True
             self.terminated = False
             self.tell(b'{"t":"evicted"}')
@@ -144,6 +145,7 @@ class Agent(supervisor.Supervisor):
         companion = self.companions.pop(child.uid, None)
         if companion is not None:
             self.parted(child, companion)
+        # srun passes SIGTERM to the job and to us in any order: a moment later it is known whose end it was.
         elif not self.evicted and child.reason is None and child.status in ENDINGS:
             self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
         else:
@@ -166,6 +168,7 @@ class Agent(supervisor.Supervisor):
         except OSError:
             return
         found.setblocking(False)
+        # Strangers cost a descriptor each, and any machine of the network can connect.
         if len(self.strangers) >= MOST_STRANGERS:
             found.close()
             return
@@ -206,6 +209,7 @@ class Agent(supervisor.Supervisor):
         except (ValueError, KeyError, TypeError):
             self.dismiss(fd)
             return
+        # Before anything that the client sent is carried out.
         if not stranger.handshake.proven("client", nonce, mac_offered):
             self.dismiss(fd)
             return
@@ -214,6 +218,7 @@ class Agent(supervisor.Supervisor):
         mac = stranger.handshake.proof(nonce)
         if self.client or self.closing or self.evicted:
             with contextlib.suppress(OSError):
+                # With our proof: a client must not take a stranger's "busy" for its run's.
                 stranger.socket.send(supervisor.ENCODE({"t": "busy", "mac": mac}).encode() + b"\n")
             stranger.socket.close()
             return
@@ -259,6 +264,7 @@ class Agent(supervisor.Supervisor):
             # The client learns from the event that the node is gone.
             return
         if request["t"] == "setup":
+            # Requests number the cores of the allotment, which are other cores on each node.
             ours = [self.bound[core] for core in request["cores"]] if self.bound else []
             # What describes the job, and not the step that we are.
             given = request["env"]
@@ -444,6 +450,7 @@ def main() -> None:
         "visible": {name: os.environ[name] for name in VISIBLE if name in os.environ},
         **here,
     }
+    # The starter reads the hello and nothing after it: what we wrote later would end us by SIGPIPE.
     os.write(1, supervisor.ENCODE(hello).encode() + b"\n")
     for fd in (0, 1, 2):
         os.dup2(agent.starter.null, fd)

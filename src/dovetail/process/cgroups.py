@@ -46,6 +46,7 @@ class Group:
         """Kill all that lives in it; whether that was anything. Waits for 50 ms at most until it is gone."""
         if not self.populated():
             return False
+        # This also gets what forks while it is killed, which signals one by one do not.
         put(f"{self.path}/cgroup.kill", b"1")
         for _ in range(50):
             if not self.populated():
@@ -103,6 +104,7 @@ class Groups:
         limited = limit is not None and self.memory
         try:
             group = self.free.pop() if self.free and not limited else self.make(limit if limited else None)
+            # "0" is the writing process: a child forked now is born inside, without a moment outside.
             os.write(group.door, b"0")
         except OSError:
             self.failed += 1
@@ -116,9 +118,11 @@ class Groups:
         os.mkdir(path)
         if limit is not None:
             put(f"{path}/memory.max", b"%d" % limit)
+            # All of a job or nothing: one that lost a process to the kernel would hang, or compute nonsense.
             put(f"{path}/memory.oom.group", b"1")
             if os.path.exists(f"{path}/memory.swap.max"):
                 put(f"{path}/memory.swap.max", b"0")
+        # Held open: to enter and to look then cost no walk along the path.
         door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         events = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
         group = Group(path, door, events, limit is not None)
@@ -133,6 +137,7 @@ class Groups:
                 return
             except OSError:
                 continue
+        # We are still in the job's group: a kill there would end the supervisor itself.
         self.place, group.path = "", ""
 
     def give_back(self, group: Group, *, empty: bool = False) -> None:
@@ -179,6 +184,7 @@ def own_cgroup() -> str:
         own = [line[3:].rstrip("\n") for line in file if line.startswith("0::/")]
     for _, _, _, root, point, *_ in fields:
         for path in own:
+            # A container sees a part of the hierarchy; a path outside of it cannot be opened from here.
             inside = root == "/" or path == root or path.startswith(f"{root}/")
             if inside and not path.startswith("/.."):
                 return (point + (path if root == "/" else path[len(root) :])).rstrip("/")
@@ -216,6 +222,7 @@ def delegated(place: str) -> bool:
 
 def remove_groups(place: str) -> None:
     """Remove a cgroup and all below it, as far as nothing lives there."""
+    # Bottom up: the kernel removes only cgroups without children.
     for folder, _, _ in os.walk(place, topdown=False):
         try:
             os.rmdir(folder)

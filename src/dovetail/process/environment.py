@@ -212,10 +212,12 @@ def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[
                 found.setdefault(variable, []).extend(words.split(",") if words else ())
     env = {variable: ",".join(names) for variable, names in found.items()}
     if "CUDA_VISIBLE_DEVICES" in env:
+        # CUDA's own order is by speed; ours is the driver's, by bus.
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         env["NVIDIA_VISIBLE_DEVICES"] = env["CUDA_VISIBLE_DEVICES"] or "void"
         env["DOVETAIL_CDI_DEVICES"] = ",".join(f"nvidia.com/gpu={n}" for n in found["CUDA_VISIBLE_DEVICES"])
     if env.get("ROCR_VISIBLE_DEVICES"):
+        # HIP counts among the devices that ROCR leaves: from 0 on, whichever these are.
         env["HIP_VISIBLE_DEVICES"] = ",".join(map(str, range(len(found["ROCR_VISIBLE_DEVICES"]))))
     return env
 
@@ -230,6 +232,7 @@ def child_environment(
     threads = str(max(1, len(cores)))
     devices = devices_of(placed, cluster)
     command = placed.implementation.command
+    # A numerical library starts a thread for each core of the machine by default: they would share ours.
     env = dict.fromkeys(THREAD_COUNTS, threads)
     if any(d.kind == "opencl" for d in devices):
         env["POCL_MAX_PTHREAD_COUNT"] = threads

@@ -101,6 +101,7 @@ class Link:
         self.gone.clear()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket, self._receive)
+        # What came with the handshake is taken in now: no reader event announces it again.
         self._take_in(b"")
         self._flush()
 
@@ -173,6 +174,7 @@ class Link:
     def launch(self, request: dict[str, Any]) -> None:
         """Have a job started."""
         self.requests[request["uid"]] = request
+        # On our side too, since a log on a node's own disk may be lost with the node.
         if self.copy is not None:
             self.copy.write(line_of(request))
         self.send(request, soon="after" in request)
@@ -180,6 +182,7 @@ class Link:
     def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
         """Have a job ended; the first reason stays, and the sentence that goes with it."""
         request: dict[str, Any] = {"t": "stop", "uid": uid, "reason": reason, "grace": grace}
+        # The moment of the decision, not of its arrival: a job that ends in between has ended by itself.
         request["at"] = time.monotonic()
         if why:
             request["why"] = why
@@ -201,6 +204,7 @@ class Link:
 
         ``soon``: the sender does not wait for it, so it goes with other lines before the loop's next turn.
         """
+        # Bytes that wait for the socket keep their order: nothing is sent past them.
         full = bool(self._outbox) and not self._gathers
         self._outbox += line_of(request)
         if soon and self._loop is not None and not full:
@@ -250,6 +254,7 @@ class Link:
 
     def _take_in(self, data: bytes) -> None:
         *lines, self._inbox = (self._inbox + data).split(b"\n")
+        # Into a queue first: a callback may raise, or receive more, and no line may be lost or reordered.
         self._lines += lines
         try:
             while self._lines:
@@ -261,9 +266,8 @@ class Link:
 
     def _take_in_line(self, message: dict[str, Any]) -> None:
         if message["t"] == "end":
-            if (
-                message["uid"] in self.requests
-            ):  # it is not where the log already had this end at the take-over
+            # It is not there where the log already had this end at the take-over.
+            if message["uid"] in self.requests:
                 self._ended(self.done(message["uid"]), message)
             return
         if message["t"] == "fault":

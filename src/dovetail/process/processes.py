@@ -64,6 +64,7 @@ def sees_itself() -> bool:
 def stat_of(pid: int) -> list[bytes]:
     """The kernel's fields of a process (``/proc/PID/stat``), from its state on. Raises `OSError`."""
     with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+        # The name may hold spaces and brackets: fields are counted from its last bracket.
         return file.read(1024).rpartition(b")")[2].split()
 
 
@@ -85,6 +86,7 @@ def started_at(pid: int) -> float | None:
 def is_alive(pid: int, boot: float) -> bool:
     """Whether the process that was started at ``boot`` seconds since boot still runs under this pid."""
     start = started_at(pid)
+    # Start times are rounded down to a tick (10 ms), and ``boot`` was read just before the start.
     return start is not None and -0.05 <= start - boot <= SLACK
 
 
@@ -175,6 +177,7 @@ def belongs(pid: int, uid: str, session: int) -> bool:
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             environ = file.read(1 << 20)
+        # The variable finds what has made a session of its own, the session what has cleared its environment.
         named = f"DOVETAIL_UID={uid}".encode() in environ.split(b"\0")
         return bool(environ) and (named or os.getsid(pid) == session)
     except OSError:
@@ -228,7 +231,9 @@ def open_door(folder: str) -> socket.socket | None:
     """
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # By the descriptor: a socket's name has 108 bytes at most, and a run folder's may be longer.
     path = f"/proc/self/fd/{place}/supervisor.sock"
+    # Only our user may connect: a client can start and end jobs in our name.
     before = os.umask(0o177)
     try:
         if os.path.lexists(path):

@@ -96,6 +96,7 @@ class Recovery:
         """
         if self.in_use or not self.running:
             return self
+        # The supervisor's pid may have been given to another process since.
         if self._supervisor is not None and is_alive(*self._supervisor):
             os.kill(self._supervisor[0], signal.SIGTERM)
         now = self
@@ -103,6 +104,7 @@ class Recovery:
             now._signal(number)
             deadline = time.monotonic() + seconds
             while now.running and time.monotonic() < deadline:
+                # Not more often: each look reads the whole log.
                 time.sleep(0.02)
                 now = recover(self.run_dir, self._beside)
         return now
@@ -119,6 +121,7 @@ class Recovery:
 
     def settle(self) -> bool:
         """Note that all is recorded, so that later starts pass over this run; ``False`` while jobs run."""
+        # A run that may still write to its log stays unsettled, or its late ends would never be read.
         if self.in_use or self.running or self.elsewhere:
             return False
         cgroups.clear(read_log(self.run_dir / LOG_NAME))
@@ -237,6 +240,7 @@ def _note(index: Path, root: Path, run_dir: Path, name: str) -> None:
     """A file where the run lies in the folder of runs, which may be copied as a whole; else a link."""
     target = run_dir.resolve()
     with contextlib.suppress(FileExistsError):
+        # O_EXCL and O_NOFOLLOW: a link that was planted there must not be opened.
         if target == root.resolve() / name:
             os.close(os.open(index / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
         else:
@@ -253,6 +257,7 @@ def _index(root: Path) -> Path:
     index = root.with_name(OPEN)
     if index.is_dir():
         return index
+    # Filled beside its final name and renamed whole: a reader of a half-made index would miss runs.
     part = index.with_name(f"{OPEN}.{os.urandom(4).hex()}.part")
     private_folder(part)
     try:
@@ -282,6 +287,7 @@ def _last_written(log: str) -> float | None:
         return 0.0
     try:
         stat = os.fstat(descriptor)
+        # The last record fits in 64 bytes: one short read for each run instead of a whole log.
         tail = os.pread(descriptor, 64, max(0, stat.st_size - 64))
     except OSError:
         return 0.0
@@ -342,6 +348,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     if watched and log.supervisors:
         pid, boot = log.supervisors[-1]["pid"], started_at(log.supervisors[-1]["pid"])
         meant = standing_of(log.supervisors[-1]) == "here"
+        # Its start must lie before its own record: a later one is another process under the same pid.
         if meant and boot is not None and boot <= log.supervisors[-1]["boot"] + 0.05:
             recovery._supervisor = (pid, boot)
     for uid, end in log.ends.items():
@@ -356,6 +363,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     unended = log.unended()
     unwatched = {uid for uid in unended if not (watched and log.watched(uid))}
     unheard = {uid: job for uid, job in beside.items() if uid not in log.intents and uid not in log.ends}
+    # One pass over /proc for all of them: it costs more than everything else here.
     looked_for = unwatched | unheard.keys()
     strays = _processes_of(looked_for, log) if looked_for and standing != "boot" else {}
     for uid in unended:
@@ -401,6 +409,7 @@ def end_lost(
         standing = standing_of(log.place_of(uid))
         lived = start is not None and standing == "here" and is_alive(start["pid"], start["boot"])
         over = had_ended or why if standing == "here" else why_lost(was_started=True, standing=standing)
+        # Only with the recorded start time: the pid alone may be another process's now.
         if start is not None and lived:
             kill_group(start["pid"], signal.SIGKILL)
         for pid, boot in strays.get(uid, ()):

@@ -125,6 +125,7 @@ def parse_log(text: bytes) -> SpawnLog:
         if not is_record(record):
             log.wrong += 1
         elif kind in by_uid:
+            # The first record of a uid counts: what a later look at the same job appends changes nothing.
             by_uid[kind].setdefault(record["uid"], record)
             if kind == "intent":
                 log.owner.setdefault(record["uid"], len(log.supervisors))
@@ -186,6 +187,7 @@ def last_line(path: str, longest: int = 4096) -> str:
             return ""
         start = max(0, size - longest)
         with open(path, "rb", buffering=0) as file:
+            # Number 0: no supervisor had written its place yet, so the client's is all that is known.
             tail = os.pread(file.fileno(), longest, start)
     except OSError:
         return ""
@@ -223,6 +225,7 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
         output = last_line(intent["files"][1]).strip()
         if output:
             details.append(output if len(output) <= 200 else f"{output[:197]}…")
+    # Only for jobs that had a device: the words also appear in the output of healthy programs.
     lacks = who_lacks_memory(last_words(intent["files"][1]), intent.get("oom", "")) if (
         state is State.FAILED and code and "on" in intent
     ) else ""  # fmt: skip

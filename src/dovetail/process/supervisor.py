@@ -123,6 +123,8 @@ class Supervisor:
     def run(self) -> None:
         """Serve until the client is gone (or has requested to close) and the last job has ended."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # The byte that this writes ends the poll: a signal between the check for ended children and the poll
+        # would otherwise be seen a PULSE later.
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self.on_term)
@@ -130,6 +132,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        # The boot clock goes on while the machine is suspended, as the kernel's start times of processes do.
         self.note({"t": "supervisor", "pid": os.getpid(), "boot": boot, **whereabouts()})
         poll = self.poll = select.poll()
         poll.register(woken, select.POLLIN)
@@ -155,6 +158,8 @@ class Supervisor:
         began = time.monotonic()
         found = self.poll.poll(timeout)
         now = time.monotonic()
+        # A sleep far beyond its timeout means SIGSTOP or a suspended machine: walltimes that passed meanwhile
+        # must not end jobs which had finished before.
         if self.continued or (timeout is not None and now > began + timeout / 1e3 + STOPPED):
             self.catch_up()
             found = self.poll.poll(0)
@@ -264,7 +269,7 @@ class Supervisor:
             due = [entry for entry in self.overdue if entry[0] <= now]
             self.overdue = [entry for entry in self.overdue if entry[0] > now]
             for _, child, grace in due:
-                # Else it has ended, and its pid may be another's.
+                # Where it has ended meanwhile, its pid may be another process's.
                 if self.children.get(child.pid) is child:
                     child.asked_at = child.asked_at or self.now()
                     self.stop(child, "TIMEOUT", grace)
@@ -325,6 +330,7 @@ class Supervisor:
             # Without free descriptors, poll would report the same client again at once.
             time.sleep(LINGER)
             return
+        # struct ucred: pid, uid, gid, four bytes each. Nor may a second Dovetail take the run from the first.
         peer = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
             found.close()
@@ -364,6 +370,7 @@ class Supervisor:
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
             try:
+                # The other lines are other jobs' requests: one that fails must not stop them.
                 self.carry_out(DECODE(line.decode()), line)
             except Exception as error:  # noqa: BLE001 - it ends at most the job that it is about
                 self.refuse(line, error)
@@ -421,6 +428,7 @@ class Supervisor:
             self.log.write(line)
         elif kind == "environ":
             self.environs[request["environ"]] = variables(request["vars"])
+            # On the log before any intent names its number, so that a reader always finds it.
             self.log.write(line)
         elif kind == "forget":
             for number in request["numbers"]:
@@ -534,6 +542,7 @@ class Supervisor:
             setup = self.setups[job["setup"]]
             if self.groups is None:
                 self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
+            # The intent comes first: a recovery searches for its uid if we are killed right after the fork.
             why = self.log.write(line, must=False)
             if why is not None:
                 lack = lack_of(self.log.error)
@@ -607,6 +616,7 @@ class Supervisor:
             child.kill_at = time.monotonic() + (child.grace if grace is None else grace)
             self.kill_next = min(self.kill_next, child.kill_at)
             signal_group(child.pid, signal.SIGTERM)
+            # A stopped process acts on TERM only once it runs again.
             signal_group(child.pid, signal.SIGCONT)
 
     def reap(self) -> None:
@@ -629,11 +639,8 @@ class Supervisor:
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             at = self.ended_at(pid)
             if self.unseen_since is not None and child.reason is not None and at < child.asked_at:
-                child.reason, child.why, child.kill_at = (
-                    None,
-                    "",
-                    float("inf"),
-                )  # it had ended by itself before
+                # It had ended by itself before it was to be stopped.
+                child.reason, child.why, child.kill_at = None, "", float("inf")
             grace_left = child.kill_at < float("inf")
             if not grace_left and child.reason is not None:
                 # Seen now: killed, they may be gone at once.

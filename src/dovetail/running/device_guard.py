@@ -165,6 +165,7 @@ class DeviceGuard:
         held = self._held(driver)
         if held:
             age = min(now - placed.start_time for jobs in held.values() for placed in jobs)
+            # Short jobs need looks close together, or their peak is missed; long ones do not.
             pause = next(pause for below, pause in SAMPLES if age < below)
             if self._older_than(pause - 0.01):
                 self._look()
@@ -218,6 +219,7 @@ class DeviceGuard:
 
     def _killed_near_limit(self, event: Ended, placed: Placed, places: Iterable[Place]) -> Ended:
         """A job without last words that a signal ended, while it held nearly all that it was given."""
+        # Only where a signal ended it: a program that gave an exit code has its own reason.
         if event.state is not State.FAILED or event.usage is None or (event.exit_code or 0) >= 0:
             return event
         given = placed.allocation.request.gpu_memory
@@ -246,6 +248,7 @@ class DeviceGuard:
             if maker in self._never:
                 continue
             first = maker not in self._seen
+            # A driver may load for seconds at first; later an instant of the run must not wait for it.
             found = watch.look(FIRST_LOOK) if first and not watch.trouble else watch.look()
             if found is not None:
                 self._seen[maker] = found
@@ -308,6 +311,7 @@ class DeviceGuard:
         for pid, process in here.items():
             if process.known and not self._owners.get(pid, (False, ""))[1]:
                 try:
+                    # Looked up while it lives: its parents are gone afterwards.
                     ours, job = self.is_ours(pid)
                     self._owners[pid] = ours or _is_kin(pid) or _is_dovetails(pid), job
                 except ProcessLookupError:
@@ -359,6 +363,7 @@ class DeviceGuard:
         """On which devices jobs may not start now, or with less memory, and why."""
         held = self._held(driver)
         if self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver)):
+            # A job starts on what is seen now: a stranger may have come since the last look.
             self._look()
             self._measure(held)
         found = {place: Bar(why) for place, (why, _) in self._failing.suspended(now).items()}
@@ -380,6 +385,7 @@ class DeviceGuard:
         if state is None:
             # A device that the driver does not list: nothing is known of it.
             return None
+        # An Xid is an event: it is noted once, and the device is suspended from then on by our own record.
         if "Xid" in state.fault:
             self._failing.fault(device.place, state.fault, now)
             seen = self._seen[device.maker]
@@ -455,6 +461,8 @@ def _memory_of(others: Iterable[DeviceProcess], state: DeviceState) -> int | Non
         return known
     if state.used is None:
         return None
+    # What the driver counts but gives to no process (contexts, buffers) is counted as theirs: we cannot
+    # promise it to a job.
     return max(known, state.used - sum(p.memory or 0 for p in state.processes if p not in others))
 
 

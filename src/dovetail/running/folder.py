@@ -194,6 +194,7 @@ def find_run(name: str | None = None, *, maps: bool = True) -> Path:
         return next((one for one in folders if maps or read_about(one).executor != MAP), folders[0])
     root = default_runs_folder()
     matching = sorted({entry.name for entry in os.scandir(root)} if root.is_dir() else ())
+    # Names of all entries, not only of folders that can be read: a run elsewhere is a link here.
     matching = [entry for entry in matching if entry.startswith(name)]
     if len(matching) != 1 or not name:
         found = "no run" if not matching else f"{len(matching)} runs"

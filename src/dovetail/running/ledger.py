@@ -138,6 +138,7 @@ class Ledger:
         self._places: dict[object, tuple[bytes, str, str]] = {}
         try:
             if not self.path.exists():
+                # O_EXCL and O_NOFOLLOW: SQLite would open, and write through, a link that was planted here.
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
             self._prepare(durable)
@@ -158,6 +159,7 @@ class Ledger:
         if version not in (0, VERSION):
             expected = f"at most {VERSION}" if version > VERSION else f"{VERSION}"
             raise HistoryError(f"{self.path}: found a ledger of version {version}, expected {expected}")
+        # Readers (the commands) then do not block the writer, nor it them.
         db.execute("PRAGMA journal_mode = WAL")
         # NORMAL syncs at checkpoints, so the file is never damaged; `sync` is for what must not be lost.
         db.execute(f"PRAGMA synchronous = {'NORMAL' if durable else 'OFF'}")
@@ -231,10 +233,8 @@ class Ledger:
                         os.fsync(fd)
                     finally:
                         os.close(fd)
-                for ending in (
-                    "-wal",
-                    "-shm",
-                ):  # of the old file, which would be taken for those of the new one
+                # Those of the old file would be taken for the new one's.
+                for ending in ("-wal", "-shm"):
                     Path(f"{self.path}{ending}").unlink(missing_ok=True)
                 os.rename(part, self.path)
             finally:
@@ -276,6 +276,7 @@ class Ledger:
             with self._db:  # commits, or rolls back
                 self._write_owed()
         except sqlite3.DatabaseError as error:
+            # A mistake of ours would fail at every attempt, and block the run for good.
             if isinstance(error, _OURS):
                 self._drop_refused()
                 return self.settle()
@@ -303,6 +304,7 @@ class Ledger:
         self._owed[:] = left
 
     def _write_owed(self) -> None:
+        # Neighbours of one text as one call: most instants repeat a few statements.
         for sql, alike in groupby(self._owed, itemgetter(0)):
             self._db.executemany(sql, map(itemgetter(1), alike))
 
@@ -337,6 +339,7 @@ class Ledger:
                 ]
                 self._db.executemany(_INSERT, rows)
         except sqlite3.DatabaseError as error:
+            # The transaction is rolled back, so what was remembered of its rows is wrong.
             self._undo(jobs, last)
             if isinstance(error, _OURS):
                 raise
@@ -381,6 +384,7 @@ class Ledger:
         known = self._numbers.get(id(app))
         if known is not None:
             return known[1]
+        # The name belongs to the key: apps of one form under two names are two.
         doc, name = encoded(encode_app(app)), app.name.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name + b"\0" + doc, digest_size=16).digest()
         columns: dict[str, object] = {"hash": digest, "name": _text(app.name), "doc": doc}
@@ -404,6 +408,7 @@ class Ledger:
             row = (self._db.execute(sql, tuple(columns.values())).lastrowid,)
         if len(self._numbers) >= _REMEMBERED:
             self._numbers.clear()
+        # The object is kept beside its number: an id() without its object may be given to another one.
         self._numbers[id(what)] = what, int(row[0])
         return int(row[0])
 
@@ -412,6 +417,8 @@ class Ledger:
 
         Never raises because of the disk: what cannot be written is owed, and the ledger `blocked`.
         """
+        # In the same transaction as what is owed, and before it reaches the executor: a start on record may
+        # not have happened, a start that is not on record must never happen.
         when, statements = self.epoch + now, self._owed
         for event in events:
             try:
@@ -464,9 +471,8 @@ class Ledger:
             add.append((_UPDATE, (self._app(job.app), launch, doc, name, self._place(job.id))))
         elif isinstance(event, Requeued):
             add += self._again(event.job)
-        elif isinstance(event, Sized) and (
-            event.kills or event.gpu_kills
-        ):  # others are sized anew by the next Dovetail
+        # Others are sized anew by the next Dovetail.
+        elif isinstance(event, Sized) and (event.kills or event.gpu_kills):
             doc = self._doc_of(engine.records[event.job].job)
             add.append((_SIZE, (doc, self._place(event.job))))
         elif isinstance(event, Withdrawn):
@@ -509,6 +515,7 @@ class Ledger:
 
     def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
+        # What a mapping reads as is not hashable; equal places of a gang's jobs are written once.
         key = (allocation.request, allocation.parts, tuple(allocation.cores.items()), allocation.donors)
         found = self._places.get(key)
         if found is None:
@@ -542,6 +549,7 @@ class Ledger:
         else:
             self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
         if not self.settle():
+            # All or none: a wish that is not on disk must not be done either.
             self._owed = owed
             previous, self.why_blocked = self.why_blocked, why
             raise HistoryError(f"{previous}: nothing was done")
@@ -584,6 +592,7 @@ class Ledger:
 
         O(rows). Raises `HistoryError` where they cannot be removed.
         """
+        # The rows were read in another transaction: one may have been requeued since.
         old = "seq IN (SELECT value FROM json_each(?)) AND ended IS NOT NULL AND ended < ?"
         values = (json.dumps(rows), before)
         attempts = f"DELETE FROM attempt WHERE seq IN (SELECT seq FROM job WHERE {old})"
@@ -725,6 +734,7 @@ class Ledger:
             seq, doc, _, _, attempt, _, _, _, _, submitted, *_ = row
             try:
                 data = decoded(doc)
+                # Jobs know times since this driver's start; the file has those of the wall clock.
                 if self.epoch:
                     data["submit_time"] = submitted - self.epoch
                 starts_in = None if launch is None else self._launch_of(launch)

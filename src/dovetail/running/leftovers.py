@@ -85,6 +85,7 @@ def recover_left_behind(
     except OSError as error:
         trouble = f"{root}: cannot be read: {reason(error)}; whether runs were left behind is not known"
         return [Leftover(Recovery(Path(root)), 0, trouble)]
+    # The same run may be found by its folder and by a link.
     for run_dir in dict.fromkeys(left):
         try:
             one = _looked_at(run_dir, stop=stop)
@@ -201,6 +202,7 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
     else:
         with ledger:
             beside, kept = _recorded_by(ledger, about.uid if about else run_dir.name, troubles)
+    # The ledger knows starts that the log may have lost: those are searched for in /proc too.
     if beside.keys() - recovery.uids:
         recovery = recover(run_dir, beside) if os.path.lexists(run_dir / LOG_NAME) else recovery
     if stop and recovery.running:
@@ -254,6 +256,7 @@ def _record(history: str, runs: Sequence[Run], troubles: list[str]) -> int:
     recorded = 0
     try:
         with SqliteHistory(history, wait=PATIENCE, must_exist=True) as store:
+            # In one transaction; only where one of them is refused, one by one.
             try:
                 return store.record_many(runs)
             except InputError:

@@ -152,6 +152,7 @@ class Neighbours:
         news = self._foreign or self.trouble or self._claims.waiting or now >= self._looked + LOOK
         if not news and not bars and self._claims.held >= self._units.keys():
             self.due = min(self.due, look) if guard is None else min(now + LOOK, look)
+            # All units are held and no stranger waits: a look at the folder could change nothing.
             return
         self._looked, self.due = now, min(now + LOOK, look)
         try:
@@ -207,6 +208,7 @@ class Neighbours:
     def _take(self, busy: set[Place]) -> dict[Unit, Holder]:
         """Claim what is free, but for what is left to others who have waited longer. Raises `OSError`."""
         claims = self._claims
+        # Jobs of an earlier Dovetail run on these units: they are ours before anything is chosen.
         if self._unadopted:
             claims.adopt(unit for place in busy for unit in self._places[place])
             self._unadopted = False
@@ -232,11 +234,13 @@ class Neighbours:
         """What of these is left to others who wait: longest wait first, as far as they lack it."""
         clock = time.monotonic()
         for holder in self._left.values():
+            # The time for which units lay idle is charged to the user for whose sake they did.
             first, spent = self._spent.get(holder.user, (clock, 0.0))
             self._spent[holder.user] = first, spent + clock - self._left_since
         self._left, self._left_since = {}, clock
         for holder in self._claims.waiting:
             first, spent = self._spent.get(holder.user, (clock, 0.0))
+            # Only one who waits longer than we do: of two that yield to each other neither would start.
             longer = holder.since < self._since and clock - holder.since >= STARVED
             if not longer or spent > YIELDED + SHARE * (clock - first):
                 continue
@@ -275,6 +279,7 @@ class Neighbours:
         """Have foreign jobs at these places, and at no others."""
         driver.yields = any(time.monotonic() - one.since >= STARVED for one in self._claims.waiting)
         wanted = {place: _stands_for(who) for place, who in taken.items()}
+        # An ended one first: its unit may stand for another holder in the same instant.
         for place in [place for place in self._foreign if wanted.get(place) != self._stands_for.get(place)]:
             driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
             self._barred.discard(place)
@@ -318,6 +323,7 @@ class Neighbours:
             name = "" if unit.device is None else self._cluster.nodes[unit.node].devices[unit.device].name
             if (unit.node, name) == place:
                 for job, _ in fifo:
+                    # Held and released, a job passes through the queue, where the policy may move it.
                     driver.hold(job.id)
                     driver.release(job.id)
 
@@ -344,6 +350,7 @@ class Neighbours:
             self._noted = lacks, self._since
         try:
             self._claims.wait_for(*self._noted)
+            # The wish first: once the units are free, another Dovetail decides by what it reads.
             self._claims.keep(used)
         except OSError:
             # Another one has the folder's lock: they are given back at the next instant.

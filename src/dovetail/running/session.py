@@ -101,6 +101,7 @@ class Session:
 
     async def drive(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
+        # Times of the driver count from here; records on disk are by the wall clock.
         self.driver.epoch = self.ledger.epoch = epoch = time.time()
         changed = options.changed
         halts = None if options.halt is None else HaltWatch(options.halt, self.workload.jobs)
@@ -167,6 +168,7 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
             if isinstance(executor, ChecksJobs):
                 executor.check(ready.jobs)
         except DovetailError:
+            # Nothing has started: without its description the folder is no run to recover.
             (folder / "run.json").unlink()
             raise
         check_executor(loaded.policy, loaded.name, executor, options.executor)
@@ -276,6 +278,7 @@ def _handle_signals(live: LiveRun, resort: LastResort) -> None:
     """SIGINT, SIGTERM and SIGHUP stop the run; one that we were started to ignore (nohup) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         return
+    # A handler in another thread is not possible; there the caller's signals are the caller's.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             resort.handle(number, live.press if number == signal.SIGINT else live.terminate)

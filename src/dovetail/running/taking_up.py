@@ -99,6 +99,7 @@ def beyond_ledger(ledger: Ledger, left: LastAttempts, forgotten: int = 0) -> Bey
     last = {end.job: end.attempt for end in (*left.unknown, *left.ended) if end.attempt is not None}
     last |= {one.job: one.attempt for one in left.running}
     known = ledger.attempts(last)
+    # The ledger is written before each start: one that it lacks was lost from it.
     behind = {job: attempt for job, attempt in last.items() if known.get(job, attempt) < attempt}
     runs = {one.job for one in left.running}
     unknown = [job for job in last if job not in known and (job in runs or not _is_old(job, forgotten))]

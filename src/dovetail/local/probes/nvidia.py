@@ -64,6 +64,7 @@ def probe() -> dict[str, Any]:
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not list its GPUs: {error}"}
     devices: list[dict[str, Any]] = []
+    # NVML's numbers follow the bus; CUDA is set to that order for each job.
     for index in range(count):
         devices += describe(pynvml, index, driver)
     with suppress(pynvml.NVMLError):
@@ -112,7 +113,7 @@ def instances(nvml: Any, handle: Any) -> list[Any]:
     most = read_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
     for number in range(MOST_INSTANCES if most is None else most):
         one = read_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
-        # Else a number that no instance has.
+        # A number without an instance has no handle.
         if one is not None:
             found.append(one)
     return found
@@ -157,6 +158,7 @@ def state_of(
     # MIG instances do not know theirs.
     rates = read_nvml(nvml, "nvmlDeviceGetUtilizationRates", handle)
     running = running_on(nvml, handle)
+    # Some drivers list an instance's processes only with its GPU.
     if gpu is not None and not running:
         beside = running_on(nvml, gpu)
         if beside is not None:

@@ -42,6 +42,7 @@ def probe() -> dict[str, Any]:
 
 def _ended_by(answers: IO[str], words: IO[str], failed: Mapping[int, str]) -> int:
     """The signal that ended a child, which writes its answers there: the device that it tries, then all."""
+    # A fork, since PoCL calls exit() where it finds no linker; the parent lives on to name the device.
     pid = os.fork()
     if pid:
         _, status = os.waitpid(pid, 0)
@@ -75,6 +76,7 @@ def _devices(answers: IO[str], failed: Mapping[int, str]) -> dict[str, Any]:
             continue
         for device in found:
             index = len(devices)
+            # On disk before the device is tried: after a crash the last number is the culprit's.
             print(index, file=answers, flush=True)
             devices.append(
                 {
