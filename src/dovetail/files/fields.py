@@ -67,6 +67,7 @@ def whole(least: int = 0, most: int = 1_000_000) -> Callable[[object], object]:
     """A check for whole numbers in a range; booleans are not numbers, nor is 2.0 a whole number."""
 
     def check(value: object) -> object:
+        # bool is a subclass of int: `cpus = true` must not mean 1.
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise _wrong(f"a whole number of at least {least}")
         if value > most:

@@ -26,6 +26,7 @@ def parse_begin(text: str, now: datetime) -> datetime:
     """
     words = text.strip().lower()
     try:
+        # In this order: "now" is no day, and a day's name no date.
         found = _later(words, now) or _of_day(words, now) or _of_date(words, now)
     except (ValueError, OverflowError):
         # A 30th of February, an hour of 25.

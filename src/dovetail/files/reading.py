@@ -101,6 +101,7 @@ def _text_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
     read = 0
     for piece in _pieces(path, expected, most):
         if not read and piece.startswith(UTF_16):
+            # UTF-16 has null bytes too: the better sentence comes first.
             raise InputError(f"found text in UTF-16, expected {expected} in UTF-8", where=file_name(path))
         at = piece.find(0)
         if at >= 0:
@@ -118,6 +119,7 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
     read = 0
     try:
         with Path(path).open("rb") as file:
+            # By the first bytes: files lose and gain their endings on the way.
             head = file.read(len(GZIP_MAGIC))
             packed = head == GZIP_MAGIC
             if not packed and head and os.fspath(path).lower().endswith(".gz"):

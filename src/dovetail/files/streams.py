@@ -44,6 +44,7 @@ _inputs: list[tuple[object, str]] = []
 def standard_input(expected: str = "text") -> str:
     """All of standard input as text, however often a program wants it. Raises `InputError`."""
     for stream, text in _inputs:
+        # Kept with its stream: tests and notebooks put another in its place.
         if stream is sys.stdin:
             return text
     where = "standard input"
@@ -108,6 +109,7 @@ class ForgivingStream:
     def _silence(self) -> None:
         """Send what is still in the buffer, which would fail again at the end of the process, nowhere."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
+        # In place of the descriptor: whatever is flushed at exit then succeeds.
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
 

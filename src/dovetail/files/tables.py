@@ -65,6 +65,7 @@ def parse_table(
     for place, line in enumerate(lines(path, "a table"), start=1):
         try:
             if not line.isascii() and _NO_UTF8.search(line):
+                # ASCII first: the test of most lines costs nothing then.
                 raise Malformed("line", line, "UTF-8 text")
             reader = csv.reader((line,), delimiter=delimiter, skipinitialspace=True, quoting=quoting)
             cells = [cell.strip() for cell in next(reader, [])]
@@ -105,6 +106,7 @@ def number(row: Mapping[str, str], field: str, *, least: float | None = None) ->
     text = row[field]
     expected = "a number" if least is None else f"a number of at least {least:g}"
     try:
+        # float() also takes "1_000" and digits of other scripts, which no log means.
         value = float(text if text.isascii() and "_" not in text else "?")
     except ValueError:
         raise Malformed(field, text, expected) from None

@@ -54,6 +54,7 @@ def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
 
 def _long_key(text: str) -> int:
     """The line of the first dotted key that is too long, 0 if there is none. O(text)."""
+    # Almost every file ends here, without the slow look at each token.
     if max((line.count(".") for line in text.splitlines()), default=0) < MOST_PARTS:
         return 0
     parts, joined = 0, False
@@ -99,6 +100,7 @@ def toml_value(value: object) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return '"' + re.sub(r"[\x00-\x1f\x7f]", lambda m: f"\\u{ord(m[0]):04x}", escaped) + '"'
+    # Before numbers, since a bool is one.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):

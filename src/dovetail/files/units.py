@@ -56,6 +56,7 @@ def _seconds(text: str) -> float | None:
     clock = _CLOCK.fullmatch(text)
     if clock is not None:
         days, hours, minutes, seconds = clock.groups()
+        # Without an hour field, the first of two is hours after a day, else minutes, as in Slurm.
         if days is not None and hours is None:  # DAYS-HOURS:MINUTES
             return float(int(days) * 86400 + int(minutes) * 3600) + float(seconds) * 60
         return float(int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60) + float(seconds)
@@ -71,6 +72,7 @@ def _of_parts(text: str) -> float | None:
     while at < len(text):
         part = _PART.match(text, at)
         unit = math.inf if part is None else _SECONDS[part[2].lower()]
+        # Descending units refuse "5s2h", which is more likely a mistake than a sum.
         if part is None or unit >= below:
             return None
         below = unit

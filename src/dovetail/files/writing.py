@@ -25,6 +25,7 @@ def write_text(path: str | os.PathLike[str], text: str | bytes | Iterable[str]) 
     """
     zipped = os.fspath(path).lower().endswith(".gz")
     try:
+        # Through a link, so that it stays one, and names the new file.
         wanted = Path(os.path.realpath(path))
         mode = _mode_of(wanted)
         if mode is None or stat.S_ISREG(mode):
@@ -62,6 +63,7 @@ def replace_file(
 
 def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> None:
     if zipped:
+        # No time in the header: the same text gives the same bytes.
         with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
             _write(cast(BinaryIO, inside), text, False)
     elif isinstance(text, bytes):
@@ -78,6 +80,7 @@ def create(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
     """
     descriptor = os.open(path, NEW, 0o600 if private else 0o666)
     if private:
+        # The umask may have taken bits away, or a default ACL added some.
         os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "wb")
 

@@ -31,6 +31,7 @@ def canonical_inputs(inputs: Mapping[str, float | str]) -> InputsKey:
     >>> canonical_inputs({"n": 2048, "kind": "dense"})
     (('kind', 'dense'), ('n', 2048.0))
     """
+    # The two common cases without a sort: this is called once for each run that a model reads.
     if not inputs:
         return ()
     if len(inputs) == 1:
@@ -127,6 +128,7 @@ class Aggregate:
         if usage is None or (usage.sent is None and usage.received is None):
             return
         self.transfers += 1
+        # Means of the runs that reported transfers: others must not pull them towards 0.
         share = 1.0 / self.transfers
         self.sent += share * ((usage.sent or 0.0) - self.sent)
         self.sent_time += share * ((usage.sent_time or 0.0) - self.sent_time)
@@ -150,6 +152,7 @@ class Aggregate:
             self.mean + delta * share,
             min(self.minimum, other.minimum),
             max(self.maximum, other.maximum),
+            # The mean of both moves by delta · share; Chan's term keeps the squares about the new mean.
             self.m2 + other.m2 + delta * delta * self.count * share,
             transfers,
             self.sent + (other.sent - self.sent) * moved,

@@ -79,14 +79,17 @@ class BufferedHistory(MemoryHistory):
     def record_many(self, runs: Sequence[Run]) -> int:
         """Keep several runs; returns how many of them are new here."""
         with self._lock:
+            # `super` within a comprehension needs its arguments: there is no implicit class there.
             new = [run for run in runs if super(BufferedHistory, self).record(run)]
             written, self._written = self._written, []
             self._waiting += new
             if new and self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="history", daemon=True)
                 self._thread.start()
+            # Only where nothing waited before: the writer then sleeps, and else gathers already.
             if len(self._waiting) == len(new):
                 self._some.notify_all()
+        # The spool is the thread's own that records: the ledger is used in one thread.
         if self._spool is not None:
             self._spool.recorded(written)
             self._spool.spool(new)
@@ -104,6 +107,7 @@ class BufferedHistory(MemoryHistory):
         """
         deadline = time.monotonic() + patience
         with self._some:
+            # At the end nothing is gathered any more: each batch goes at once.
             self._hurried = True
             self._some.notify_all()
             while self._waiting and time.monotonic() < deadline:

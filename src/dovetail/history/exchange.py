@@ -100,6 +100,7 @@ def csv_lines(runs: Iterable[Run], names: Iterable[str]) -> Iterator[str]:
     yield writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
     for run in runs:
         row = as_dict(run)
+        # A cell holds text: the object is written as JSON, which `_beside` reads back.
         if "beside" in row:
             row["beside"] = json.dumps(row["beside"], separators=(",", ":"))
         cells = (_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
@@ -180,6 +181,7 @@ def _csv_row(header: list[str], cells: list[str], here: str) -> dict[str, Any]:
                     f"found {cell[:100]!r}, expected a JSON object", where=f"{here}: inputs"
                 ) from error
         elif name.startswith("inputs."):
+            # Quotation marks keep a word such as "1e3" from being read as a number.
             quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
             inputs[name.removeprefix("inputs.")] = cell[1:-1] if quoted else _number(cell)
         else:
@@ -246,6 +248,7 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         beside=_beside(row.get("beside"), f"{here}: beside"),
     )
     try:
+        # All text in one attempt: half a surrogate pair cannot be stored, wherever it stands.
         words = (value for value in run.inputs.values() if isinstance(value, str))
         "".join(
             (run.app, run.implementation, str(device), run.uid, run.job, run.user or "", *run.inputs, *words)

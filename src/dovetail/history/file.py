@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -16,6 +17,8 @@ from dovetail.errors import HistoryError
 from dovetail.files.sentences import printable
 from dovetail.files.writing import private_folder
 from dovetail.history.schema import APPLICATION_ID, SCHEMA_VERSION, create_or_migrate
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TROUBLE = (sqlite3.Error, UnicodeDecodeError)
@@ -40,6 +43,7 @@ class HistoryFile:
         self._make_file(must_exist)
         with self._explained("opened"):
             name, uri = self._name(only_looks=must_exist)
+            # isolation_level None: transactions are ours; the module's own begin at unexpected statements.
             self._db = sqlite3.connect(
                 name, wait, isolation_level=None, check_same_thread=False, cached_statements=64, uri=uri
             )
@@ -76,6 +80,7 @@ class HistoryFile:
         """
         path = os.path.abspath(self.path)
         fixed = not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK))
+        # A -wal beside it means a writer: then it is not a file that never changes.
         if only_looks and fixed and os.access(path, os.R_OK) and not os.path.exists(f"{path}-wal"):
             return f"file:{quote(path)}?mode=ro&immutable=1", True
         return path, False
@@ -93,7 +98,8 @@ class HistoryFile:
                 with self._transaction():
                     # Another process may have been faster.
                     self._identity()
-                    create_or_migrate(self._db)
+                    before = create_or_migrate(self._db)
+                _log.info("history %s: brought from version %d to %d", self.path, before, SCHEMA_VERSION)
             # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA temp_store = MEMORY")
@@ -106,6 +112,8 @@ class HistoryFile:
                 # The shared memory of a WAL is of no use between machines.
                 journal = "DELETE" if is_on_network(self.path) else "WAL"
                 self._db.execute(f"PRAGMA journal_mode = {journal}")
+                if journal == "DELETE":
+                    _log.info("history %s: on a network file system, where writers wait longer", self.path)
                 return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
@@ -125,6 +133,7 @@ class HistoryFile:
         finally:
             if whole and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+        # An empty file has neither mark: SQLite makes one before its first table.
         if application != APPLICATION_ID and (tables or version):
             raise HistoryError(
                 f"history {self.path}: found the SQLite database of another program, expected a history"
@@ -211,6 +220,7 @@ def is_on_network(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bo
     for line in lines:
         fields, _, about = line.partition(" - ")
         point = fields.split(" ")[4].replace("\\040", " ")
+        # The longest mount point counts; of equal ones the last, which hides those before it.
         if len(point) >= best and whole.is_relative_to(point):
             best, kind = len(point), about.split(" ")[0]
     return kind in NETWORK

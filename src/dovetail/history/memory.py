@@ -142,9 +142,8 @@ class MemoryHistory:
         with self._lock:
             found = self._completed[-limit:] if limit > 0 else []
             if self._base is not None and len(found) < limit:
-                found = [*self._base.latest(limit), *found][
-                    -limit:
-                ]  # it keeps an answer of one length at hand
+                # Always of this length: the base keeps one answer at hand.
+                found = [*self._base.latest(limit), *found][-limit:]
             return found
 
     def runs(
@@ -191,6 +190,7 @@ class MemoryHistory:
             if self._base is None:
                 found = list(kept.values())
             else:
+                # Merged, not overwritten: a simulation learns on from the real averages.
                 both = {
                     (a.request, a.inputs): a
                     for a in self._base.aggregates(app, implementation, device, limit)

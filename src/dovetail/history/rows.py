@@ -135,6 +135,7 @@ class Writer:
         beside = companions_text(run.beside)
         added = self._db.execute(_INSERT, (group, key, *own, *more, *_usage(run.usage or _NO_USAGE), beside))
         if not added.rowcount:
+            # INSERT OR IGNORE: the uid decides, also where two processes record the same run.
             return False
         aggregate.add(run)
         self._changed[key] = aggregate
@@ -147,6 +148,7 @@ class Writer:
         Keys and groups that were made for runs known already disappear again.
         """
         execute = self._db.execute
+        # Averages of a key are written once per transaction, however many of its runs it brought.
         for key, aggregate in self._changed.items():
             figures = _figures(aggregate)
             # Then the least and the most are the mean: the database saves the space.
@@ -198,6 +200,7 @@ class Writer:
         return found
 
     def _key(self, group: int, run: Run) -> tuple[int, Aggregate]:
+        # Canonical, so that 2048 and 2048.0 are one key.
         inputs = canonical_inputs(run.inputs)
         found = self._keys.get((group, inputs))
         if found is None:
@@ -250,6 +253,7 @@ def aggregate_of(
     """The averages of one row of `KEY_COLUMNS`. Raises `ValueError` and the like for what cannot be one."""
     _check_numbers((*row[1:3], *row[5:]), row[3:5])
     inputs, (count, mean, minimum, maximum) = inputs_from_text(row[0]), row[1:5]
+    # Left out by the writer where there is one run, or none: then they are the mean.
     if minimum is None:
         minimum, maximum = (mean, mean) if count else (math.inf, 0.0)
     return Aggregate(

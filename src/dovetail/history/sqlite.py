@@ -7,6 +7,7 @@ processes may use one file; each sees the others' runs at its next question.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -40,6 +41,8 @@ from dovetail.history.rows import (
 )
 from dovetail.history.schema import AVERAGE_ALL
 from dovetail.model import DeviceClass, Run, Seconds, State
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["HistoryBusy", "SqliteHistory", "default_history_path"]
 
@@ -118,6 +121,7 @@ class SqliteHistory(HistoryFile):
 
     def _look(self, *, anyway: bool = False) -> None:
         """Notice what other processes have committed. 20 microseconds; raises `sqlite3.Error`."""
+        # Between the questions of one instant the answers must agree: another's commit may wait.
         if self._still.depth and not anyway:
             return
         if self._look_every:
@@ -199,12 +203,14 @@ class SqliteHistory(HistoryFile):
         What is mirrored of an app is carried forward with its runs, unless there are more than `CARRIED`.
         """
         with self._lock:
+            # A generator may be long, or wait for its reader: it is not held in memory to be carried forward.
             if not (isinstance(runs, Sequence) and len(runs) <= CARRIED):
                 with self._explained("written"), self._transaction() as db:
                     writer = Writer(db)
                     new = sum(map(writer.add, runs))
                     writer.finish()
                 if new:
+                    # More than a few runs: to read anew costs less than to carry each one forward.
                     self._forget_all_seen()
                 return new
             try:
@@ -240,6 +246,7 @@ class SqliteHistory(HistoryFile):
             since = time.monotonic()
             new += self.record_many(piece)
             held += time.monotonic() - since
+            # SQLite's lock is not fair: the next piece would take it before a waiting process looks again.
             if held >= TURN:
                 time.sleep(PAUSE)
                 held = 0.0
@@ -265,6 +272,7 @@ class SqliteHistory(HistoryFile):
         if place in self._counts:
             self._counts[place] += run.state is State.COMPLETED
         mirror = self._mirrors.get(run.app)
+        # ``before`` for the first run of an app in this batch, ``after`` for its others.
         if mirror is not None and mirror.stamp in (before, after):
             mirror.add(run, after)
 
@@ -297,6 +305,7 @@ class SqliteHistory(HistoryFile):
                 cut, bound = ("", ()) if before is None else (" AND finished < ?", (before,))
                 deleted += db.execute(f"DELETE FROM runs WHERE group_id = ?{cut}", (group, *bound)).rowcount
             if before is not None:
+                # For this deletion only: kept, the index would cost at every recorded run.
                 db.execute("CREATE INDEX runs_of_key ON runs (key_id)")
                 for group in groups:
                     db.execute(
@@ -315,16 +324,20 @@ class SqliteHistory(HistoryFile):
             )
         if deleted:
             self._forget_all_seen()
+            _log.info("history %s: %d runs are forgotten", self.path, deleted)
         return deleted
 
     def vacuum(self) -> tuple[int, int]:
         """Give unused space back; returns the file's bytes before and after. Needs as much free disk."""
         with self._lock, self._explained("vacuumed"):
+            # The log of changes goes into the file first: the size before is that of the whole history.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             before = self.path.stat().st_size
             self._db.execute("VACUUM")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return before, self.path.stat().st_size
+            after = self.path.stat().st_size
+            _log.info("history %s: vacuumed from %d to %d bytes", self.path, before, after)
+            return before, after
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -338,6 +351,7 @@ class SqliteHistory(HistoryFile):
             return self._read_groups(None)
         with self._lock:
             mirror = self._mirror(app)
+            # By the key of a group, since carried runs change their counts in place.
             if mirror.groups is None:
                 mirror.groups = {
                     (g.implementation, g.device_class, g.request): g for g in self._read_groups(app)
@@ -387,6 +401,7 @@ class SqliteHistory(HistoryFile):
         found: list[tuple[int, Aggregate]] = []
         for group, request in self._group_ids(app, implementation, device):
             rows = self._rows(
+                # By this index the newest keys come first, without a sort of all keys of the group.
                 f"SELECT keys.id, {KEY_COLUMNS} FROM keys INDEXED BY keys_of_group "
                 "WHERE group_id = ? ORDER BY id DESC LIMIT ?",
                 (group, -1 if limit is None else limit),
@@ -471,6 +486,7 @@ class SqliteHistory(HistoryFile):
             self._look()
             kept = self._latest
             if kept is None or (kept.maxlen or 0) < limit:
+                # The newest by id, of all apps, before the joins: a join first would read every run.
                 newest = "SELECT * FROM runs WHERE state = 0 ORDER BY id DESC LIMIT ?"
                 rows = self._db.execute(
                     f"SELECT {RUN_COLUMNS} FROM ({newest}) AS {RUN_TABLES} ORDER BY runs.id DESC", (limit,)

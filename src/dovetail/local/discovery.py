@@ -7,6 +7,7 @@ Every driver is queried by a script in a process of its own, all at the same tim
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from dovetail.local.device_processes import DeviceProcess, process_of
 from dovetail.model import Cluster, Device, Node
 from dovetail.process.environment import VISIBLE, visible_names
 from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
 
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 NVML = "libnvidia-ml.so.1"
@@ -192,6 +195,7 @@ def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -
         out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         _abandon(process)
+        _log.info("the probe %s did not answer within %g s and is killed", process.args, timeout)
         return f"its driver did not answer within {timeout:g} s"
     # A driver's crash takes the probe with it, never this process.
     if process.returncode < 0:

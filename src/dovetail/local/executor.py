@@ -163,9 +163,12 @@ class MachineExecutor(SupervisedExecutor):
         if message.get("t") == "shortened":
             self._reopen()
             # What runs may need much of it.
-            self._long_log = LONG_LOG + 2 * os.fstat(self._log).st_size
+            size = os.fstat(self._log).st_size
+            self._long_log = LONG_LOG + 2 * size
+            _log.info("run %s: the spawn log is shortened to %d bytes", self.run_uid, size)
         elif message.get("t") == "lack":
             self.lack = message["why"]
+            _log.info("run %s: %d jobs wait again: %s", self.run_uid, len(message["uids"]), self.lack)
             self._take_back(message["uids"])
 
     def _take_back(self, uids: Sequence[str]) -> None:
@@ -296,7 +299,11 @@ class MachineExecutor(SupervisedExecutor):
             )
         self._link.first_setup = log.next_number
         self._outputs.known(log)
-        self.left_behind = self._sort_out(log, fd)
+        found = self.left_behind = self._sort_out(log, fd)
+        _log.info(
+            "run %s is taken over: %d jobs run on, %d have ended, %d are lost",
+            *(self.run_uid, len(found.running), len(found.ended), len(found.unknown)),
+        )
         return fd
 
     def _knock(self) -> bool:
@@ -369,6 +376,7 @@ class MachineExecutor(SupervisedExecutor):
                 start_new_session=True,
             )
             self._supervisor = self._process.pid
+            _log.info("run %s: its supervisor is process %d", self.run_uid, self._supervisor)
         except OSError as error:
             ours.close()
             raise ExecutorError(f"the supervisor cannot be started: {error.strerror}") from error

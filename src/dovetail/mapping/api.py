@@ -27,6 +27,7 @@ def _abandon(run: list[Session]) -> None:
     """The map is no longer referenced: end it, wherever the garbage collector runs."""
     for one in run:
         one.delivery.close()
+        # The collector may run in the map's own thread, which cannot wait for itself.
         if not threading.current_thread().name.startswith("dovetail-map"):
             one.thread.join()
 
@@ -65,6 +66,7 @@ class Map:
             try:
                 yield from self._segment
                 segment = run.delivery.get()
+            # Ctrl-C ends the map at once: its workers ignore the signal.
             except KeyboardInterrupt:
                 self.close()
                 raise
@@ -95,6 +97,7 @@ class Map:
             while not delivery.over:
                 segment = delivery.get(wait=False)
                 if segment is None:
+                    # Set by any result; cleared after the wait, before the next look, so that none is missed.
                     await news.wait()
                     news.clear()
                 elif not isinstance(segment, ItemError):

@@ -67,6 +67,7 @@ def seal(thing: Any) -> Sealed:
 
 def seal_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sealed:
     """The arguments of a call. Raises what pickling raises."""
+    # Plain values need no cloudpickle, which takes far longer.
     if not kwargs and all(type(one) in PLAIN for one in args):
         return Sealed(pickle.dumps((args, kwargs), protocol=5), ())
     return seal((args, dict(kwargs)))
@@ -95,6 +96,7 @@ class Functions:
         """A function for workers of these kinds. Raises what pickling raises."""
         key = id(function), tuple(kinds)
         cached = self._cache.get(key)
+        # A global that may change in itself makes the pickle stale without a sign.
         parts = list(_parts(function))
         fixed = not any(part is _UNKNOWN for part in parts)
         if cached is not None and fixed and cached[0] is function and _same(cached[1], parts):
@@ -235,6 +237,7 @@ def _function(digest: bytes, shipped: bytes | None) -> Callable[..., Any]:
     function = load(shipped)
     if digest:
         if len(_known) >= MOST_KNOWN:
+            # The pool counts alike, and sends what is forgotten here once more.
             _known.clear()
         _known[digest] = function
     return function
@@ -245,9 +248,11 @@ def _raised(error: BaseException) -> tuple[Any, ...]:
     if trace is not None and trace.tb_next is not None:
         trace = trace.tb_next  # from the user's function on
     text = "".join(traceback.format_exception(error.with_traceback(trace))).rstrip()
+    # A traceback cannot be pickled, and keeps all frames of the call alive.
     error.with_traceback(None)
     try:
         sealed = seal(error)
+        # Exceptions with arguments of their own often pickle and do not unpickle: it is tried here.
         sealed.open()
     except BaseException as other:  # noqa: BLE001 - nor can every exception travel
         why = f"{type(other).__qualname__}: {other}"

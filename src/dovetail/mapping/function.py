@@ -164,6 +164,7 @@ def ship(given: Function, kind: str) -> bytes:
     if _importable(given):
         thing = Reference(given.__module__, given.__qualname__, kind)
     unknown = _unknown_module(implementation)
+    # Registered for this one pickle: to the rest of the program the module stays importable.
     if unknown is not None:
         cloudpickle.register_pickle_by_value(unknown)
     try:

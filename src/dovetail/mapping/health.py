@@ -8,6 +8,7 @@ suspended, and then tried with one item; this is how Hadoop treats nodes, but fo
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import warnings
@@ -20,6 +21,8 @@ from dovetail.errors import DovetailWarning
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.running import IN_A_ROW, Failure
 from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["FIRST_PAUSE", "IN_A_ROW", "MOST_TRIES", "Blame", "Health", "Standing"]
 
@@ -105,12 +108,14 @@ class Health:
         worker = self._worker(slot)
         worker.successes += 1
         worker.done += items
+        # Losses long ago explain nothing any more.
         if worker.done >= DEATHS_COUNT:
             worker.deaths = 0
         if worker.failures or worker.alone or worker.until is not None:
             self._reinstate(worker)
             worker.row += 1
             worker.confirmed = worker.alone = 0
+        # Lost processes still count a little: a worker that dies now and then is watched sooner.
         worker.failures = min(worker.deaths, IN_A_ROW - 1)
         self.confirmed(blame for blame in blames if blame.slot is not slot)
 
@@ -130,6 +135,7 @@ class Health:
         """What failed on these workers has been done by another."""
         for blame in blames:
             worker = self._worker(blame.slot)
+            # The process is another one since: the loss counts all the same, the row does not.
             if blame.lost:
                 worker.deaths, worker.done = worker.deaths + 1, 0
             if worker.row != blame.row and blame.lost:
@@ -145,6 +151,7 @@ class Health:
         alone = len({blame.slot.number for blame in found}) == 1
         for blame in found:
             worker = self._worker(blame.slot)
+            # Excused only within the same row: after a success the failures are forgiven already.
             if worker.row != blame.row or worker.until is not None or not worker.failures:
                 continue
             worker.failures -= 1
@@ -173,7 +180,10 @@ class Health:
         worker.pauses += 1
         if worker.until is None:
             worker.since = now
+        # Without an end after so many tries: each trial costs an item's time.
         worker.until = math.inf if max(worker.failures, worker.deaths) >= MOST_TRIES else now + pause
+        until = f"for {pause:g} s" if worker.until < math.inf else "for the rest of the map"
+        _log.info("the %s worker is suspended %s: %s", worker.slot.name, until, worker.last)
         self._tell(worker)
 
     def _reinstate(self, worker: _Worker) -> None:
@@ -228,6 +238,7 @@ class Health:
         found: dict[str, float] = {}
         for kind, some in pauses.items():
             seconds, last = 0.0, 0.0
+            # Suspensions of several workers overlap: their union counts, not their sum.
             for begin, end in sorted(some):
                 seconds += max(0.0, end - max(begin, last))
                 last = max(last, end)

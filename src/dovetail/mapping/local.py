@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import mmap
 import os
 import secrets
@@ -27,6 +28,8 @@ from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
 from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
 from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
 
+_log = logging.getLogger(__name__)
+
 START = (
     "import sys, json\n"
     "sys.path[:] = json.loads(sys.argv[1])\n"
@@ -49,6 +52,7 @@ ALL = 1 << 62
 
 def items_begun(page: mmap.mmap, orders: Sequence[int]) -> int:
     """How many items of a worker's first order have begun; `ALL` while it sends results."""
+    # A page that still shows an earlier order: the worker has not come to this one.
     order, position, span = struct.unpack_from("<qqq", page)
     if not orders or order != orders[0]:
         return 0
@@ -106,6 +110,7 @@ class _Supervisor:
         self.sock, theirs = socket.socketpair()
         self._parcels, taken = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._inbox = b""
+        # In memory: with the supervisor its log goes too, since no later process takes up a map's workers.
         log = os.memfd_create("dovetail-workers", os.MFD_CLOEXEC)
         script = str(Path(__file__).with_name("supervisor.py"))
         passed = (theirs.fileno(), log, taken.fileno())
@@ -114,6 +119,7 @@ class _Supervisor:
                 [sys.executable, "-I", "-S", script, *map(str, (*passed, os.getpid(), *held))],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(*passed, *held),
+                # Its own session: Ctrl-C reaches this process alone, which ends workers in good order.
                 start_new_session=True,
             )
         except OSError as error:
@@ -212,6 +218,7 @@ class LocalCrew(Crew):
         self._take_places()
         self._jobs += 1
         self._false_starts = 0
+        # One parcel for all workers of a kind: the function is pickled once, however many there are.
         functions = {
             kind: (hashlib.blake2b(text, digest_size=16).digest(), Parcel([text]))
             for kind, text in shipped.items()
@@ -228,7 +235,7 @@ class LocalCrew(Crew):
                 self._start(slot)
                 continue
             process.orders.clear()
-            # Else it is being killed, and another will be prepared.
+            # One with a reason is being killed, and another will be prepared in its place.
             if not process.reason:
                 self._prepare(process)
 
@@ -236,6 +243,7 @@ class LocalCrew(Crew):
         """Hold all workers' places; a worker that is there and has lost its own is replaced."""
         if self._placed:
             return
+        # The same places where that is possible: a worker that keeps its place keeps its process.
         before = [slot.place for slot in self.slots] if self._ever_placed else []
         for slot, place in zip(self.slots, self._units.take(self._wanted, before), strict=True):
             if slot.place != place and slot.number in self._of_slot:
@@ -248,6 +256,7 @@ class LocalCrew(Crew):
         for slot in self.slots if self._placed else ():
             self._units.give(slot.place)
         self._placed = False
+        # Between maps idle shared memory is worth more to others.
         for process in self._processes.values():
             process.connection.trim()
 
@@ -289,6 +298,7 @@ class LocalCrew(Crew):
         process.reason = reason
         if trace:
             self._supervised.ask("signal", uid=process.uid, number=int(DUMP_SIGNAL))
+            # Killed before its dump is written, it would leave no trace of where it hung.
             deadline = time.monotonic() + DUMP_TIME
             while not process.trace() and time.monotonic() < deadline:
                 time.sleep(0.005)
@@ -310,6 +320,7 @@ class LocalCrew(Crew):
             return
         self._closed = True
         if self._supervisor is not None:
+            # Idle workers first, by their closed sockets: killed with the others, they could not clean up.
             self._let_leave()
             self._supervisor.ask("close", grace=0.0)
             self._supervisor.end()
@@ -397,11 +408,13 @@ class LocalCrew(Crew):
         slot = process.slot
         if what == "set":
             self._false_starts = 0
+            # An answer to an earlier map's preparation is not one to this map's.
             if self._job is not None and about[0] == self._job[0]:
                 process.ready = True
                 self._events.append(Ready(slot))
         elif what == "unable":
             self._events.append(Unable(slot, about[0]))
+        # Orders of a map before, whose results nothing waits for, do not match.
         elif what == "done" and process.orders and about[0] == process.orders[0]:
             order, seconds, ran, failures = about
             process.orders.popleft()
@@ -437,6 +450,7 @@ class LocalCrew(Crew):
 
     def _ended(self, process: Process, status: int) -> None:
         """A worker has gone: report what was lost, and start another in its place."""
+        # What it sent before it ended counts: results in the socket are not lost with it.
         self._hear(process)  # its last messages
         self._deaf(process)
         slot = process.slot
@@ -446,12 +460,14 @@ class LocalCrew(Crew):
         else:
             code = os.waitstatus_to_exitcode(status)
             reason = process.reason or _how(code)
+            _log.info("the %s worker has gone: %s", slot.name, reason)
             if process.ready:
                 by_itself = code >= 0 and not process.reason
                 where, trace = process.position(), process.trace()
                 self._events.append(Lost(slot, reason, *where, trace, by_itself, process.begun()))
             else:
                 self._false_starts += 1
+            # A function that kills each worker at its start would be started for ever.
             if self._false_starts < FALSE_STARTS * len(self.slots):
                 self._start(slot)
             else:
@@ -464,6 +480,7 @@ class LocalCrew(Crew):
         self._supervisors += 1
         if self._supervisors > MOST_SUPERVISORS:
             raise ExecutorError(f"the process that starts workers ended {MOST_SUPERVISORS} times")
+        _log.warning("the process that starts workers of a map was killed: another takes its place")
         self._selector.unregister(self._supervised.sock)
         self._supervised.end()
         self._supervisor = self._new_supervisor()

@@ -78,6 +78,7 @@ class Outcomes:
         if not self.pending:
             return
         kinds = {slot.kind for slot in self._usable()}
+        # A check of which no worker is left in service would keep the map from its end.
         for kind, runs in self.checks.items():
             if not any(self.health.standing(s) is not Standing.SUSPENDED for s in self._of(kind)):
                 for run in runs:
@@ -103,6 +104,7 @@ class Outcomes:
         """Those of a kind on which the item was not tried, else those on which it did not fail, else all."""
         untried = [slot for slot in usable if slot.kind not in task.errors]
         failed_on = {blame.slot for blame in task.blames}
+        # On an untried kind first: only that shows whether the item or the worker is to blame.
         return untried or [slot for slot in usable if slot not in failed_on] or usable
 
     # -- what a worker reports -------------------------------------------------------------------------
@@ -116,6 +118,7 @@ class Outcomes:
         elif task.check is not None:
             self._checked(task.check, event)
         else:
+            # A batch may end early, after several failures in a row: the rest goes to another worker.
             if event.ran < len(task):
                 self.waiting.again(task.part(event.ran, len(task)))
                 task = task.part(0, event.ran)
@@ -147,6 +150,7 @@ class Outcomes:
             return
         low = event.position if event.position is not None else 0
         high = min(low + event.span, len(task)) if event.position is not None else len(task)
+        # In this order, since each goes before all others: the front part is then run first.
         self.again(task.part(high, len(task)))
         if high - low > 1:
             self._lost_somewhere(task.part(low, high), event)
@@ -158,6 +162,7 @@ class Outcomes:
         """A task cannot be given to a worker: the item that is to blame is looked for."""
         if not isinstance(error, Exception):
             raise error
+        # By halves: the one item that cannot travel is found in log2 steps, and the others are run.
         if len(task) > 1:
             middle = len(task) // 2
             self.waiting.again(task.part(middle, len(task)))
@@ -176,6 +181,7 @@ class Outcomes:
     def _deliver(self, task: Task, event: Finished) -> None:
         """Hand the results on."""
         size = event.size
+        # Neighbours travel as one segment; others are delivered one by one, at their own places.
         if task.start >= 0 and (self.fold is not None or not event.failures):
             if event.values:
                 self.delivery.put(task.start, len(task) - len(event.failures), event.values, size)
@@ -183,6 +189,7 @@ class Outcomes:
         for low, high in split_failures(len(task), event.failures):
             if task.start >= 0:
                 self.delivery.put(task.start + low, high - low, event.values[low:high], size)
+                # Bytes are counted once, with the first piece.
                 size = 0
                 continue
             for i in range(low, high):
@@ -225,6 +232,7 @@ class Outcomes:
     def _tried_everywhere(self, alone: Task) -> None:
         """No kind is left on which an item was not tried: its retries count."""
         alone.elsewhere = False
+        # Kills have a count of their own: the kernel may have chosen the worker for another's memory.
         if alone.killed:
             alone.deaths += 1
         else:
@@ -282,6 +290,7 @@ class Outcomes:
         enough = MOST_TRIES if len(reasons) > 1 else NOTHING_ALONE
         if len(self.tally.failed) < enough or any(self.tally.tasks.values()):
             return
+        # While nothing waits the items that run decide; they may yet succeed.
         if self.health.hopeless(self.crew.slots) and self.waiting.left:
             raise MapError(
                 f"nothing has succeeded: {len(self.tally.failed)} items failed, and the map has ended early "

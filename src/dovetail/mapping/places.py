@@ -114,6 +114,7 @@ def environment_of(place: Place, outer: Mapping[str, str], kinds: Sequence[str])
         elif place.kind == CPU:
             env[variable] = ""
         if maker == "nvidia":
+            # Numbers in the variable above are the driver's, by bus; CUDA's own order is by speed.
             env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if place.kind == "opencl":
         env["POCL_MAX_PTHREAD_COUNT"] = threads
@@ -154,6 +155,7 @@ class ThisMachine:
 
     def counts(self, kinds: Sequence[str]) -> dict[str, int]:
         """Cores and devices that no other Dovetail uses now; at least one core."""
+        # Without a view of the others the map takes all cores; `take` finds what is free.
         others: Mapping[str, Holder] = {}
         with suppress(OSError):
             others = self._claims.others()
@@ -192,6 +194,7 @@ class ThisMachine:
 
         def choose(others: Mapping[str, Holder]) -> set[str]:
             free = _Free(others)
+            # The earlier places again: their workers still run, bound to these very cores.
             again = bool(before) and not any(map(free.taken, (u for place in before for u in _units(place))))
             places.extend(before if again else free.places(wanted))
             return {unit for place in (*self._held, *places) for unit in _units(place)}
@@ -260,9 +263,8 @@ class ThisMachine:
     def give(self, place: Place) -> None:
         """A worker has ended; what no other worker of the map uses is free for others."""
         self._held.remove(place)
-        with suppress(
-            OSError
-        ):  # another process keeps the folder locked: the next release, or the end, catches up
+        # Another process keeps the folder locked: the next release, or the end, catches up.
+        with suppress(OSError):
             self._claims.keep(unit for kept in self._held for unit in _units(kept))
 
     def environment(self) -> Mapping[str, str]:
@@ -289,6 +291,7 @@ class _Free:
         self._others = others
         self._cores = sorted(os.sched_getaffinity(0))
         free = [core for core in self._cores if not self.taken(f"core:{core}")]
+        # Cores that another map of this process shares come last.
         self.cores = sorted(free, key=lambda core: f"core:{core}" in others)
 
     def taken(self, unit: str) -> bool:
@@ -320,6 +323,7 @@ class _Free:
 
     def places(self, wanted: Sequence[Wanted]) -> list[Place]:
         """One for each worker; none where less is free than all workers can use of what there is."""
+        # In ascending order, so that neighbouring workers get neighbouring cores.
         cores = sorted(self.cores[: sum(some.count * some.cores for some in wanted)])
         if len(cores) < min(len(self._cores), sum(some.count * some.cores for some in wanted)):
             return []
@@ -349,6 +353,7 @@ class _Free:
 def _units(place: Place) -> list[str]:
     """As `claims` names them: cores, and the device if there is one."""
     units = [f"core:{core}" for core in place.cores]
+    # A worker without a device has a number too, which claims nothing.
     real = any(place.device == number for number, _ in devices_here(place.kind))
     return [*units, f"{place.kind}:{place.device}"] if real else units
 

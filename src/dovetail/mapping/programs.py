@@ -118,6 +118,7 @@ class Program:
                 argv += item.paths
             else:
                 argv.append(render(word, {IN: item.path, OUT: out}))
+        # Into a file, not a pipe: a program that fills a pipe which is read at its end would hang.
         with tempfile.TemporaryFile() as errors, open(os.devnull, "r+b") as null:
             with ExitStack() as files:
                 source: IO[Any] = null
@@ -186,6 +187,7 @@ class Staying:
             answer = b""
         if answer.endswith(b"\n"):
             return answer
+        # Ended, or answered half a line: the next item starts it anew.
         del _staying[self.argv]
         code = process.wait()
         signal_group(process.pid, signal.SIGKILL)
@@ -197,6 +199,7 @@ class Staying:
 
     def finish(self) -> None:
         """No more items: its input ends, so that it can leave in good order."""
+        # All inputs first: programs that stay end at the same time, not one after the other.
         for process, _ in _staying.values():
             assert process.stdin is not None
             process.stdin.close()
@@ -208,6 +211,7 @@ def _start(argv: Sequence[str], folder: str, **files: Any) -> subprocess.Popen[b
     """Start a program in a process group of its own, with Ctrl-C as programs expect it."""
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
+            # Workers ignore Ctrl-C, and a child would inherit that.
             before = signal.signal(signal.SIGINT, signal.SIG_DFL)
             stack.callback(signal.signal, signal.SIGINT, before)
         try:

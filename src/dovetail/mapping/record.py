@@ -48,6 +48,7 @@ class Record:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             record._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Held until `close`: two maps that write to one folder would mix their results.
             fcntl.flock(record._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if resume:
                 record._read(folder / FILE, commands)
@@ -91,6 +92,7 @@ class Record:
             return False
         place = self.out / item.name
         part = Path(entry["part"])
+        # A crash came between the record and the move: the move is made up for here.
         if part.is_file():
             self._put(part, place)
         return place.is_file()
@@ -121,6 +123,7 @@ class Record:
 
     def reduced(self, name: str, items: Sequence[FileItem], part: str) -> None:
         """The results are reduced."""
+        # The other order than for items: a reduce that is recorded and not there would never be made again.
         self._put(Path(part), self.out / name)
         self._write({"t": "reduced", "name": name, "items": [item.name for item in items]})
 

@@ -174,12 +174,14 @@ class MapScheduler:
             standing = self.health.standing(slot)
             if standing is Standing.WATCHED or self.waiting.at_hand == 0:
                 continue
+            # Results that are not fetched hold memory: then only what others wait for goes on.
             if not (self.delivery.room or self.waiting.urgent):
                 continue
             if standing is Standing.ON_TRIAL:
                 self._try_one(slot, now)
                 continue
             at = at or self._situation(now)
+            # Near the end the rule decides which worker takes the rest: nothing is given out in advance.
             if self.queues[slot.number] and not self._far_from_the_end(at):
                 break
             quota = self.waiting.quota(slot.kind, self._places[slot.number], self.plan.rule, at)
@@ -202,6 +204,7 @@ class MapScheduler:
 
     def _try_one(self, slot: Slot, now: float) -> None:
         """One item for a worker that was suspended, unless the others are about to end."""
+        # Near the end a trial that fails would cost more than the worker could bring.
         if self.waiting.left > sum(self.health.standing(s) is Standing.IN_SERVICE for s in self.crew.slots):
             task = self.waiting.take(slot, 1, 1.0)
             if task is not None:
@@ -239,6 +242,7 @@ class MapScheduler:
             if self.health.standing(slot) is not Standing.IN_SERVICE:
                 continue
             queue = self.queues.get(slot.number) or ()
+            # A task that takes longer than expected ends now, as far as the rule can know.
             free = max(now, queue[0].began + (queue[0].expected or 0.0)) if queue else now
             free += sum(copy.expected or 0.0 for copy in list(queue)[1:])
             slots = ready.setdefault(slot.kind, [])
@@ -259,9 +263,11 @@ class MapScheduler:
             most, cost = 1, 1.0
         else:
             speed = sum(len(slots) / at.seconds[k] for k, slots in at.ready.items() if k in at.seconds)
+            # Half of a fair share: batches shrink towards the end, so that all workers end together.
             fair = at.left / seconds / speed / 2 if math.isfinite(at.left) else math.inf
             long = min(MOST_BATCH_SECONDS, max(BATCH_SECONDS, LAG_SHARE * self._lag))
             cost = min(long / seconds, max(fair, LEAST_BATCH_SECONDS / seconds))
+            # By a bounded factor each time: one quick item must not bring a batch of minutes.
             before = self._sizes.get(kind, MOST_ITEMS if kind in self.tally.learned else 1)
             most = min(MOST_ITEMS, GROWTH * before)
             self.source.ahead(int(min(MOST_ITEMS, 4 * len(self.crew.slots) * cost)) + 2)
@@ -280,6 +286,7 @@ class MapScheduler:
             # Perhaps nothing else happens: look at what waits, and at the end, again.
             self.crew.wake()
             return
+        # After the send: an order that could not be sent is no copy.
         task.copies += 1
         pace = self.pace.seconds(slot.kind)
         expected = None if pace is None else pace * task.cost(slot.kind)
@@ -316,6 +323,7 @@ class MapScheduler:
             copy = self._straggler(slot, now) if self.plan.duplicate else None
             if copy is not None:
                 copy.task.doubled = True
+                # Marked, since a third copy would not help.
                 self.tally.duplicated += len(copy.task)
                 self._send(slot, copy.task, now)
             elif helpers:
@@ -381,6 +389,7 @@ class MapScheduler:
             self.outcomes.copy_failed(task, event.slot, event.failures)
             return
         first, event.slot.warm = not event.slot.warm, True
+        # What lies between both clocks is the cost of handing out, which decides how large batches are.
         spent = now - copy.began
         self._lag += 0.1 * (max(0.0, spent - event.seconds) - self._lag)
         if not event.failures:
@@ -394,6 +403,7 @@ class MapScheduler:
     def _lost(self, event: Lost) -> None:
         """A worker has gone: the task that ran is lost, those behind it were not begun."""
         event.slot.warm = False
+        # Only the first had begun: the others go back without a blame.
         for place, copy in enumerate(self.queues.pop(event.slot.number, ())):
             copy.task.copies -= 1
             # Another worker has done it, or will.
@@ -410,6 +420,7 @@ class MapScheduler:
         timeout = self.plan.timeout
         assert timeout is not None
         for copy in self.running():
+            # Workers report each item by a page of memory: the time of an item counts from its own start.
             position = self.crew.position(copy.slot)
             if position != copy.position:
                 copy.position, copy.since = position, now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import warnings
@@ -34,6 +35,8 @@ from dovetail.model import State
 from dovetail.records import dataclass
 from dovetail.splitting.finish_time import Floats
 
+_log = logging.getLogger(__name__)
+
 # The driver and all that it needs: imported while the workers start.
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
@@ -56,6 +59,7 @@ class Session:
         self.plan, self.fold = plan, fold
         self._crew = crew = plan.workers.crew(list(plan.function.implementations))
         with ExitStack() as undo:
+            # Whatever fails below, workers that others may use go back.
             undo.callback(plan.workers.release)
             self._slots = list(crew.slots)
             kinds = list(dict.fromkeys(slot.kind for slot in crew.slots))
@@ -111,6 +115,7 @@ class Session:
                 self._crew.wait(POLL)
             else:
                 self._began = time.monotonic()
+                _log.info("a map of %s begins on %d workers", self.plan.function.name, len(self._slots))
                 return True
         return False
 
@@ -148,6 +153,7 @@ class Session:
                 why = str(error) or type(error).__name__
                 raise
             finally:
+                # Copies of stragglers still run: their results are of no use, and their places are.
                 for copy in scheduler.running():
                     crew.kill(copy.slot, "the map has ended")
                 self._seconds = time.monotonic() - self._began
@@ -156,6 +162,10 @@ class Session:
                 except HistoryError as error:
                     # That nothing was learned is not worth losing the results.
                     warnings.warn(f"what the map measured was not kept: {error}", stacklevel=1)
+                _log.info(
+                    "the map of %s ends after %.3g s%s",
+                    *(plan.function.name, self._seconds, f": {why}" if why else ""),
+                )
                 if job is not None:
                     left = bool(scheduler.waiting.left or scheduler.unfinished())
                     self._end_job(job, why, left=left)
@@ -169,6 +179,7 @@ class Session:
 
         run, name, rule = self.plan.workers.run, self.plan.function.name, self.plan.rule.name
         try:
+            # Workers of another shape mean another cluster, so another run.
             if run is None or run.cluster.nodes != cluster_of(self._slots).nodes:
                 run = MapRun(self._slots, name, rule, Path(history.path), self._began)
             run.begin(name, inputs, self._slots, history, self._began)
@@ -242,8 +253,10 @@ def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
         return start(waiting, lessons, lessons.seconds(places))
     lessons = Lessons(history, name, BYTES)
     laws = lessons.laws(places, sizes)
+    # Without a law the sizes are kept all the same: the next map may have one.
     if laws is None:
         return start(InTurn(given), lessons, {}, sizes)
+    # Of one size, the order is of no use, and batches are cut faster in turn.
     if float(sizes.min()) == float(sizes.max()):
         return start(InTurn(given), lessons, {kind: float(law[0]) for kind, law in laws.items()}, sizes)
     return start(BySize(items, laws, ordered=plan.ordered), lessons, dict.fromkeys(places, 1.0), sizes)

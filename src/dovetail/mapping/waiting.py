@@ -123,6 +123,7 @@ class Items:
         if self.sequence is None:
             with self._room:
                 found = [self._buffer.popleft() for _ in range(count)]
+                # The reading thread waits for room: it stays only a little ahead of the workers.
                 self._room.notify()
         elif isinstance(self.sequence, list | tuple | range):
             found = list(self.sequence[self.taken : self.taken + count])
@@ -148,6 +149,7 @@ class Items:
         try:
             for item in items:
                 self._buffer.append(item)
+                # Only from none to one: a wake for each item would cost more than the item.
                 if len(self._buffer) == 1:
                     self._arrived()
                 with self._room:
@@ -257,6 +259,7 @@ class ByNode(Waiting):
 
     def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The worker's own node's items; each costs 1."""
+        # The fullest other node: its own workers take longest to come to the end.
         own = self._of_node.get(slot.node) or max(self._of_node.values(), key=len)
         indices = [own.popleft() for _ in range(min(len(own), max(1, min(most, int(cost)))))]
         return Task(indices, [self._items[i] for i in indices]) if indices else None
@@ -272,6 +275,7 @@ class BySize(Waiting):
     def __init__(self, items: Sequence[Any], costs: Mapping[str, Floats], *, ordered: bool) -> None:
         super().__init__()
         self._items, self._costs = items, costs
+        # By the longest time on any kind: an item that is long somewhere must not come last there.
         longest = np.maximum.reduce(list(costs.values()))
         order = np.arange(len(items)) if ordered else np.argsort(-longest, kind="stable")
         self._order: deque[int] = deque(order.tolist())
@@ -286,6 +290,7 @@ class BySize(Waiting):
     def quota(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
         """By the finish-time rule what the plan gives the worker first; other rules count the items."""
         self._chosen = None
+        # What comes back goes first, so the plan of the others waits.
         if rule.name != FinishTime.name or not at.known or not self._order or self._redo:
             return rule.quota(kind, self._counted(at))
         longest = float(self._costs[kind][self._order[0]]) * at.seconds[kind]

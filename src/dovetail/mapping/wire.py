@@ -98,11 +98,13 @@ class _Room:
 
     def finish(self) -> None:
         """All has been written for the first time."""
+        # To its full size: the last part is padded, and a mapping must not end within a page of it.
         os.ftruncate(self.fd, self.size)
 
     def again(self) -> None:
         """To be written to once more: its pages are there, so that to copy takes half as long."""
         if self._mapping is None:
+            # MAP_POPULATE: one call instead of a page fault for each 4 KiB.
             self._mapping = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.close()
 
@@ -150,12 +152,14 @@ class Connection:
         frame: list[bytes | memoryview] = [HEADER.pack(len(head)), head]
         if room is None:
             frame.extend(parts)
+        # The descriptor travels the first time only; then the number names the mapping.
         made = [] if room is None or room.fd < 0 else [room.fd]
         try:
             socket.send_fds(self.sock, frame, made)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
         finally:
+            # A parcel of one use: the receiver's mapping keeps the pages.
             if room is not None and not room.number:
                 room.close()
 
@@ -163,6 +167,7 @@ class Connection:
         """Shared memory with these parts in it: one that is idle, or a new one."""
         size = _padded(8 * len(parts)) + sum(_padded(len(part)) for part in parts)
         for number in self._idle:
+            # Not much larger than needed, or small parcels would hold large rooms.
             if size <= (room := self._rooms[number]).size <= 2 * size:
                 self._idle.remove(number)
                 room.again()

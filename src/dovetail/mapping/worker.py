@@ -75,6 +75,7 @@ def join() -> None:
 
 def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
     """Serve until the connection closes; then the process has ended."""
+    # Written from a signal handler: a descriptor without a buffer is all that is safe there.
     with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, PAGE) as page:
         faulthandler.enable(trace)
         faulthandler.register(DUMP_SIGNAL, trace, all_threads=False)
@@ -160,6 +161,7 @@ class _Worker:
 
         ``plain``: the results as the function gives them, whatever the map makes of them.
         """
+        # Before the items are unpacked: a crash in unpickling is one of this order.
         self._page[0], self._page[1] = number, 0
         work = Work(self._work.common, None) if plain else self._work
         items = tried(unpack, parts)
@@ -170,6 +172,7 @@ class _Worker:
         assert self._function is not None
         values, failures, seconds = run_items(self._function, items, work, self._progress)
         ran = len(values)
+        # Items and values go as soon as they are done with: both at once may not fit into memory.
         del items
         reply, failures = _packed(values, failures, start, work)
         del values
@@ -185,6 +188,7 @@ def _packed(
     values: list[Any], failures: list[Failure], start: int, work: Work
 ) -> tuple[Parcel, list[Failure]]:
     """The results ready to be sent; a result that cannot be pickled is a failure of its item."""
+    # One result cannot be pickled: which, is found by pickling each.
     thing, failures = fold_batch(values, failures, start, work)
     parcel = tried(pack, thing)
     if isinstance(parcel, Parcel):

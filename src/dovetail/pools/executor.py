@@ -87,6 +87,7 @@ class Executor(FuturesExecutor):
         on_gpu = None if gpu_memory is None else bytes_given(gpu_memory, "gpu_memory", above_zero=True)
         variables = {str(key): str(value) for key, value in (env or {}).items()}
         depth = len(os.environ.get(AROUND, "").split())
+        # Within a job a service's new jobs would wait for the cores that this very job holds.
         inside = bool(depth or os.environ.get("DOVETAIL_JOB"))
         local = local or (inside and service is None)
         with ExitStack() as undo:

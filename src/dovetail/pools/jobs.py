@@ -117,6 +117,7 @@ class JobCrew:
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
         self._folder = tempfile.mkdtemp(prefix="dovetail-")
         self._where = os.path.join(self._folder, "executor")
+        # A socket's name has 108 bytes at most; $TMPDIR may be long.
         if len(os.fsencode(self._where)) > LONGEST_NAME:
             shutil.rmtree(self._folder)
             self._folder = tempfile.mkdtemp(prefix="dovetail-", dir="/tmp")
@@ -243,6 +244,7 @@ class JobCrew:
         sock, _ = self._listener.accept()
         sock.settimeout(KNOWN_WITHIN)
         try:
+            # Only our own account: a stranger's process must get neither the function nor the memory.
             _, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             hello = json.loads(sock.recv(1 << 16))
             member = self._members.get(hello["number"])
@@ -292,6 +294,7 @@ class JobCrew:
         """A worker has ended: the service knows how."""
         reason = f"its worker, job {member.job}, has ended"
         try:
+            # The service may learn of the end a moment after we do.
             self._service.post("/api/v1/wait", {"jobs": member.job, "timeout": KNOWN_WITHIN})
             row = self._service.get(f"/api/v1/jobs/{member.job}")
             why = f": {row['reason']}" if row["reason"] else ""

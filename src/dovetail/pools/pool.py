@@ -154,6 +154,7 @@ class Pool:
         self._broken: BaseException | None = None
         self._began_alone = False
         self._process = os.getpid()
+        # No daemon: calls that wait at the end of the program are made before it ends.
         self.thread = threading.Thread(target=self._work, name="dovetail-pool", daemon=False)
 
     def start(self) -> None:
@@ -178,6 +179,7 @@ class Pool:
             self.check()
             self._calls.append(call)
             self._submitted += 1
+        # The flag is read without the lock: a lost wake costs nothing, since `_listen` compares the count.
         if self._asleep:
             self._asleep = False
             self._crew.wake()
@@ -201,6 +203,7 @@ class Pool:
             if not self._deep:
                 self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
             while not (self._stopping and not self._calls and not self._busy()):
+                # Read before the look at the calls, so that one submitted in between ends the wait at once.
                 known = self._submitted
                 self._pass_over_cancelled()
                 self._assign()
@@ -295,6 +298,7 @@ class Pool:
         """A call that had begun is never made twice: it fails. What had not begun waits again, first."""
         begun = event.begun
         again: list[Call] = []
+        _log.info("the %s worker of an executor is lost: %s", event.slot.name, event.reason)
         for _, calls in member.orders:
             for call in calls[:begun]:
                 call.future.set_exception(WorkerLost(event.reason))
@@ -316,6 +320,7 @@ class Pool:
 
     def _assign(self) -> None:
         """Give waiting calls to workers: to those without any, those first that had one last."""
+        # First those without work; a second call queued at a worker saves it the wait for our answer.
         for most in (0, 1):
             some = [m for m in self._members.values() if self._can_take(m) and len(m.orders) == most]
             for member in sorted(some, key=lambda member: -member.since):
@@ -338,6 +343,7 @@ class Pool:
             if member.orders and not (short and self._is_short(member)):
                 return None
             del self._calls[index]
+            # Half of a fair share at most: the last calls should not all wait at one worker.
             many = 1
             if short:
                 workers = max(1, sum(m.ready and not m.resting for m in self._members.values()))
@@ -445,6 +451,7 @@ class Pool:
                 return True
             self._crew.dismiss(member.slot)
             del self._members[member.slot.number]
+        # First cores of its own; shared ones only without any worker yet, or where more are wanted than fit.
         for share in (False, True):
             try:
                 slot = self._crew.hire(Wanted(kind, 1, seats.cores), share=share)
@@ -452,6 +459,7 @@ class Pool:
                 _log.debug("no further worker: %s", busy)
             else:
                 self._members[slot.number] = Member(slot, since=time.monotonic())
+                _log.info("an executor has one more worker: %s", slot.name)
                 return True
             if active and not self._share(kind):
                 break
@@ -490,6 +498,7 @@ class Pool:
                     del self._members[member.slot.number]
                 continue
             if member.resting and now >= member.since + FORGOTTEN:
+                _log.info("the %s worker of an executor had no calls, and ends", member.slot.name)
                 self._crew.dismiss(member.slot)
                 del self._members[member.slot.number]
             elif not member.resting and now >= member.since + IDLE:
@@ -511,6 +520,7 @@ class Pool:
             _log.error("an executor has ended: %s", error, exc_info=error)
         running += [call for call in calls if call.begin()]
         for call in running:
+            # One exception for each: futures add their tracebacks to it.
             broken = BrokenExecutor(str(error))
             broken.__cause__ = error
             for note in getattr(error, "__notes__", ()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -25,6 +26,8 @@ from dovetail.process.environment import devices_of
 from dovetail.process.processes import TICKS, is_alive, marked, standing_of, started_at
 from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append, ended, read_log, settle
 from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
 
 UNRECORDED = "unrecorded"
 """A file of this name in a run folder marks a ledger that holds runs which its history lacks."""
@@ -96,6 +99,7 @@ class Recovery:
         """
         if self.in_use or not self.running:
             return self
+        _log.info("run %s: %d jobs that still run are ended", self.run_dir.name, len(self.running))
         # The supervisor's pid may have been given to another process since.
         if self._supervisor is not None and is_alive(*self._supervisor):
             os.kill(self._supervisor[0], signal.SIGTERM)

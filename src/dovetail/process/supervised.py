@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from abc import abstractmethod
@@ -21,6 +22,8 @@ from dovetail.process.recovery import describe
 from dovetail.process.reporting import Reporting
 from dovetail.process.spawn_log import ended, uid_of
 from dovetail.process.successors import DroppedSuccessors
+
+_log = logging.getLogger(__name__)
 
 
 class SupervisedExecutor(Reporting):
@@ -105,6 +108,7 @@ class SupervisedExecutor(Reporting):
                 **({"after": before} if before else {"sent": time.monotonic()} if job.walltime else {}),
             }
         )
+        _log.info("job %s starts on %s, attempt %d", job.id, node, attempt, extra={"job": job.id})
 
     def _files_of(self, job: Job, node: str) -> dict[str, Any]:
         """What this job reads, and whether it adds to the files that it writes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -10,6 +11,8 @@ from dovetail.engine.driver.driver import RETRIED
 from dovetail.errors import InputError
 from dovetail.model import Ended, Event, Job, JobId, State
 from dovetail.records import dataclass
+
+_log = logging.getLogger(__name__)
 
 _FORM = re.compile(r"(soon|now),(fail|success|done)=(\d{1,9})(%?)")
 
@@ -60,7 +63,8 @@ class HaltWatch:
 
     def __init__(self, halt: Halt, jobs: Sequence[Job]) -> None:
         self._halt = halt
-        self._least = halt.least(len(jobs))
+        self._least, self._jobs = halt.least(len(jobs)), len(jobs)
+        self._reached = False
         self._retries = {job.id: job.retries for job in jobs}
         self._ended = {"fail": 0, "success": 0}
 
@@ -71,7 +75,14 @@ class HaltWatch:
                 self._took_in(event.job, event.state)
         what = self._halt.what
         count = sum(self._ended.values()) if what == "done" else self._ended[what]
-        return self._halt.when if count >= self._least else None
+        if count < self._least:
+            return None
+        if not self._reached:
+            self._reached = True
+            _log.info(
+                "the run stops (%s): %d of %d jobs have come to %s", self._halt.when, count, self._jobs, what
+            )
+        return self._halt.when
 
     def _took_in(self, job: JobId, state: State) -> None:
         if state in RETRIED and self._retries.get(job, 0) > 0:

@@ -244,6 +244,7 @@ class Ledger:
             old.close()
             self._prepare(self._wal >= 0)
             self._know_files()
+            _log.warning("%s: files beside it were removed, so it is written anew", self.path)
         except sqlite3.Error as error:
             raise HistoryError(f"{self.path}: cannot be written anew: {_reason(error)}") from error
         except OSError as error:

@@ -6,6 +6,7 @@ at again by every later start, until it can be recorded or a user gives it up (`
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +28,8 @@ from dovetail.running.folder import (
     short_id,
 )
 from dovetail.running.ledger import Ledger
+
+_log = logging.getLogger(__name__)
 
 PATIENCE = 1.0
 """Seconds for which another writer on a history is waited for; else the next start records the runs."""
@@ -124,6 +127,7 @@ def give_up(name: str) -> Path:
                 unlink(runs, entry.name)
     except OSError as error:
         raise InputError(f"cannot be put aside: {reason(error)}", where=str(folder)) from error
+    _log.info("run %s is given up: its spawn log is put aside", short_id(folder.name))
     return folder
 
 
@@ -215,6 +219,11 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
         troubles.append(f"{len(runs) + len(kept)} runs of it are not recorded")
     if not troubles:
         _done_with(run_dir, recovery, [run.uid for run in kept])
+    if recorded or recovery.running:
+        _log.info(
+            "run %s, left behind: %d of its runs recorded, %d of its jobs still run",
+            *(short_id(run_dir.name), recorded, len(recovery.running)),
+        )
     return Leftover(recovery, recorded, "; ".join(troubles))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import signal
 import threading
@@ -60,6 +61,8 @@ from dovetail.running.halting import Halt, HaltWatch
 from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger
 from dovetail.running.taking_up import by_submission, enter_adopted, enter_outside, record_of, sorted_out
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         rank_jobs(driver, ready.jobs)
         session = Session(folder, about, backend, executor, driver, ledger, ready, resort=resort)
         session.arrivals = ready.jobs
+        count, size = len(ready.jobs), len(cluster.nodes)
+        _log.info("run %s begins: %d jobs on %d nodes, in %s", uid, count, size, folder)
         ran = _drive(session, options)
     _settle(executor, uid, folder)
     if not ready.jobs and options.run_dir is None:
@@ -238,6 +243,10 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         session = Session(folder, about, backend, executor, driver, ledger, workload, resort=resort)
         session.before = [record_of(entry, epoch) for entry in over]
         session.arrivals = waiting
+        _log.info(
+            "run %s is taken up: %d jobs wait, %d run, %d have ended",
+            *(about.uid, len(waiting), len(adopted), len(over) + len(ends)),
+        )
         ran = _drive(session, options)
     _settle(executor, about.uid, folder)
     return ran
@@ -248,6 +257,7 @@ def _drive(session: Session, options: RunOptions) -> FinishedRun:
         options.started(session)
     _run_async(lambda: session.drive(options))
     troubles = () if session.live is None else tuple(session.live.troubles)
+    _log.info("run %s ends%s", session.about.uid, f"; {'; '.join(troubles)}" if troubles else "")
     return FinishedRun(session.result(), session.folder, session.about.uid, troubles)
 
 
