@@ -27,6 +27,7 @@ NARROW = 2048
 def bits(mask: int) -> Iterator[int]:
     """Indices of the set bits, ascending."""
     while mask:
+        # The lowest set bit: as many steps as there are nodes in the mask, not bits below them.
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
@@ -116,6 +117,7 @@ class Allocation:
 
     def packed(self) -> Allocation:
         """The same in the memory of its runs of nodes, where that is less: for what is only kept."""
+        # A narrow mask is smaller than any list of runs.
         if all(part.nodes.bit_length() <= NARROW for part in self.parts):
             return self
         found = Packed(self.request, self.parts, self.cores, self.donors)
@@ -151,6 +153,7 @@ class Packed(Allocation):
     @property
     def worth_it(self) -> bool:
         """Whether it takes less than the masks do."""
+        # An edge takes four bytes, a mask an eighth of a byte for each node.
         return all(32 * len(edges) < edges[-1] for edges, _ in self._packed if edges)
 
     def __eq__(self, other: object) -> bool:
@@ -189,6 +192,7 @@ def together(one: Allocation, other: Allocation) -> Allocation:
         part = before or after
         assert part is not None
         if before is not None and after is not None:
+            # The engine counts these per node: a change in place would need both at once.
             if (before.cpus, before.memory) != (after.cpus, after.memory):
                 raise ValueError("CPUs and memory of a node stay as they are while a job moves on it")
             if before.devices and after.devices and before[3:] != after[3:]:
@@ -197,10 +201,12 @@ def together(one: Allocation, other: Allocation) -> Allocation:
             part = (before if before.devices else after)._replace(devices=devices)
         key = part._replace(nodes=0)
         parts[key] = parts.get(key, 0) | 1 << n
+    # A donor that both have is held once.
     donors = {(d.donor, d.device): d for d in (*one.donors, *other.donors)}
     return Allocation(
         other.request,
         tuple(key._replace(nodes=mask) for key, mask in parts.items()),
+        # The present place's cores win: processes run there until the move is over.
         {**other.cores, **one.cores} or EMPTY,
         tuple(donors.values()),
     )

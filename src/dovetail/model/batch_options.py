@@ -49,10 +49,13 @@ def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[
         found.append(f"--nodes={given['nodes']}")
     cpus = given.get("cpus")
     if cpus is not None:
+        # A job without a CPU of its own still has one in Slurm.
         found.append("--exclusive" if cpus == "all" else f"--cpus-per-task={max(1, int(cpus))}")
     if isinstance(given.get("memory"), int):
+        # Slurm counts memory in MiB, and a job must not get less than it reserves.
         found.append(f"--mem={ceil(given['memory'] / (1 << 20))}M")
     if given.get("walltime") is not None:
+        # Whole seconds, rounded up: Slurm ends a job at its limit, ours only after it.
         minutes, seconds = divmod(max(1, ceil(given["walltime"])), 60)
         found.append(f"--time={minutes}:{seconds:02d}")
     for name, option in (
@@ -63,6 +66,7 @@ def overriding_words(given: Mapping[str, Any], own: Sequence[str], on: Sequence[
     ):
         if given.get(name) is not None:
             found.append(f"--{option}={given[name]}")
+    # A script with GPUs of its own that may also run on CPUs must not take them there.
     requests = any(word.startswith(("--gres", "--gpus", "-G")) for word in own)
     for kind in on:
         device = kind.removeprefix("cpu+")
@@ -88,6 +92,7 @@ def value_of(options: Sequence[str], long: str, short: str) -> str:
     for option in folded(options):
         if option.startswith(f"{long}="):
             found = option.partition("=")[2]
+        # The later one wins, as in sbatch.
         elif option.startswith(short) and not option.startswith("--"):
             found = option[2:]
     return found

@@ -117,6 +117,7 @@ class Cluster:
         """Neighbouring nodes that differ in name only, in order."""
         if isinstance(self.nodes, Nodes):
             return self.nodes.groups
+        # A group ends where a neighbour differs: order decides ties, so like nodes apart are two groups.
         firsts = [i for i, node in enumerate(self.nodes) if not i or not node.like(self.nodes[i - 1])]
         ends = [*firsts[1:], len(self.nodes)]
         return tuple(NodeGroup(self.nodes[i], i, end - i) for i, end in zip(firsts, ends, strict=False))
@@ -177,6 +178,7 @@ class Cluster:
         found: dict[DeviceClass, None] = {}
         for group in self.groups:
             node = group.node
+            # A class whose last node is gone is none: jobs would wait for it for ever.
             if self.gone and all(n in self.gone for n in range(group.first, group.first + group.count)):
                 continue
             if kind == CPU or not kind.startswith("cpu+"):
@@ -200,6 +202,7 @@ class Cluster:
     def of(groups: Sequence[tuple[Node, Sequence[str]]], label: str = "") -> Cluster:
         """A cluster of groups of like nodes: what each is like, and the names."""
         nodes: Sequence[Node] = Nodes(groups)
+        # Many nodes are made on demand: most commands look at few.
         return Cluster(tuple(nodes) if len(nodes) <= MADE_AT_ONCE else nodes, label)
 
     @staticmethod

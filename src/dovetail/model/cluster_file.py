@@ -92,8 +92,10 @@ def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str]:
         raise InputError(f"cluster: found {shown(text)}, expected a short form such as {SHORT} or a path")
     text = os.fspath(text).strip()
     match = _SHORT.fullmatch(text)
+    # First the short form: a file of such a name is named with a folder, ./16x8cpu.
     if match is not None:
         return _short(text, *(int(number or 0) for number in match.groups()))
+    # What looks like a short form and is no file is a mistake in one, and no missing file.
     if not os.path.exists(text) and (not text or (_LIKE_SHORT.match(text) and not text.endswith(".toml"))):
         raise InputError(
             f"cluster: found {shown(text)}, expected a short form such as {SHORT} or the path of a file"
@@ -132,6 +134,7 @@ def _from_file(path: str) -> tuple[list[Group], str]:
             names = expand(entry.name)
         except InputError as error:
             raise InputError(str(error), where=where) from None
+        # Counted before the nodes are made: a hostlist may name billions.
         total += len(names)
         if total > MOST_NAMES:
             raise InputError(f"found more than {MOST_NAMES} nodes, expected fewer", where=where)
@@ -153,6 +156,7 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
     counted: Counter[str] = Counter()
 
     def add(kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int) -> None:
+        # Cores are shared out in their order: device k gets the k-th part.
         share = len(hosts) // count
         for k in range(count):
             cores = hosts[k * share : (k + 1) * share]
@@ -178,6 +182,7 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
     hosts = [core for device in entry.devices for core in device.cores]
     _unique(hosts, "devices: cores", where)
     given = set(hosts)
+    # Hosts of devices leave the pool, or a job on CPUs would slow the host threads.
     pool = tuple(sorted(core for core in cores if core not in given))
     if not pool and not devices:
         raise InputError("found a node without CPUs and devices, expected at least one", where=where)
@@ -230,6 +235,7 @@ def cluster_as_toml(cluster: Cluster) -> str:
 def _hostlists(names: list[str]) -> list[str]:
     """Hostlists that are short enough for a name, and keep the order, which breaks ties."""
     together = compress(names)
+    # Only names that expand to this very order: nodes are known by their index.
     if len(names) == 1 or (len(together) <= LONGEST_NAME and expand(together) == names):
         return [together]
     half = len(names) // 2
@@ -242,6 +248,7 @@ def _entry(node: Node) -> dict[str, Any]:
     alike = groupby(
         node.devices, key=lambda device: (device.kind, device.model, device.memory or 0, len(device.cores))
     )
+    # A count is shorter, and means the same on any machine.
     plain = cores == list(range(len(cores)))
     content: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
     content["devices"] = [_devices(list(devices)) for _, devices in alike]

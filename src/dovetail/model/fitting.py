@@ -39,6 +39,7 @@ def whole_devices(count: float) -> int:
 
 def share_of_device(count: float) -> int:
     """What is taken of each device, in `FRACTION_UNITS`."""
+    # At least one unit: a share of a millionth or less is not nothing.
     return max(1, round(count * FRACTION_UNITS)) if count < 1 else FRACTION_UNITS
 
 
@@ -62,8 +63,10 @@ def units_taken(request: Request, device: Device) -> int:
     """
     if request.sharing:
         known = request.gpu_memory or device.memory is None
+        # Two that share each take half, so that a third finds no room.
         return FRACTION_UNITS // 2 if known else FRACTION_UNITS
     units = min((share_of_device(count) for _, count in request.devices), default=FRACTION_UNITS)
+    # Its memory is what is counted: units would keep a second one out.
     if request.gpu_memory and units == FRACTION_UNITS and device.memory is not None:
         return 0
     return units
@@ -99,6 +102,7 @@ def takes_alike(request: Request, devices: Sequence[Device], eligible: Iterable[
     groups: dict[int, list[int]] = {}
     for d in eligible:
         groups.setdefault(units_taken(request, devices[d]), []).append(d)
+    # The smallest take first: devices that are shared anyway keep others whole.
     return [groups[units] for units in sorted(groups)]
 
 
@@ -125,6 +129,7 @@ def fits_node(request: Request, node: Node) -> bool:
         return False
     if not request.gpu_memory:
         return all(len(suitable) >= wanted for wanted, suitable in devices_on(request, node.devices))
+    # All devices of a node are taken alike: one group must hold enough of each kind.
     return any(
         all(
             sum(d in alike for d in suitable) >= wanted

@@ -113,6 +113,7 @@ class Request:
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
+        # Computed once: slots and a frozen class leave no cached_property.
         key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
         object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least, self.sharing)))
 
@@ -154,6 +155,7 @@ def request_for(
     """
     if kind == "cpu":
         return Request(nodes, WHOLE_POOL if cpus is None else cpus, (), memory)
+    # A device's host thread takes the node's share of CPUs, unless the implementation uses all of them.
     default = WHOLE_POOL if kind.startswith("cpu+") else HOST_CPUS
     devices = ((kind.removeprefix("cpu+"), 1.0 if gpus is None else float(gpus)),)
     return Request(
@@ -185,6 +187,7 @@ def alone(request: Request) -> Request:
     """A request with ``sharing`` as one for whole devices, which have the memory that it gives."""
     if not request.sharing:
         return request
+    # What it gives is then a device's least size: alone, it needs no limit of its own.
     return replace(request, sharing=False, gpu_memory=0, gpu_least=max(request.gpu_least, request.gpu_memory))
 
 
@@ -262,6 +265,7 @@ class Dependency:
         """
         kind, _, job = text.removeprefix("?").partition(":")
         before, plus, minutes = job.rpartition("+")
+        # Bounded digits: a delay must stay a finite float.
         delay = 0.0
         if kind == "after" and plus and minutes.isdecimal() and len(minutes) < 9:
             job, delay = before, float(minutes) * 60
@@ -375,6 +379,7 @@ class Launch:
 
         ``node`` is the name of its first node.
         """
+        # Errors go with the output where only that was chosen, as in sbatch.
         out, err = (self._path(path, job, cwd, node) for path in (self.stdout, self.stderr))
         return out, out if err is None else err
 
@@ -385,6 +390,7 @@ class Launch:
     def _path(self, path: str | None, job: Job, cwd: str, node: str) -> str | None:
         if path is None:
             return None
+        # The short name of the host, as Slurm fills %N.
         known = {**job_marks(job.id, self.indices, job.index), "H": node.partition(".")[0]}
         return os.path.join(self.folder or cwd, fill_marks(path, lambda letter: known.get(letter, "")))
 

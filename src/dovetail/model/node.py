@@ -103,6 +103,7 @@ class Node:
     def device_class(self, kind: str) -> DeviceClass | None:
         """The class in which an implementation of this kind runs here, or ``None`` if it cannot."""
         if kind == CPU:
+            # cpu+KIND is a class of its own: its times are neither those of the CPU nor of the device.
             return DeviceClass(CPU, self.cpu_model) if self.cores else None
         wanted = kind.removeprefix("cpu+")
         for device in self.devices:
@@ -210,9 +211,11 @@ class Nodes(Sequence[Node]):
     def __getitem__(self, index: int | slice) -> Node | Sequence[Node]:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(len(self))[index])
+        # Kept: policies look at the same few nodes again and again.
         found = self._made.get(index)
         if found is None:
             place = range(len(self))[index]
+            # By bisection over groups: a machine of 100,000 like nodes has one.
             group = bisect_right(self._starts, place) - 1
             node, names = self._parts[group]
             found = self._made[index] = node.named(names[place - self._starts[group]])

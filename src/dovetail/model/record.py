@@ -109,6 +109,7 @@ class Record:
 
         `run_time` is the same but for a job that has moved, and where only the driver's instants are known.
         """
+        # The backend's measure leaves out how late its report came.
         if self.state is State.COMPLETED and self.usage is not None and self.usage.wall_time is not None:
             return self.usage.wall_time
         return self.run_time
@@ -154,7 +155,9 @@ class Companions:
         shared = min(seconds, sum(span for _, span in self.device))
         if self.alone is None or shared <= 0:
             return None
+        # A run of one device: what it did alone is known, so the rest was done while it shared.
         work = self.alone - (seconds - shared)
+        # Less work left than could be done at the slowest: the expectation was wrong, not the neighbour slow.
         return MOST_SLOWDOWN if work <= shared / MOST_SLOWDOWN else max(1.0, shared / work)
 
 

@@ -115,6 +115,7 @@ def remote_costs_file() -> Any:
     from dovetail.files.fields import Entry, real
 
     def table(constant: Constant) -> Any:
+        # Divided by in the equations.
         positive = constant.name in _POSITIVE
         number = real(constant.unit, above_zero=positive)
         bound: dict[str, Any] = {"gt" if positive else "ge": 0}

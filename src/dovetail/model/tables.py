@@ -57,6 +57,7 @@ class Times(Mapping[JobId, Seconds]):
     @cached_property
     def _known(self) -> dict[JobId, Seconds]:
         pairs = zip(self._ids[:], self._seconds.tolist(), strict=True)
+        # NaN is the only value that differs from itself: no time.
         return {id: seconds for id, seconds in pairs if seconds == seconds}
 
     def __getitem__(self, id: JobId) -> Seconds:
@@ -105,6 +106,7 @@ class JobTable(Sequence[Job]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Job]: ...
     def __getitem__(self, index: int | slice) -> Job | Sequence[Job]:
+        # Once made, all jobs are the same objects each time: policies keep them in dictionaries by identity.
         made = self.__dict__.get("made")
         if made is not None:
             found: Job | Sequence[Job] = made[index]
@@ -128,6 +130,7 @@ class JobTable(Sequence[Job]):
         made = self.__dict__.get("made")
         if made is not None:
             return map(made.__getitem__, wanted.tolist())
+        # In pieces: lists of a million numbers at once would be as large as the jobs.
         chunks = (wanted[first : first + CHUNK] for first in range(0, len(wanted), CHUNK))
         return chain.from_iterable(map(self._made_of, chunks))
 
@@ -173,6 +176,7 @@ class _Names(dict[int, str | None]):
     """The text of a number, one for all who share it; ``None`` of a negative one."""
 
     def __missing__(self, number: int) -> str | None:
+        # One text for all that share it: a log of a million jobs has a few hundred users.
         found = self[number] = None if number < 0 else str(number)
         return found
 
@@ -216,6 +220,7 @@ class RecordTable(Sequence[Record]):
         return self._record(int(places), self.jobs[int(places)])
 
     def __iter__(self) -> Iterator[Record]:
+        # In file order one pass over the columns does; else each job is needed twice.
         if isinstance(self.jobs, JobTable) and self.in_file_order:
             jobs = self.jobs.fleeting()
             return (self._record(place, job) for place, job in enumerate(jobs))
@@ -233,6 +238,7 @@ class RecordTable(Sequence[Record]):
         killed, seconds, promised = bool(self.killed[place]), float(self.seconds[place]), self.promised[place]
         request = job.choices[0].request
         mask = 0
+        # Runs of neighbouring nodes: a mask by node would take as long as the machine is wide.
         for run in range(self.first[place], self.first[place] + self.runs[place]):
             low, high = int(self.low[run]), int(self.high[run])
             mask |= ((1 << (high - low)) - 1) << low

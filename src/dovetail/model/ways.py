@@ -91,6 +91,7 @@ def seconds_on(foresight: Foresight, job: Job, choice: Choice, device: DeviceCla
     found = foresight.predict(job, choice.implementation, choice.request, device)
     if found is not None:
         return found.expected
+    # Given by the user, for apps that never ran: SQ and speedups are the paper's inputs.
     speedup = job.speedup.get(choice.implementation.name)
     return None if job.sequential is None or not speedup else job.sequential / speedup
 
@@ -114,6 +115,7 @@ def fastest(foresight: Foresight, job: Job, choices: Iterable[Choice] | None = N
     best, least = None, inf
     for choice in choices:
         seconds = predicted_seconds(foresight, job, choice)
+        # Without any prediction the first choice stays, in file order.
         if best is None or (seconds is not None and seconds < least):
             best, least = choice, inf if seconds is None else seconds
     assert best is not None, "every job has a choice"

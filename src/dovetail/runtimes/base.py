@@ -62,6 +62,7 @@ def shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
             words.append((name, value))
             continue
         names.append(name)
+        # A product over numbers of 0 or below would have no logarithm.
         if value > 0:
             product = value if product is None else product * value
     size = product if product is not None and 0 < product < math.inf else None
@@ -106,6 +107,7 @@ class LogTimes:
     def add(self, seconds: Seconds) -> None:
         """One more. O(1) on average."""
         if self._end == len(self._kept):
+            # Doubling makes adding O(1) on average; the view of before stays valid for who holds it.
             kept = self.values()
             self._kept = np.empty(2 * len(kept) + 8)
             self._kept[: len(kept)] = kept
@@ -159,9 +161,11 @@ class RecentRuns:
         old, new = self._runs, runs
         self._runs = runs
         came = 0
+        # By identity, from the newest end: runs stay the same objects while the history is carried forward.
         while old and came < len(new) and new[-1 - came] is not old[-1]:
             came += 1
         gone = len(old) + came - len(new)
+        # Anything else than a shift (runs forgotten, another history): all is counted anew.
         if not old or came == len(new) or gone < 0 or new[0] is not old[gone]:
             self._by_key.clear()
             came, gone = len(new), 0
@@ -187,6 +191,7 @@ class RecentRuns:
     def _key_of(self, run: Run) -> tuple[RequestKey, InputsKey]:
         """`key_of`; runs that follow each other mostly share their inputs and request."""
         last = self._last
+        # Sorting inputs for each run would be most of the time of an update.
         if last is None or run.inputs is not last.inputs or request_key(run) != self._last_key[0]:
             self._last, self._last_key = run, key_of(run)
         return self._last_key
@@ -275,6 +280,7 @@ class Pending(ABC):
 _UNKNOWN = object()
 # Implementation, kind and model of the class, request, inputs, walltime: hashed without a call into Python.
 _Asked = tuple[str, str, str, RequestKey, InputsKey, Seconds | None]
+# Without rounds each question looks for other processes' runs.
 _AS_EVER = nullcontext()
 _Ways = tuple[str, DeviceClass, int, float]
 
@@ -365,6 +371,7 @@ class HistoryModel(ABC):
         return found.now() if isinstance(found, Pending) else found
 
     def _answered(self, query: Query) -> Prediction | Pending | None:
+        # One moment for all questions of an answer: averages and runs must be of the same state.
         with self.history.still():
             return self.answer(self._resolved(query))
 
@@ -392,6 +399,7 @@ class HistoryModel(ABC):
             for group in self.history.groups(query.app):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
                 held = (group.completed, group.request)
+                # The way with most runs; of equals the larger request: the same choice each time.
                 ways[way] = max(ways.get(way, held), held)
         found = self._requests[query.app].get((query.implementation, query.device, nodes, gpus))
         if found is None:
@@ -410,6 +418,7 @@ class HistoryModel(ABC):
         return found
 
     def _average(self, where: tuple[str, str, DeviceClass]) -> Averages:
+        # Keys of failures alone have no average.
         found = [a for a in self.history.aggregates(*where, MAX_KEYS + MARGIN) if a.count]
         averages = self._averages[where] = Averages(found, self._averages.get(where))
         return averages

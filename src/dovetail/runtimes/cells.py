@@ -94,6 +94,7 @@ def _typical(logs: Floats) -> _Typical:
     if len(logs) > CHANGED and not keep.item(-1) and not keep[-CHANGED:].any():
         # Several runs in a row far off on one side are no accident: something has changed for good.
         middle = float(np.median(logs[keep]))
+        # The row of newest runs that all lie on one side of the middle.
         side = np.where(keep, 0, np.sign(logs - middle))[::-1]
         row = int(np.argmax(side != side[0])) if np.any(side != side[0]) else len(side)
         if side[0] and row >= CHANGED:
@@ -121,6 +122,7 @@ def _robust(times: Floats) -> Cell:
     squares = float(((kept - kept.mean()) ** 2).sum())
     deviations: tuple[float, ...] = ()
     if n > 1:
+        # The deviation from the mean of the other runs: an outlier is not in the mean, and needs no correction.
         scale = found.total / np.maximum(found.total - found.weights, 1e-12) if freedom else np.ones(n)
         deviations = tuple(((logs - found.y) * np.where(keep, scale, 1.0)).tolist())
     return Cell((0, 0, 0.0), (), found.y, found.weight, n, False, deviations, freedom, squares)
@@ -142,6 +144,7 @@ def _kept(logs: Floats) -> tuple[Floats, Bools]:
         return weights, logs <= logs.min() + 2 * FAR
     middle = _weighted_median(logs, weights)
     distance = np.abs(logs - middle)
+    # 1.4826 turns a median distance into a standard deviation of normal noise.
     return weights, distance <= max(3 * 1.4826 * _weighted_median(distance, weights), FAR)
 
 
@@ -166,6 +169,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages:
     by_key = recent.by_key
     warm = any(times.warm for times in by_key.values())
     first, first_log = None, 0.0
+    # A history that is seen from its very first run: that one may have been cold without a mark.
     if 0 < len(recent.runs) < MAX_RUNS:
         oldest = recent.runs[0]
         log = recent.log(oldest)
@@ -190,6 +194,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages:
             times = (known.cold if cold else known.warm).values()
             cell = _robust(times)
             cell.cold = cold or (key == first and len(times) == 1)
+            # A cold start is no sample of the noise.
             if key == first and first_log == times[0]:
                 cell.deviations = cell.deviations[1:]
         cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count

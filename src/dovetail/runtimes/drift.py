@@ -74,6 +74,7 @@ class _Place:
 
     def add(self, run: Run, cpu: Seconds) -> None:
         app = (run.app, run.implementation, request_key(run))
+        # The slowdown before this run: with its own it would explain itself.
         ratio, before = math.log(run.seconds / cpu), self.slowdown
         own = self.own.setdefault(app, deque(maxlen=OWN))
         if own:  # the first run of an app shows nothing of the machine
@@ -98,6 +99,7 @@ class Drift:
         """Take in what has run since; returns the number of runs of the history. O(1) for each new one."""
         total = self._history.total()
         if total != self._total:
+            # From a block's edge on, the values depend on the history alone, not on when the model was made.
             begin = max(0, (total - WINDOW) // BLOCK * BLOCK)
             if begin != self._begin or total < self._total:
                 self._places.clear()

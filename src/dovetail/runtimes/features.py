@@ -52,6 +52,7 @@ class Design:
         row = np.zeros(len(self.mean))
         row[0] = 1.0
         for i, name in enumerate(self.sizes):
+            # A number that is new has no column to learn from: it counts as typical, and widens the interval.
             value = values.get(name)
             if isinstance(value, float) and name not in self.new:
                 row[1 + i] = self._log(name, value) - self.centre[i]
@@ -64,6 +65,7 @@ class Design:
         return row
 
     def _log(self, name: str, value: float) -> float:
+        # Zero and negative values have no logarithm: this form is linear near 0 and logarithmic beyond.
         if name in self.signed:
             return math.copysign(math.log1p(abs(value)), value)
         return math.log(value) if value > 0 else 0.0
@@ -100,12 +102,14 @@ def make_design(
     marks: list[tuple[str, str]] = []
     for name in sorted(seen):
         values = [value for value, _ in seen[name].most_common(MAX_VALUES)]
+        # The query's own value gets a column, in the place of the rarest.
         if given.get(name) in seen[name] and given[name] not in values:
             values[-1] = given[name]
         marks.extend((name, value) for value in values)
     requests = [*(cell.request for cell in cells), request]
     scaled = tuple(
         part
+        # A part of the request that does not vary carries no information; -1 (all CPUs) has no logarithm.
         for part in range(3)
         if len({r[part] for r in requests}) > 1 and all(r[part] > 0 for r in requests)
     )
@@ -130,6 +134,7 @@ def make_design(
     columns = [*range(1, 1 + len(sizes)), *range(1 + len(sizes) + len(marks), len(blank.mean))]
     centre = rows[:, columns].mean(axis=0)
     new: set[str] = set()
+    # Centred by the cells that have the input: others would pull it towards a value that never ran.
     for i, name in enumerate(sizes):
         having = [row for row, cell in enumerate(cells) if isinstance(dict(cell.inputs).get(name), float)]
         if having:

@@ -78,6 +78,7 @@ class Fit:
         of programs counts too.
         """
         if len(self.cells) < FEWEST:
+            # The prior of the cells is taken out again: here the usual noise stands in its place.
             seen = self.noise**2 * (self.freedom + NOISE_PRIOR_WEIGHT) - NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2
             usual = USUAL_WEIGHT * USUAL_NOISE**2
             return math.sqrt((max(seen, 0.0) + usual) / (self.freedom + USUAL_WEIGHT))
@@ -106,6 +107,7 @@ class Fit:
         Where laws that fit equally well disagree, their disagreement is part of the spread.
         """
         row = self.design.row(request, inputs)
+        # A mixture's variance: that of each law, and how far the laws lie apart.
         each = [surface.at(law_row(self.design, surface.law, row)) for surface in self.surfaces]
         mean = sum(share * m for share, (m, _) in zip(self.shares, each, strict=True))
         variance = sum(
@@ -128,6 +130,7 @@ def law_row(design: Design, law: Law, row: Floats) -> Floats:
     if not law.log_size:
         return row
     changed = row.copy()
+    # The column is centred: the logarithm of log n is centred in the same way.
     size = row[1] + design.centre[0]
     changed[1] = row[1] + math.log(max(size, 0.5)) - math.log(max(design.centre[0], 0.5))
     return changed
@@ -144,11 +147,13 @@ def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[
     if other_requests:
         found = list(cells.cells)
     names = {name for name, _ in numbers(inputs)}
+    # Runs with other inputs' names are another use of the app; without any of this one they must do.
     comparable = [cell for cell in found if {name for name, _ in numbers(cell.inputs)} == names]
     found = comparable or found
     wanted = categories(inputs)
     same = [cell for cell in found if categories(cell.inputs) == wanted]
     other_categories = False
+    # From four on a category carries a law of its own.
     if len(same) >= 4 or len(same) == len(found):
         found = same
     elif wanted or any(categories(cell.inputs) for cell in found):
@@ -172,6 +177,7 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
     low = float(y.min())
     none = (np.append(design.mean, NO_OVERHEAD), np.append(design.spread, FIXED))
     some = (np.append(design.mean, low - 1.5), np.append(design.spread, 2.0))
+    # Only columns that vary have a power to fit; the others would follow their priors.
     sized = [i for i in range(1, 1 + numeric) if np.ptp(rows[:, i]) > 1e-9]
     laws: list[Law] = []
 
@@ -182,6 +188,7 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
 
     add("power law", none, none[0])
     if len(y) < FEWEST:
+        # Two starts: a small overhead and one of nearly the least time lie in different valleys.
         for gamma in (low - 2.0, low - 0.3) if numeric else ():
             add("power law with overhead", some, np.append(some[0][:-1], gamma))
         return laws
@@ -199,11 +206,13 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
         return laws
     for exponent in EXPONENTS if numeric == 1 else (1.0,):
         prior = (some[0].copy(), some[1].copy())
+        # A power that is known is held by a narrow prior, so that all laws have the same columns.
         prior[0][1 : 1 + numeric], prior[1][1 : 1 + numeric] = exponent, FIXED
         start = prior[0].copy()
         start[-1] = low - 0.7
         name = "straight line" if exponent == 1 else f"power {exponent:g} with overhead"
         add(name, prior, start)
+    # n log n needs n above 1, and differs from n only over wide ranges.
     if numeric == 1 and not design.signed and float(rows[:, 1].min()) + design.centre[0] > 1.0:
         law = Law("", rows, none[0], none[1], none[0], True)
         changed = np.array([law_row(design, law, row) for row in rows])
@@ -237,10 +246,12 @@ def fit_cells(
         [cells.noise**2 / cell.weight + (COLD_SPREAD**2 if cell.cold else 0.0) for cell in found]
     )
     if len(found) < DOUBTED:
+        # Two close sizes that differ by chance would give any power.
         noise = noise + DOUBTED_NOISE**2
     rows = np.array([design.row(cell.request, cell.inputs) for cell in found])
     fitted, loss = fit_laws(_laws(design, y, rows, fixed=not only_power), y, noise)
     best: dict[str, tuple[float, Law]] = {}
+    # Of several starts of one form the best: the others found a worse valley.
     for law, value in zip(fitted, loss.tolist(), strict=True):
         if law.name not in best or value < best[law.name][0]:
             best[law.name] = (value, law)
@@ -274,6 +285,7 @@ def fit_cells(
 def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
     """The surfaces that share in the prediction, best first, by their leave-one-out log densities."""
     order = sorted(surfaces, key=lambda surface: -surface.score)[:MIXED]
+    # Densities, not errors: a law that is sure and wrong scores below one that is unsure.
     weights = [math.exp(count * (surface.score - order[0].score) / TEMPERATURE) for surface in order]
     kept = [w for w in weights if w > 0.05]
     total = sum(kept)
@@ -307,6 +319,7 @@ def _calibration(
     """
     if len(found) < FEWEST:
         return 1.0
+    # Mean and variance of the mixture, each cell predicted from all others.
     mean = np.array(shares) @ np.array([s.loo for s in surfaces])
     variance = np.array(shares) @ np.array([s.loo_spread**2 + (s.loo - mean) ** 2 for s in surfaces])
     residuals: list[float] = []
@@ -329,6 +342,7 @@ def exponents_of(fit: Fit) -> dict[str, tuple[float, float]]:
     """Powers of the numeric inputs as one device shows them: priors for another (mean, spread)."""
     law = fit.best.law
     return {
+        # Never so narrow that another device could not show another power.
         name: (float(law.theta[1 + i]), max(0.15, min(EXPONENT_SPREAD, 0.3)))
         for i, name in enumerate(fit.design.sizes)
     }

@@ -93,6 +93,7 @@ def fit_surfaces(
             values, jacobian = law.at(law.rows)
             weighted = jacobian * law.spread**2
             linear = weighted @ jacobian.T
+            # Law and Jacobian are those of the law, whatever its correction: worked out once.
             prepared[id(law)] = (linear, values + jacobian @ (law.mean - law.theta), weighted)
         linear, start[i], _ = prepared[id(law)]
         covariance[i] = linear
@@ -104,6 +105,7 @@ def fit_surfaces(
         covariance[i, diagonal, diagonal] += nugget**2
     doubt = np.ones(n)
     found = _leave_one_out(covariance, y - start, noise, doubt)
+    # Cells are doubted by the best surface alone, and for all: scores of different data cannot be compared.
     if n >= 4:
         best = int(np.argmax(found.score))
         deviation = found.residual[best] ** 2 * found.precision[best] / found.scale[best]
@@ -147,8 +149,10 @@ def _leave_one_out(covariance: Floats, target: Floats, noise: Floats, doubt: Flo
     full[:, diagonal, diagonal] += noise * doubt
     inverse = np.asarray(np.linalg.inv(full), dtype=np.float64)
     solved = np.asarray(np.einsum("bij,bj->bi", inverse, target), dtype=np.float64)
+    # Leave-one-out from the inverse covariance: residual = solved / precision (the book's equation 5.12).
     precision = np.maximum(inverse[:, diagonal, diagonal], 1e-12)
     residual = solved / precision
+    # Clipped: one disturbed run must not decide which law is best.
     square = np.minimum(residual**2 * precision, CLIP)
     weight = 1.0 / doubt
     scale = (SCALE_PRIOR + (square * weight).sum(axis=1)) / (SCALE_PRIOR + weight.sum())

@@ -55,6 +55,7 @@ def _evaluate(rows: Floats, theta: Floats) -> tuple[Floats, Floats]:
     """Values (B, n) and Jacobians (B, n, q + 1) of a batch of laws."""
     power = np.einsum("bnq,bq->bn", rows, theta[:, :-1])
     gamma = theta[:, -1:]
+    # log(exp a + exp b) without overflow: times span many orders of magnitude.
     values = np.logaddexp(power, gamma)
     share = np.exp(np.minimum(power - values, 0.0))  # of the power law in the time
     return values, np.concatenate([rows * share[:, :, None], (1.0 - share)[:, :, None]], axis=2)
@@ -70,6 +71,7 @@ def fit_laws(laws: list[Law], y: Floats, variance: Floats) -> tuple[list[Law], F
     prior = np.stack([law.mean for law in laws])
     precision = np.stack([law.spread for law in laws]) ** -2.0
     theta = np.stack([law.theta for law in laws])
+    # MISFIT beside the noise: a law that misses caches by a little must not call each point an outlier.
     scale = 1.0 / (variance + MISFIT**2)
     damping = np.full(len(laws), 1e-3)
     diagonal = np.arange(theta.shape[1])
@@ -82,11 +84,13 @@ def fit_laws(laws: list[Law], y: Floats, variance: Floats) -> tuple[list[Law], F
 
     loss, residual, jacobian = objective(theta)
     for _ in range(ROUNDS):
+        # Student weights: a far point pulls less the farther it is.
         weight = scale * (FREEDOM + 1) / (FREEDOM + scale * residual**2)
         weighted = jacobian * weight[:, :, None]
         normal = np.einsum("bnq,bnr->bqr", weighted, jacobian)
         normal[:, diagonal, diagonal] += precision
         gradient = np.einsum("bnq,bn->bq", weighted, residual) - precision * (theta - prior)
+        # Levenberg's damping, relative to the diagonal: columns have different units.
         normal[:, diagonal, diagonal] *= 1.0 + damping[:, None]
         step = np.linalg.solve(normal, gradient[:, :, None])[:, :, 0]
         new_loss, new_residual, new_jacobian = objective(theta + step)
@@ -96,6 +100,7 @@ def fit_laws(laws: list[Law], y: Floats, variance: Floats) -> tuple[list[Law], F
         residual = np.where(better[:, None], new_residual, residual)
         jacobian = np.where(better[:, None, None], new_jacobian, jacobian)
         loss = np.where(better, new_loss, loss)
+        # Down by 5 after a step that helped, up by 8 after one that did not: each law of the batch by itself.
         damping = np.where(better, damping * 0.2, damping * 8.0)
         if gained < 1e-4 and bool(np.all(better)):
             break

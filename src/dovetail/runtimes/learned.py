@@ -59,6 +59,7 @@ def milestone(runs: int) -> int:
     """
     if runs < ALWAYS:
         return runs
+    # In steps that grow with the number of runs: laws of many runs move little with one more, and cost most.
     return runs - runs % min(64, 1 << ((runs // 16).bit_length() - 1))
 
 
@@ -106,6 +107,7 @@ class _Loaded(Pending):
     def now(self) -> Prediction:
         """At the present slowdown."""
         self.drift.look()
+        # The interval moves with the slowdown: its width is that of a run on an idle machine.
         factor = math.exp(self.drift.slowdown(self.device))
         idle = self.idle
         return Prediction(
@@ -142,6 +144,7 @@ class LearnedModel(HistoryModel):
         fit = self.fit(query)
         if fit is None:
             return None
+        # Both fits are kept, so that the choice between them costs nothing while nothing changes.
         work = self.fit(query, work=True) if self.by_cpu_time else None
         route = None if work is None else self._route(query, fit, work)
         if work is None or route is None:
@@ -154,6 +157,7 @@ class LearnedModel(HistoryModel):
         position = fit.position.get((query.request, query.inputs))
         if own is None:
             mean, unsure = fit.at(query.request, query.inputs)
+            # Without runs of these inputs an extrapolation is drawn back to what ran where the law is unsure.
             mean = calmed(fit, query.inputs, mean, unsure)
             return _FitAnswer(mean, min(unsure, MAX_SPREAD), fit.runs, self._basis(fit))
         mean, unsure, trusted = self._combined(fit, position, own, query)
@@ -167,6 +171,7 @@ class LearnedModel(HistoryModel):
         The law counts as fitted without this cell. Also whether the own runs weigh more.
         """
         fitted = None if position is None else fit.cells[position]
+        # A cell of the fit is cold only if no run has come since: the own average may know better.
         cold = fitted.cold if fitted is not None and fitted.runs == own.runs else own.cold
         doubt = fit.noise**2 / own.weight + (COLD_SPREAD**2 if cold else 0.0)
         if position is None:
@@ -175,6 +180,7 @@ class LearnedModel(HistoryModel):
             return own.y, math.sqrt(doubt), True
         else:
             law, spread = fit.without(position)
+        # Weights by inverse variance: the law counts for more the less of these very inputs has run.
         share = spread**2 / (spread**2 + doubt)
         return law + share * (own.y - law), math.sqrt(share * doubt), share > 0.5
 
@@ -194,11 +200,13 @@ class LearnedModel(HistoryModel):
         cells = settled.work if work else settled.times
         elsewhere = self._exponents_elsewhere(query, cells, work=work)
         known = self._fitted.get(key)
+        # By identity: cells are made anew exactly when a milestone is passed.
         if known is not None and known.cells is cells and known.elsewhere == elsewhere:
             return known.fit
         fit = None if known is None else _same_lone_cell(known.fit, cells, query)
         if fit is None:
             fit = self._fit(cells, query, elsewhere)
+            # Cold runs below the law cannot be cold ones: the law is too high there, and is fitted with them.
             faster = _faster_than(fit, cells, query)
             if faster:
                 fit = self._fit(replace(cells, cells=[*cells.cells, *faster]), query, elsewhere)
@@ -218,6 +226,7 @@ class LearnedModel(HistoryModel):
             return known
         runs = sample.recent.runs
         count = self.history.count(*place)
+        # Runs since the milestone are left out, so that a fresh model and an old one see the same.
         later = min(count - milestone(count), len(runs))
         until = len(runs) - later
         newest = runs[until - 1] if until else None
@@ -226,6 +235,7 @@ class LearnedModel(HistoryModel):
             return known
         kept = runs[max(0, until - MAX_RUNS) : until]
         aggregates = _without(sample.averages.aggregates, runs[until:])[-MAX_KEYS:]
+        # Usually nothing is left out: then the runs that are carried forward serve both.
         whole = len(kept) == len(runs)
         settled = self._rests_on.setdefault(place, (RecentRuns(), RecentRuns(measure=cpu_time)))
         times = make_cells(aggregates, sample.recent if whole else settled[0].update(kept))
@@ -248,6 +258,7 @@ class LearnedModel(HistoryModel):
         self, query: Query, own: Cells, *, work: bool
     ) -> dict[str, tuple[float, float]] | None:
         """Exponents that other implementations and devices of the app have shown, where this one has few."""
+        # Own exponents once there are enough sizes: those of another device are a guess.
         if own.sizes >= WELL_MEASURED or not numbers(query.inputs):
             return None
         places = {
@@ -257,12 +268,14 @@ class LearnedModel(HistoryModel):
             and (group.implementation, group.device_class) != (query.implementation, query.device)
         }
         best: tuple[int, dict[str, tuple[float, float]] | None] = (0, None)
+        # Sorted: which device lends its exponents must not depend on the order of a set.
         for implementation, device in sorted(places):
             other = Query(query.app, implementation, device, query.request, query.inputs)
             settled = self._settle(other)
             cells = settled.work if work else settled.times
             if cells.sizes < WELL_MEASURED:
                 continue
+            # The device with most cells knows them best.
             shown = self._shown_by(other, cells, work=work)
             if shown is not None and len(cells.cells) > best[0]:
                 best = (len(cells.cells), shown)
@@ -289,6 +302,7 @@ class LearnedModel(HistoryModel):
     def _route(self, query: Query, fit: Fit, work: Fit) -> Route | None:
         self.drift.look()
         timed = self.drift.runs(query.app, query.implementation, query.device, query.request)
+        # CPU times are known of runs on one node only: with too few of them the two laws cannot be compared.
         if not timed or 2 * len(work.cells) < len(fit.cells):
             return None
         names = tuple(name for name, _ in numbers(query.inputs))
@@ -348,6 +362,7 @@ class PowerModel(LearnedModel):
 def _interval(estimate: _FitAnswer, fit: Fit, spread: float) -> Prediction:
     """Nine runs out of ten about the estimate; ``spread`` is added to the noise of a run."""
     half = fit.quantile(estimate.unsure) * math.sqrt(estimate.unsure**2 + fit.run_noise**2 + spread**2)
+    # The bounds keep exp() below the largest float: beyond e^690 nothing is known anyway.
     expected = max(math.exp(min(estimate.mean, 690.0)), TINY)
     return Prediction(
         expected,
@@ -372,6 +387,7 @@ def _without(aggregates: Sequence[Aggregate], later: Sequence[Run]) -> Sequence[
             found.append(aggregate)
         elif aggregate.count > len(gone):
             count = aggregate.count - len(gone)
+            # Newest runs are taken out of a mean that the database holds; the sum is exact enough for that.
             mean = (aggregate.mean * aggregate.count - math.fsum(gone)) / count
             found.append(replace(aggregate, count=count, mean=mean))
     return found
@@ -383,6 +399,7 @@ def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
         return []
     names = {name for name, _ in numbers(query.inputs)}
     return [
+        # As warm ones: their times are believed now.
         replace(cell, cold=False)
         for cell in cells.doubted[-MOST_DOUBTED:]
         if cell.request == query.request

@@ -64,6 +64,7 @@ def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
         return None
     if len(points) > MANY:
         return _fit_many(points, runs, sizes)
+    # fsum: sizes of 10^9 squared would lose the small ones.
     figures = [(a.count, size, a.mean, a.m2) for size, a in points]
     centre = math.fsum([count * size for count, size, _, _ in figures]) / runs
     mean = math.fsum([count * y for count, _, y, _ in figures]) / runs
@@ -117,6 +118,7 @@ class LeastSquaresModel(HistoryModel):
         if isinstance(fit, Line):
             expected = max(fit.at(size), TINY)
             half = fit.half_width(size)
+            # Two sizes give a line without a residual: the interval is a guess then.
             if half is None:
                 lower, upper = expected / GUESSED_SPREAD, expected * GUESSED_SPREAD
             else:

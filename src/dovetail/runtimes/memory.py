@@ -65,6 +65,7 @@ class MemoryModel(HistoryModel):
         if not found:
             return None
         largest = float(found[0].known.peaks.max())
+        # By the law whose reservation would have been cheapest, so that what is shown is what is used.
         return _prediction(min(found, key=lambda law: law.cheapest(2.0 * largest)[1]))
 
     def reserve(
@@ -110,6 +111,7 @@ class MemoryModel(HistoryModel):
         with self.history.still():
             resolved = self._resolved(query)
             place = (resolved.app, resolved.implementation, resolved.device)
+            # Failed runs are not in `recent`: a peak of a run that was killed is only a lower bound.
             runs = [run for run in self.history.recent(*place, MOST_PEAKS) if self._measure(run) is not None]
         found = _laws_of(_comparable(runs, resolved), resolved, self._measure)
         self._known[query] = (stamp, found)
@@ -151,6 +153,7 @@ def _laws_of(runs: Sequence[Run], query: Query, measure: Callable[[Run], float |
     columns = {name: np.array([float(run.inputs[name]) for run in runs]) for name in names}
     sizes = {name: given[name] for name in names}
     product = scalar_size(query.inputs)
+    # One size alone is the product already.
     if len(names) > 1 and product is not None:
         columns[PRODUCT] = np.prod(np.array(list(columns.values())), axis=0)
         sizes[PRODUCT] = product

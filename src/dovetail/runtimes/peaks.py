@@ -116,6 +116,7 @@ class Forecast:
     def _chances(self, margins: Floats) -> Floats:
         """Probabilities of misses beyond ``margins`` (k,)."""
         count = len(self.misses)
+        # Above the largest miss the chance falls exponentially; below it is counted.
         larger = count - np.searchsorted(self.misses, margins, side="right")
         beyond = np.exp(-np.maximum(margins - self.misses[-1], 0.0) / self.above)
         chances: Floats = np.minimum((larger + self.doubt * beyond) / (count + 1), 1.0)
@@ -128,6 +129,7 @@ class Forecast:
         more. The chance of a kill is at most ``risk``, or as small as the amounts tried make it. The waste
         is a mean over the runs, in bytes, each weighing by its time.
         """
+        # Below the middle no amount can be cheapest: half of all runs would be killed.
         upper = self.misses[self.misses >= self.middle]
         margins = np.concatenate([upper, self.misses[-1] + self.above * np.array(STEPS)])
         chances = self._chances(margins)
@@ -135,6 +137,7 @@ class Forecast:
         # The expected peak is the same for every amount and left out.
         cost = amounts + chances * np.maximum(second, 2.0 * amounts)
         bearable = chances <= risk
+        # Where none is bearable, the largest amount tried.
         best = int(np.argmin(np.where(bearable, cost, np.inf))) if bearable.any() else len(margins) - 1
         return float(amounts[best]), self._past(float(margins[best]), second)
 
@@ -143,6 +146,7 @@ class Forecast:
         held = np.exp(np.minimum(self.others + margin, LARGEST))
         peaks, seconds = self.known.peaks, self.known.seconds
         waste = held - peaks + np.where(held < peaks, np.maximum(second, 2.0 * held), 0.0)
+        # The next run may lie beyond all seen: its second try is paid for in proportion.
         beyond = math.exp(-max(margin - float(self.misses[-1]), 0.0) / self.above)
         return float(waste @ seconds) / float(seconds.sum()) + beyond / (len(peaks) + 1) * second
 
@@ -159,6 +163,7 @@ def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
     growth = 1.0
     if len(logs) < FEWEST_SIZED:
         seen = {name: float(column.max()) for name, column in known.sizes.items()}
+        # Too few runs for a law: the amount grows in proportion to the input that grew most.
         growth = max([1.0, *(sizes[name] / most for name, most in seen.items() if most > 0)])
     else:
         for name, wanted in list(sizes.items())[:MOST_SIZES]:
@@ -173,6 +178,7 @@ def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Foreca
     misses = np.sort(in_order)
     half = len(misses) // 2
     middle = float(misses[half] if len(misses) % 2 else (misses[half - 1] + misses[half]) / 2.0)
+    # A size far from those that ran widens both tails, but by no more than a factor of about two.
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
     above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
     doubt = DOUBT * _records(in_order)
@@ -182,6 +188,7 @@ def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Foreca
 def _records(misses: Floats) -> float:
     """How many times more of these were beyond all before them than in an order by chance, at least 1."""
     count = len(misses)
+    # By chance the n-th of n is a record with probability 1/n: more records mean peaks that still grow.
     records = 1 + int((misses[1:] > np.maximum.accumulate(misses)[:-1] + 1e-9).sum())
     return max(1.0, records / float((1.0 / np.arange(1, count + 1)).sum()))
 
@@ -195,6 +202,7 @@ def _width(distances: Floats) -> float:
 def _mean(logs: Floats) -> _Law:
     count = len(logs)
     total = float(logs.sum())
+    # Left out by subtraction: the mean of the others, without n sums.
     others = (total - logs) / (count - 1) if count > 1 else logs
     return _Law("mean", others, total / count, 1.0 / count)
 
@@ -236,6 +244,7 @@ def _line(x: Floats, y: Floats, weights: Floats, wanted: float) -> tuple[Floats,
     slope = float((weights * apart) @ (y - level)) / spread
     if slope <= 0:
         return None
+    # The leverage gives each residual without its own point, again without n fits.
     leverage = weights * (1.0 / total + apart**2 / spread)
     missed = (y - level - slope * apart) / np.maximum(1.0 - leverage, 1e-3)
     doubt = 1.0 / total + (wanted - centre) ** 2 / spread

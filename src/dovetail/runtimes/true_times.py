@@ -37,6 +37,7 @@ def true_or_expected(
     for job, missing in before:
         there = {one.name for one in _ways(job, jobs.truth, known=True)} if missing else set()
         in_truth = [one for one in missing if one.name in there]
+        # A job without any time of its own is one silence, not one for each of its ways.
         if in_truth and len(missing) == len({choice.implementation.name for choice in job.choices}):
             silent += 1
         else:
@@ -68,6 +69,7 @@ def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> 
     for job in jobs.jobs:
         known = _ways(job, jobs.truth, known=True)
         found |= {one.kind: True for one in known}
+        # A job with one choice goes nowhere else: what is unknown of it is no reason to stop.
         if known and len(job.choices) > 1:
             for one in _ways(job, jobs.truth, known=False):
                 if one.command is not None and machine.device_classes(one.kind):
