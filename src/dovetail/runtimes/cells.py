@@ -122,7 +122,7 @@ def _robust(times: Floats) -> Cell:
     squares = float(((kept - kept.mean()) ** 2).sum())
     deviations: tuple[float, ...] = ()
     if n > 1:
-        # The deviation from the mean of the other runs: an outlier is not in the mean, and needs no correction.
+        # The deviation from the mean of the others: an outlier is not in the mean, and needs no correction.
         scale = found.total / np.maximum(found.total - found.weights, 1e-12) if freedom else np.ones(n)
         deviations = tuple(((logs - found.y) * np.where(keep, scale, 1.0)).tolist())
     return Cell((0, 0, 0.0), (), found.y, found.weight, n, False, deviations, freedom, squares)

@@ -84,6 +84,7 @@ def load_commands(
 
 def list_parts(path: str | os.PathLike[str], part: Mapping[str, Any], **options: Any) -> list[PartialSpec]:
     """The jobs of a list of commands as parts of specs, for a service. Raises as `load_commands`."""
+    # Dependencies stay out of the check: they may name jobs that only the service knows.
     own = {name: value for name, value in part.items() if name != "depends"}
     name, parts = _parts_of_list(path, own, options)
     # What cannot be built here is not sent.
@@ -100,6 +101,7 @@ def _parts_of_list(
     else:
         text, source = read_text(path, _EXPECTED), file_name(path)
     raw = text.splitlines()
+    # Before any line is read as a command.
     _refuse_what_is_no_list(raw, source)
     lines = [
         line
@@ -135,6 +137,7 @@ def command_parts(argv: Sequence[str], part: Mapping[str, Any], **options: Any) 
 def _parts_of_command(
     argv: Sequence[str], part: Mapping[str, Any], options: Mapping[str, Any]
 ) -> list[tuple[str, PartialSpec]]:
+    # In single quotes, as far as expansion goes: the user's shell has done it.
     line = _Line("command", (), tuple(Word(((word, ""),)) for word in argv))
     return _Reading(CommandOptions(**options), part).parts([line], expand=False)
 
@@ -200,6 +203,7 @@ def _named(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) 
                 name = match[2]
                 if name in grid:
                     used.add(name)
+                # In quotes braces may be a program's own (awk, JSON).
                 elif name is not None and name != DEVICE and name not in more and not quote:
                     known = ", ".join(grid) or "none is given"
                     raise InputError(
@@ -219,6 +223,7 @@ def _filled(word: Word, values: Mapping[str, str]) -> Word:
         for match in _HOLE.finditer(text):
             if match[2] in values:
                 pieces += [(text[at : match.start()], quote), (values[match[2]], "'")]
+            # A doubled brace is the text itself, as in a format string.
             elif match[1] is not None and not quote:
                 pieces += [(text[at : match.start()], quote), (match[0][1:-1], "'")]
             else:
@@ -252,6 +257,7 @@ class _Reading:
         grid = parse_each(self._options.each, self._options.cwd)
         used: set[str] = set()
         for line in lines:
+            # Only names that this line uses: a grid of others would repeat it without a difference.
             names = _named(line, grid, (INDEX,) if self._is_array else ())
             used.update(names)
             for values in combinations({name: grid[name] for name in names}):
@@ -266,6 +272,7 @@ class _Reading:
                 f"found the name {unused!r}, expected {{{unused}}} in a command that it stands for",
                 where="--each",
             )
+        # A feature that no command has is a typing mistake: left alone, it would change nothing in silence.
         unknown = next((key for key in self._options.drop if key not in self._features), None)
         if unknown is not None:
             known = ", ".join(sorted(self._features)) or "none"
@@ -367,6 +374,7 @@ def _refuse_what_is_no_list(lines: Sequence[str], source: str) -> None:
             if pattern.match(line):
                 raise InputError(f"line {number}: found {what}", where=source)
         break
+    # Slurm's tables without a header: every row holds a state.
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip()]
     rows = [(number, words) for number, words in rows if not words[0].startswith("#")]
     if rows and all(_tells_a_state(words) for _, words in rows):
@@ -387,7 +395,9 @@ def _refuse_what_no_command_begins_with(words: Sequence[Word], where: str) -> No
             "(a trace is named FORMAT:PATH)",
             where=where,
         )
+    # A bar within a word is a table's: as an operator it stands alone, and was refused before.
     table = next((word.text for word in words if "|" in word.bare.strip("|&")), None)
+    # Commas without a path: the header of a table.
     if table is None and first.count(",") > 1 and "/" not in first:
         table = words[0].text
     if table is not None:

@@ -123,6 +123,7 @@ def with_file_sizes(
     found: dict[str, float | str] = {}
     for name, value in inputs.items():
         size = file_size(value, Path(cwd)) if isinstance(value, str) else None
+        # An input of that very name is the user's own, and stays.
         free = size is not None and f"{name}_bytes" not in inputs
         found.update({f"{name}_bytes": float(size or 0)} if free else {name: value})
     return found
@@ -170,6 +171,7 @@ class _Reading:
             self.cwd = self.cwd / folder
         if found.image is not None:
             self.contained = True
+            # Without tag and digest: a new build of an image is the same app.
             self._keep("image", re.split("[:@]", found.image)[0], "image of the container")
         if found.ranks is not None:
             self._keep("ranks", found.ranks, "number of processes")
@@ -177,6 +179,7 @@ class _Reading:
         program = _canonical(words[0])
         if program in SHELLS:
             script = _shell_script(words)
+            # A short script is the programs that it runs: their inputs are what the time depends on.
             commands = None if script is None else simple_commands(words[script])
             if commands and script is not None:
                 return self._shell(program, commands, words[script + 2 :])
@@ -199,6 +202,7 @@ class _Reading:
                 continue
             if os.path.basename(simple.argv[0]) in INSIDE_A_SHELL:
                 continue
+            # Arguments are counted for each program: the same call has the same features in any script.
             self.position = 0
             names.append(self.command([values.get(word, word) for word in simple.argv])[0])
             for file in simple.read:
@@ -207,6 +211,7 @@ class _Reading:
             names = [simple.argv[0] for simple in commands if simple.argv[0] not in OF_THE_SHELL] or [shell]
         self.arguments([text for name, text in values.items() if name not in used])
         app = "+".join(names)
+        # A long pipeline is cut, and still differs from others by its length.
         if len(app) > LONGEST_APP:
             app = f"{app[:LONGEST_APP]}+{len(names)}"
         return app, "program of the script" if len(names) == 1 else "programs of the script"
@@ -222,6 +227,7 @@ class _Reading:
             if program in ("python", "pypy"):
                 if word == "-m" and at + 1 < len(argv):
                     return self._module(program, argv, at + 1)
+                # Code on the command line is no file: the interpreter is all that is known.
                 if word == "-c":
                     break
             if self._is_script(word, interpreted=options is not None):
@@ -235,6 +241,7 @@ class _Reading:
     def _is_script(self, word: str, *, interpreted: bool) -> bool:
         named_so = os.path.splitext(word)[1].lower() in SCRIPT_SUFFIXES
         if self.contained and interpreted and named_so:
+            # Inside an image files cannot be looked at: the name has to do.
             return True
         return (named_so or interpreted) and file_size(word, self.cwd) is not None
 
@@ -242,6 +249,7 @@ class _Reading:
         """``python -m MODULE [SUB-COMMAND]``: several programs under one name, so it belongs to the app."""
         name = f"{program}:{argv[at]}"
         sub = argv[at + 1] if at + 1 < len(argv) else ""
+        # A word that is a file is an argument.
         if _SUBCOMMAND.fullmatch(sub) and not os.path.exists(self.cwd / sub):
             return f"{name}:{sub}", "module and sub-command", at + 2
         return name, "module", at + 1
@@ -263,6 +271,7 @@ class _Reading:
         """Flags with their values, and what belongs to no flag."""
         i = 0
         while i < len(words):
+            # A command line may be generated: beyond a number, features would only cost.
             if len(self.inputs) >= MOST_INPUTS:
                 self.explained.append(f"further arguments: left out, beyond {MOST_INPUTS} inputs")
                 return
@@ -273,10 +282,12 @@ class _Reading:
             i += 1
             flag, equals, value = word.partition("=")
             glued = _GLUED.fullmatch(word)
+            # --name=value, -n100, --name value and --flag, in this order: each is the more certain reading.
             if equals:
                 self._value(flag.lstrip("-") or flag, value, flag)
             elif glued and number_of(glued[2]) is not None:
                 self._value(glued[1], glued[2], f"-{glued[1]}")
+            # "-1" and "-2" are switches of many programs, and take no value.
             elif following is not None and not flag[1:].isdigit() and _is_value(following, flag):
                 self._value(flag.lstrip("-") or flag, following, flag)
                 i += 1
@@ -291,6 +302,7 @@ class _Reading:
             if size is None:
                 break
             sizes.append(size)
+        # A few files keep their own places (input, reference); of many only the sum means anything.
         if len(sizes) <= SEPARATE_FILES:
             return 0
         self.position += 1

@@ -101,6 +101,7 @@ class BuiltJob:
             job = replace(job, throttles=(Throttle(f"array:{id}", self.limit), *job.throttles))
         for at, number in enumerate(self.indices):
             changed: dict[str, Any] = {}
+            # Each element has an own mapping only where a command uses the index: else all share one.
             if self.uses_index:
                 changed["inputs"] = {**job.inputs, INDEX: float(number)}
             if not numbered:
@@ -119,6 +120,7 @@ def _of_element(launch: Launch, array: str, number: str, index: int) -> Launch:
 
     variables = tuple((name, filled(text, {**values, "A": number}) or "") for name, text in launch.variables)
     found = filled(launch.stdout), filled(launch.stderr), filled(launch.stdin), variables
+    # The same launch for all elements that write to the same names.
     if found == (launch.stdout, launch.stderr, launch.stdin, launch.variables):
         return launch
     return replace(launch, stdout=found[0], stderr=found[1], stdin=found[2], variables=variables)
@@ -170,14 +172,17 @@ class JobBuilder:
                 fields[there] = value
         fields["speedup"] = spec.speedup or EMPTY
         fields["batch_options"] = (*(() if known is None else known.batch_options), *spec.batch_options)
+        # A service knows its user; what a request claims does not count.
         if self.user is not None:
             fields["user"] = self.user
         if spec.partition is not None:
+            # With partitions the queue is the one that the job came to, of several that were named.
             fields["queue"] = spec.partition
             if self.partitions:
                 fields["queue"] = fields["choices"][0].request.partition or spec.partition
         if spec.begin is not None:
             fields["begin"] = spec.begin
+        # Without inputs the shared empty mapping of the class is used.
         if not fields["inputs"]:
             del fields["inputs"]
         if spec.communication is not None:
@@ -206,6 +211,7 @@ class JobBuilder:
                 raise InputError(
                     "found nothing to run, expected command, implementations, script or app", where=where
                 )
+            # Communication alone is a whole job in a simulation (Markthub 2015).
             return self._gpu_app(spec)
         if not self.apps and self.source:
             raise InputError("app: found nothing, expected [[app]] entries", where=self.source)
@@ -235,6 +241,7 @@ class JobBuilder:
         key = (app, counts)
         if key not in self._apps:
             pairs = zip(app.implementations, counts, strict=True)
+            # Choices by app and node counts: thousands of jobs share a handful of them.
             self._apps[key] = app, tuple(Choice(i, i.request.on(n)) for i, there in pairs for n in there)
         choices = self._apps[key][1]
         seconds = true_seconds(spec, nodes, known, where)
@@ -262,6 +269,7 @@ class JobBuilder:
         own: Command | None = None
         if spec.command is not None:
             own = Command(split_command(spec.command, where), env_of(spec.env, where))
+            # Tasks belong to the implementation, whatever command it runs.
             commands = tuple(own if one is None else replace(own, tasks=one.tasks) for one in commands)
             needs = [("", name) for name in needs_of(own, where)]
         uses_index = False
@@ -283,6 +291,7 @@ class JobBuilder:
             inputs = dict(identify([render(word, _NO_DEVICE) for word in own.argv], cwd=folder).inputs)
         else:
             inputs = with_file_sizes(given, folder)
+        # Files are features by their sizes; their names must stand in the command again.
         files = {k: v for k, v in given.items() if isinstance(v, str) and k not in inputs}
         bound = tuple(None if one is None else _bound(one, files) for one in commands)
         if own is None and bound == commands:
@@ -298,6 +307,7 @@ class JobBuilder:
         """The app, with what the job itself needs."""
         own = spec.cpus, spec.gpus, spec.memory, spec.partition, spec.gpu_memory
         restartable = app.restartable or spec.restartable
+        # The common case: nothing of the job's own, so the app is shared as it is.
         plain = own == (None,) * 5 and not spec.exclusive and not spec.models
         if plain and restartable == app.restartable:
             return app
@@ -321,6 +331,7 @@ class JobBuilder:
         kinds = spec.on or (["gpu"] if spec.gpus else ["cpu"])
         inputs: Mapping[str, float | str] = spec.inputs or {}
         if spec.script is not None:
+            # A script's words are text: a brace in them is no placeholder.
             argv = tuple(escape(word) for word in (self._script(spec.script, where), *spec.arguments))
             name, templates = spec.app or spec.name or "script", dict.fromkeys(kinds, argv)
         else:
@@ -336,6 +347,7 @@ class JobBuilder:
                 name, inputs = identity.app, identity.inputs
                 # The index is a feature of its own.
                 if is_array:
+                    # With the index in it, every element would have inputs of its own and none a history.
                     inputs = {k: v for k, v in inputs.items() if _INDEX not in str(v)}
         app, choices = self._shape(spec, name, templates, where)
         uses_index = self._check_placeholders(app, inputs, is_array, where)
@@ -347,6 +359,7 @@ class JobBuilder:
         found = self._holes.get(app)
         if found is None:
             commands = [one.command.argv for one in app.implementations if one.command is not None]
+            # Placeholders are searched only where there is a brace: commands of a list have none.
             argvs = [argv for argv in commands if any(map(_braces, argv))]
             try:
                 found = self._holes[app] = frozenset(name for argv in argvs for name in placeholders(argv))
@@ -388,6 +401,7 @@ class JobBuilder:
                 request = self._requests.get(way)
                 if request is None:
                     _check_kind(kind, where)
+                    # A plain command takes one CPU, not the pool: lists of thousands would run one by one.
                     plain = request_for(kind, cpus=1 if kind.startswith("cpu") else None)
                     request = self._requests[way] = self._request(spec, plain, kind, beside, where)
                 ways.append(Implementation(kind, kind, request, Command(argv, env)))
@@ -405,6 +419,7 @@ class JobBuilder:
         cpus, devices, models = plain.cpus, plain.devices, plain.models
         if spec.exclusive:
             cpus = WHOLE_POOL
+        # "all" CPUs beside a device would keep the node's other devices idle.
         elif spec.cpus is not None and (kind.startswith("cpu") or (beside and spec.cpus != "all")):
             cpus = WHOLE_POOL if spec.cpus == "all" else int(spec.cpus)
         if cpus == 0 and not devices:
@@ -427,6 +442,7 @@ class JobBuilder:
     def _partition(self, spec: JobSpec, where: str) -> str:
         """The partition of a job: of several the first that is there; none on a cluster without any."""
         wanted = [name for name in (spec.partition or "").split(",") if name]
+        # Without a cluster the name is kept: it may be checked later.
         if not wanted or self.partitions is None:
             return wanted[0] if wanted else ""
         if not self.partitions:
@@ -469,6 +485,7 @@ class JobBuilder:
             auto = known.auto
         else:
             auto = ()
+        # Only where none is given: a number is a promise, and is never replaced.
         if spec.memory is None and not auto and self.learn_memory:
             auto = tuple(one.name for one in app.implementations if not one.request.memory)
         gpu_auto = known.gpu_auto if spec.gpu_memory is None and known is not None else ()
@@ -498,6 +515,7 @@ class JobBuilder:
     def _launch(self, spec: JobSpec, name: str, where: str) -> Launch | None:
         """Folder, environment, files and signal; shared by jobs where they are the same."""
         folder = self.folder if spec.folder is None else os.path.abspath(self._folder_of(spec))
+        # A job that only communicates has no process whose memory could be limited.
         memory = spec.memory if isinstance(spec.memory, int) and spec.communication is None else None
         user = self.user or spec.user or ""
         out, err, read = (
@@ -506,6 +524,7 @@ class JobBuilder:
         )
         number, notice = _signal(spec, where)
         variables = tuple(spec.variables.items())
+        # Variables show a job's number: the elements of an array then have numbers of their own.
         own_numbers = spec.array is not None and bool(variables)
         made = Launch(
             folder=folder,
@@ -525,6 +544,7 @@ class JobBuilder:
             leader_alone=spec.signal is not None and spec.signal.startswith("B:"),
             spares_leader=spec.signal is not None and spec.signal.startswith("S:"),
         )
+        # Nothing differs from Dovetail's own: no launch at all, which most jobs share.
         if made == _NO_LAUNCH:
             return None
         key = (folder, out, err, number, notice, memory, made.batch_variables, variables, made.indices, read)

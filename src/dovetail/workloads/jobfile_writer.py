@@ -68,6 +68,7 @@ def dump_jobfile(workload: Workload) -> str:
     job that has no true time at some of its node counts, a negative number, one beyond the bounds of a job
     file.
     """
+    # By their place in the file, which breaks ties when it is read again.
     jobs = sorted(workload.jobs, key=lambda job: job.index)
     if not jobs:
         raise InputError(f"{workload.name}: found no jobs, expected at least one to write")
@@ -84,6 +85,7 @@ def dump_jobfile(workload: Workload) -> str:
             continue
         mine = tuple(i.command for i in job.app.implementations)
         shape = _shape(job)
+        # The same app with another command: a job can bring one, but not one for each implementation.
         if shape in names and mine != commands[names[shape]] and (len(set(mine)) > 1 or mine[0] is None):
             # A job has one command of its own at most.
             shape = (*shape[:3], mine)
@@ -162,10 +164,12 @@ def _request(
     """What differs from the default request of the kind; learned: its memory, and that of its devices."""
     kind, request = implementation.kind, implementation.request
     device = kind.removeprefix("cpu+")
+    # "cpu+gpu" takes the pool by default, a device alone its host's share.
     default = HOST_CPUS if device == kind != "cpu" else WHOLE_POOL
     if [k for k, _ in request.devices] != ([] if kind == "cpu" else [device]):
         requested = ", ".join(k for k, _ in request.devices) or "none"
         raise InputError(f"{where}: found devices {requested}, expected those of its kind {kind!r}")
+    # -1 and -2 stand for "all" and "the host's share": only the kind's own default can be left out.
     if request.cpus < 0 and request.cpus != default:
         raise InputError(
             f"{where}: found a request for CPUs that a job file cannot express, expected a number"
@@ -196,6 +200,7 @@ def _job(
     for field in ("name", "nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
         written[field] = getattr(job, field)
     written |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
+    # Options of the command line alone have no field in a file.
     written |= {name: job.options[name] for name in KEPT if name in job.options and job_option(name).file}
     written |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
     written |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
@@ -208,6 +213,7 @@ def _job(
 def _partition(job: Job) -> str | None:
     """The partition that a job names in each of its ways to run."""
     found = {choice.request.partition for choice in job.choices}
+    # Several partitions: the job names none of them itself.
     return (found.pop() or None) if len(found) == 1 else None
 
 
@@ -222,6 +228,7 @@ def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Sec
         timed = {nodes: seconds for nodes, seconds in known.items() if seconds is not None}
         if list(known) == [job.nodes]:
             found.update({implementation.name: timed[job.nodes]} if timed else {})
+        # A moldable job without some of its times would be read back as another one.
         elif len(timed) < len(known):
             raise InputError(
                 f"job {job.id!r}, implementation {implementation.name!r}: found no true time on some of its "

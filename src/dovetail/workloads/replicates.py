@@ -102,6 +102,7 @@ def drawn(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workloa
     """
     if replicate.number == 0 or replicate.fresh or not len(workload.jobs):
         return workload
+    # A stream by number: a replicate is the same, however many are drawn beside it.
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([replicate.seed, replicate.number])))
     submit = _submits(workload)
     source, when = np.arange(len(submit)), submit
@@ -111,8 +112,10 @@ def drawn(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workloa
     together = _together(workload, submit, tied)[source] if replicate.jitter else None
     if together is not None:
         when = _moved(when, together, replicate.jitter, rng)
+    # A log in whole seconds stays one.
     if (submit == np.floor(submit)).all():
         when = np.rint(when)
+    # Jobs that meet at an instant stand in a random order: their old order would favour the same ones.
     order = np.lexsort((rng.random(len(when)), when))
     return _made(workload, source[order], when[order])
 
@@ -145,6 +148,7 @@ def _tied(workload: Workload) -> Ints | None:
 
     def find(place: int) -> int:
         while root[place] != place:
+            # Paths are halved on the way (union-find).
             root[place] = root[root[place]]
             place = root[place]
         return place
@@ -154,6 +158,7 @@ def _tied(workload: Workload) -> Ints | None:
             other = places.get(dependency.job)
             if other is not None:
                 low, high = sorted((find(place), find(other)))
+                # The first job is the root: its moment decides for all.
                 root[high] = low
     return np.array([find(place) for place in range(len(root))], np.int64)
 
@@ -183,6 +188,7 @@ def _moved(when: Floats, together: Ints, jitter: Seconds, rng: np.random.Generat
     group = group.reshape(-1)
     shifts = rng.uniform(-jitter, jitter, int(group.max()) + 1)
     first = when.min()
+    # Reflected at the first submission, so that no gap opens before it.
     moved: Floats = first + np.abs(when + shifts[group] - first)
     return moved
 
@@ -199,15 +205,18 @@ def _weeks_anew(submit: Floats, began: Floats, work: Floats, rng: np.random.Gene
     begin = np.clip(began - first, 0.0, length)
     by_begin = np.argsort(begin, kind="stable")
     moments, sums = begin[by_begin], np.concatenate([[0.0], np.cumsum(work[by_begin])])
+    # At a random midnight, or every draw would cut the same weeks.
     midnights = np.arange(rng.integers(0, 7) * DAY, length, WEEK)
     edges = np.unique(np.concatenate([[0.0], midnights, [length]]))
     lows: Floats = edges[:-1]
     highs: Floats = edges[1:]
     # Weeks of the trace that begin on the same day: so many lie before, and so many behind.
+    # A piece may come from any week in which the whole of it lies.
     back, on = (lows // WEEK).astype(int), ((length - highs) // WEEK).astype(int)
     least = math.inf
     shift: npt.NDArray[np.floating] = np.zeros(len(lows))
     best = _slice(moments, lows, highs, length)
+    # Draws with much more or less work are other traces: the gaps could not make up for it.
     for _ in range(TRIES):
         shifts = WEEK * rng.integers(-back, on + 1)
         found = _slice(moments, lows + shifts, highs + shifts, length)
@@ -219,6 +228,7 @@ def _weeks_anew(submit: Floats, began: Floats, work: Floats, rng: np.random.Gene
     spans = list(zip(best[0].tolist(), best[1].tolist(), shift.tolist(), strict=True))
     source = np.concatenate([by_begin[low:high] for low, high, _ in spans])
     when = np.concatenate([submit[by_begin[low:high]] - by for low, high, by in spans])
+    # The load is kept by the span: gaps grow as the work does.
     kept = float(work[source].sum()) / float(work.sum()) * length / float(when.max() - when.min())
     return source, first + (when - when.min()) * kept
 
@@ -261,6 +271,7 @@ def _made(workload: Workload, source: Ints, when: Floats) -> Workload:
         olds: Sequence[JobId] = jobs.ids_at(source)[:]
     else:
         olds = [jobs[place].id for place in source.tolist()]
+    # A job that is drawn twice is two jobs.
     ids = unique_ids(olds)
     shifts = (when - submit[source]).tolist()
     starts = {
@@ -268,6 +279,7 @@ def _made(workload: Workload, source: Ints, when: Floats) -> Workload:
         for new, old, shift in zip(ids, olds, shifts, strict=True)
         if old in workload.recorded
     }
+    # Where jobs were placed belongs to the schedule that was logged.
     made = replace(workload, recorded=starts, placed={})
     if isinstance(jobs, JobTable):
         columns = {name: getattr(jobs, name)[source] for name in ("seconds", "walltime", *_NUMBERS)}

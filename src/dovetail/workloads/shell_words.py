@@ -68,8 +68,10 @@ class Word:
         open_ = [part for part, quote in pieces if not quote and _GLOB.search(part)]
         if not open_:
             return [text]
+        # Quoted parts are text in the pattern too.
         pattern = "".join(glob.escape(part) if quote else part for part, quote in pieces)
         matches = sorted(glob.glob(pattern, root_dir=cwd))
+        # With a "?" or "[" alone it may well be text (a URL, a regular expression).
         if not matches and any("*" in part for part in open_) and not text.startswith("-"):
             raise Unexpandable(repr(text), "files of that pattern, or quotes around it where it is text")
         return matches or [text]
@@ -118,6 +120,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
         c = text[i]
         operator = _OPERATOR.match(text, i) if operators else None
         if operator is not None:
+            # A number glued to a redirection is a descriptor, not a word.
             number = bare if c in "<>" and bare.isdigit() and not pieces else ""
             if number:
                 bare = ""
@@ -133,6 +136,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
                 yield Word(tuple(pieces))
                 pieces = []
             i += 1
+        # Only at the start of a word: "a#b" is text.
         elif c == "#" and not bare and not pieces:
             end = text.find("\n", i)
             i = n if end < 0 else end
@@ -155,6 +159,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
         elif c == "\\":
             if i + 1 == n:
                 raise ValueError("no escaped character")
+            # A backslash before a line feed joins two lines.
             if text[i + 1] != "\n":
                 end_of_bare()
                 pieces.append((text[i + 1], "'"))
@@ -175,6 +180,7 @@ def _double(text: str, i: int, pieces: list[Piece]) -> int:
         if c == '"':
             pieces.append((found, '"'))
             return i + 1
+        # In double quotes a backslash escapes these alone, and else stands for itself.
         if c == "\\" and i + 1 < len(text) and text[i + 1] in '"\\$`\n':
             pieces.append((found, '"'))
             found = ""
@@ -220,9 +226,11 @@ def _escaped(text: str, i: int, pieces: list[Piece]) -> int:
             found.append(ord(control.upper()) & 31)
         else:
             number = int(short or long, 16)
+            # Surrogates are no characters of their own.
             if number > 0x10FFFF or 0xD800 <= number < 0xE000:
                 raise ValueError(f"{match[0]}, which is no character")
             found += chr(number).encode()
+        # A null byte would end the argument.
         if found.endswith(b"\0"):
             raise ValueError(f"{match[0]}, a null character")
         i = match.end()
@@ -236,6 +244,7 @@ def _home(pieces: Sequence[Piece]) -> Iterator[Piece]:
             yield text, quote
             continue
         user, slash, rest = text.partition("/")
+        # "~user" expands only as a whole word, or before a slash.
         home = os.path.expanduser(user) if slash or len(pieces) == 1 else user
         yield home, "'"
         yield slash + rest, ""
@@ -302,6 +311,7 @@ def simple_commands(script: str) -> list[Simple] | None:
     read: list[str] = []
 
     def end() -> None:
+        # Assignments before a program are its environment.
         while words and ASSIGNMENT.fullmatch(words[0].bare):
             del words[0]
         if words:
@@ -320,6 +330,7 @@ def simple_commands(script: str) -> list[Simple] | None:
                 return None
             else:
                 words.append(token)
+        # Subshells, here-documents: more than a list of programs.
         elif after is not None or token.text in ("(", ")", ";;") or token.text.startswith("<<"):
             return None
         elif token.text.strip("0123456789")[:1] in ("<", ">") or token.text.startswith("&>"):

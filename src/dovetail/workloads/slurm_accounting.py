@@ -85,6 +85,7 @@ def is_sacct(path: str | Path) -> bool:
     try:
         with open(path, "rb") as lines:
             header = lines.readline(LONGEST_HEADER)
+        # Compressed by some sites: the header is looked for inside.
         if header.startswith(GZIP_MAGIC):
             with gzip.open(path) as lines:
                 header = lines.readline(LONGEST_HEADER)
@@ -97,6 +98,7 @@ def is_sacct(path: str | Path) -> bool:
 
 def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
     """Jobs of either form: JSON if the text opens with a brace. Raises `InputError`."""
+    # Leniently: a byte that is no UTF-8 far below must not hide what the file is.
     head = read_text(path, lenient=True).lstrip()[:LONGEST_HEADER].splitlines()[:1]
     if head and head[0].startswith("{"):
         return read_sacct_json(path, cluster, lenient=lenient)
@@ -141,6 +143,7 @@ def read_sacct_parsable(
 
 
 def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
+    # Steps repeat what their job has held.
     if is_step(row):
         return
     if any("\udc80" <= character <= "\udcff" for text in row.values() for character in text):
@@ -157,6 +160,7 @@ def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
         user=row.get("User"),
         group=row.get("Account") or row.get("Group"),
         queue=row.get("Partition"),
+        # Start is missing in some calls of sacct: then the run time alone decides.
         reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
         start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
     )
@@ -206,6 +210,7 @@ def elapsed_of(row: Mapping[str, str]) -> float | None:
 
 def timelimit_of(row: Mapping[str, str]) -> float | None:
     """The limit of the job of a line in seconds, if it has one. Raises `Malformed`."""
+    # The raw field is in minutes, the other one a duration.
     for field, unit in (("TimelimitRaw", 60), ("Timelimit", 1)):
         text = row.get(field, "")
         if text in UNKNOWN or text in UNLIMITED:
@@ -220,6 +225,7 @@ def timelimit_of(row: Mapping[str, str]) -> float | None:
 def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
     nodes = _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
     tres, requested = resources_of(row, nodes)
+    # TRES first: it names what the job held; the columns are for logs without it.
     cpus = tres.get("cpu") or _first_count(row, ("AllocCPUS", "NCPUS", "ReqCPUS"))
     return _even_share(tres.get("node") or nodes, cpus, tres, requested, fitting)
 
@@ -227,6 +233,7 @@ def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
 def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
     for field in fields:
         text = row.get(field, "")
+        # sacct writes 0 for a job that never started.
         if text not in UNKNOWN and text != "0":
             return count_of(text, field)
     return 0
@@ -235,9 +242,11 @@ def _first_count(row: Mapping[str, str], fields: tuple[str, ...]) -> float:
 def _even_share(
     nodes: float, cpus: float, tres: Mapping[str, float], requested: Mapping[str, float], fitting: Fitting
 ) -> Request:
+    # A job that held CPUs held a node, whatever the column has.
     count = int(nodes) if nodes >= 1 else int(cpus > 0)
     share = max(1, count)
     gpus = gpus_of(tres)
+    # By ReqTRES alone: what was allocated names a model though any would have done.
     models = tuple(sorted(k.partition(":")[2] for k in requested if k.startswith("gres/gpu:")))
     return gpu_request(
         count,
@@ -286,6 +295,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     job = _mapping(record, "job")
     time = _mapping(job.get("time"), "time")
     states = job.get("state")
+    # One name in older data parsers, a list of names in newer ones.
     current = states.get("current") if isinstance(states, dict) else states
     state = current[0] if isinstance(current, list) and current else current
     if not isinstance(state, str):
@@ -293,6 +303,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     submit = _amount(time.get("submission"), "time.submission")
     if submit is None:
         raise Malformed("time.submission", time.get("submission"), "seconds since 1970")
+    # Negative where a clock was set back: that rejects the job, and is no malformed line.
     run = _amount(time.get("elapsed"), "time.elapsed", least=-LARGEST)
     limit = _amount(time.get("limit"), "time.limit")
     tres = _mapping(job.get("tres"), "tres")
@@ -301,6 +312,7 @@ def _add_record(builder: TraceBuilder, record: object) -> None:
     nodes = held.get("node") or _amount(job.get("allocation_nodes"), "allocation_nodes") or 0
     cpus = held.get("cpu") or _amount(_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs") or 0
     request = _even_share(nodes, cpus, held, requested, builder.fitting)
+    # 0 means that it has not started.
     start = _amount(time.get("start"), "time.start") or None
     builder.add(
         _job_id(job),
@@ -343,6 +355,7 @@ def _text(value: object) -> str | None:
 def _amount(value: object, field: str, least: float = 0) -> float | None:
     """A number, plain or as ``{"set": …, "infinite": …, "number": …}``; ``None`` where unset or infinite."""
     if isinstance(value, dict):
+        # Unset and infinite numbers have a value beside them that means nothing.
         if not value.get("set", True) or value.get("infinite", False):
             return None
         value = value.get("number")

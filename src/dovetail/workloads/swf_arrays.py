@@ -128,6 +128,7 @@ def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
     found: list[dict[int, Floats]] = []
     jobs = skipped = lines = 0
     for block in source:
+        # Comments before the first job are the header; later ones are skipped with the lines.
         body = block if jobs or skipped else _split_header(block, header)
         columns = _clean_columns(body, form)
         if columns is None:
@@ -148,6 +149,7 @@ def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
 def _joined(found: list[dict[int, Floats]]) -> dict[int, Floats]:
     """The columns of all blocks, one after the other; what a block does not hold is -1."""
     known = [*WANTED, *(c for c in (PRECEDING, THINK) if any(c in block for block in found))]
+    # A block without preceding jobs has no such column; logs fill it in some parts only.
     missing = {len(block[0]): np.full(len(block[0]), -1.0) for block in found}
     return {c: np.concatenate([block.get(c, missing[len(block[0])]) for block in found]) for c in known}
 
@@ -155,6 +157,7 @@ def _joined(found: list[dict[int, Floats]]) -> dict[int, Floats]:
 def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
     """Columns of a body of which every line is well-formed, ``None`` if it holds anything else."""
     width = form.fields
+    # Some logs have more fields than SWF: by the first line, for all of them.
     if form.lenient:
         first = next((line for line in body[:LONG_LINE].split(b"\n") if line.strip()), b"")
         width = max(width, len(first.split()))
@@ -164,6 +167,7 @@ def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
 
 def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) -> SwfArrays:
     whole = {c: columns[c].astype(np.int64) for c in WHOLE}
+    # Allocated where that is known, as the archive's own definition has it.
     counts = np.where(whole[4] > 0, whole[4], np.maximum(whole[7], 0))
     walltime = np.where(columns[8] > 0, columns[8], np.nan)
     follows = PRECEDING in columns
@@ -208,8 +212,10 @@ def _token_bounds(text: Bytes, width: int) -> tuple[Ints, Ints] | None:
     np.less_equal(text, 32, out=space[1:-1])
     edges = np.flatnonzero(space[1:] != space[:-1])
     starts, ends = edges[0::2], edges[1::2]
+    # A number of tokens that does not divide: some line is not clean.
     if starts.size % width:
         return None
+    # Each line holds all fields or none: tokens before each line feed, counted once.
     before = np.searchsorted(starts, np.flatnonzero(text == 10))
     per_line = np.diff(before, prepend=0, append=starts.size)
     if not np.isin(per_line, (0, width)).all():
@@ -239,6 +245,7 @@ def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
             return None
         if (text[dashes[dashes > 0] - 1] > 32).any():
             return None
+    # Fifteen digits fit a float exactly.
     if starts.size and int((ends - starts).max()) > MOST_DIGITS:
         return None
     found = {c: _digits(text, starts[:, c], ends[:, c]) for c in WANTED}
@@ -255,6 +262,7 @@ def _digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
     values = np.zeros(starts.size, dtype=np.int64)
     for place in range(int(length.max(initial=0))):
         longer = length > place
+        # Place by place over all tokens at once; the shorter ones drop out.
         if longer.all():
             values = values * 10 + (text[starts + place] - ord("0"))
         else:
@@ -271,6 +279,7 @@ def _clean_numbers(body: bytes, width: int) -> dict[int, Floats] | None:
         table = np.array(body.split(), dtype=np.float64).reshape(-1, width)[:, :WIDTH]
     except ValueError:
         return None
+    # A count with decimals is malformed: the slow path names its line.
     if not (np.abs(table) < LARGEST).all() or (table[:, WHOLE] != np.floor(table[:, WHOLE])).any():
         return None
     return _wanted(table)
@@ -312,6 +321,7 @@ def _row(tokens: list[bytes], form: Form) -> list[float]:
         name = f"field {column + 1} ({FIELDS[column]})"
         text = token.decode("latin-1")
         try:
+            # float() would also take "1_000" and digits of other scripts.
             value = float(text if "_" not in text and text.isascii() else "?")
         except ValueError:
             raise Malformed(name, text, "a number") from None

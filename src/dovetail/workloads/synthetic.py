@@ -62,6 +62,7 @@ class Options:
 
     def number(self, name: str, least: float, most: float, default: float) -> float:
         """The option, or its default. Raises `InputError`."""
+        # Noted, so that an option which no kind reads is refused.
         self._asked.append(name)
         text = self._values.get(name)
         if text is None:
@@ -69,6 +70,7 @@ class Options:
         try:
             value = float(text)
         except ValueError:
+            # NaN fails the comparison below.
             value = math.nan
         if not least <= value <= most:
             expected = f"a number from {least:.15g} to {most:.15g}"
@@ -140,6 +142,7 @@ def named_machine(spec: str) -> Cluster | None:
 
 def streams(seed: int, count: int) -> list[Generator]:
     """Independent generators, one for each purpose."""
+    # One stream for each purpose: an option that needs more numbers changes no other column.
     return [Generator(PCG64(child)) for child in SeedSequence(seed).spawn(count)]
 
 
@@ -151,11 +154,13 @@ def requested_times(rng: Generator, runs: npt.NDArray[np.float64]) -> npt.NDArra
 def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:
     """The benchmark's fixed workload as arrays of shape (jobs,); see the module. O(jobs)."""
     sizes_rng, runs_rng, estimates_rng, arrivals_rng = streams(seed, 4)
+    # Up to a quarter of the machine: larger jobs would decide every figure alone.
     powers = np.arange(int(math.log2(max(1, nodes // 4))) + 1)
     weights = 0.75**powers
     sizes = 2 ** sizes_rng.choice(powers, size=jobs, p=weights / weights.sum())
     runs = np.rint(np.clip(runs_rng.lognormal(math.log(1200.0), 1.3, jobs), 30.0, DAY))
     requested = requested_times(estimates_rng, runs)
+    # load = work / (capacity · span), solved for the span.
     span = float(sizes @ runs) / (nodes * load)
     unknown = np.full(jobs, -1, dtype=np.int64)
     return SwfArrays(
@@ -204,6 +209,7 @@ def _lublin(spec: str, options: Options, cluster: Cluster | None) -> Workload:
     )
     seed = options.whole("seed", 0, MOST_SEED, 1)
     options.refuse_others()
+    # Only a cluster that is given can lack what the option wants.
     if model.gpu_share and nodes and not gpus:
         raise InputError("option gpus: the cluster has no GPU, expected one that has", where=options.where)
     return _lublin_workload(model, seed, cluster, name=spec)
@@ -284,10 +290,12 @@ def _lublin_workload(model: Lublin, seed: int, cluster: Cluster | None = None, *
 def _sizes(model: Lublin, rng: Generator) -> Ints:
     top = math.log2(model.processors)
     low = min(model.low, top)
+    # A machine of few processors has no second stage.
     middle = max(low, top - 2.5)
     stage = rng.random(model.jobs) < model.first_stage
     spot = rng.random(model.jobs)
     log_size = np.where(stage, low + spot * (middle - low), middle + spot * (top - middle))
+    # Rounding the logarithm gives the powers of two, which logs prefer.
     log_size = np.where(rng.random(model.jobs) < model.power_of_two, np.rint(log_size), log_size)
     sizes = np.rint(2.0**log_size)
     sizes = np.where(rng.random(model.jobs) < model.serial, 1, sizes)
@@ -331,6 +339,7 @@ def _span_for_load(model: Lublin, requests: list[Request], runs: Floats) -> floa
         return None
     cpus = np.array([r.nodes * max(0, r.cpus) for r in requests], dtype=np.float64)
     gpus = np.array([r.nodes * r.gpus for r in requests], dtype=np.float64)
+    # The higher of both loads: neither devices nor CPUs may be overloaded unseen.
     return max(float(cpus @ runs) / model.processors, float(gpus @ runs) / model.gpus) / model.load
 
 
@@ -343,6 +352,7 @@ def _lublin_arrivals(model: Lublin, rng: Generator, span: float | None) -> Float
     clock = np.arange(HALF_HOURS + 1) * HALF_HOUR
     if span is not None and even[-1] > 0:
         days, rest = divmod(span, DAY)
+        # Scaled in even time, so that the rhythm of the day stays where it is.
         even *= (days * DAY + np.interp(rest, clock, passed)) / even[-1]
     days_passed = np.floor(even / DAY)
     submits: Floats = np.rint(days_passed * DAY + np.interp(even - days_passed * DAY, passed, clock))
@@ -356,6 +366,7 @@ def _rhythm(model: Lublin) -> Floats:
         from scipy.special import gammainc
 
     shape, scale = model.rhythm
+    # The paper's day begins at 5:30, with half hour 11.
     hours = np.arange(11, 11 + HALF_HOURS)
     share = gammainc(shape, (hours + 0.5) / scale) - gammainc(shape, (hours - 0.5) / scale)
     weights = np.zeros(HALF_HOURS)

@@ -99,6 +99,7 @@ def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
 
     def job(row: Row, _: Fitting) -> Mapping[str, Any]:
         nodes = whole(row, "nodes_req", least=0)
+        # An even share of what the whole job held; nodes of these logs are not listed one by one.
         share = max(1, nodes)
         return {
             "request": gpu_request(
@@ -136,6 +137,7 @@ def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         request = _pod(row, fitting)
         created = number(row, "creation_time", least=0)
         begun = number(row, "scheduled_time", least=0) if row["scheduled_time"] else None
+        # A pod that was never scheduled: how long its owner wanted it, from its creation.
         since = created if begun is None else begun
         return {
             "request": request,
@@ -167,6 +169,7 @@ def _pod(row: Row, fitting: Fitting) -> Request:
 
 def philly_request(gpus: int, gpus_per_node: int = 8) -> Request:
     """GPUs on one node, or spread evenly over as few nodes as hold them."""
+    # As few nodes as hold them, evenly, since the trace has no placement.
     nodes = max(1, -(-gpus // gpus_per_node))
     return gpu_request(nodes, -(-gpus // nodes))
 
@@ -223,6 +226,7 @@ def read_openb_nodes(path: str | Path) -> Cluster:
         count, model = whole(row, "gpu", least=0), row["model"]
         if count and not is_name(model):
             raise Malformed("model", model, "the model of the node's GPUs")
+        # Thousandths of a CPU: a node gives whole CPUs only.
         cpus, memory = (number(row, field, least=0) for field in ("cpu_milli", "memory_mib"))
         return {"cpus": int(cpus) // MILLI, "gpus": count, "model": model, "memory": int(memory * MIB)}
 
@@ -303,6 +307,7 @@ def _known(
     expected: str,
 ) -> R:
     """The reader whose columns a header has; else the columns that it lacks of the format it nearly is."""
+    # Columns in any order, and more than are needed, as exports differ.
     columns = frozenset(cell.strip().strip('"') for cell in header.split(","))
     for required, reader in known.values():
         if columns.issuperset(required):
@@ -310,6 +315,7 @@ def _known(
     where = file_name(path)
     if not header:
         raise InputError(EMPTY_TABLE, where=where)
+    # The format that it nearly is makes the better message.
     near = max(known, key=lambda name: len(columns.intersection(known[name][0])) / len(known[name][0]))
     required = known[near][0]
     missing = [name for name in required if name not in columns]

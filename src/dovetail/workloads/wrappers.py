@@ -44,6 +44,7 @@ class _Wrapper:
         """How many words follow the option."""
         if option in self.pairs:
             return 2
+        # Programs with many options: it is shorter to list those without a value.
         if self.switches is not None:
             return int(option not in self.switches)
         return int(option in self.values | self.ranks | self.folder)

@@ -128,6 +128,7 @@ class _Reader:
 
     def read(self, environ: Mapping[str, str], words: Sequence[str]) -> None:
         """Everything: collect, let later ones win, take each, add up."""
+        # Variables after the script and the command line after both, as sbatch has it: later ones win.
         given = [*self._of_head(), *from_environment(environ)]
         given += self._of_words([Placed(word, "the command line") for word in words], "command line")
         for one in self._last_ones(given):
@@ -152,6 +153,7 @@ class _Reader:
                     self.found.honoured.append(Note(where, line.rest.strip(), effect, line.line))
                 else:
                     self._warn_foreign(line, where)
+        # One unreadable line refuses the script, and the notes on the others are given all the same.
         except InputError as error:
             self._refuse_error(error)
         yield from self._of_words(row, "script")
@@ -186,11 +188,8 @@ class _Reader:
             if before is not None and not self._is_wrong_alone(before):
                 self._note_replaced(before, one)
             winner[one.option.name] = one
-        order = (
-            "environment",
-            "script",
-            "command line",
-        )  # as sbatch has it: within one origin, rivals stand beside each other
+        # As sbatch has it: within one origin, rivals stand beside each other.
+        order = ("environment", "script", "command line")
         for group in RIVALS:
             rivals = [winner[name] for name in group if name in winner]
             last = max((order.index(one.origin) for one in rivals), default=0)
@@ -222,6 +221,7 @@ class _Reader:
         """One option, by the method of its name, else by the table."""
         option = given.option
         self.given = self.places[option.name] = given
+        # A method where the value decides; for all others the table of options has the treatment.
         method: Callable[[str], str] | None = getattr(self, f"_{option.name.replace('-', '_')}", None)
         if option.treatment == "refused":
             self._note(self.found.refused, option.meaning)
@@ -287,6 +287,7 @@ class _Reader:
             moment = parse_begin(value, self.now)
         except ValueError as error:
             raise ValueError(f"found {value!r}, expected {error}") from None
+        # Slurm takes a moment that has passed for "now" too.
         if moment <= self.now:
             return "at once"
         self._keep("begin", moment.timestamp())
@@ -323,6 +324,7 @@ class _Reader:
             if not jobs and kind.lower() == "singleton":
                 self._keep("singleton", True)
                 continue
+            # A bare number is the oldest form, which meant afterany.
             if not jobs:
                 kind, jobs = "afterany", [kind]
             kind = self._kind_of_dependency(kind.lower(), value)
@@ -361,6 +363,7 @@ class _Reader:
             return self._warn("an empty name: output is kept where 'dovetail logs' finds it")
         if value.lower() == "none":  # as sbatch has it
             value = "/dev/null"
+        # A mark that is unknown stays in the name, as in Slurm, but is worth a word.
         _, unknown = fill_pattern(value, "x", "u", is_array=True)
         if unknown:
             self._warn(f"{', '.join(unknown)} stands for nothing and is left as it is")
@@ -424,11 +427,13 @@ class _Reader:
 
     def _nice(self, value: str) -> str:
         try:
+            # sbatch without a number means 100.
             nice = int(value) if value else 100
         except ValueError:
             nice = 0  # as strtol reads it
         if abs(nice) > MOST_NICE:
             raise ValueError(f"found {value!r}, expected a number within {MOST_NICE}")
+        # Raising a job is a privilege in Slurm, and has no equivalent.
         if nice < 0:
             return self._warn(f"{PASSED_OVER}: it lowers jobs, and raises none")
         self._keep("nice", nice)
@@ -474,6 +479,7 @@ class _Reader:
             return "as if it were not given"
         least, most = units.parse_nodes(value)
         self.requested.nodes, self.requested.most_nodes = least, most
+        # A range of nodes is a wish: the smaller number starts earlier.
         if most != least:
             return self._warn(f"the job gets {least}, the smaller number")
         return _many(least, "node")
@@ -482,6 +488,7 @@ class _Reader:
         if "/" in value:  # a file of names
             return self._warn(_passed_over(self.given.option))
         try:
+            # Counted without doubles: a host that is named twice is one node.
             count = len(set(expand(value)))
         except InputError as error:
             raise ValueError(str(error)) from None
@@ -553,6 +560,7 @@ class _Reader:
         vram = [one for one in entries if one.name == VRAM and one.count]
         # As sites write it: a GPU, and memory of it.
         if vram:
+            # Sites write the number in MiB or in bytes: below 1 MiB it cannot be bytes.
             size = vram[-1].count * (1 if vram[-1].count >= units.MEBIBYTE else units.MEBIBYTE)
             self._keep("gpu_memory", size)
             gpus = gpus or [units.Resource("gpu", "", 1)]
@@ -560,8 +568,10 @@ class _Reader:
             self._warn(f"vram is no gres that is counted here: it is read as --gpu-mem, {amount} on each GPU")
         models = [one.type for one in gpus if one.type]
         if len(set(models)) > 1:
+            # Devices of two types in one job would need two requests on a node.
             raise ValueError(f"found GPUs of the types {', '.join(models)}, expected one type for a job")
         count = sum(one.count for one in gpus)
+        # --gres and --gpus-per-node are two ways to count the same: they add up.
         setattr(self.requested, way, count + (getattr(self.requested, way) or 0))
         self.requested.models += [one for one in dict.fromkeys(models) if one not in self.requested.models]
         of = f" of type {models[0]}" if models else ""
@@ -596,6 +606,7 @@ class _Reader:
 
     def _tres_per_task(self, value: str) -> str:
         for entry in value.split(","):
+            # "gres/gpu" and "gres:gpu" are both written.
             name, _, amount = entry.replace("gres:", "gres/").partition("=")
             kind, _, model = name.partition(":")
             if kind == "cpu":
@@ -614,8 +625,10 @@ class _Reader:
     def _add_up(self) -> None:
         """The shares of nodes, and with them the fields and the variables."""
         found = self.found
+        # Shares that rest on a refused option would only refuse it again.
         if found.refused:
             return
+        # A remark is put beside the first option that counts.
         place = next((self.places[name] for name in COUNTED if name in self.places), None)
         try:
             shares = share_out(self.requested)
@@ -642,6 +655,7 @@ class _Reader:
             if self.requested.models:
                 self._keep("models", list(self.requested.models))
         self._check_moments()
+        # Without a limit there is no moment that lies before it.
         if "signal" in found.fields and "walltime" not in found.fields:
             del found.fields["signal"]
             self.given = self.places["signal"]
