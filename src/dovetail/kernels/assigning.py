@@ -61,6 +61,8 @@ def _batch(times: Floats, ready: Floats, rule: int, assigned: Ints) -> None:
     next_best = np.empty(n)
     open_ = np.ones(n, np.bool_)
     changed = -1
+    # After a job is placed only one machine's load has changed: jobs whose best or second best it is not keep
+    # what they know. A load only grows, so it cannot have become anyone's best.
     for _ in range(n):
         chosen, score = -1, -np.inf
         for j in range(n):
@@ -98,6 +100,7 @@ def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) 
             for v in range(machines):
                 if kinds[v] != kinds[u] and times[j, v] < other:
                     other = times[j, v]
+            # -1: it cannot run here; infinite: it can run nowhere else, so it goes before all others.
             if times[j, u] == np.inf:
                 gain[j, u] = -1.0
             elif other == np.inf or times[j, u] <= 0:
@@ -114,7 +117,7 @@ def _by_acceleration(times: Floats, ready: Floats, kinds: Ints, assigned: Ints) 
             if open_[j] and gain[j, u] >= 0 and (chosen < 0 or gain[j, u] > gain[chosen, u]):
                 chosen = j
         if chosen < 0:
-            # Nothing is left that it can run.
+            # This machine can run nothing of what is left: infinite, or it stays the first one.
             load[u] = np.inf
             continue
         open_[chosen] = False
@@ -135,6 +138,7 @@ def makespan_bound(times: Floats, ready: Floats) -> float:
     load = np.empty(machines)
     bound = 0.0
     for j in range(n):
+        # The simplest bound, that of the longest job alone; the dual is weak where one job decides.
         bound = max(bound, np.min(times[j] + ready))
     for step in range(ROUNDS):
         load[:] = ready
@@ -153,12 +157,13 @@ def makespan_bound(times: Floats, ready: Floats) -> float:
         top = load.max()
         if top <= 0:
             break
+        # Steps that shrink: with constant ones the weights circle around the best ones and never settle.
         pace = 1.0 / (1.0 + 0.2 * step)
         total, rest = 0.0, 0.0
         for u in range(machines):
             weight[u] *= math.exp((load[u] / top - 1.0) * pace)
             total += weight[u]
-        # A weight of zero would make infinity no number.
+        # Zero times the infinite time of a job that cannot run there is no number, and would spoil the bound.
         for u in range(machines):
             weight[u] = max(weight[u] / total, 1e-12)
             rest += weight[u]
@@ -175,6 +180,7 @@ def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Int
     n, machines = times.shape
     while left > 0:
         c = int(np.argmax(load))
+        # A move must win more than rounding does, here and below: else two equal plans take turns for ever.
         job, other, target, reached = -1, -1, -1, load[c] * (1.0 - 1e-12)
         before, first = left, _draw(chance, n)
         for i in range(n):
@@ -188,6 +194,7 @@ def _descend(times: Floats, assigned: Ints, load: Floats, left: int, chance: Int
                     job, target, reached = j, u, end
             left -= machines - 1
             if left <= 0 or (job >= 0 and before - left >= LOOKED_AT):
+                # Swaps cost a factor `n` more than moves: they are tried only where no move helps.
                 break
         before = left
         for i in range(n if job < 0 else 0):
@@ -302,11 +309,13 @@ def _least_makespan(
     left = budget
     while left > 0 and least > enough and n > 1:
         tried[:] = current
+        # The first descent starts from the best plan itself, without a kick.
         if left < budget:
             _kick(times, tried, chance)
         _loads(times, ready, tried, load)
         left = _descend(times, tried, load, left - 1, chance)
         end = _loads(times, ready, tried, load)
+        # A plan a little worse is gone on with (`TEMPTED`), or the search could not leave its valley.
         if end <= reached * TEMPTED:
             current[:] = tried
             reached = end
@@ -314,6 +323,7 @@ def _least_makespan(
             least = end
             best[:] = tried
     _loads(times, ready, best, load)
+    # Levelled last: it does not change the last end, but what ends early leaves room for what is to come.
     _level(times, best, load, least)
     return _loads(times, ready, best, load)
 

@@ -136,7 +136,10 @@ def _futures(
         prior = PRIOR * others / len(parts) if len(parts) else 0.0
         drawn = _mixed(numbers[j])
         for f in range(count):
+            # 2 · drawn + 1 is odd, hence prime to `count`: each future gets another of the job's parts, and
+            # all parts have their share, with one multiplication and without a table.
             at = (((2 * drawn + 1) * f + (drawn >> 4)) % count + 0.5) / count * (prior + kept)
+            # Nothing known has lasted that long: half as much again, or the walltime where nothing is known.
             if prior + kept == 0:
                 found[f, j] = 1.5 * spent[j] if len(parts) else wall
             elif at < prior:
@@ -204,7 +207,7 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
     waiting[:known] = np.argsort(rank[:known])
     m, coming = known, known
     now, score, last = 0.0, 0.0, 0.0
-    # The sum of when those came who wait.
+    # The sum of the submission times of what waits: with it the waits until now are one subtraction.
     came = 0.0
     for j in range(known):
         came += submit[j]
@@ -219,7 +222,8 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
             came += submit[coming]
             m += 1
             coming += 1
-        # Start from the front while jobs fit; who does not becomes the head, and stays it.
+        # Start from the front while jobs fit. One that does not becomes the head, and stays it even if a
+        # job of a better rank comes: it holds a promise, as under EASY.
         while m > 0:
             j = head if head >= 0 else waiting[0]
             if width[j] > free:
@@ -241,6 +245,7 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
             last = max(last, now + long[j])
         if m > 1 and free > 0:  # backfill behind the head
             shadow, extra = _shadow(free, width[head], n, widths, bounds)
+            # A bound may have passed (an overrun): nothing starts in the past.
             shadow = max(shadow, now)
             kept = 0
             for i in range(m):
@@ -260,8 +265,9 @@ def roll_out(jobs: Jobs, rank: Ints, head: int, summed: int, enough: float) -> f
                 came -= submit[j]
                 last = max(last, now + long[j])
             m = kept
-        # What they have waited until now.
+        # A bound of the final score, so that a hopeless order is given up early: waits until now are certain.
         if summed == WAIT:
+            # Compared with a sum that was added up in another order: `SURELY` leaves room for rounding.
             unseen = SURELY * (m * now - came)
         else:
             # The others' slowdowns are 1 at least.
@@ -348,6 +354,7 @@ def worth_keeping(
     spared = 0.0
     for i in range(len(coming_width)):
         room, wait = free - width, 0.0
+        # Only jobs that cannot start beside this one, and could without it, are in question.
         if not room < coming_width[i] <= free:
             continue
         for k in range(len(ends)):

@@ -31,6 +31,7 @@ def _kth(row: Floats, eligible: Bools, lanes: int, first: int, last: int, k: int
                     before += 1
                 elif row[d] == row[c]:
                     ties += 1
+        # Ties count as one stretch of places: with equal times no column would be the k-th alone.
         if before < k <= before + ties:
             return float(row[c])
     return np.inf

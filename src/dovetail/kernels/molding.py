@@ -112,6 +112,7 @@ def _decode(plan: _Plan, gangs: Gangs, aim: Aim, first: int, enough: float) -> f
         end = start + gangs.seconds[o]
         ends[i + 1] = max(ends[i], end)
         totals[i + 1] = totals[i] + aim.weight[j] * (end if aim.own > 0 else start)
+        # A partial score never falls, so a plan is given up as soon as it is above what would be taken.
         if aim.stretch * ends[i + 1] + totals[i + 1] > enough:
             return np.inf
     total, known = 0.0, 0
@@ -214,7 +215,10 @@ def _anneal(
         if first >= n:
             continue
         heat = best * HOT * (COLD / HOT) ** (step / decodes)
+        # Metropolis turned round: the random number is drawn before the score, and gives the worst score that
+        # is still taken, so that `_decode` may stop there. The least draw is 1, since log 0 is infinite.
         enough = current - heat * math.log((_draw(chance, 1_000_000) + 1) / 1_000_000)
+        # Places before the first change are as they were: their states are not computed again.
         tried.take_over_states(now, first, first + 1)
         score = _decode(tried, gangs, aim, first, enough)
         if score <= enough and score < np.inf:

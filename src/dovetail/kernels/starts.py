@@ -160,7 +160,8 @@ def _gather(ends: Ends, kind: _Kind, weights: Floats) -> tuple[list[float], list
         own += one
     for one in weight[kept:]:
         others += one
-    # What is known of this user makes up for the others.
+    # A user's own ends weigh by their number: w[10] like ends make up a half, and the others' are scaled to
+    # the rest, so that a thousand strangers do not drown the few ends of a user.
     if own > 0 and others > 0:
         share = w[10] / (own + w[10])
         part, rest = (1 - share) / own, share / others
@@ -178,7 +179,9 @@ def length_at(values: list[float], upto: list[float], spent: float, wall: float,
     low = bisect_right(values, spent)
     every = upto[-1] if upto else 0.0
     below = upto[low - 1] if low else 0.0
-    # Longer than all that is known: a heavy tail.
+    # The job has outlived all that is known. Run times have heavy tails (Pareto with exponent 1): having run
+    # for t, a job runs beyond 2t with a probability of a half. `LEAST_TAIL` cuts the tail, whose mean is
+    # infinite.
     if every - below <= RARE * every:
         shortest = spent if spent > 0 else wall / UNKNOWN_PART if wall < math.inf else UNKNOWN_LENGTH
         return min(wall, shortest / max(1.0 - at, LEAST_TAIL))
@@ -202,7 +205,8 @@ def draw_lengths(jobs: Kinds, ends: Ends, weights: Floats, found: Floats) -> Non
     for (user, app, width, wall), chain in chains.items():
         kind = _Kind(user, app, width, int(jobs.last[chain[0]]), wall)
         values, upto = _gather(ends, kind, weights)
-        # Who has run for longest of those that run.
+        # Jobs of one kind that run and wait are often one campaign: what the longest running one draws, its
+        # like may copy. It must come first in the chain (`like < j`), since its own draw is copied.
         like = -1
         for j in chain:
             if jobs.spent[j] > 0 and (like < 0 or jobs.spent[j] > jobs.spent[like]):
@@ -214,6 +218,7 @@ def draw_lengths(jobs: Kinds, ends: Ends, weights: Floats, found: Floats) -> Non
                 if copies and chance(int(jobs.seed[like]), d + COPIES) < COPIED:
                     found[d, j] = found[d, like]
                 else:
+                    # A negative number for the user's quantile: seeds are not negative, so no job shares it.
                     at = chance(-1 - user if d % 2 == 0 and user >= 0 else seed, d)
                     found[d, j] = length_at(values, upto, spent, wall, at)
 
@@ -262,6 +267,7 @@ class _World:
         return fit[: self.width[job]] if len(fit) >= self.width[job] else None
 
     def _change(self, free: list[list[int]], job: int, nodes: list[int], sign: int) -> None:
+        # `sort` is stable, so that ties keep the order of the nodes, as the insertion in starts.c does.
         for i in nodes:
             free[i] = [has + sign * takes for has, takes in zip(free[i], self.need[job], strict=True)]
 
@@ -287,6 +293,8 @@ class _World:
                 self._change(self.free, job, self.held[job], 1)
             else:
                 self.idle += self.width[job]
+            # The bounds stay sorted only if the job leaves them too: an early end frees its slot in the
+            # shadow.
             self.by_bound = [one for one in self.by_bound if one[2] != job]
 
     def _fitting(self, free: list[list[int]], head: int) -> int:
@@ -318,6 +326,7 @@ class _World:
         then = [list(has) for has in self.free]
         when, ready = now, self._fitting(then, head) if self.named else self.idle
         for bound, _, job in self.by_bound:
+            # Ends at one time count together: the head may need several of them.
             if bound > when:
                 if ready >= wanted:
                     break
@@ -340,6 +349,8 @@ class _World:
                         continue
                     extra -= self.width[job]
                 else:
+                    # Counting `extra` is not enough where nodes differ: whether the head still finds its
+                    # nodes then has to be tried, and the nodes that it will find may be others.
                     nodes = self._beside(then, job, head, planned, nodes)
                     if nodes is None:
                         continue
@@ -419,12 +430,16 @@ def roll_starts(
                     left -= target < 0 or place == target
             if left <= 0:
                 break
+            # Arrivals are taken in before ends, and both before the next decision: the policy sees all that
+            # has happened by this instant at once, as the engine's does.
             following = world.by_end[0][0] if world.by_end else math.inf
             if coming == len(times) and len(times) > first:  # the stretch comes again
                 origin -= span
                 coming = first
             arrives = times[coming] - origin if coming < len(times) else math.inf
+            # An arrival of an earlier round may lie before now: time does not go back for it.
             now = max(now, min(following, arrives))
+            # Infinite where nothing is left to happen: over as well.
             if not now <= horizon:
                 break
             while coming < len(times) and times[coming] - origin <= now:

@@ -106,6 +106,7 @@ def simulate(jobs: Columns, machine: Machine, costs: Sequence[float], rules: Rul
     """
     found = library()
     assert found is not None
+    # Kept in a name until C has returned: the struct below holds addresses alone.
     columns = {
         name: np.ascontiguousarray(column) for name, column in {**jobs._asdict(), **machine._asdict()}.items()
     }
@@ -119,9 +120,11 @@ def simulate(jobs: Columns, machine: Machine, costs: Sequence[float], rules: Rul
         **{name: column.ctypes.data for name, column in columns.items()},
         **rules._asdict(),
     )
+    # Without it the address would be cut to 32 bits.
     found.dovetail_forget.argtypes = [_ARRAY]
     with interrupts_later():
         status = found.dovetail_borrow(ctypes.byref(wanted))
+    # The log lies in C's memory, as its length is known only at the end: copied, then freed in any case.
     try:
         if status:
             raise MemoryError(f"a simulation of {len(start)} gangs on {wanted.nodes} nodes")

@@ -46,6 +46,7 @@ class Kernel(Generic[P, R]):
         update_wrapper(self, plain)
         self.plain = plain
         annotations = list(get_annotations(plain).values())
+        # The annotations declare the C function: its arguments in their order, and last the result.
         self._result = annotations.pop()
         self._names = [name for annotation in annotations for name in _leaves(plain, annotation)]
         self._grouped = len(self._names) > len(annotations)
@@ -62,6 +63,8 @@ class Kernel(Generic[P, R]):
                 return self.plain(*arguments, **named)
         found = self._compiled(*self._passed(arguments))
         if self._result == "float":
+            # NaN, which is no result of any kernel, stands for "no memory"; so does any status but 0 where
+            # there is no result.
             if found != found:
                 raise MemoryError(f"no memory left to work in: {self.plain.__name__}")
         elif self._result == "None":
@@ -74,6 +77,7 @@ class Kernel(Generic[P, R]):
 
     def _look(self, arguments: tuple[Any, ...]) -> None:
         """Find the function, and declare its arguments: their numbers of dimensions are the first call's."""
+        # Not at import: NumPy and the library are loaded only by a command that computes something.
         self._looked_for = True
         found = library()
         if found is None:
@@ -85,6 +89,7 @@ class Kernel(Generic[P, R]):
                 types += [ctypes.c_void_p, *[ctypes.c_int64] * argument.ndim]
             else:
                 types.append(ctypes.c_double if name == "float" else ctypes.c_int64)
+        # `_least_total` has a public function around it; in C there is the kernel alone.
         compiled = getattr(found, PREFIX + self.plain.__name__.strip("_"))
         compiled.argtypes = types
         compiled.restype = ctypes.c_double if self._result == "float" else ctypes.c_int64
@@ -106,6 +111,7 @@ class Kernel(Generic[P, R]):
 
 
 def _address(array: Any) -> int:
+    # Searches call kernels very often, and NumPy builds an object each time that `.ctypes` is read.
     """The value of ``array.ctypes.data``, in a third of its time."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))

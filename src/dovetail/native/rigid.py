@@ -106,7 +106,9 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
     An interrupt waits until it is over. Raises `MemoryError`.
     """
     count = len(jobs.submit)
+    # Held by name until the call is over: the struct has only addresses.
     given = {name: np.ascontiguousarray(column) for name, column in jobs._asdict().items()}
+    # Where each job's nodes begin, with the total as the last entry: C writes nodes one after the other.
     first = np.concatenate(([0], np.cumsum(jobs.nodes)))
     made: dict[str, npt.NDArray[Any]] = {
         "start": np.zeros(count),
@@ -116,6 +118,7 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
         "first": first,
         "node": np.zeros(first[-1], np.int64),
         "device_bits": np.zeros(first[-1], np.int64),
+        # One start and one end a job.
         "events": np.zeros(2 * count, np.int64),
     }
     simulation = _Simulation(
@@ -133,6 +136,8 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
     )
     found = library()
     assert found is not None
+    # Python sees Ctrl-C only when the C call is over, and would raise it in any of the lines that follow; so
+    # it is raised here, at one place.
     with interrupts_later():
         status = found.dovetail_simulate(ctypes.byref(simulation))
     if status:

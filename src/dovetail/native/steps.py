@@ -58,6 +58,7 @@ def _functions() -> ctypes.CDLL:
         ("least", number, time, time),
         ("advance", None, time),
         ("note_all", None, time),
+        # Every type is declared: ctypes would pass an undeclared number as a 32-bit int.
         ("give", None, time, time, number),
         ("first_gap", time, number, time, time, time),
         ("compress", number, time, array, array, number, array, array, ctypes.POINTER(number)),
@@ -74,6 +75,8 @@ class FreeSteps:
     """
 
     def __init__(self, times: Floats, free: Ints, most: int) -> None:
+        # Equal neighbours are one step. Blocks are filled by half, so that the first steps that are put into
+        # them do not split each at once.
         changes = np.flatnonzero(np.concatenate(([True], free[1:] != free[:-1])))
         times, free, half = times[changes], free[changes], CAPACITY // 2
         used = -(-len(times) // half)
@@ -86,6 +89,8 @@ class FreeSteps:
         self.class_of = _classes_up_to(most)
         """The class of each number of nodes: what was given back is noted by class."""
         classes = int(self.class_of[-1]) + 1
+        # The arrays are attributes, though only C reads them: it has their addresses alone, and they would be
+        # freed under it.
         self._logs, self._memos = np.zeros(classes, _LOG), np.zeros(MEMO, _MEMO)
         self._c = _functions()
         self._steps = _Steps(classes=classes, most=most)
@@ -100,6 +105,7 @@ class FreeSteps:
         room = len(blocks)
         self._blocks, self._order = blocks, np.zeros(room, np.int64)
         self._order[: len(order)] = order
+        # Blocks that are not in use: C takes a spare one where a block splits, and never allocates itself.
         others = np.setdiff1d(np.arange(room), order)
         self._spare = np.zeros(room, np.int64)
         self._spare[: len(others)] = others[::-1]
@@ -110,10 +116,10 @@ class FreeSteps:
 
     def make_room(self, steps: int) -> None:
         """See to it that so many more steps have room, wherever they are put."""
+        # Each block in use, and each that the new steps fill, may split and then needs a spare one. C does
+        # not allocate in the middle of a change, so the room is made before it.
         used = self._steps.used
-        needed = (
-            used + 2 * steps // CAPACITY + 1
-        )  # of each block in use, and of each that it fills, one splits
+        needed = used + 2 * steps // CAPACITY + 1
         if self._steps.unused < needed:
             room = len(self._blocks)
             larger = np.zeros(room + 2 * (room + needed), _BLOCK)

@@ -42,6 +42,7 @@ class GpuSlowdown:
                 self._on_devices[placed.job.id] = rated[placed.job.id] = placed
             else:
                 self._on_devices.pop(placed.job.id, None)
+        # No `touched` for these: jobs on the CPUs do not migrate, and a job on a device slows no other.
         for placed in migrated:
             self._on_devices[placed.job.id] = rated[placed.job.id] = placed
         if touched:

@@ -65,6 +65,7 @@ class SharingLearned:
     def slowdown(self, app: str, implementation: str, device: DeviceClass) -> float:
         """How many times as long runs take on this class of runs beside another app."""
         other = device.model.partition(BESIDE)[2]
+        # What is given goes before what was measured, and the narrower pair before the wider one.
         for pair in ((app, other), (app, "*"), ("*", other)):
             if pair in self._given:
                 return self._given[pair]
@@ -75,7 +76,9 @@ class SharingLearned:
         self, started: Sequence[Placed], ended: Sequence[Placed], migrated: Sequence[Placed]
     ) -> tuple[Mapping[JobId, float], Mapping[JobId, Seconds]]:
         """Rates of the jobs on the devices where something changed; there are no stalls."""
+        # Only neighbours of what changed are computed anew: a rate depends on nothing but the shared devices.
         touched: set[tuple[int, int]] = set()
+        # Ends before starts: a job that migrates is forgotten at its old place, then noted at the new one.
         for placed in [*ended, *migrated]:
             touched.update(self._forget(placed.job.id))
         for placed in [*started, *migrated]:
@@ -108,6 +111,7 @@ class SharingLearned:
         return places
 
     def _slowed(self, placed: Placed) -> float:
+        # One slow device holds up the whole job, as its parts wait for each other.
         """By those that share one of its devices with it: it is as slow as on the slowest."""
         return max(1.0 + sum(self._costs(placed, place)) for place in self._places[placed.job.id])
 

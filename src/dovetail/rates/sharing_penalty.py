@@ -59,6 +59,7 @@ class SharingPenalty:
     ) -> tuple[Mapping[JobId, float], Mapping[JobId, Seconds]]:
         """Rates of the CPU-only jobs on the nodes where something changed; there are no stalls."""
         touched: set[int] = set()
+        # Ends before starts: a job that migrates is forgotten at its old place, then noted at the new one.
         for placed in [*ended, *migrated]:
             touched.update(self._forget(placed.job.id))
         for placed in [*started, *migrated]:
@@ -67,12 +68,14 @@ class SharingPenalty:
         affected = {job: placed for n in touched for job, placed in self._on_cpu.get(n, {}).items()}
         for job, placed in affected.items():
             rate = 1 / (1 + self._slowdown(placed))
+            # The engine schedules the end of every job anew that is returned: only what changed is.
             if rate != self._rate[job]:
                 rates[job] = self._rate[job] = rate
         return rates, EMPTY
 
     def _note(self, placed: Placed) -> Iterable[int]:
         allocation = placed.allocation
+        # A job that has a device on a node is no CPU-only job there, whatever else it holds of it.
         with_device = {n for part in allocation.parts if part.devices for n in bits(part.nodes)}
         on_cpu = {n for part in allocation.parts if part.cpus for n in bits(part.nodes)} - with_device
         job = placed.job.id

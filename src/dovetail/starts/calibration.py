@@ -80,12 +80,14 @@ def censored_quantiles(values: Floats, known: Bools, weights: Floats, levels: Se
     >>> censored_quantiles(values, values != 2.0, np.ones(4), [0.25, 0.5, 0.9])
     [1.0, 3.0, 4.0]
     """
+    # At equal values known ones go first: a censored one is known to lie above, so it is still at risk.
     order = np.lexsort((~known, values))
     values, known, weights = values[order], known[order], weights[order]
     risk = weights.sum() - np.concatenate(([0.0], np.cumsum(weights)[:-1]))
     left = np.cumprod(np.where(known, 1.0 - weights / np.maximum(risk, 1e-12), 1.0))
     found = []
     for level in levels:
+        # The small step keeps a level that is met exactly, but for rounding, at its own value.
         place = int(np.searchsorted(1.0 - left, level - 1e-12))
         if place < len(values):
             found.append(float(values[place]))
@@ -121,6 +123,7 @@ class Calibration:
     ) -> tuple[float, float]:
         """Where the log of the wait lies with the confidence. O(window · log window)."""
         low, high = self.corrections(now, median, kind)
+        # A wait is never below 0, which is the log of a minute on this scale.
         return max(median + low * spread, math.log(MINUTE)), median + high * spread
 
     def corrections(self, now: float, median: float, kind: Hashable = None) -> tuple[float, float]:
@@ -128,6 +131,8 @@ class Calibration:
         self._judge(now)
         past = [one for one in self._window if not one.gone]
         count = len(past)
+        # An outcome that lies after `now` is not used: forecasts are replayed in order, and may not see
+        # ahead.
         known = np.array([one.start is not None and one.start <= now for one in past], np.bool_)
         waited = np.array([now if one.start is None else min(one.start, now) for one in past], float)
         made_at = np.array([one.made_at for one in past], float)
@@ -138,11 +143,16 @@ class Calibration:
         weights = like * np.exp(-np.arange(count, 0, -1) / DECAY - np.abs(medians - median) / NEAR)
         heavy = float(weights.sum())
         if heavy > 0.0:
+            # Outcomes of one stretch of the queue are not independent: together they weigh as much as the
+            # number of waits of this length that the stretch holds, `OF_ONE_WAIT` each, or the interval would
+            # be far too sure.
             span = 2.0 * float(weights @ (now - made_at)) / heavy
             weights *= min(OF_ONE_WAIT * max(span / math.exp(median), 1.0) / heavy, 1.0)
         low, high = censored_quantiles(
             np.concatenate([values, self._pseudo]),
             np.concatenate([known, np.ones(PSEUDO, np.bool_)]),
+            # Made-up outcomes are always there and weigh little beside a full window: they widen the first
+            # intervals.
             np.concatenate([weights, np.ones(PSEUDO)]),
             self._levels(),
         )
@@ -170,6 +180,7 @@ class Calibration:
         self._open.setdefault(key, []).append(made)
         if counts:
             self._turn += 1
+            # `_turn` breaks ties, so that the heap never compares forecasts.
             heapq.heappush(self._due, (now + wait_of(high), self._turn, made))
         return made
 
@@ -178,6 +189,7 @@ class Calibration:
         made = self._open.pop(key, [])
         for one in made:
             one.start = at
+            # Beyond its interval it was counted as missed when that was over, by `_judge`.
             if one.counts and not one.judged and log_wait(at - one.made_at) <= one.high + 1e-9:
                 self._count(one, below=log_wait(at - one.made_at) < one.low - 1e-9)
         return made
@@ -202,6 +214,7 @@ class Calibration:
         self.missed_above += above
         side = (1.0 - self.confidence) / 2.0
         excess = (1.0 - LEAK) * self._excess + (below or above) - 2.0 * side
+        # Bounded, so that a long run of misses does not have to be worked off before the levels move back.
         self._excess = min(max(excess, (side - MOST_LEVEL) / GAIN), (side - LEAST_LEVEL) / GAIN)
 
     @property
@@ -211,6 +224,7 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """What is kept from one process to the next; keys and kinds are texts."""
+        # What is due goes beyond the window: a long wait may outlast 300 later forecasts, and still counts.
         due = {id(one) for _, _, one in self._due if not one.judged}
         kept = {id(one): one for one in [*self._window, *(one for _, _, one in self._due)]}
         rows: list[Any] = []

@@ -71,6 +71,7 @@ class Submissions:
 
     def submit(self, time: float, job: QueuedJob) -> None:
         """One more; times ascend."""
+        # A key that comes again (a requeue) means its last submission: the one before keeps its length.
         self._open[job.key] = len(self._time)
         self._time.append(time)
         self._nodes.append(job.nodes)
@@ -93,6 +94,8 @@ class Submissions:
     def past(self, now: float, places: Mapping[Hashable, int]) -> Past:
         """The last weeks; ``places`` are those of jobs in the line whose length is drawn."""
         times = self._time.array()
+        # A day more than is looked back: an origin lies up to LOOK_BACK days ago, and its stretch begins
+        # there.
         first = int(np.searchsorted(times, now - (LOOK_BACK + 1) * DAY))
         job = np.full(len(times) - first, -1, np.int64)
         for key, place in places.items():
@@ -124,9 +127,11 @@ def pooled(situation: Situation, past: Past) -> tuple[Situation, Past]:
     held = np.zeros(AMOUNTS)
     for job in situation.running:
         held += np.multiply(job.need, float(job.nodes))
+    # At least 1: a machine without devices would divide by zero.
     total = np.maximum(free.sum(axis=0) + held, 1.0)
 
     def shares(nodes: Ints, need: Ints) -> Ints:
+        # Rounded up, and never 0: a job of no width would start at any time.
         found: Ints = np.ceil(SHARE * (nodes[:, None] * need / total).max(axis=1)).astype(np.int64)
         return np.clip(found, 1, SHARE)
 
@@ -181,6 +186,7 @@ def roll_out(
         np.ascontiguousarray(lengths),
     )
     starts = np.full((len(lengths), len(situation.waiting)), np.inf)
+    # No origins: every stretch begins now, so none of the past comes again.
     where = np.full(len(lengths), situation.now) if origins is None else origins
     roll_starts(situation.nodes, line, past, where, situation.now, target, HORIZON, starts)
     return starts
@@ -189,6 +195,7 @@ def roll_out(
 def plan_starts(situation: Situation, target: int = -1) -> Floats:
     """The policy's own plan: as if all ran as long as their bounds and none came; shape (waiting jobs,)."""
     jobs = [*situation.running, *situation.waiting]
+    # A job past its bound has no length left, but it still runs: it ends at this instant.
     lengths = np.array([max(job.bound, job.spent) for job in jobs], float).reshape(1, -1)
     found: Floats = roll_out(situation, lengths, target=target)[0]
     return found
@@ -209,8 +216,10 @@ class Futures(NamedTuple):
     def arrivals(self, draw: int, within: float) -> Arrivals:
         """The jobs that come in one of the futures in less than so many seconds. O(jobs that come)."""
         past, origin = self.past, float(self.origins[draw])
+        # "right" as in the kernel: what was submitted at the origin itself does not come again.
         first, last = np.searchsorted(past.time, (origin, self.now), side="right").tolist()
         span = self.now - origin
+        # Rounds: a stretch that is shorter than what is looked at comes again and again.
         rounds = int(within // span) + 1 if last > first and span > 0 else 0
         times = past.time[first:last] - origin
         when = np.concatenate([times + turn * span for turn in range(rounds)] or [np.empty(0)])
@@ -236,6 +245,7 @@ class StartDraws:
     """Run times and submissions so far, and the starts that they let expect."""
 
     def __init__(self, run_times: RunTimes | None = None) -> None:
+        # A service shares one model of run times among its forecasts and its look-ahead.
         self.run_times = RunTimes() if run_times is None else run_times
         self.submissions = Submissions()
 
@@ -278,6 +288,7 @@ class StartDraws:
         seen = 0.0 if first is None else now - first
         if seen < SHORTEST:
             return np.full(draws, now)
+        # A generator of its own, from the seed: a forecast that is made again gives the same answer.
         chance = np.random.Generator(np.random.PCG64(seed))
         days = min(int(seen // DAY), LOOK_BACK)
         if days < 1:
@@ -286,6 +297,7 @@ class StartDraws:
         back: Ints = chance.integers(1, days + 1, draws)
         weeks = days // WEEK_DAYS
         if weeks:
+            # Weeks differ less than days: half of the draws keep the weekday, the rest the hour alone.
             back[::2] = WEEK_DAYS * chance.integers(1, weeks + 1, len(back[::2]))
         some_days: Floats = now - np.asarray(DAY * back, np.float64)
         return some_days

@@ -48,6 +48,7 @@ class Column:
 
     def append(self, value: float | Sequence[int]) -> None:
         """One more, O(1) on average."""
+        # Doubling: appending n numbers copies fewer than 2n.
         if self._count == len(self._values):
             self._values = np.concatenate([self._values, np.empty_like(self._values)])
         self._values[self._count] = value
@@ -81,6 +82,8 @@ class RunTimes:
     def end(self, kind: JobKind, ran: float) -> None:
         """A job has ended after so many seconds."""
         user = self._user_number(kind.user)
+        # A chain through all ends, from each to the one before of the same user, so that a draw finds them
+        # without a search.
         if user != UNKNOWN:
             self._before.append(self._last.get(user, UNKNOWN))
             self._last[user] = len(self._ran)

@@ -74,10 +74,12 @@ class SlurmJob(NamedTuple):
 def read_nodes(text: str, where: str) -> list[SlurmNode]:
     """The nodes of ``scontrol show nodes`` that may run jobs. Raises `InputError`."""
     found = []
+    # One block a node; scontrol breaks a node over several lines, unless called with -o.
     for block in re.split(r"(?m)^(?=NodeName=)", text):
         if not block.startswith("NodeName="):
             continue
         fields = dict(re.findall(r"(\w+)=(\S*)", block))
+        # A compound state such as IDLE+DRAIN or DOWN*: any part that forbids new jobs takes the node out.
         state = fields.get("State", "")
         if any(word in state for word in OUT_OF_USE):
             continue
@@ -89,6 +91,7 @@ def read_nodes(text: str, where: str) -> list[SlurmNode]:
             raise InputError(
                 f"node {name}: found no CPUTot, RealMemory or CfgTRES that can be read", where=where
             ) from error
+        # CfgTRES counts GPUs only where AccountingStorageTRES has gres/gpu; Gres is set in any case.
         gpus = gpus or _gpus(fields.get("Gres", ""))
         partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         found.append(SlurmNode(fields["NodeName"], cpus, gpus, memory, partitions))
@@ -100,6 +103,7 @@ def read_nodes(text: str, where: str) -> list[SlurmNode]:
 def _gpus(gres: str) -> int:
     """GPUs in ``gpu:a100:4(S:0-1),…`` or ``gres/gpu:2``."""
     counts = re.findall(r"gpu(?:[:=][A-Za-z_][\w.-]*)?[:=](\d+)", gres)
+    # "gpu" without a number is one, as in Slurm.
     return sum(map(int, counts)) or int("gpu" in gres)
 
 
@@ -128,6 +132,7 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
         raise InputError(f"found no header of squeue -a -o '{SQUEUE}'", where=where)
     found = []
     for number, line in enumerate(lines[1:], 2):
+        # Not strict: the name of a job, the last column, may hold the separator itself.
         row = dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))
         try:
             found.append(_job(row))
@@ -139,6 +144,7 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
 
 
 def _job(row: Mapping[str, str]) -> SlurmJob:
+    # Suspended and completing jobs hold their nodes as running ones do.
     running = row["STATE"] in ("RUNNING", "COMPLETING", "SUSPENDED")
     nodes = int(row["NODES"])
     return SlurmJob(
@@ -166,22 +172,31 @@ class SlurmCluster:
     def __init__(self, nodes: Iterable[SlurmNode]) -> None:
         self.nodes = list(nodes)
         self.place = {node.name: place for place, node in enumerate(self.nodes)}
+        # One bit a partition in an int64; beyond 62 the sign would be touched. Nodes of further partitions
+        # are in none, and jobs for them may use any.
         names = sorted({name for node in self.nodes for name in node.partitions})[:62]
         self._bit = {name: 1 << place for place, name in enumerate(names)}
 
     def group(self, partitions: str) -> int:
         """The bits of the partitions of a job, ``a,b``; all nodes where none is known."""
+        # Several partitions mean any of them; an unknown one must not bar a job from everything.
         return sum({self._bit.get(name.strip("*"), 0) for name in partitions.split(",")}) or -1 & (2**62 - 1)
 
     def queued(self, job: SlurmJob, now: float) -> QueuedJob:
         """The job as roll-outs know it."""
+        # squeue counts CPUs over all nodes; the share of a node is rounded up, so that a job never fits too
+        # early.
         each = max(1, -(-job.cpus // job.nodes))
         need = (each, job.gpus, job.memory)
         kind = JobKind(job.user, job.name, job.nodes * max(job.gpus, each), job.walltime)
         running = bool(job.hosts)
         held = tuple(self.place[host] for host in job.hosts if host in self.place)
+        # 0 would mean that it waits; a job that has just begun has run for next to nothing.
         spent = max(now - (job.start or now), 1e-9) if running else 0.0
+        # Nodes that are draining were left out, so a running job may hold fewer here than it has.
         count = len(held) if running else job.nodes
+        # The id decides the draws: the same job draws the same lengths in the next forecast, which thus moves
+        # only where something has happened.
         seed = zlib.crc32(job.id.encode())
         return QueuedJob(job.id, kind, seed, count, spent, need, self.group(job.partition), held)
 
@@ -210,6 +225,7 @@ class SlurmCluster:
 
         Those of a higher ``tier`` go first; those for which the cluster is ``closed`` do not go.
         """
+        # Slurm reports no memory where it is not consumed: then there is always enough.
         free = np.array([(node.cpus, node.gpus, node.memory or 2**60) for node in self.nodes], np.int64)
         groups = np.array([self.group(",".join(node.partitions)) for node in self.nodes], np.int64)
         running, waiting, unknown = [], [], []
@@ -219,10 +235,14 @@ class SlurmCluster:
                 free[list(queued.held)] -= np.array(queued.need, np.int64)
                 running.append(queued)
             elif job.state == "PENDING":
+                # Such a job starts when something happens that a roll-out does not know: no start is
+                # foretold.
                 if job.reason in HELD_BACK or closed(job) or not self.fits(job):
                     unknown.append(job.id)
                 else:
                     waiting.append((-tier(job), -job.priority, job.submitted, job.id, queued))
+        # Highest tier, then priority, then age, as Slurm's backfill walks its queue; the id makes the order
+        # total.
         waiting.sort(key=lambda one: one[:4])
         nodes = Nodes(0, free.reshape(-1, AMOUNTS), groups)
         return Situation(now, policy, nodes, running, [queued for *_, queued in waiting]), unknown
@@ -247,6 +267,7 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
         row = dict(zip(header, line.split("|"), strict=False))
         try:
             start, end, ran = _when(row, "Start"), _when(row, "End"), elapsed_of(row)
+            # "." marks a step of a job, which sacct lists beside it without -X.
             if start is None or ran is None or "." in row["JobID"] or row["State"] in ("RUNNING", "PENDING"):
                 continue
             tres = parse_tres(row.get("AllocTRES", ""))
@@ -285,10 +306,13 @@ def draws_of(
 ) -> StartDraws:
     """Run times of the past, and all submissions in their order."""
     draws = StartDraws()
+    # By their ends: run times weigh by how recent they are.
     known = sorted(ended, key=lambda one: one.end)
     seen = {one.job.id for one in known}
+    # A job may be in both tables if it ended between the two commands.
     every = [one.job for one in known] + [job for job in jobs if job.id not in seen]
     for job in sorted(every, key=lambda job: job.submitted):
+        # What no node could run would wait for ever in every roll-out.
         if job.submitted <= now and cluster.fits(job):
             draws.submit(job.submitted, cluster.queued(job._replace(hosts=()), now))
     for one in known:
@@ -337,6 +361,7 @@ def job_of_sbatch(line: str, user: str, now: float, partition: str) -> SlurmJob:
         found[names[name]] = value if equals else (words.pop(0) if words else "")
     try:
         nodes = int(found.get("nodes", "1").split("-")[0])
+        # As in sbatch: without --ntasks there is one task a node.
         tasks = int(found.get("tasks", 0)) or nodes * int(found.get("per_node", 1))
         cpus = max(tasks, nodes) * int(found.get("cpus", 1))
         gpus = (
@@ -359,6 +384,7 @@ def alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJ
     """What its owner could request instead: less time, another partition, less memory, fewer nodes."""
     found: list[tuple[str, SlurmJob]] = []
     if job.walltime:
+        # What costs its owner least comes first.
         parts = (2, 4)
         found += [(f"walltime / {part}", job._replace(walltime=job.walltime / part)) for part in parts]
     every = sorted({name for node in cluster.nodes for name in node.partitions})

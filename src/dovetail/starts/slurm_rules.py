@@ -43,6 +43,7 @@ class SlurmRules(NamedTuple):
     @property
     def policy(self) -> str:
         """The policy of the roll-outs."""
+        # sched/builtin starts strictly by priority; every other scheduler backfills.
         return "fcfs" if self.config.get("SchedulerType") == BUILTIN else "easy"
 
     def tier(self, job: SlurmJob) -> int:
@@ -65,6 +66,7 @@ class SlurmRules(NamedTuple):
         walltime = job.walltime
         if walltime is None and known:
             walltime = known[0].default_time or known[0].most_time
+        # The part by age is taken off: a new job has none, whoever submits it.
         plain = [(user, priority - age) for user, priority, age in self.ages.values()]
         own = [rest for user, rest in plain if user == job.user] or [rest for _, rest in plain]
         return job._replace(walltime=walltime, priority=int(median(own)) if own else job.priority)
@@ -75,6 +77,7 @@ class SlurmRules(NamedTuple):
         for name in _names(job):
             one = self.partitions.get(name)
             if one is None:
+                # Nothing was read of partitions: what is not known refuses nothing.
                 if not self.partitions:
                     return ""
                 why = why or f"found the partition {name}, expected one of {', '.join(self.partitions)}"
@@ -127,6 +130,7 @@ class SlurmRules(NamedTuple):
 
 
 def _names(job: SlurmJob) -> list[str]:
+    # sinfo marks the default partition with a star, which people copy.
     return [name.strip("*") for name in job.partition.split(",") if name]
 
 
