@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 
+# The four methods that every backend must have. What only some can do is a protocol each, below: the session
+# tests with `isinstance` and does without, so a backend of twenty lines runs jobs.
 class Executor(Protocol):
     """Runs jobs for real. Never raises for a job's own failure: that is an `Ended` event.
 
@@ -52,6 +54,8 @@ class Executor(Protocol):
     about, since a job may start again before the news of its last end has come in.
     """
 
+    # Asynchronous where a backend may have to wait for a network. What is on the path of every job, such as
+    # `HearsEvents.listen`, is not.
     async def launch(self, placed: Placed) -> None:
         """Start the job on what it was given."""
         ...
@@ -72,6 +76,7 @@ class Executor(Protocol):
         ...
 
 
+# A task switch costs more than a short job's whole bookkeeping: hence a call beside the iterator.
 @runtime_checkable
 class HearsEvents(Protocol):
     """An executor that hands events over as they come in, without a task switch."""
@@ -106,6 +111,7 @@ class SubmitsJobs(Protocol):
         ...
 
 
+# Apart from `SubmitsJobs`: an executor without it leaves what was submitted where it is.
 @runtime_checkable
 class TakesBack(Protocol):
     """An executor that can take back what it has submitted."""
@@ -124,6 +130,8 @@ class MigratesJobs(Protocol):
         ...
 
 
+# The gap between two jobs on one device is a round trip to the executor; where it can be given the next job
+# early, the gap is gone, and `withdraw` keeps the engine free to change its mind.
 @runtime_checkable
 class StartsAfter(Protocol):
     """An executor that can be given the next job for a place while the last one still runs there."""
@@ -141,6 +149,7 @@ class StartsAfter(Protocol):
         ...
 
 
+# Recipients as in Slurm, whose signals go to the steps of a job, or (``B:``) to its batch shell alone.
 @runtime_checkable
 class SignalsJobs(Protocol):
     """An executor that can send a running job a signal."""
@@ -208,6 +217,7 @@ class Backend(Protocol):
         ...
 
 
+# Optional: a backend needs a process of its own that outlives Dovetail.
 @runtime_checkable
 class AdoptsJobs(Protocol):
     """A backend whose jobs outlive Dovetail, and can be taken up by the next one."""
@@ -220,6 +230,7 @@ class AdoptsJobs(Protocol):
         ...
 
 
+# A service lives for months: what was written down for a restart would otherwise grow without a bound.
 @runtime_checkable
 class ShortensLog(Protocol):
     """An executor that keeps a record of what it has started, which grows with every job of a service."""
@@ -233,6 +244,7 @@ class ShortensLog(Protocol):
         ...
 
 
+# Before anything runs: a batch of a thousand jobs is refused as a whole, not at its thousandth.
 @runtime_checkable
 class ChecksJobs(Protocol):
     """An executor that can reject jobs, before anything runs, that would never start."""
@@ -242,6 +254,8 @@ class ChecksJobs(Protocol):
         ...
 
 
+# Where the thing beside it (a server, a connection) fails, no `Ended` would ever come for jobs that wait for
+# it: the executor ends the run itself.
 @runtime_checkable
 class FailsByItself(Protocol):
     """An executor beside whose orders something goes on, which may come to be unable to."""
@@ -265,6 +279,8 @@ class ExplainsSilence(Protocol):
         ...
 
 
+# A shortage that passes (processes, files, memory of the machine) is no failure of the job: it goes back to
+# its place in the queue.
 @runtime_checkable
 class LacksResources(Protocol):
     """An executor that takes back a start (`Withdrawn`) for want of what may be there again soon.
@@ -284,6 +300,7 @@ class TakenAway(Protocol):
         ...
 
 
+# The counterpart of `AdoptsJobs`: what is left here is taken up there.
 @runtime_checkable
 class LeavesJobs(Protocol):
     """An executor that can go without its jobs, which the next Dovetail takes up."""

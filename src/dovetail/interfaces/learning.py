@@ -79,6 +79,8 @@ class History(Protocol):
         ...
 
 
+# What a rate model can do beyond rates is in protocols of their own, below: the engine tests for each with
+# `isinstance`, and a plain model needs `changed` alone.
 class RateModel(Protocol):
     """How fast jobs progress while they share a cluster; used in simulation only."""
 
@@ -93,6 +95,8 @@ class RateModel(Protocol):
         ...
 
 
+# What a policy expects is computed beside the simulation, over predicted times: `fresh` makes a second model
+# for that, since `changed` alters the model that it is called on.
 @runtime_checkable
 class ForecastsSharing(RateModel, Protocol):
     """A rate model that prepares a workload, and that policies may question about what sharing will cost."""
@@ -110,6 +114,7 @@ class ForecastsSharing(RateModel, Protocol):
         ...
 
 
+# `Any` for the history: this room imports none, and a plugin may have one of its own.
 @runtime_checkable
 class LearnsSharing(RateModel, Protocol):
     """A rate model of jobs that share devices, which knows pairs of apps by the runs of a history."""
@@ -148,6 +153,7 @@ class Forecast(Protocol):
         ...
 
 
+# Stalls are charged once, so a model that charges by progress needs to read it at that moment.
 @runtime_checkable
 class SeesProgress(Protocol):
     """A rate model whose stalls depend on how far a job has come."""

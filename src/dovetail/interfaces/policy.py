@@ -54,9 +54,12 @@ NO_TRAITS = Traits()
 def traits_of(policy: object) -> Traits:
     """The traits that a policy, or its class, declares."""
     declared = getattr(policy, "traits", NO_TRAITS)
+    # A policy from a user's file may have an attribute of that name for something else.
     return declared if isinstance(declared, Traits) else NO_TRAITS
 
 
+# Runtime-checkable, since a policy may come from a user's file: `load_policy` knows policies and planners by
+# their methods, without a base class to import.
 @runtime_checkable
 class Policy(Protocol):
     """Decides who runs where. A frozen dataclass of its parameters; stateless.

@@ -46,6 +46,8 @@ __all__ = [
 ]
 
 
+# Policies get protocols, not the engine's classes: what is not named here they cannot rely on, and the
+# engine may store it as it likes. Bit masks stand for sets of nodes, since one `and` then tests them all.
 class Free(Protocol):
     """Free capacity, copy-on-write: what a policy tries its ideas on."""
 
@@ -166,6 +168,8 @@ class Shadow(Protocol):
         ...
 
 
+# A callable, not a mapping: deadlines change while a policy takes jobs, and only those of requests that are
+# still in question are computed.
 Deadlines = Callable[[Iterable[Request]], Iterable[tuple[Request, Seconds]]]
 """Of some requests those of jobs that may start now, and when such a job must have ended."""
 
@@ -179,6 +183,8 @@ class Queue(Protocol):
 
     def __contains__(self, job: object) -> bool: ...
 
+    # A key names an index: the engine keeps a sorted list for each function that it was given, so a lambda
+    # that is made anew at each call would cost a list each time.
     def by(self, key: Callable[..., Any], *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission order.
 
@@ -243,6 +249,7 @@ class Changes(Protocol):
         ...
 
 
+# Bounded, so that a service that runs for months looks no further back than one that began today.
 class Recent(Protocol):
     """What happened of late, as far as it is remembered."""
 
@@ -291,6 +298,7 @@ class Outside(Protocol):
         ...
 
 
+# Properties, no methods, for what the engine has at hand anyway; methods for what costs something to make.
 class View(Protocol):
     """All that a policy may know; read-only and cheap: nothing in it is built per event."""
 
@@ -369,6 +377,7 @@ class View(Protocol):
         """The plan in force, if a planner has made one."""
         ...
 
+    # Policies read it before they plan: counting nodes is faster by orders than placing jobs on each.
     @property
     def interchangeable(self) -> bool:
         """Whether all nodes are alike and every job so far takes whole nodes.
@@ -377,6 +386,7 @@ class View(Protocol):
         """
         ...
 
+    # Most events free nothing that matters: a policy that reads this skips its whole queue.
     @property
     def freed(self) -> bool:
         """Whether jobs that could not start when the policy was last called might now.

@@ -21,12 +21,14 @@ WORKLOADS = "workload describe, workload convert, workload cut, workload scale, 
 WITH_TRACES = f"simulate, compare, {WORKLOADS}, workload pack-nodes"
 """Commands that have options in common."""
 
+# Without nodes, CPUs and devices: plans and promises rest on these.
 UPDATED = (
     *("name", "walltime", "memory", "priority", "nice", "retries", "on", "depends", "singleton"),
     *("begin", "every", "comment"),
 )
 """Options of a job that can be changed while it waits."""
 
+# A letter means one thing everywhere, so that what the fingers have learned holds.
 LETTERS: Mapping[str, tuple[str, ...]] = {
     "D": ("folder",), "G": ("gpus",), "H": ("hold",), "I": ("implementation",), "J": ("name",),
     "N": ("nodes",), "W": ("wait",), "a": ("array",), "b": ("begin",), "c": ("cpus",), "d": ("depends",),
@@ -43,6 +45,7 @@ OLD_LETTERS: Mapping[tuple[str, str], str] = {
 }
 """Letters that mean something else in some commands, and why."""
 
+# Keys are commands that share the options below them: one entry cannot drift from another.
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "submit": (
         Option(
@@ -540,6 +543,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
 """Options by the commands that take them."""
 
 
+# A job's options first: where a command has an option of the same name of its own, the later entry wins.
 def _all() -> dict[tuple[str, str], Option]:
     found = {(command, option.name): option for option in JOB for command in option.commands}
     found |= {("update", option.name): option for option in JOB if option.name in UPDATED and option.commands}

@@ -62,13 +62,17 @@ def _field(
     `Client` takes what HTTP takes, unless ``python`` has it otherwise. ``absent`` is the value of a field for
     which nothing was given, where that is not the same as its ``default``.
     """
+    # The name of the field is not known here: "*" stands for it until `_named` puts it in.
     option = Option(
         "", help, value, flags, at, default, kind.least, kind.most, kind.above, lines,
         kind=kind, about=about, http=http if isinstance(http, str) else "*" * http,
         file=file if isinstance(file, str) else "*" * file, file_kind=file_kind,
         python=bool(http) if python is None else python, becomes=becomes,
     )  # fmt: skip
+    # `...` and not `None` for "the default itself": `None` is a value that a field may have when it is
+    # absent.
     default = default if absent is ... else absent
+    # A dataclass takes no mutable default; tuples do for lists, since nothing changes a spec.
     if isinstance(default, dict):
         return field(default_factory=_nothing, metadata={"option": option})
     plain = tuple(default) if isinstance(default, list) else default
@@ -95,6 +99,7 @@ class JobSpec:
         kinds.TEXT, "For people.", "NAME", "--name -J", at=_JOBS,
         lines="-J --job-name --name", about="for people; default: the name of the app", becomes="Job.name",
     )
+    # `name` is what people read, `app` what run times are learned under: a new name does not lose them.
     app: str | None = _field(
         kinds.NAME, "Name the app of plain commands.", "NAME", at="run, submit, explain, map",
         lines="--app", about="an app that is described beside the jobs, or the name to be known by",
@@ -119,6 +124,8 @@ class JobSpec:
     arguments: Sequence[str] = _field(
         kinds.WORDS, default=[], about="of the script", file=False, python=False, becomes="Command.argv"
     )
+    # Absent differs from empty: a command with inputs, be they none, is a template whose braces are filled;
+    # one without is taken as it is written.
     inputs: Mapping[str, float | str] | None = _field(
         kinds.INPUTS, "A feature; fills {NAME} in --cpu and --gpu.", "NAME=VALUE", "--input", at=_JOBS,
         lines="--input",
@@ -143,6 +150,7 @@ class JobSpec:
         kinds.NAME, http=False, about="for tables; of a job that is submitted: the partition",
         becomes="Job.queue",
     )
+    # Seconds on one core and speedups: how traces and the papers' workloads give run times.
     sequential: float | None = _field(
         kinds.duration(), about="seconds on one core", python=False, becomes="Job.sequential"
     )
@@ -182,6 +190,8 @@ class JobSpec:
         about="devices a node; below 1 shares one; auto: one, beside another where that pays; default 1",
         becomes="Request.devices",
     )
+    # `--mem` is Slurm's word, but a number without a unit is bytes here and megabytes there:
+    # `dovetail.workloads.batch` converts what a #SBATCH line gives.
     memory: int | str | None = _field(
         kinds.SIZE_OR_AUTO, "A node, e.g. 8GB; beyond it the job is ended.", "SIZE|auto", "--memory --mem",
         at=_JOBS, lines="--memory --mem",
@@ -213,6 +223,7 @@ class JobSpec:
         kinds.FLAG, "All CPUs of its nodes.", at=_JOBS, lines="--exclusive", default=False,
         about="it has all CPUs of its nodes, whatever it runs on", becomes="Request.cpus",
     )
+    # `absent` is no 1: a template or a script may give a number of its own, which a default would cover.
     nodes: int | None = _field(
         kinds.whole(1, MOST_NODES), "Nodes of a gang.", "N", "--nodes -N", at=_JOBS,
         lines="-N --nodes", default=1, absent=None, becomes="Job.nodes",
@@ -233,6 +244,7 @@ class JobSpec:
 
     # -- when it runs
 
+    # Files allow higher ones than the service: traces carry priorities of their own schedulers.
     priority: float = _field(
         kinds.within(MOST_PRIORITY), "Higher first; above 0 for the owner.", "N", at=_JOBS,
         lines="--priority", default=0, file_kind=kinds.real("a number", most=HIGHEST_PRIORITY),
@@ -256,6 +268,7 @@ class JobSpec:
         kinds.TEXT, "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
         lines="-a --array", about="indices such as 0-9 or 1,3,5; 0-9%2: two at once", becomes="Job.id",
     )
+    # No key of files: a file is read again by `explain` and `simulate`, for which a date means nothing.
     begin: float | None = _field(
         kinds.MOMENT, "Start then or later: 16:00, now+1hour, 2030-01-20T12:34.", "TIME", "--begin -b",
         at=_JOBS, lines="-b --begin", file=False,
@@ -336,6 +349,7 @@ class JobSpec:
         kinds.TEXT, "Recipient of mail. Default: the submitter.", "USER", at="submit", lines="--mail-user",
         about="recipient of the mail; default: the submitter", becomes=JOB_OPTIONS,
     )
+    # This and the two below are for our own client: they carry what the reader of a batch script found.
     batch_variables: bool = _field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
         about="its environment has what sbatch would set", becomes="Launch.batch_variables",
@@ -359,6 +373,7 @@ def _named(name: str, option: Option) -> Option:
     )
 
 
+# From the dataclass itself: a field without its option, or an option without its field, cannot come to be.
 SPEC: tuple[Option, ...] = tuple(_named(one.name, one.metadata["option"]) for one in fields(JobSpec))
 """The options of the fields, in their order."""
 SHORTHANDS: tuple[Option, ...] = (
@@ -379,6 +394,8 @@ JOB: tuple[Option, ...] = (*SPEC, *SHORTHANDS)
 _BY_NAME = {option.name: option for option in JOB}
 OF_PYTHON = frozenset(option.http for option in SPEC if option.python)
 """What `Client` takes of a job beside the function or the command and its arguments."""
+# Without retries, memory and hold: `run` has parameters of these names that mean something else (a default
+# for jobs that give none), and a run holds nothing back.
 OF_RUNS = frozenset(
     option.name
     for option in SPEC
@@ -411,11 +428,13 @@ def read_texts(given: Mapping[str, Any], where: str = "") -> PartialSpec:
         part[name] = (
             _many(option, text, place) if option.kind and option.kind.many else _one(option, text, place)
         )
+    # `singleton` is written among the dependencies, as in Slurm, but it waits for no job that can be named.
     if kinds.SINGLETON in part.get("depends", ()):
         part["depends"] = [one for one in part["depends"] if one != kinds.SINGLETON]
         part["singleton"] = True
         if not part["depends"]:
             del part["depends"]
+    # `--cpu` and `--gpu` are short for one command for each kind.
     commands = {kind: part.pop(kind) for kind in ("cpu", "gpu") if kind in part}
     if commands:
         part["implementations"] = commands
@@ -459,6 +478,7 @@ def _many(option: Option, texts: str | Sequence[str], where: str) -> Any:
     found: dict[str, Any] = {}
     for part in parts:
         for name, value in part.items():
+            # Twice the same input is a slip of the pen: which of the two was meant is not to be guessed.
             if name in found:
                 raise InputError(f"found {name} twice", where=where)
             found[name] = value
@@ -468,9 +488,12 @@ def _many(option: Option, texts: str | Sequence[str], where: str) -> Any:
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> PartialSpec:
     """Two parts of a spec as one: ``above`` wins, but what a job waits for and options for others add up."""
     joined = {**below, **above}
+    # A script's dependencies and those of the command line must all hold; any other field has one value.
     for name in ADDED_UP:
         if name in below and name in above:
             joined[name] = [*below[name], *above[name]]
+    # Tables are merged entry by entry, so that one variable on the command line leaves the others as they
+    # are.
     for name in ("inputs", "env"):
         if below.get(name) and above.get(name):
             joined[name] = {**below[name], **above[name]}

@@ -28,6 +28,7 @@ Parse = Callable[[str], Any]
 LONGEST_TEXT = 4096
 """Characters of a name, a path or a pattern."""
 _NUMBERED = re.compile(r"(?:[A-Za-z_][\w.-]*:)*([0-9]+)")
+# 30 digits: `int` of a longer text takes quadratic time, and every limit is far below.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DEPENDS = re.compile(r"\??after(ok|notok|any|corr)?:.+", re.DOTALL)
 SINGLETON = "singleton"
@@ -69,6 +70,7 @@ def whole(least: int = 0, most: int = 1_000_000) -> Kind:
     """A whole number in a range; booleans are none, nor is 2.0."""
 
     def check(value: object) -> int:
+        # `True` is an `int` in Python, and 1 where a person wrote `true` is no number of nodes.
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"a whole number of at least {least}")
         if value > most:
@@ -91,6 +93,7 @@ def within(most: int) -> Kind:
     return Kind("within", check, _whole_of, schema, "", -most, most)
 
 
+# A text that is no number is passed on as it is: the check refuses it with the sentence that files get, too.
 def _whole_of(text: str) -> Json:
     return int(text) if _WHOLE.fullmatch(text) else text
 
@@ -166,6 +169,7 @@ _SIZED = _in_units(bytes_of, SIZE, partial(bounded, what="bytes", most=MOST_BYTE
 
 
 def _size_or_auto(value: object) -> int | str:
+    # Before the units are tried: "auto" is no size.
     if value == "auto":
         return "auto"
     try:
@@ -184,6 +188,7 @@ SIZE_OR_AUTO = Kind("size or auto", _size_or_auto, _text, _number_or_text(MOST_B
 def _cpus(value: object) -> int | str:
     if value == "all":
         return "all"
+    # 0 is for programs (a job on a GPU that needs no core); `parse_cpus` refuses it of a person.
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_CPUS:
         return value
     raise ValueError("a number of CPUs, or 'all'")
@@ -210,6 +215,7 @@ CPUS = Kind(
 
 def _share(value: object) -> float:
     number = bounded(value, "a number of devices", most=MOST_DEVICES, above=True)
+    # Shares are kept in millionths (`Request`): a smaller one would be none.
     if number < 1e-6:
         raise ValueError("a share of a device of at least 0.000001")
     if number > 1 and not number.is_integer():
@@ -232,6 +238,8 @@ def _share_or_auto(value: object) -> float | str:
     if isinstance(value, str):
         if value == "auto":
             return value
+        # A text from a file or HTTP is refused here; on a command line `parse` has made a number of it
+        # before.
         raise ValueError("a number of devices, or auto")
     return _share(value)
 
@@ -262,6 +270,7 @@ def _retry_memory(value: object) -> float | str:
     try:
         factor = bounded(value, "a factor", most=MOST_FACTOR)
     except ValueError:
+        # Refused by the range below, so that there is one sentence for every wrong value.
         factor = 0.0
     if factor <= 1:
         raise ValueError("learned, no, or a factor above 1, at most 100")
@@ -301,6 +310,7 @@ def _mail_types(value: object) -> str:
     types = [part.strip().upper() for part in _plain(value).split(",")]
     if not all(one in MAIL_TYPES for one in types):
         raise ValueError(f"some of {', '.join(MAIL_TYPES)}, with commas between them")
+    # Upper case and each once, so that the same events are written in one way.
     return ",".join(dict.fromkeys(types))
 
 
@@ -324,6 +334,7 @@ FLAG = Kind("flag", _flag, _true, {"type": "boolean"})
 
 def _moment(value: object) -> float:
     """Seconds since 1970 of a number, or of a text such as ``now+1hour`` as it is read now."""
+    # Now is the moment of submission: "now+1hour" counts from there.
     if isinstance(value, str):
         return parse_begin(value, datetime.now().astimezone()).timestamp()
     return bounded(value, "seconds since 1970", most=LONGEST)
@@ -350,6 +361,7 @@ def _whens(text: str) -> list[str]:
     ``?`` in the place of commas: one of them is enough, and each text begins with it.
     """
     found: list[str] = []
+    # "?" is between alternatives, where Slurm has a comma between conditions that all must hold.
     either = "?" if "?" in text else ""
     for part in (part.strip() for part in text.replace("?", ",").split(",") if part.strip()):
         kind, *jobs = part.split(":")
@@ -362,8 +374,10 @@ def _input(text: str) -> dict[str, Json]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ValueError("NAME=VALUE")
+    # Imported here: most command lines have no inputs.
     from dovetail.files.units import number_of
 
+    # The sign is taken off first: `number_of` reads durations and sizes as well, which are never negative.
     number = number_of(value.removeprefix("-"))
     if number is None:
         if value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
@@ -377,6 +391,7 @@ def is_dependency(value: object) -> bool:
     return isinstance(value, str) and _DEPENDS.fullmatch(value) is not None
 
 
+# No check: tables and lists are checked part by part by their readers, which can name the part.
 def _structure(name: str, parse: Parse, *, many: bool = False) -> Kind:
     return Kind(name, None, parse, {}, many=many)
 

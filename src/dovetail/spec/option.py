@@ -12,6 +12,7 @@ SIZE = "SIZE"
 """Stands for the value of an option that takes bytes, or a text such as ``8GB``."""
 
 
+# A named tuple, as cheap to make as any: a command makes hundreds of them when it starts.
 class Option(NamedTuple):
     """One option of a job, a run, a service or a simulation.
 

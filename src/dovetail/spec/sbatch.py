@@ -53,7 +53,10 @@ def _option(
     return ScriptOption(name, short, value, treatment, meaning, variables, aliases)
 
 
+# Each option of sbatch is here, even if nothing becomes of it: a script from a cluster must never meet
+# "unknown option", and what is dropped in silence would run as another job than was meant.
 SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
+    # Accounts, QOS and the like decide nothing here, but are kept: scripts and reports print them.
     _warned("account", "required", "kept and shown; there are no accounts", "-A", "SBATCH_ACCOUNT"),
     _warned("acctg-freq", "required", "usage is measured all the time", "SBATCH_ACCTG_FREQ"),
     _honoured("array", "required", "a job for each index; steps and %N as in sbatch", "-a",
@@ -189,6 +192,7 @@ SBATCH_OPTIONS: tuple[ScriptOption, ...] = (
     _honoured("wait-all-nodes", "required", "a job starts when all its nodes are there",
               "SBATCH_WAIT_ALL_NODES"),
     _honoured("wckey", "required", "kept and shown", "SBATCH_WCKEY"),
+    # A script with --wrap would have two bodies.
     _refused("wrap", "required", "a command in the place of a script belongs on the command line"),
 )  # fmt: skip
 """In the order of the alphabet."""
@@ -199,6 +203,7 @@ BY_LETTER = {option.short: option for option in SBATCH_OPTIONS if option.short}
 BY_VARIABLE = {name: option for option in SBATCH_OPTIONS for name in option.variables}
 
 
+# If one of these cannot be carried over, a job may start elsewhere, earlier or never.
 PLACEMENT = frozenset(
     {
         *("account", "qos", "reservation", "partition", "constraint", "prefer", "nodelist", "exclude"),
@@ -222,6 +227,7 @@ class ScriptVariable(NamedTuple):
     """When it is set; empty: always. ``never``: it has no meaning here."""
 
 
+# `never` is listed too, so that the page shows which variables a script looks for in vain.
 SBATCH_VARIABLES: tuple[ScriptVariable, ...] = (
     ScriptVariable("SLURM_ARRAY_JOB_ID", "number of the array, shared by its jobs", "array"),
     ScriptVariable("SLURM_ARRAY_TASK_COUNT", "jobs of the array", "array"),

@@ -15,16 +15,20 @@ from dovetail.spec.jobs import JOB, PartialSpec, read_texts
 
 
 class _Refusing(argparse.ArgumentParser):
+    # argparse prints its usage and ends the process, which no reader of a file may do.
     def error(self, message: str) -> NoReturn:
         raise InputError(message)
 
 
+# Made once: a list may name thousands of scripts.
 @cache
 def _parser() -> _Refusing:
     """The options that mean something in a line of a script."""
+    # No abbreviations: a script would change its meaning when an option is added.
     parser = _Refusing(add_help=False, allow_abbrev=False, prog="")
     for option in JOB:
         names = option.lines.split()
+        # `value` is empty for flags, which take no word in such a line.
         if names and option.value:
             many = option.kind is not None and option.kind.many
             parser.add_argument(*names, dest=option.name, action="append" if many else "store")
@@ -36,6 +40,7 @@ def _parser() -> _Refusing:
 def read_own_line(text: str, where: str) -> PartialSpec:
     """What follows ``#DOVETAIL`` in a line, as a part of a spec. Raises `InputError`, with ``where``."""
     try:
+        # `comments`: what follows # on the line is for people.
         options, rest = _parser().parse_known_args(shlex.split(text, comments=True))
     except (InputError, ValueError) as error:
         raise InputError(str(error), where=where) from None

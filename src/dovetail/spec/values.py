@@ -22,6 +22,7 @@ MOST_PRIORITY = 1_000_000
 MOST_FACTOR = 100.0
 """By how much, at most, a job's memory grows after a kill."""
 
+# Literals, so that type checkers, the command line and schemas have the choices from one place.
 Overrun: TypeAlias = Literal["kill", "run"]
 """What happens to a job at its walltime."""
 Knowledge: TypeAlias = Literal["perfect", "learned"]
