@@ -93,6 +93,8 @@ def jobs_and_machine(
     A synthetic workload names one by its ``nodes``; without them it is sized for the machine. A trace that
     names none gets a `DovetailWarning`: it is hardly from this machine.
     """
+    # Where both are to be chosen, the one that is named decides the other: a synthetic workload is drawn for
+    # a machine, any other one may bring its machine with it.
     drawn = isinstance(workload, str) and workload.startswith("synthetic:")  # sized for its cluster
     if cluster is not None or drawn:
         from dovetail.workloads.synthetic import named_machine  # only who draws jobs waits for it
@@ -104,6 +106,8 @@ def jobs_and_machine(
     if jobs.machine is not None:
         return jobs, jobs.machine
     here = discover()
+    # Not an error: a trace on this machine may be what is meant. `stacklevel` points to the caller of
+    # `simulate`.
     if is_trace(workload):
         warnings.warn(
             f"{jobs.name}: the trace does not name its machine, this one is taken (--cluster names another)",
@@ -209,6 +213,7 @@ def simulate(
     >>> round(report.makespan, 3)
     4.054
     """
+    # Imported here: a live run shares this module, and would wait for all that only simulations need.
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
@@ -218,12 +223,14 @@ def simulate(
     from dovetail.workloads.edit import scale
     from dovetail.workloads.replicates import drawn
 
+    # Options are checked before anything is read: a trace may take minutes.
     if "policies" in reader:
         raise InputError("policies: found them for one simulation, expected policy=, or dovetail.compare")
     _one_of("knowledge", knowledge, (None, *get_args(Knowledge)))
     _one_of("compiled", compiled, get_args(Compilation))
     limit = _default_walltime(seed, overrun, default_walltime, "actual")
     _check_load(load)
+    # `recorded` is no policy: the log's own schedule is shown, and nothing decides.
     loaded = None if policy == RECORDED else load_policy(DEFAULT_POLICY if policy is None else policy)
     if loaded is not None and traits_of(loaded.policy).submits:
         raise InputError(
@@ -231,12 +238,14 @@ def simulate(
             "expected one that places them itself: a simulation has no other scheduler"
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
+    # Only where no policy was given: one that was is to refuse the jobs itself, with its reason.
     if policy is None and (why := refuse_gangs(jobs.jobs)):
         loaded = load_policy(FOR_GANGS)
         suggested = why.partition("; ")[2].partition(" (")[0]
         text = f"{suggested}, and {DEFAULT_POLICY} is made for jobs on one node: simulated under {FOR_GANGS}"
         warnings.warn(f"{text}; --policy chooses another", DovetailWarning, stacklevel=2)
     _check_kinds(listed(on, "on"), machine)
+    # Drawn before it is scaled: a replicate moves submissions, and the load is meant for what is simulated.
     which = replicate or Replicate()
     jobs = drawn(jobs, machine, which)
     if loaded is None:
@@ -245,13 +254,18 @@ def simulate(
         jobs = scale(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
     named = isinstance(model, str)
+    # Perfect where all times are given and the model is a name: one that the caller made is always called.
     perfect = knowledge == "perfect" or (knowledge is None and named and jobs.fully_timed)
     notes: list[Note] = []
     with ExitStack() as stack:
         store = _store(history, learn, jobs.fully_timed, perfect, stack)
+        # What ends in the simulation goes to memory over the store, so that the file is changed by `learn`
+        # alone.
         observe: History = store if learn and store is not None else MemoryHistory(base=store)
         runtimes: Any = make_model(model, observe) if isinstance(model, str) else model
         small, used = len(jobs.jobs) <= SMALL, kinds_used(loaded)
+        # A run that has been has true times for the ways in which its jobs ran, and none for the others; up
+        # to `SMALL` jobs it is worth filling those in, too.
         if not jobs.fully_timed or (jobs.ran and small):
             names: list[Note] = []
             store_of = (
@@ -259,6 +273,8 @@ def simulate(
             )
             if store_of is not None:
                 machine, names = named_as_known(machine, store_of, jobs)
+                # The runtime model is used as it is if it rests on this store, else one of its kind is made
+                # over it.
                 expects = runtimes if store_of is store else make_model(str(model), store_of)
                 jobs, notes = true_or_expected(jobs, machine, expects, used)
             else:
@@ -266,6 +282,7 @@ def simulate(
             notes = [*names, *notes] if any(note.code == "expected" for note in notes) else notes
         elif small:
             notes = never_ran(jobs, machine, used)
+        # A simulation in which every time is a guess would only mislead: the result stays empty.
         hidden = unknown_kinds(jobs, machine, used) if small else []
         if hidden:
             unknown = unknown_result(jobs, machine, loaded, hidden, notes)
@@ -290,6 +307,7 @@ def simulate(
             shared.learn(store or _store(history, False, False, False, stack), machine)
         sink = None
         if journal is not None:
+            # A replay makes the rate model again from the header.
             headers = (
                 {} if forecast is None else {"forecast": cast(ForecastsSharing, forecast.rates).as_json()}
             )
@@ -303,11 +321,13 @@ def simulate(
             runtimes,
             rates=shared,
             forecast=forecast,
+            # A model that the caller made learns through the caller's history, where `learn` writes to it.
             observe=observe if learn or (named and not perfect) else None,
             journal=sink,
             follow=FollowPlan(),
             options=options,
         )
+        # The engine's own figure where it has one; else what this process has spent.
         spent = result.simulation_seconds or time.process_time() - before
     check_some_ran(result)
     notes += [*best_effort(jobs, loaded), *not_as_named(result, loaded)]
@@ -347,6 +367,8 @@ def _store(
     history: PathLike | MeasuredHistory | None, learn: bool, timed: bool, perfect: bool, stack: ExitStack
 ) -> MeasuredHistory | None:
     """The history to use: the one named; the default one where jobs lack times; none where all is known."""
+    # The order matters: a history that is named goes before the default, and with perfect times none is read,
+    # so that a simulation of a paper's workload does not depend on who runs it.
     if isinstance(history, MeasuredHistory):
         return history
     if learn:
@@ -354,6 +376,7 @@ def _store(
     path = history if history is not None or timed else default_history_path()
     if path is None or (perfect and timed) or not os.path.exists(path):
         return None
+    # Never made by a simulation that does not learn.
     return stack.enter_context(SqliteHistory(path, must_exist=True))
 
 
@@ -383,6 +406,7 @@ def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
 
 
 def _neighbourhood(mode: str) -> Neighbourhood:
+    # A loop and no cast: the value that is returned is one of the literals.
     for known in get_args(Neighbourhood):
         if mode == known:
             return known  # type: ignore[no-any-return]
@@ -480,16 +504,20 @@ def run(
     for name, count, least in (("at_once", at_once, 1), ("retries", retries, 0)):
         if count is not None:
             check_whole(name, count, least)
+    # Everything that can be refused is read before the backend looks at its machine, which may take seconds.
     ends = Halt.parse(halt)
     backend = named_backend(executor)
     loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
     machine = backend.discover() if cluster is None else cluster_of(cluster)
     _check_kinds(listed(on, "on"), machine)
+    # In a job file `cpus` is a field of each job; for a list of commands it is what the reader of the list
+    # needs.
     is_file = not isinstance(workload, Workload) and str(workload).endswith(".toml")
     plain = ("app",) if is_file else ("app", "cpus")  # what is for commands, and not for each job
     of_lists = {name: reader.pop(name) for name in plain if name in reader}
     part = check_values({name: reader.pop(name) for name in OF_RUNS & reader.keys()})
     if slurm and not isinstance(workload, Workload):
+        # A `Workload` has its jobs already: they get the options below, one by one.
         part = laid_over(part, {"batch_options": list(slurm)})
     jobs = limited(
         _jobs(workload, machine, on, seed=seed, part=part, **of_lists, **reader),
@@ -500,11 +528,14 @@ def run(
     if slurm and isinstance(workload, Workload):
         with_options = [replace(job, batch_options=(*job.batch_options, *slurm)) for job in jobs.jobs]
         jobs = replace(jobs, jobs=with_options)
+    # Without commands nothing can run; a workload of times alone is for simulations.
     _check_commands(jobs)
     if cwd is None:
         _check_here()
     for sentence in _absent(jobs, machine):
         tell(sentence)
+    # Before a new run begins: what an earlier one has left is recorded now, so that this one can learn from
+    # it.
     for sentence in sentences_of_leftovers(recover_left_behind()):
         tell(sentence)
     options = RunOptions(
@@ -524,6 +555,7 @@ def run(
         neighbours=_neighbourhood(neighbours),
     )
     ran = begin(jobs, machine, loaded, options)
+    # The report is imported when the jobs are over, not while they wait to begin.
     from dovetail.report.report import Report
 
     notes = [*ran.result.notes, *not_as_named(ran.result, loaded)]
@@ -553,6 +585,7 @@ def _check_kinds(on: Sequence[str], machine: Cluster) -> None:
     """Refuse a kind of device that neither Dovetail nor the machine knows: it is a slip of the pen."""
     known = dict.fromkeys((*KNOWN_KINDS, *_kinds(machine)))
     for kind in on:
+        # `cpu+gpu` is a kind of implementation: its device is what must be known.
         device = kind.removeprefix("cpu+")
         if device not in known:
             raise InputError(
@@ -574,6 +607,7 @@ def _absent(jobs: Workload, machine: Cluster) -> list[str]:
     without: dict[str, int] = {}
     for job in jobs.jobs:
         wanted = {kind for choice in job.choices for kind, _ in choice.request.devices}
+        # Only jobs that can run somewhere else: the others are rejected, with a sentence of their own.
         if any(all(kind in there for kind, _ in c.request.devices) for c in job.choices):
             for kind in sorted(wanted - there):
                 without[kind] = without.get(kind, 0) + 1

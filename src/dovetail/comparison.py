@@ -44,6 +44,7 @@ WORTH = 3.0
 """Seconds of work left from which workers are sooner done, each of which loads all anew."""
 BEAT = 0.2
 """Seconds between two looks at how far the workers are."""
+# From the signature, so that a new option of `simulate` is never passed to a reader by mistake.
 _OF_SIMULATIONS = frozenset(signature(api.simulate).parameters) - {"lenient"}
 """Options that have nothing to do with how a workload is read, but for its cluster and ``on``."""
 
@@ -69,6 +70,7 @@ class Case:
             "load": self.load,
         }
 
+    # By identity: comparing two clusters of thousands of nodes costs more, and each is given once.
     @property
     def key(self) -> tuple[object, ...]:
         """What makes it the same simulation as another one; policies need not be hashable."""
@@ -115,6 +117,7 @@ def compare(
     >>> [(report.policy, round(report.makespan, 3)) for report in found]
     [('history', 3.019), ('best-device', 4.054)]
     """
+    # `policy` and `policies` are both accepted, since `simulate` has the first; together they contradict.
     if policies is not None and policy is not None:
         raise InputError("found both policies and policy, expected one of them")
     if loads is not None and "load" in options:
@@ -139,6 +142,7 @@ def compare(
         return [Case(p, c, d, x) for x in all_loads for c in clusters for p in several for d in draws]
 
     shown, others = cases(compared), cases([] if reference is None else [reference])
+    # The reference is often among the compared: each simulation is made once.
     every = list({case.key: case for case in (*shown, *others)}.values())
     parts = [0.0] * len(every)
 
@@ -150,6 +154,7 @@ def compare(
     tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
     outcomes = _outcomes(tasks, workers, note)
     refused: dict[str, UnsupportedWorkload] = {}
+    # A refusal is a row for the moment: whether it is an error is known only when all rows are there.
     for case, outcome in zip(every, outcomes, strict=True):
         if isinstance(outcome, UnsupportedWorkload):
             refused.setdefault(api.policy_label(case.policy), outcome)
@@ -208,6 +213,7 @@ def _draws(task: Task, wanted: _Wanted) -> list[Draw]:
     named = os.fspath(source) if not isinstance(source, Workload) else ""
     model = named.startswith("synthetic:") and wanted.jitter is None and wanted.bootstrap is None
     modelled = model or (named.startswith("published:") and takes_seed(named))
+    # Models have no replicates to be moved: another seed draws another trace.
     if seeds is not None and (modelled or not (is_trace(source) or wanted.anything)):
         return [(seed, Replicate(seed, fresh=True)) for seed in range(1, seeds + 1)]
     if not (model or is_trace(source) or wanted.anything):
@@ -216,6 +222,7 @@ def _draws(task: Task, wanted: _Wanted) -> list[Draw]:
     assert isinstance(workload, Workload)
     plan = planned(
         workload,
+        # One more than the seeds: the first of a plan is the trace itself, which `seeds` leaves out.
         replicates=wanted.replicates if seeds is None else seeds + 1,
         jitter=wanted.jitter,
         bootstrap=wanted.bootstrap,
@@ -277,6 +284,7 @@ def _outcomes(
     tasks: Sequence[Task], workers: int | None, note: Callable[[int, float], None]
 ) -> list[Outcome]:
     """As `simulate_all`, with the refusals of policies that cannot place the jobs in their place."""
+    # The CPUs that this process may use, which in a container or a job are fewer than the machine has.
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
         return [_simulate(task, partial(note, i)) for i, task in enumerate(tasks)]
@@ -289,14 +297,17 @@ def _outcomes(
     return results
 
 
+# One entry, not a cache: a workload of millions of jobs must not be held twice.
 _last: tuple[tuple[object, ...], tuple[Workload, Cluster]] | None = None
 """What was read last, and its options: tasks in a row mostly share a workload."""
 
 
 def _read(task: Task) -> Task:
     """The same task; where no seed changes the workload it is there as it was read."""
+    # Global, since a worker gets its tasks one by one and has no other place to keep it.
     global _last
     source, options = task
+    # With a seed a job file is shuffled as it is read, so two seeds do not share what was read.
     if isinstance(source, Workload) or options.get("seed") is not None:
         return task
     reader = {name: value for name, value in options.items() if name not in _OF_SIMULATIONS}
@@ -332,8 +343,10 @@ def _at_once(tasks: Sequence[Task]) -> list[Outcome]:
     Of the first only the simulation itself counts: reading the jobs, and loading what simulates them, are
     not done again here, but would be in every worker.
     """
+    # Most comparisons are over before a worker would have loaded its modules.
     since = time.monotonic()
 
+    # Progress is the only place at which a simulation can be left halfway.
     def note(part: float) -> None:
         if part < 1.0 and time.monotonic() - since > PATIENCE:
             raise _TooLong
@@ -376,14 +389,18 @@ def _work(place: int, task: Task) -> Outcome:
 
 
 def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], None]) -> list[Outcome]:
+    # A shared array and no queue: a worker writes its progress without waiting, and only the last value
+    # counts.
     parts = get_context("forkserver").RawArray("d", len(tasks))
     with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
         with interrupts_later():
+            # An interrupt between a worker's start and its being known would leave it behind.
             futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
         waiting: set[Future[Outcome]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)
             for future in done:
+                # Raises what a worker raised as soon as it is there, not when all are done.
                 future.result()
             for i, part in enumerate(parts):
                 note(i, part)

@@ -50,6 +50,7 @@ __all__ = [
 class DovetailError(Exception):
     """Base of all errors that Dovetail raises on purpose."""
 
+    # That of the command which the error ends: 2 where its user can mend it, 1 for work that failed.
     exit_status = 3
 
 
@@ -66,6 +67,7 @@ class InputError(DovetailError):
     exit_status = 2
 
     def __init__(self, message: str, *, where: str | None = None) -> None:
+        # In the message itself, so that a traceback, a log and the command line read the same.
         super().__init__(f"{where}: {message}" if where else message)
         self.where = where
 
@@ -170,6 +172,7 @@ class ItemError(MapError):
         super().__init__(f"item {index} {_short(item)}: {reason}{where}{tries}")
         self.item, self.index, self.reason, self.kind = item, index, reason, kind
         self.worker, self.worker_traceback, self.attempts = worker, worker_traceback, attempts
+        # A note and no cause: a traceback object cannot travel between processes, its text can.
         if worker_traceback:
             self.add_note(f"In the worker:\n{worker_traceback.rstrip()}")
 
@@ -179,6 +182,7 @@ class ItemError(MapError):
         return partial(type(self), **parts), (self.item, self.index, self.reason)
 
 
+# An item may be an array of gigabytes: its `repr` is never made as a whole.
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 

@@ -30,6 +30,7 @@ EXTRAS = {
 """The extra that brings a module."""
 
 
+# Written down here, since what is not installed cannot be looked up.
 DISTRIBUTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "slurm": {"dovetail.executors": ("slurm", "slurm-queue"), "dovetail.accounting": ("slurm",)},
     "ray": {"dovetail.executors": ("ray",), "dovetail.crews": ("ray",)},
@@ -63,6 +64,7 @@ def need_distribution(group: str, name: str, what: str) -> None:
         )
 
 
+# An `ImportError`, too: code that guards an import by `except ImportError` goes on working.
 class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
     """A request needs a package that is not installed; the sentence names the extra."""
 
@@ -76,6 +78,7 @@ class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
 def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
     """The message for an import's failure; ``None`` where no extra would bring the module."""
     module = (error.name or "").partition(".")[0]
+    # A module that is there and fails to import is broken, not missing: its own error is the better one.
     return MissingExtra(module, what=what) if module in EXTRAS and not present(module) else None
 
 
@@ -100,6 +103,7 @@ def need(module: str, what: str) -> None:
         raise MissingExtra(module, what=what)
 
 
+# `find_spec` does not run the module, which may take seconds (ray) or load a driver (OpenCL).
 @cache
 def present(module: str) -> bool:
     """Whether a module is installed; it is not imported."""

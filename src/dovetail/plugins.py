@@ -66,6 +66,7 @@ class PolicyInfo:
     priorities: bool
 
 
+# Cached: reading the metadata of all that is installed takes some 15 ms.
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """What is registered under an entry-point group, by name."""
@@ -83,11 +84,13 @@ _USUAL = {
 
 def named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
+    # By name, so that the usual policy is imported without reading any metadata.
     if (group, name) in _USUAL:
         module, _, attribute = _USUAL[group, name].partition(":")
         return getattr(importlib.import_module(module), attribute)
     known = entries(group)
     if name not in known:
+        # Before "not found": a name of one of our own distributions deserves the command that installs it.
         need_distribution(group, name, what)
         raise InputError(f"found {what} {name!r}{closest(name, known)}")
     with needing(f"{what} {name}"):
@@ -98,6 +101,8 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
     """A policy from its name with options, from a file, or as the object itself. Raises `InputError`."""
     from dovetail.interfaces import Planner, Policy
 
+    # Both protocols are checked by their methods: a class of one's own needs no base class. A class, not an
+    # instance, has these methods as well, hence the first test.
     if not isinstance(spec, str):
         if isinstance(spec, type) or not isinstance(spec, Policy | Planner):
             raise InputError(f"policy: found {spec!r}, expected a name, a policy or a planner")
@@ -130,6 +135,7 @@ def _from_file(spec: str, what: str) -> Any:
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:
+        # Whatever the file raises is its author's to mend: one sentence, and with `--debug` the traceback.
         raise InputError(f"cannot be loaded: {type(error).__name__}: {error}", where=path_text) from error
     found = getattr(module, class_name, None)
     if found is None:
@@ -157,6 +163,7 @@ def _made(what: str, factory: Any, texts: Mapping[str, str], *given: Any) -> tup
 
 
 def _options(what: str, factory: Any, texts: Mapping[str, str], given: int) -> dict[str, Any]:
+    # The first `given` fields are positional (a history): they cannot be options.
     fields = dict(list(_fields(factory).items())[given:])
     hints = typing.get_type_hints(factory) if fields else {}
     options: dict[str, Any] = {}
@@ -175,6 +182,7 @@ def _convert(kind: Any, text: str, where: str) -> Any:
         if text not in allowed:
             raise InputError(f"found {text!r}, expected one of {', '.join(map(str, allowed))}", where=where)
         return text
+    # `X | None`: a text can give no `None`, so only the other type is tried.
     if origin in (typing.Union, types.UnionType):
         inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
         return _convert(inner[0], text, where)
@@ -182,6 +190,7 @@ def _convert(kind: Any, text: str, where: str) -> Any:
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
             raise InputError(f"found {text!r}, expected true or false", where=where)
         return text.lower() in ("true", "1", "yes")
+    # `float` takes "nan" and "inf", which no option means.
     if kind in (int, float):
         try:
             number = kind(text)
@@ -223,6 +232,7 @@ def policies(*, loading: bool = False) -> list[PolicyInfo]:
     """All registered policies and planners, by name; with ``loading`` each is loaded, also our own."""
     listed = {} if loading else json.loads(LISTED.read_text())
     return [
+        # From the file for our own: a list that imports every policy is slow. The rest are plugins.
         PolicyInfo(**listed[name])
         if name in listed and entry.value.startswith("dovetail.policies.")
         else _info(name, entry.load())
@@ -272,6 +282,7 @@ def load_runtime_model(spec: str, history: History) -> RuntimeModel:
     else:
         factory = named("dovetail.runtimes", name, "runtime model")
     model = _made(f"model {name}", factory, texts, history)[0]
+    # Not `isinstance`: the message names what is missing.
     missing = [word for word in ("predict", "runs", "version") if not hasattr(model, word)]
     if missing:
         raise InputError(f"has no {' and no '.join(missing)}", where=f"model {name}")
@@ -296,6 +307,8 @@ def policy_for(backend: Backend, policy: T | str, *, cut_walltimes: bool = False
     With ``cut_walltimes`` jobs request from an outside scheduler the time that they are known to need. Raises
     `InputError` where there is none.
     """
+    # The default policy is for one machine; a backend with a scheduler behind it has a policy that hands
+    # over.
     own = getattr(backend, "policy", "")
     if own and policy == "history":
         policy = own

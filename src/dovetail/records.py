@@ -32,17 +32,22 @@ else:
         """As ``dataclasses.dataclass``; a frozen one guards all attributes, also those that are no fields."""
 
         def made(cls: type) -> type:
+            # Python puts `__hash__ = None` into a class that defines `__eq__`: that is no hash of its own.
             own = set(vars(cls)) - ({"__hash__"} if vars(cls).get("__hash__", 0) is None else set())
             kept = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+            # The standard one makes the fields and slots; the functions, whose compilation takes the time,
+            # are ours.
             methods = {"__init__": _init(kept, guarded=frozen, slots=slots), "__repr__": _repr}
             if eq:
                 kept._compared = _compared(kept)
                 methods |= {"__eq__": _eq, "__hash__": _hash if frozen or unsafe_hash else None}
             if frozen:
                 methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+            # With slots there is no `__dict__` for pickle to take, and a frozen class refuses `setattr`.
             if frozen and slots:
                 methods |= {"__getstate__": _state, "__setstate__": _set_state}
             for name, method in methods.items():
+                # What the class defines itself is kept, as the standard one does.
                 if name not in own:
                     setattr(kept, name, method)
             return kept
@@ -52,11 +57,13 @@ else:
 
 def _init(cls: type, *, guarded: bool, slots: bool) -> Any:
     """The function that sets all fields, each to what is given, its default, or what its factory makes."""
+    # Through `object`, since a frozen class refuses its own `__setattr__`.
     given, body, needs = ["self"], [], {"_set": object.__setattr__, "_unset": object()}
     for field in dataclasses.fields(cls):
         name, value = field.name, field.name
         if field.default_factory is not dataclasses.MISSING:
             needs[f"_default_{name}"] = field.default_factory
+            # A factory is called in `__init__`, once an instance; `_unset` and not `None`, which is a value.
             given += [f"{name}=_unset"] if field.init else []
             made = f"_default_{name}()"
             value = f"{made} if {name} is _unset else {name}" if field.init else made
@@ -75,6 +82,7 @@ def _init(cls: type, *, guarded: bool, slots: bool) -> Any:
         body.append("self.__post_init__()")
     text = f"def make({', '.join(needs)}):\n def __init__({', '.join(given)}):\n  "
     text += "\n  ".join(body or ["pass"]) + "\n return __init__"
+    # Nothing from outside is in the text: names of fields only, as the class's own source has them.
     found: dict[str, Any] = {}
     exec(text, vars(sys.modules[cls.__module__]), found)
     made = found["make"](**needs)
@@ -86,12 +94,14 @@ def _init(cls: type, *, guarded: bool, slots: bool) -> Any:
 def _compared(cls: type) -> Any:
     """What makes the tuple that instances are compared and hashed by."""
     names = [field.name for field in dataclasses.fields(cls) if field.compare]
+    # `attrgetter` gives a tuple only for two names and more.
     if len(names) > 1:
         return attrgetter(*names)
     return staticmethod(lambda made: tuple(getattr(made, name) for name in names))
 
 
 def _eq(self: Any, other: Any) -> Any:
+    # As in the standard library: a subclass is never equal to its base, whatever their fields.
     if other.__class__ is not self.__class__:
         return NotImplemented
     return self._compared(self) == self._compared(other)

@@ -18,8 +18,10 @@ def check_some_ran(result: Result) -> None:
     """Raises `InputError` where there were jobs and every one is rejected."""
     if result.records or not result.rejected:
         return
+    # One reason stands for all: they mostly share it, and a message has one line.
     first, count = result.rejected[0], len(result.rejected)
     every = "the only job is rejected" if count == 1 else f"all {count:,} jobs are rejected, the first"
+    # Unknown times are no mistake of the input: an empty result, for comparisons, goes with the error.
     unknown = any("run time is unknown" in rejected.reason for rejected in result.rejected)
     if not unknown:
         raise InputError(f"{every}, {first.id}: {first.reason}", where=result.workload)
@@ -41,6 +43,7 @@ def unknown_result(
     """The result where nothing can be predicted, since nothing is known of such devices."""
     named = " or ".join(kinds)
     text = f"Unknown: no time of any job is known on {named}, where jobs would go; {_HINT}."
+    # This note replaces those on single jobs.
     others = [note for note in notes if note.code != "unknown"]
     return Result(
         policy=loaded.name,
@@ -59,6 +62,7 @@ def unknown_result(
 def not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     """What a policy did that its name denies, for want of another choice."""
     keeps = traits_of(loaded.policy).keeps_to
+    # A solver that stops at its time limit gives a good plan, and no proof.
     if keeps == "optimal" and result.plan is not None and result.plan.status != "optimal":
         text = f"{loaded.name}: the plan is the best that was found in time, not proven to be optimal."
         return [Note(text, "not_as_named")]
@@ -86,6 +90,7 @@ def best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
     """What to know of promises that rest on expected times, where jobs are slowed beyond these."""
     if not traits_of(loaded.policy).slows:
         return []
+    # A walltime is a bound that promises can rest on; without one they rest on expected times.
     without = sum(job.walltime is None for job in jobs.jobs)
     if not without:
         return []

@@ -29,9 +29,11 @@ def worker_pool(
 
     Where the block is left early they are killed. Raises `DovetailError` if one was killed by others.
     """
+    # Not fork: the parent may have threads, whose locks would stay taken in the child.
     context = get_context("forkserver")
     if preload:
         context.set_forkserver_preload(list(preload))
+    # The server inherits what is ignored, and every worker inherits it from the server.
     with _deaf_to_interrupts():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
@@ -47,6 +49,7 @@ def worker_pool(
             "a worker process was killed, perhaps for want of memory; --workers 1 needs the least"
         ) from None
     finally:
+        # `shutdown` alone would wait for what the workers are doing.
         if not finished:
             for child in set(multiprocessing.active_children()) - others:
                 child.kill()
@@ -72,6 +75,7 @@ def begin_worker() -> None:
 
 
 def _leave_with_parent() -> None:
+    # `join` wakes when the parent's end of a pipe is closed, however the parent has ended.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -81,6 +85,7 @@ def _leave_with_parent() -> None:
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """What starts meanwhile ignores Ctrl-C for good: it would answer with a traceback of its own."""
+    # Only the main thread may change handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -95,6 +100,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 def interrupts_later() -> Iterator[None]:
     """Ctrl-C takes effect after the block: a worker whose start was broken off would be known to no one."""
     before = signal.getsignal(signal.SIGINT)
+    # Where it is ignored already there is nothing to hold back.
     if before is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 
+# Decisions name jobs by id and carry no times but promises: the engine checks each against its own books.
 @frozen(frozen=True, slots=True)
 class Start:
     """Start a queued job (of the main queue or the head of a device's FIFO) now."""
@@ -36,6 +37,7 @@ class Start:
     allocation: Allocation
 
 
+# The policy still starts the job: a FIFO is an order, and whether its head fits is known only later.
 @dataclass(frozen=True, slots=True)
 class Enqueue:
     """Bind a queued job to one unit's FIFO (`Cluster.units` index); the policy still starts it."""
@@ -52,6 +54,7 @@ class Dequeue:
     job: JobId
 
 
+# A promise only ever moves earlier, else it would be worth nothing to a user who relies on it.
 @frozen(frozen=True, slots=True)
 class Reserve:
     """Promise that a job starts at ``start`` or before; replaces an earlier, later promise."""
@@ -62,6 +65,7 @@ class Reserve:
     start: Seconds
 
 
+# One decision for many: under conservative backfilling each early end may move thousands of promises.
 @frozen(frozen=True, slots=True)
 class Renew:
     """Promises made anew all at once, each earlier than before; what `Profile.renew` returns."""
@@ -69,6 +73,7 @@ class Renew:
     promises: Sequence[Reserve]
 
 
+# Two phases, since live both places are taken while the work moves: a place given away early is lost.
 @dataclass(frozen=True, slots=True)
 class Migrate:
     """Move a running job to another allocation, e.g. to a local device from a remote one.

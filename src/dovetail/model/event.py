@@ -51,6 +51,7 @@ __all__ = [
 ]
 
 
+# The names of Slurm, so that tables, scripts and accounting can be read side by side.
 class State(StrEnum):
     """States of a job. REJECTED jobs are listed apart and have no record."""
 
@@ -64,6 +65,7 @@ class State(StrEnum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 
+# `None` where a backend cannot measure: 0 would be learned as a figure.
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What a finished process used: CPU seconds, peak resident bytes, and its report of its transfers.
@@ -84,6 +86,7 @@ class Usage:
     gpu_use: float | None = None
 
 
+# `frozen` and not `dataclass` for what a simulation makes by the million: it guards no assignment.
 @frozen(frozen=True, slots=True)
 class Submitted:
     """A job is known from now on: in the queue, or held back for the reason ``held``.
@@ -115,6 +118,7 @@ class Adopted:
     limit: Seconds | None = None
 
 
+# An executor may report a start minutes late (a queue that is polled): `at` puts it where it was.
 @dataclass(frozen=True, slots=True)
 class Started:
     """A backend started the job.
@@ -149,6 +153,7 @@ class Ended:
     usage: Usage | None = None
     started_at: Seconds | None = None
     ended_at: Seconds | None = None
+    # An end may be reported when the job has begun again.
     attempt: int | None = None
     ran: bool = True
     on_device: bool = False
@@ -185,6 +190,7 @@ class Sized:
     gpu_kills: int = 0
 
 
+# A prediction, not a fact: a place that is given away early may have to be taken back (`Lingering`).
 @dataclass(frozen=True, slots=True)
 class Ending:
     """A job that runs will have ended in a moment: its place may be given to one that begins after it."""
@@ -199,6 +205,7 @@ class Lingering:
     job: JobId
 
 
+# No attempt was made, so none is counted.
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
     """A job that was to begin after others has not begun, and will not: it waits again, as before."""
@@ -221,6 +228,7 @@ class Released:
     job: JobId
 
 
+# The whole job and the names of what changed: a journal replays the job, a person reads the names.
 @dataclass(frozen=True, slots=True)
 class Updated:
     """A user has changed these ``fields`` of a job, which is ``into`` from now on.
@@ -245,6 +253,7 @@ class Moved:
     turn: float
 
 
+# A running job ends by `Ended`, with the figures of its run: this event alone would lose them.
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """A waiting job is cancelled; ``detail`` is why. A running one is stopped and then `Ended`."""
@@ -277,6 +286,7 @@ class NodeDrained:
     node: int
 
 
+# Indices are never used twice: allocations, journals and records name nodes by them.
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
     """A lost or drained node is back; or, with ``new``, one that was never seen before.
@@ -308,6 +318,7 @@ class ClusterEnds:
     left: Seconds | None
 
 
+# Invalidates what was computed from predictions; the engine computes it again only where it is looked at.
 @dataclass(frozen=True, slots=True)
 class Estimated:
     """Predictions of this app may have changed (``None``: of any app)."""
@@ -345,6 +356,7 @@ class Planned:
     plan: Plan
 
 
+# Not whole jobs: a service that runs for months would keep their commands and environments alive.
 class RecentEnd(NamedTuple):
     """A job that ended as it is remembered: whose it was, the bound of its run time, and how long it ran."""
 
@@ -392,6 +404,7 @@ class Recalled:
     came: tuple[RecentSubmission, ...] = ()
 
 
+# Without fields: policies are called in any case, and look for themselves whether their moment has come.
 @dataclass(frozen=True, slots=True)
 class Woken:
     """A moment that a `Wait` named has come."""

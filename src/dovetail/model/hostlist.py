@@ -12,6 +12,7 @@ from itertools import product
 
 from dovetail.errors import InputError
 
+# n[0-999999999] is eleven characters of a file that may come from anywhere.
 MOST_NAMES = 1_000_000
 """A hostlist that stands for more names is refused: it would exhaust memory before anything else."""
 
@@ -33,6 +34,7 @@ def expand(text: str) -> list[str]:
         total = 1
         for i, piece in enumerate(pieces):
             ways.append(_numbers(piece, text) if i % 2 else [piece])
+            # The product is bounded before it is made.
             total *= len(ways[-1])
         if len(names) + total > MOST_NAMES:
             raise InputError(f"hostlist {text!r}: found more than {MOST_NAMES} names, expected fewer")
@@ -56,6 +58,7 @@ def _numbers(inside: str, text: str) -> list[str]:
             raise _bad(text, f"the range {item!r}, which runs backwards")
         if int(high) - int(low) >= MOST_NAMES - len(found):
             raise InputError(f"hostlist {text!r}: found more than {MOST_NAMES} names, expected fewer")
+        # A range pads as its first number is written (n[01-16]); a single number stands as it is.
         width = _padding(low) if match[2] else len(low)
         found.extend(f"{n:0{width}d}" for n in range(int(low), int(high) + 1))
     return found
@@ -105,6 +108,8 @@ def compress(names: Iterable[str]) -> str:
             open_around = around
         if ranges:
             first, last = ranges[-1]
+            # Only the next number in the same padding joins the range: n9,n10 and n09,n10 are different
+            # names.
             if digits == f"{int(last) + 1:0{_padding(first)}d}":
                 ranges[-1] = (first, digits)
                 continue

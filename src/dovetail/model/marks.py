@@ -24,6 +24,7 @@ from itertools import accumulate, pairwise
 
 NO_INDEX = "4294967294"
 """The index of a job that is in no array, as Slurm has it."""
+# A null character cannot be in a path or a variable, so no text of a user's is taken for a mark.
 _MARK = re.compile("\0([0-9]{0,2})([A-Za-z])")
 _SPAN = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 
@@ -85,6 +86,7 @@ def count_indices(indices: str) -> int:
     return before[-1] + len(spans[-1])
 
 
+# Cached: each job of an array of a hundred thousand looks its place up in the same spans.
 @lru_cache(maxsize=64)
 def _spans(indices: str) -> tuple[list[int], list[range], list[int]]:
     """The first index of each span, the spans, and how many indices stand before each; in ascending order."""

@@ -10,6 +10,7 @@ from dovetail.records import dataclass
 __all__ = ["Begun", "ForeseenStart", "HandedOver", "Shape", "TimeUsed"]
 
 
+# Hashable, and without the job: jobs of one shape share one question to a scheduler that answers slowly.
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What an outside scheduler would see of a job: where it is to go, what it requests, for how long.
@@ -24,6 +25,7 @@ class Shape:
     options: tuple[str, ...] = ()
 
 
+# Logarithms, since run times spread over orders of magnitude; a share alone would promise too much.
 class TimeUsed(NamedTuple):
     """What ``jobs`` used of their walltimes, all together; ``spread`` is the deviation of its logarithm.
 

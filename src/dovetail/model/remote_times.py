@@ -34,6 +34,7 @@ MEMORY = 22 * 10**9
 
 def network(costs: RemoteCosts, job: Communication, bandwidth: float) -> Seconds:
     """Equation 10: between the job's nodes, at the bandwidth of its slowest process."""
+    # Calls wait for the latency each, bytes for the bandwidth: neither hides the other (a synchronous model).
     return costs.network_latency * job.net_calls + job.net_bytes / bandwidth
 
 
@@ -67,9 +68,12 @@ def stall(costs: RemoteCosts, job: Communication, done: float, bandwidth: float)
     ``active_memory`` bytes.
     """
     replay = costs.replay_per_call * (job.gpu_calls * done) + costs.replay_constant
+    # Only what is active is copied: a program's whole traffic passes through the device, but does not stay
+    # there.
     size = min(job.gpu_bytes, costs.active_memory)
     copy = 0.0
     if size > 0:
+        # Small copies do not reach the full bandwidth: it grows with the size up to that of the bus.
         copy = size / min(size * costs.copy_bandwidth_per_byte, costs.copy_bandwidth)
     sync = copy + costs.sync_per_byte * size + costs.sync_constant
     fetch = (costs.remote_latency + costs.network_latency) + costs.remote_overhead * size / bandwidth
@@ -84,6 +88,7 @@ def alone(costs: RemoteCosts, job: Communication) -> Seconds:
 
 def communicates(jobs: Sequence[Job]) -> bool:
     """Whether any job declares its communication."""
+    # Not by type: an import of `tables` would close a circle.
     if hasattr(jobs, "forms"):
         # A `JobTable` holds rigid jobs alone.
         return False

@@ -35,6 +35,7 @@ class Replicate:
     fresh: bool = False
 
 
+# A plain object, so that it can be pickled between processes; what is computed from it is in `report`.
 @dataclass(frozen=True, eq=False)
 class Result:
     """Every job's record, in file order, and what reports need beside it.
@@ -42,7 +43,7 @@ class Result:
     ``best`` is each job's least true (live: predicted) time over its implementations at the requested node
     count. ``decision_seconds`` holds the seconds of each call of ``decide``. ``promises_broken`` counts
     jobs that started after a promised start, ``broken_by_overrun`` those of them that had a blocker past
-    its bound. ``overrun`` and ``default_walltime`` say how walltimes were taken. ``load`` is the offered
+    its bound. ``overrun`` and ``default_walltime`` are how walltimes were taken. ``load`` is the offered
     load that the workload was scaled to, if it was. ``ignores_priorities``: jobs have priorities, which this
     policy does not look at. ``simulation_seconds`` is the CPU time of the simulation itself. ``notes`` are
     sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
@@ -85,6 +86,7 @@ class Result:
         known: float | None = getattr(self.records, "makespan", None)  # of records that are columns
         if known is not None:
             return known
+        # Rejected jobs and those that were cancelled before their start do not stretch the schedule.
         ends = [r.end for r in self.records if r.end is not None and r.start is not None]
         if not ends:
             return 0.0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 DEVICE = "device"
 """The placeholder that stands for the device."""
 
+# Doubled braces first, as in `str.format`: they are characters, and never the edge of a placeholder.
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _WORDS = {"gpu": "cuda"}
 
@@ -43,6 +44,7 @@ def render(text: str, values: Mapping[str, float | str]) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
+        # `match[0][0]`: of a doubled brace the first one.
         return match[0][0] if match[1] is None else _text(values[match[1]])
 
     return _TOKEN.sub(fill, text)
@@ -67,6 +69,7 @@ def escape(text: str) -> str:
 
 
 def _text(value: float | str) -> str:
+    # Above 1e15 a float no longer holds every whole number: its digits would be made up.
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)

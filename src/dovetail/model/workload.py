@@ -35,6 +35,7 @@ class TableTruth:
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds | None:
         """True seconds, ``None`` where unknown. O(1)."""
+        # One dictionary lookup for the common case, a trace: one time a job, whatever it runs on.
         if self.table:
             found = self.table.get((job.id, implementation.name, request.nodes))
             if found is not None:
@@ -50,6 +51,7 @@ class Rejected:
     reason: str
 
 
+# `eq=False`: comparing millions of jobs is never meant, and a workload is a key of caches by identity.
 @dataclass(frozen=True, eq=False)
 class Workload:
     """Jobs sorted by (submit time, file order), their true times, and what was left out.
@@ -79,6 +81,7 @@ class Workload:
         jobs: Any = self.jobs
         times = getattr(jobs, "times", None)  # only a `JobTable` has them
         truth = self.truth
+        # By identity: a workload whose truth was replaced has columns that are out of date.
         if times is None or not isinstance(truth, TableTruth) or truth.table or truth.fixed is not times:
             return None
         table: JobTable = jobs
@@ -92,6 +95,7 @@ class Workload:
         kept = [job for job in self.jobs if job.id not in gone]
         return replace(self, jobs=kept, rejected=[*self.rejected, *rejected])
 
+    # Cached: it walks all jobs, and is read for each simulation of a comparison.
     @cached_property
     def fully_timed(self) -> bool:
         """Whether every job gives its times: those of the ways in which a simulation may run it."""
