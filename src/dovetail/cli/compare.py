@@ -71,7 +71,7 @@ def compare(
     if seeds is not None and replicates is not None:
         raise InputError("found --seeds and --replicates, expected one of them")
     check_targets(html, summary, folder=report)
-    asked = ReportOptions(opt.cut(warmup, cooldown), by or (), command=this_command())
+    options = ReportOptions(opt.cut(warmup, cooldown), by or (), command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
             "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
@@ -101,7 +101,7 @@ def compare(
         }
         all_seeds = [seed] if seeds is None else list(range(1, seeds + 1))
         results = _live(policies, all_seeds, file, common, hidden)
-        asked = asked.against(_those_of(reference, results)) if reference is not None else asked
+        options = options.against(_those_of(reference, results)) if reference is not None else options
     else:
         common |= {} if seed is None else {"seed": seed}
         with Bar("comparing", hidden=hidden) as bar:
@@ -125,9 +125,9 @@ def compare(
                 **common,
             )
         results = found.results
-        asked = replace(asked, references=found.asked.references)
+        options = replace(options, references=found.options.references)
     show_comparison(
-        results, as_json=as_json, folder=report, html=html, summary=summary, asked=asked, verbose=verbose
+        results, as_json=as_json, folder=report, html=html, summary=summary, options=options, verbose=verbose
     )
     ends = (State.FAILED, State.TIMEOUT, State.OUT_OF_MEMORY)
     failed = live and any(r.state in ends for result in results for r in result.records)

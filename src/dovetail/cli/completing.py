@@ -34,12 +34,12 @@ def whole_words(environment: MutableMapping[str, str]) -> Iterator[None]:
     if not before:
         yield
         return
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with redirect_stdout(said):
+        with redirect_stdout(output):
             yield
     finally:
-        print("\n".join(line.removeprefix(before) for line in said.getvalue().splitlines()))
+        print("\n".join(line.removeprefix(before) for line in output.getvalue().splitlines()))
 
 
 def _rejoined(words: Sequence[str], at: int) -> tuple[list[str], int]:

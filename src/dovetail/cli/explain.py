@@ -298,7 +298,11 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     company = CompanyBook()
     others: dict[JobId, Placed] = {}  # foreign jobs, which hold devices that others use
     for batch in journal.batches:
-        runs |= {(asked[1], asked[2], asked[3]): asked[4] for asked in batch.asked if asked[0] == "runs"}
+        runs |= {
+            (question[1], question[2], question[3]): question[4]
+            for question in batch.asked
+            if question[0] == "runs"
+        }
         for event in batch.events:
             if isinstance(event, Submitted):
                 stories[event.job.id] = JobStory(event.job, _ways(cluster, event.job))
@@ -318,9 +322,9 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                     story.start = batch.now - (event.ended_at - event.started_at)
             elif isinstance(event, Started):
                 _begin_elsewhere(stories[event.job], event, batch.now, cluster)
-        for asked in batch.asked:
-            if asked[0] == "predict" and stories[asked[1]].start is None:
-                stories[asked[1]].predictions[asked[2], asked[3], asked[4]] = asked[5]
+        for question in batch.asked:
+            if question[0] == "predict" and stories[question[1]].start is None:
+                stories[question[1]].predictions[question[2], question[3], question[4]] = question[5]
         suspensions.lapse(batch.now)
         for decision in batch.decisions:
             if isinstance(decision, Enqueue):

@@ -280,14 +280,16 @@ def predict(
             )
         )
         return
-    said = _megabytes if memory else wording.seconds
+    written = _megabytes if memory else wording.seconds
     tables.show(
         tables.names("Device class", (q.device for q, _ in rows)),
         tables.names("Implementation", (q.implementation for q, _ in rows), 2),
         tables.names("Request", (request_words(q.request) for q, _ in rows), 3),
-        tables.Cells("Expected", [said(p.expected) if p else "nothing known" for _, p in rows]),
-        tables.Cells("90 % between", [f"{said(p.lower)} and {said(p.upper)}" if p else "-" for _, p in rows]),
-        *([tables.Cells("Reserve", [said(r) if r else "-" for r in reserved])] if memory else []),
+        tables.Cells("Expected", [written(p.expected) if p else "nothing known" for _, p in rows]),
+        tables.Cells(
+            "90 % between", [f"{written(p.lower)} and {written(p.upper)}" if p else "-" for _, p in rows]
+        ),
+        *([tables.Cells("Reserve", [written(r) if r else "-" for r in reserved])] if memory else []),
         tables.Cells("Runs", [wording.count(p.samples) if p else "-" for _, p in rows], rank=1),
     )
     for query, answer in rows:

@@ -72,7 +72,7 @@ def map_command(
         return _submit([item.path for item in chosen], workers, app or _app_of(commands), at, as_json)
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
-    asked = _asked(
+    make = _asked(
         out, commands, persistent=persistent, app=app, workers=workers, engine=executor, address=address,
         rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=memory,
         history=history, progress=False if quiet or as_json else None,
@@ -83,7 +83,7 @@ def map_command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         todo = [item for item in chosen if not record.is_done(item)]
-        made = asked(todo, cost=_sizes(todo) if by_size else None)
+        made = make(todo, cost=_sizes(todo) if by_size else None)
         own, interrupted, failure = _collect(made, record)
         summary = made.summary
         whole = not interrupted and not summary.failed and failure is None

@@ -294,11 +294,11 @@ def _draw(
     for place, runs in runs_of.items():
         if axis:
             measured = [(size, run.seconds) for run in runs if (size := _size(run, axis)) > 0]
-            asked = _sizes(place, [size for size, _ in measured], axis)
+            points = _sizes(place, [size for size, _ in measured], axis)
         else:
             measured = [(float(i), run.seconds) for i, run in enumerate(runs, 1)]
-            asked = [(float(i), run.inputs) for i, run in enumerate(runs, 1)]
-        answers = [(x, predictor.ask(place.query(app, canonical_inputs(inputs)))) for x, inputs in asked]
+            points = [(float(i), run.inputs) for i, run in enumerate(runs, 1)]
+        answers = [(x, predictor.ask(place.query(app, canonical_inputs(inputs)))) for x, inputs in points]
         predicted = [(x, a.expected, max(a.lower, a.expected * 1e-3), a.upper) for x, a in answers if a]
         learned.append(plots.Learned(f"{place.device}, {place.implementation}", measured, predicted))
     drawing.save(plots.run_times(app, axis, learned), path)

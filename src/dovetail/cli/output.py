@@ -52,18 +52,18 @@ def show(
     csv: Path | None,
     gantt: Path | None,
     folder: Path | None,
-    asked: ReportOptions | None = None,
+    options: ReportOptions | None = None,
     verbose: bool = False,
 ) -> None:
     """Write what was asked for, then the tables (or the JSON) to standard output."""
-    result, asked = report.result, asked or ReportOptions()
-    write_files(report, csv=csv, gantt=gantt, folder=folder, asked=asked)
+    result, options = report.result, options or ReportOptions()
+    write_files(report, csv=csv, gantt=gantt, folder=folder, options=options)
     if as_json:
-        _print_json(forms([result], asked)[0])
+        _print_json(forms([result], options)[0])
         return
     console = tables.console()
     width = console.width
-    reference = asked.reference(result)
+    reference = options.reference(result)
     if len(result.records):
         console.print(job_table(result, limit=JOBS_SHOWN).text(width))
         console.print()
@@ -72,12 +72,12 @@ def show(
 
         console.print(terminal(result, width=width))
         console.print()
-    console.print(summary(result, cut=asked.cut, reference=reference, width=width, verbose=verbose))
-    if asked.watts is not None:
-        console.print(_energy(result, asked.watts), soft_wrap=True)
-    for by in asked.by:
+    console.print(summary(result, cut=options.cut, reference=reference, width=width, verbose=verbose))
+    if options.watts is not None:
+        console.print(_energy(result, options.watts), soft_wrap=True)
+    for by in options.by:
         console.print()
-        console.print(breakdown_table(result, by, cut=asked.cut).text(width))
+        console.print(breakdown_table(result, by, cut=options.cut).text(width))
     if reference is not None:
         console.print()
         console.print(fairness_table(result, reference).text(width))
@@ -92,7 +92,12 @@ def _print_json(form: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_files(
-    report: Report, *, csv: Path | None, gantt: Path | None, folder: Path | None, asked: ReportOptions | None
+    report: Report,
+    *,
+    csv: Path | None,
+    gantt: Path | None,
+    folder: Path | None,
+    options: ReportOptions | None,
 ) -> None:
     """The files that were asked for."""
     if csv is not None:
@@ -102,7 +107,7 @@ def write_files(
     if gantt is not None:
         report.gantt(gantt)
     if folder is not None:
-        write_folder([report.result], folder, asked or ReportOptions())
+        write_folder([report.result], folder, options or ReportOptions())
 
 
 def _energy(result: Result, watts: Watts) -> str:
@@ -135,31 +140,31 @@ def show_comparison(
     folder: Path | None,
     html: Path | None = None,
     summary: Path | None = None,
-    asked: ReportOptions | None = None,
+    options: ReportOptions | None = None,
     verbose: bool = False,
 ) -> None:
     """The comparison as tables, one for each load, or as a list of JSON forms."""
-    asked = asked or ReportOptions()
+    options = options or ReportOptions()
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
-        write_folder(results, folder, asked)
+        write_folder(results, folder, options)
     if summary is not None:
-        text = json.dumps(plain(summary_of(results, asked.cut)), indent=1, ensure_ascii=False)
+        text = json.dumps(plain(summary_of(results, options.cut)), indent=1, ensure_ascii=False)
         write_text(summary, text + "\n")
     if html is not None:
         from dovetail.report.html import page
 
-        write_text(html, page(results, asked))
+        write_text(html, page(results, options))
     if as_json:
-        _print_json(forms(results, asked))
+        _print_json(forms(results, options))
         return
     for load in loads:
-        _show_one_load([result for result in results if result.load == load], asked, verbose)
+        _show_one_load([result for result in results if result.load == load], options, verbose)
     if folder is not None:
         print(f"Report: {folder / 'index.html'}" if len(loads) == 1 else f"Reports: {folder}")
 
 
-def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: bool) -> None:
+def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: bool) -> None:
     console = tables.console()
     width = console.width
     one = results[0]
@@ -168,29 +173,29 @@ def _show_one_load(results: Sequence[Result], asked: ReportOptions, verbose: boo
     console.print(Text(printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
     console.print()
     names = compared_metrics(results, verbose=verbose)
-    whole = comparison_table(results, names=names, cut=asked.cut)
-    for table in [whole, *paired_tables(results, cut=asked.cut)]:
+    whole = comparison_table(results, names=names, cut=options.cut)
+    for table in [whole, *paired_tables(results, cut=options.cut)]:
         console.print(table.text(width))
         console.print()
-    if asked.references:
-        console.print(later_table(results, asked).text(width))
+    if options.references:
+        console.print(later_table(results, options).text(width))
         console.print()
-    for by in asked.by:
+    for by in options.by:
         for name, group in variants(results).items():
             console.print(Text(printable(f"{name}{wording.which(group)}"), style="bold"))
-            console.print(breakdown_table(group[0], by, cut=asked.cut).text(width))
+            console.print(breakdown_table(group[0], by, cut=options.cut).text(width))
             console.print()
     reasons = {label(result): result.interpreted for result in results if verbose and result.interpreted}
     interpreted = [f"{name} was not compiled: {reason}" for name, reason in reasons.items()]
-    _tell([*remarks(results), *_common_notes(results, asked), *interpreted], console)
+    _tell([*remarks(results), *_common_notes(results, options), *interpreted], console)
 
 
-def _common_notes(results: Sequence[Result], asked: ReportOptions) -> list[str]:
+def _common_notes(results: Sequence[Result], options: ReportOptions) -> list[str]:
     """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
     firsts = {
         name: notes(
             replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOP_NOTES]),
-            asked.cut,
+            options.cut,
         )
         for name, group in variants(results).items()
     }

@@ -48,8 +48,8 @@ def queue(
         if ended and chosen is None:
             found = service.get("/api/v1/ended", state=states, user=user, name=name, since=after, limit=limit)
         else:
-            asked = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
-            found = service.get("/api/v1/jobs", jobs=chosen, **asked)
+            query = {"state": states, "user": user, "name": name, "limit": limit, "patience": PATIENCE}
+            found = service.get("/api/v1/jobs", jobs=chosen, **query)
         about = service.get("/api/v1/info")
     now = about["now"]
     if about["blocked"] and not (ended or as_json or parsable):

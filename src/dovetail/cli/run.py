@@ -84,12 +84,12 @@ def run(
         raise InputError(
             "found --keep-order with --json, expected one of them: both write to standard output"
         )
-    asked = None
+    options = None
     if any(given is not None for given in (csv, gantt, report, idle_watts, busy_watts)):
         from dovetail.cli.output import check_targets, watts_of  # else once all have run
         from dovetail.report.options import ReportOptions
 
-        asked = ReportOptions(watts=watts_of(idle_watts, busy_watts))
+        options = ReportOptions(watts=watts_of(idle_watts, busy_watts))
         check_targets(csv, gantt=gantt, folder=report)
     command, each, part = list(context.obj or []), given["each"], opt.part_of_options(given)
     script = None if resume or file is None else _script_workload(file, context.obj, part, each)
@@ -112,7 +112,7 @@ def run(
     if isinstance(workload, Workload):
         part, of_commands = {}, {"on": of_commands.get("on", ())}
     kept = KeepOrder() if keep_order else None
-    ended = _Ended(as_json, csv, gantt, report, asked, verbose=verbose, quiet=quiet, ordered=keep_order)
+    ended = _Ended(as_json, csv, gantt, report, options, verbose=verbose, quiet=quiet, ordered=keep_order)
     with LiveProgress(hidden=quiet or keep_order) as progress:
 
         def started(session: Session) -> None:
@@ -201,7 +201,7 @@ class _Ended:
     csv: Path | None
     gantt: Path | None
     report: Path | None
-    asked: ReportOptions | None
+    options: ReportOptions | None
     verbose: bool
     quiet: bool
     ordered: bool
@@ -229,10 +229,10 @@ class _Ended:
                 print(flush=True)
             show(
                 found, as_json=self.as_json, csv=self.csv, gantt=self.gantt, folder=self.report,
-                asked=self.asked, verbose=self.verbose,
+                options=self.options, verbose=self.verbose,
             )  # fmt: skip
         else:
-            write_files(found, csv=self.csv, gantt=self.gantt, folder=self.report, asked=self.asked)
+            write_files(found, csv=self.csv, gantt=self.gantt, folder=self.report, options=self.options)
 
     def status(self, result: Result, what: str, *, halted: bool) -> int:
         """The exit status that says to scripts what became of the jobs, with a line where more is to do."""

@@ -67,7 +67,7 @@ def simulate(
     file = opt.or_journal(file)
     watts = watts_of(idle_watts, busy_watts)
     check_targets(csv, perfetto, gantt=gantt, folder=report)
-    asked = ReportOptions(opt.cut(warmup, cooldown), by or (), watts, this_command())
+    options = ReportOptions(opt.cut(warmup, cooldown), by or (), watts, this_command())
     if reference is not None:
         api.policy_label(reference)  # a wrong name is said before anything runs
     simulated = partial(
@@ -89,7 +89,7 @@ def simulate(
     if reference is not None:  # before the simulation itself, which may add to the history
         with Bar(f"simulating {reference}", hidden=quiet or as_json) as progress:
             other = simulated(policy=reference, progress=progress.wanted).result
-        asked = asked.against([other])
+        options = options.against([other])
     with Bar("simulating", hidden=quiet or as_json) as progress:
         run = partial(simulated, learn=learn, journal=journal, progress=progress.wanted)
         try:
@@ -104,5 +104,5 @@ def simulate(
         from dovetail.report.perfetto import to_perfetto
 
         write_text(perfetto, to_perfetto(found.result))
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, asked=asked, verbose=verbose)
+    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, options=options, verbose=verbose)
     return 2 if strict and note_rejected(found.result, file) else 0

@@ -99,8 +99,8 @@ class _Plain:
 
 def used_wrongly(error: Any) -> str:
     """The sentence about an error of typer's, with where help is."""
-    said = str(error.format_message()).rstrip(".")
+    message = str(error.format_message()).rstrip(".")
     context = getattr(error, "ctx", None)
-    if context is None or said.endswith((")", "?")):  # typer's own guess at what was meant
-        return said
-    return f"{said} (see '{context.command_path} --help')"
+    if context is None or message.endswith((")", "?")):  # typer's own guess at what was meant
+        return message
+    return f"{message} (see '{context.command_path} --help')"

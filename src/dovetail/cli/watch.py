@@ -82,12 +82,12 @@ def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> i
     with opened(at) as service:
         info = service.get("/api/v1/info")
         usual = service.post("/api/v1/whatif", {"policy": info["policy"]})
-        asked = {"policy": policy or info["policy"], **({"cluster": cluster} if cluster else {})}
-        found = service.post("/api/v1/whatif", asked)
+        form = {"policy": policy or info["policy"], **({"cluster": cluster} if cluster else {})}
+        found = service.post("/api/v1/whatif", form)
     if as_json:
         jobs = {id: {"start": start, "end": end} for id, (start, end) in found["jobs"].items()}
         counts = {name: found[name] for name in ("left_out", "unknown")}
-        print_json({"policy": asked["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs, **counts})
+        print_json({"policy": form["policy"], "cluster": cluster, "at": found["at"], "jobs": jobs, **counts})
         return 0
     if not found["jobs"] and not found["left_out"]:
         print("Nothing runs or waits.")

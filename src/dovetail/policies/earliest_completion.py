@@ -198,7 +198,7 @@ class _Round:
     policy: EarliestCompletion
     view: View
     trying: set[tuple[str, str]] = field(default_factory=set)
-    asked: set[Shape] = field(default_factory=set)
+    queried: set[Shape] = field(default_factory=set)
     loads: dict[tuple[str, bool, Seconds], _Load] = field(default_factory=dict)
     pending: Counter[_Line] = field(default_factory=Counter)
     waiting: Counter[_Line] = field(init=False)  # those of them that were there before
@@ -248,8 +248,8 @@ class _Round:
         open_ways = [self._foreseen(way) for way in ways]
         open_ways = [way for way in open_ways if way.start < inf]
         if not open_ways:
-            said = [self.view.outside.outlook(way.shape) for way in ways]
-            why = next((o.why for o in said if o is not None and o.why), "it would never start")
+            outlooks = [self.view.outside.outlook(way.shape) for way in ways]
+            why = next((o.why for o in outlooks if o is not None and o.why), "it would never start")
             # It goes there all the same, which ends it with the reason; or it is taken, and waits there.
             shape, name = ways[0].shape, ways[0].choice.implementation.name
             why = f"refused by the cluster's scheduler: {why}"
@@ -275,15 +275,15 @@ class _Round:
     def _nowhere(self, job: Job) -> Decision:
         """No partition can run it, as far as can be seen here: the outside scheduler's answer ends it."""
         choice, closed = job.choices[0], self.view.cluster.closed
-        asked = (
+        requested = (
             partition_of(options_for(job.batch_options, choice.implementation)) or choice.request.partition
         )
         there = dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
         usual = [name for name in there if name not in closed]
         why = "no partition has nodes that can run it"
-        if self.view.cluster.gone or not (asked or usual):
+        if self.view.cluster.gone or not (requested or usual):
             return Wait(job.id, why)
-        name, target = choice.implementation.name, asked or usual[0]
+        name, target = choice.implementation.name, requested or usual[0]
         return Submit(job.id, name, choice.request, target, job.walltime, why)
 
     def _count(self, best: Way) -> None:
@@ -338,16 +338,16 @@ class _Round:
                 self._count(found[1])
                 self.pending[found[1].line] += 1
                 yield Preempt(id, f"ends sooner another way: {found[1].words(self.view.now)}")
-        if looked_at and not self.asked:  # an answer is an event
+        if looked_at and not self.queried:  # an answer is an event
             yield self._look_again(looked_at[-1])
 
     def _look_again(self, last: JobId) -> Wait:
         """When, with what keeps the job waiting left as the cluster's scheduler has said it."""
         outside = self.view.outside
         outlooks = map(outside.outlook, (way.shape for way in self._ways(self.view.job(last))))
-        asked = min(outlook.asked_at for outlook in outlooks if outlook is not None)
+        requested = min(outlook.asked_at for outlook in outlooks if outlook is not None)
         pause = max(self.policy.fresh, PART * (self.view.now - outside.since(last)))
-        return Wait(last, "", asked + pause)
+        return Wait(last, "", requested + pause)
 
     def _better(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
         """A free place that is worth the one that a job has outside, and how much sooner it ends there."""
@@ -403,12 +403,12 @@ class _Round:
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
         for choice in static or job.choices:
             options = options_for(job.batch_options, choice.implementation)
-            asked, feature = partition_of(options) or choice.request.partition, self._model_of(options)
+            requested, feature = partition_of(options) or choice.request.partition, self._model_of(options)
             closed = self.view.cluster.closed
             able = [
                 (target, slots)
                 for target, slots in partitions_for(self.view.cluster, choice.request, feature)
-                if (target in asked.split(",") if asked else target not in closed)
+                if (target in requested.split(",") if requested else target not in closed)
             ]
             ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
             if len(able) > 1 and not self.policy.passive:
@@ -453,8 +453,8 @@ class _Round:
     def _ask(self, shapes: Iterable[Shape]) -> Iterator[Decision]:
         """Ask about those of which nothing is known, or no more; about each once."""
         for shape in shapes:
-            if shape not in self.asked and self._is_missing(shape):
-                self.asked.add(shape)
+            if shape not in self.queried and self._is_missing(shape):
+                self.queried.add(shape)
                 yield Inquire(shape)
 
     def _is_missing(self, shape: Shape) -> bool:
@@ -471,10 +471,10 @@ class _Round:
         start = max(self.view.now, outlook.start)
         bounds, learned = (start, start), False
         if not self.policy.passive:
-            asked, foreseen = outlook.asked_at, outlook.start - outlook.asked_at
+            requested, foreseen = outlook.asked_at, outlook.start - outlook.asked_at
             delay = self.delay(way.line, outlook.used)
-            start = max(self.view.now, asked + delay.expected * foreseen)
-            low, high = (asked + part * foreseen + load.mean * turns for part in (delay.low, delay.high))
+            start = max(self.view.now, requested + delay.expected * foreseen)
+            low, high = (requested + part * foreseen + load.mean * turns for part in (delay.low, delay.high))
             bounds, learned = (low, high), delay.seen > 0
         return replace(way, start=start + load.mean * turns, bounds=bounds, learned=learned, turns=turns)
 

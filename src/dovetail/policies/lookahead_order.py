@@ -100,8 +100,8 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
     capacity = _capacity(view.cluster, devices)
-    asked = view.queue.requests()
-    waiting = widths(view.cluster, asked, devices) @ np.fromiter(asked.values(), np.int64)
+    requests = view.queue.requests()
+    waiting = widths(view.cluster, requests, devices) @ np.fromiter(requests.values(), np.int64)
     deep = slowdown and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)

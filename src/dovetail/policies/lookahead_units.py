@@ -382,11 +382,11 @@ def _search(
 def _why(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewhere: Seconds) -> str:
     """What the plan expects for a job, and what its best alternative would mean."""
     units = view.cluster.units
-    told = f"planned on {units[unit].name} from {view.now + start:.1f} s on"
+    plans = f"planned on {units[unit].name} from {view.now + start:.1f} s on"
     if elsewhere == inf:
-        return told
+        return plans
     verdict = "later" if elsewhere >= end else "sooner, and others later"
-    return f"{told}; at the end of {units[other].name} it would end {abs(elsewhere - end):.3g} s {verdict}"
+    return f"{plans}; at the end of {units[other].name} it would end {abs(elsewhere - end):.3g} s {verdict}"
 
 
 def _as_it_is(table: UnitTimes, units: Ints, ready: Floats, times: Floats, fifo_of: dict[JobId, int]) -> Ints:
@@ -465,5 +465,5 @@ def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> lis
         meant += row[kept.get(index, 0) :]
         waiting = row[max(begun, kept.get(index, 0)) :]
         binds += [Enqueue(turn.job.id, turn.choice.implementation.name, index) for turn in waiting]
-    told = [Intend(t.job.id, t.choice.implementation.name, 1, view.now + t.start, t.why) for t in meant]
-    return [*decisions, *told, *starts, *binds]
+    plans = [Intend(t.job.id, t.choice.implementation.name, 1, view.now + t.start, t.why) for t in meant]
+    return [*decisions, *plans, *starts, *binds]

@@ -153,8 +153,8 @@ class Columns:
     def users(self) -> Ints:
         """A number for each user, -1 where there is none."""
         names, numbers = self.keys("user")
-        nobody = np.array([not name for name in names], bool)
-        return np.where(nobody[numbers], -1, numbers)
+        anonymous = np.array([not name for name in names], bool)
+        return np.where(anonymous[numbers], -1, numbers)
 
     def keys(self, by: str) -> tuple[list[str], Ints]:
         """What jobs are broken down by: the names, as they come, and the place of each job's among them.

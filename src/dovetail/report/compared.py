@@ -288,12 +288,12 @@ def _clear(row: Paired, judged: Verdict) -> str:
     return "clear" if judged.verdict == "clear" else "not clear"
 
 
-def later_table(results: Sequence[Result], asked: ReportOptions) -> Table:
+def later_table(results: Sequence[Result], options: ReportOptions) -> Table:
     """By variant: how many jobs end later than under the reference policy, and by how much."""
     found: dict[str, list[list[float]]] = {}
     base = ""
     for name, group in _by_variant(results).items():
-        pairs = [(result, asked.reference(result)) for result in group]
+        pairs = [(result, options.reference(result)) for result in group]
         known = [(result, reference) for result, reference in pairs if reference is not None]
         found[name] = [list(later_than(*pair).values()) for pair in known]
         base = label(known[0][1]) if known else base

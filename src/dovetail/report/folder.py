@@ -16,7 +16,7 @@ from dovetail.report.metrics import median_lifetime_decreases
 from dovetail.report.options import ReportOptions
 
 
-def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions | None = None) -> None:
+def write_folder(results: Sequence[Result], folder: Path, options: ReportOptions | None = None) -> None:
     """``index.html``, ``results.json``; for each result a CSV; for each variant (its first draw) charts.
 
     Of replicates of a trace only the trace as it is has a CSV; the JSON has all. The charts are the Gantt
@@ -25,30 +25,30 @@ def write_folder(results: Sequence[Result], folder: Path, asked: ReportOptions |
     """
     from dovetail.report import drawing, plots
 
-    asked = asked or ReportOptions()
+    options = options or ReportOptions()
     loads = list(dict.fromkeys(result.load for result in results))
     if len(loads) <= 1:
-        _write_one_load(results, folder, asked)
+        _write_one_load(results, folder, options)
         return
     make_folder(folder)
-    drawing.save(plots.over_load(results, cut=asked.cut), folder / "loads.svg")
-    write_text(folder / "results.json", chain(pieces_of(forms(results, asked)), "\n"))
+    drawing.save(plots.over_load(results, cut=options.cut), folder / "loads.svg")
+    write_text(folder / "results.json", chain(pieces_of(forms(results, options)), "\n"))
     for load in loads:
         chosen = [result for result in results if result.load == load]
-        _write_one_load(chosen, folder / f"load-{load or 0:.12g}", asked)
+        _write_one_load(chosen, folder / f"load-{load or 0:.12g}", options)
 
 
-def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOptions) -> None:
+def _write_one_load(results: Sequence[Result], folder: Path, options: ReportOptions) -> None:
     from dovetail.report import drawing, html, plots
     from dovetail.report.gantt import figure
 
     make_folder(folder)
     one = len(results) == 1
-    write_text(folder / "index.html", html.page(results, asked))
-    made = forms(results, asked)
+    write_text(folder / "index.html", html.page(results, options))
+    made = forms(results, options)
     write_text(folder / "results.json", chain(pieces_of(made[0] if one else made), "\n"))
     if not one:
-        drawing.save(plots.comparison(results, cut=asked.cut), folder / "comparison.svg")
+        drawing.save(plots.comparison(results, cut=options.cut), folder / "comparison.svg")
     charted: set[str] = set()
     for result, name in zip(results, file_names(results), strict=True):
         if result.replicate.number and not result.replicate.fresh and result.seed is None:
@@ -62,12 +62,12 @@ def _write_one_load(results: Sequence[Result], folder: Path, asked: ReportOption
             drawing.save(plots.timeline([result]), over_time)
 
 
-def forms(results: Sequence[Result], asked: ReportOptions) -> list[dict[str, Any]]:
+def forms(results: Sequence[Result], options: ReportOptions) -> list[dict[str, Any]]:
     """The JSON forms of the results, with all that was asked for.
 
     Of jobs that communicate also by how much they live shorter than under the first policy.
     """
-    found = [form_of(result, asked) for result in results]
+    found = [form_of(result, options) for result in results]
     if len(found) > 1:
         for form, decrease in zip(found, median_lifetime_decreases(results), strict=True):
             if decrease is not None and form["metrics"] is not None:

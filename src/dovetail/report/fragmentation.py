@@ -87,25 +87,25 @@ def fill(
         raise InputError(f"found none to pack, expected {what}", where=workload.name)
     free = FreeCapacity(Layout(cluster, placement))
     count = placed = 0
-    asked = held = 0.0
+    requested = held = 0.0
     refused: float | None = None
     marks: list[FragmentationPoint] = []
     known: Known = {}
     for request in _arrivals(workload.jobs, demand):
-        if demand is not None and asked >= demand * gpus:
+        if demand is not None and requested >= demand * gpus:
             break
         wanted = request.nodes * request.gpus
-        count, asked = count + 1, asked + wanted
+        count, requested = count + 1, requested + wanted
         found = free.fit(request)
         if found is not None:
             free.take(found)
             placed, held = placed + 1, held + wanted
         elif wanted and refused is None:
-            refused = asked
-        if asked >= (len(marks) + 1) * STEP * gpus:
-            marks.append(FragmentationPoint(asked, held, waste(free, cluster, mix, known)))
+            refused = requested
+        if requested >= (len(marks) + 1) * STEP * gpus:
+            marks.append(FragmentationPoint(requested, held, waste(free, cluster, mix, known)))
     return Packing(
-        placement, gpus, count, placed, asked, held, refused, waste(free, cluster, mix, known), marks
+        placement, gpus, count, placed, requested, held, refused, waste(free, cluster, mix, known), marks
     )
 
 

@@ -37,11 +37,11 @@ HIGHER = "More is better for utilisation, less for all else."
 NO_SCRIPT = "<noscript><p class='note'>Schedules are drawn by a script, which is off.</p></noscript>"
 
 
-def page(results: Sequence[Result], asked: ReportOptions | None = None) -> str:
+def page(results: Sequence[Result], options: ReportOptions | None = None) -> str:
     """The page: of the one result, or the comparison of several."""
-    asked = asked or ReportOptions()
-    body = _single(results[0], asked) if len(results) == 1 else _comparison(results, asked)
-    return _document(_title(results), body, asked)
+    options = options or ReportOptions()
+    body = _single(results[0], options) if len(results) == 1 else _comparison(results, options)
+    return _document(_title(results), body, options)
 
 
 def fragment(result: Result) -> str:
@@ -66,9 +66,9 @@ def _asset(name: str) -> str:
     return (files("dovetail.report") / name).read_text(encoding="utf-8")
 
 
-def _document(title: str, body: str, asked: ReportOptions) -> str:
+def _document(title: str, body: str, options: ReportOptions) -> str:
     made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
-    made += f", by <code>{escape(printable(asked.command))}</code>" if asked.command else ""
+    made += f", by <code>{escape(printable(options.command))}</code>" if options.command else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -115,8 +115,8 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
     return f"<dl class='cards'>{inner}</dl>"
 
 
-def _single(result: Result, asked: ReportOptions) -> str:
-    cut = asked.cut
+def _single(result: Result, options: ReportOptions) -> str:
+    cut = options.cut
     charts = PageCharts([result])
     parts = [_heading(result), _cards(result, cut), _notes(notes(result, cut))]
     parts.append(_section("Schedule", charts.add(result, label(result)) + NO_SCRIPT))
@@ -140,8 +140,8 @@ def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str,
                 yield by, table
 
 
-def _comparison(results: Sequence[Result], asked: ReportOptions) -> str:
-    cut = asked.cut
+def _comparison(results: Sequence[Result], options: ReportOptions) -> str:
+    cut = options.cut
     groups = variants(results)
     firsts = [group[0] for group in groups.values()]
     names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
@@ -155,8 +155,8 @@ def _comparison(results: Sequence[Result], asked: ReportOptions) -> str:
         parts.append(_section("Over the load", _drawn(drawn, "Metrics by the offered load")))
     drawn = plots.timeline(firsts, titled=False)
     parts.append(_section("Use over time", _drawn(drawn, "Use of the cluster and jobs waiting over time")))
-    if asked.references:
-        table = later_table(results, asked)
+    if options.references:
+        table = later_table(results, options)
         parts.append(_section(table.title, table_html(Table(table.columns, caption=table.caption))))
     pairs = paired_tables(results, cut=cut)
     if pairs:
@@ -179,10 +179,10 @@ def _about(groups: Mapping[str, Sequence[Result]]) -> str:
     policies = dict.fromkeys(label(r) for r in results)
     loads = ", ".join(dict.fromkeys(f"{r.load:g}" for r in results if r.load is not None))
     seeds = max((len(group) for group in groups.values()), default=0)
-    said = ["1 policy" if len(policies) == 1 else f"{len(policies)} policies", f"on {machines}"]
-    said += [f"load {loads}"] if loads else []
+    parts = ["1 policy" if len(policies) == 1 else f"{len(policies)} policies", f"on {machines}"]
+    parts += [f"load {loads}"] if loads else []
     drawn = "replicates" if of_replicates(results) else "seeds"
-    return ", ".join([*said, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
+    return ", ".join([*parts, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
 
 
 def _outcome(results: Sequence[Result], cut: TrimmedTrace | None) -> str:

@@ -29,21 +29,21 @@ CHUNK = 1_000
 """Rows that are made at once: few, so that the memory of one chunk serves the next."""
 
 
-def to_json(result: Result, asked: ReportOptions | None = None) -> dict[str, Any]:
+def to_json(result: Result, options: ReportOptions | None = None) -> dict[str, Any]:
     """The result as plain dicts, lists, strings and finite numbers. O(jobs).
 
     A cut, break-downs and a reference that are asked for each add a field.
     """
-    form = form_of(result, asked)
+    form = form_of(result, options)
     form["jobs"] = list(form["jobs"])
     return form
 
 
-def form_of(result: Result, asked: ReportOptions | None = None) -> dict[str, Any]:
+def form_of(result: Result, options: ReportOptions | None = None) -> dict[str, Any]:
     """The same, but that a row of ``jobs`` is made when somebody asks for it: for `pieces_of`."""
-    asked = asked or ReportOptions()
-    cut, reference = asked.cut, asked.reference(result)
-    found = metrics(result, cut=cut, reference=reference) | energy_metrics(result, asked.watts)
+    options = options or ReportOptions()
+    cut, reference = options.cut, options.reference(result)
+    found = metrics(result, cut=cut, reference=reference) | energy_metrics(result, options.watts)
     form = {
         "policy": result.policy,
         "options": plain(result.options),
@@ -71,8 +71,8 @@ def form_of(result: Result, asked: ReportOptions | None = None) -> dict[str, Any
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
-    if asked.by:
-        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in asked.by}
+    if options.by:
+        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in options.by}
     if reference is not None:
         form["later_than"] = {"policy": label(reference), "jobs": plain(later_than(result, reference))}
     return form

@@ -70,8 +70,10 @@ def summary(
     name, where = printable(label(result)), printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
     if not result.known:
-        said = [Text(printable(note), style="dim") for note in notes(result)]
-        return Group(heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *said)
+        footnotes = [Text(printable(note), style="dim") for note in notes(result)]
+        return Group(
+            heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *footnotes
+        )
     parts: list[RenderableType] = [heading, Text()]
     parts += [
         Text.assemble((f"{name:<30}", "dim"), (text, STYLES[style]))
@@ -173,8 +175,8 @@ def notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
     if result.skipped:
         found.append(f"{wording.many(result.skipped, 'malformed line')} of the workload skipped.")
     if result.rejected:
-        told = [printable(f"{r.id} ({r.reason})") for r in result.rejected]
-        found.append(f"Rejected: {wording.listed(told, NAMED)}.")
+        named = [printable(f"{r.id} ({r.reason})") for r in result.rejected]
+        found.append(f"Rejected: {wording.listed(named, NAMED)}.")
     return [*found, *map(str, result.notes)]
 
 
@@ -196,8 +198,8 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
     flawless = all(r.state is State.COMPLETED for r in records)
     together = not any(submits)
     known = result.knowledge == "perfect" and not result.live and flawless
-    told = all(r.job.id.startswith(r.job.app.name) for r in records)  # a job's id names its app already
-    apps = ["-" if told else r.job.app.name for r in records]
+    named = all(r.job.id.startswith(r.job.app.name) for r in records)  # a job's id names its app already
+    apps = ["-" if named else r.job.app.name for r in records]
     columns = [
         Cells("job", [r.job.id for r in records], right=False, keep_end=True),
         Cells("app", apps, right=False, rank=4),

@@ -55,7 +55,7 @@ class _Written:
     """Results as a page, and as a folder with everything."""
 
     results: list[Result]
-    asked: ReportOptions
+    options: ReportOptions
 
     def html(self, path: str | Path | None = None, *, cut: TrimmedTrace | None = None) -> str:
         """One self-contained page; written to ``path`` and that returned, or the page itself.
@@ -64,7 +64,7 @@ class _Written:
         """
         from dovetail.report import html
 
-        page = html.page(self.results, replace(self.asked, cut=cut))
+        page = html.page(self.results, replace(self.options, cut=cut))
         if path is None:
             return page
         write_text(path, page)
@@ -77,7 +77,7 @@ class _Written:
         """
         from dovetail.report.folder import write_folder
 
-        write_folder(self.results, Path(folder), replace(self.asked, cut=cut))
+        write_folder(self.results, Path(folder), replace(self.options, cut=cut))
         return str(Path(folder) / "index.html")
 
 
@@ -85,7 +85,7 @@ class Report(_Written):
     """What came of a simulation or a live run. ``result`` holds everything that it is made from."""
 
     def __init__(self, result: Result) -> None:
-        self.result, self.results, self.asked = result, [result], ReportOptions()
+        self.result, self.results, self.options = result, [result], ReportOptions()
 
     @property
     def policy(self) -> str:
@@ -165,9 +165,9 @@ class Comparison(_Written, Sequence[Report]):
     ``asked`` holds the results of a reference policy, if there is one.
     """
 
-    def __init__(self, results: Iterable[Result], asked: ReportOptions | None = None) -> None:
+    def __init__(self, results: Iterable[Result], options: ReportOptions | None = None) -> None:
         self.results = list(results)
-        self.asked = asked or ReportOptions()
+        self.options = options or ReportOptions()
         self._reports = [Report(result) for result in self.results]
 
     def __len__(self) -> int:
@@ -191,11 +191,11 @@ class Comparison(_Written, Sequence[Report]):
 
     def summary(self) -> dict[str, dict[str, dict[str, Any]]]:
         """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason."""
-        return summary_of(self.results, self.asked.cut)
+        return summary_of(self.results, self.options.cut)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The list of JSON forms."""
-        return [to_json(result, self.asked) for result in self.results]
+        return [to_json(result, self.options) for result in self.results]
 
     def json(self) -> str:
         """The list of JSON forms as text."""
@@ -214,7 +214,7 @@ class Comparison(_Written, Sequence[Report]):
                     "seed": result.seed,
                     "replicate": result.replicate.number,
                     "load": result.load,
-                    **metrics(result, cut=self.asked.cut, reference=self.asked.reference(result)),
+                    **metrics(result, cut=self.options.cut, reference=self.options.reference(result)),
                 }
                 for result in self.results
             ]

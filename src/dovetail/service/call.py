@@ -61,9 +61,9 @@ def outcome_of(data: bytes, *, trusted: bool) -> Outcome:
             raise ValueError(f"{type(error).__name__}: {error}") from error
     if not data.startswith(PICKLE):
         raise ValueError("no result")
-    pickled, _, said = data.removeprefix(PICKLE).partition(b" ")
+    pickled, _, content = data.removeprefix(PICKLE).partition(b" ")
     if not trusted:
-        what = printable(said[:200].decode("ascii", "replace"))
+        what = printable(content[:200].decode("ascii", "replace"))
         raise Untrusted(
             f"its result is a pickle ({what}), and others than this account may have written it; return "
             "what JSON and arrays can say, or use Client(trust=True) if all who may submit there are trusted"
@@ -126,12 +126,12 @@ def value_of(data: Any) -> Any:
         return [value_of(one) for one in data]
     if not isinstance(data, dict):
         return data
-    ((kind, said),) = data.items()
-    return _MADE[kind](said)
+    ((kind, content),) = data.items()
+    return _MADE[kind](content)
 
 
-def _exception(said: Any) -> Exception:
-    name, args = said
+def _exception(content: Any) -> Exception:
+    name, args = content
     found = getattr(builtins, str(name), None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
         raise ValueError(f"no exception is called {name!r}")
@@ -140,10 +140,10 @@ def _exception(said: Any) -> Exception:
     return made
 
 
-def _array(said: Any) -> Any:
+def _array(content: Any) -> Any:
     import numpy as np
 
-    dtype, shape, whole, scalar = said
+    dtype, shape, whole, scalar = content
     found = np.dtype(str(dtype))
     if found.kind not in PLAIN_DTYPES:
         raise ValueError(f"found an array of {dtype!r}")
@@ -152,14 +152,14 @@ def _array(said: Any) -> Any:
 
 
 _MADE: Mapping[str, Callable[[Any], Any]] = {
-    "int": lambda said: int(said, 16),
+    "int": lambda content: int(content, 16),
     "float": float.fromhex,
-    "complex": lambda said: complex(*map(float.fromhex, said)),
-    "bytes": lambda said: base64.b64decode(said, validate=True),
-    "tuple": lambda said: tuple(map(value_of, said)),
-    "set": lambda said: set(map(value_of, said)),
-    "frozenset": lambda said: frozenset(map(value_of, said)),
-    "dict": lambda said: {value_of(key): value_of(one) for key, one in said},
+    "complex": lambda content: complex(*map(float.fromhex, content)),
+    "bytes": lambda content: base64.b64decode(content, validate=True),
+    "tuple": lambda content: tuple(map(value_of, content)),
+    "set": lambda content: set(map(value_of, content)),
+    "frozenset": lambda content: frozenset(map(value_of, content)),
+    "dict": lambda content: {value_of(key): value_of(one) for key, one in content},
     "exception": _exception,
     "array": _array,
 }

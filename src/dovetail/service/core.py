@@ -283,8 +283,8 @@ class Service:
         self._kept.append((now, job))
         self.figures.add(record)
         level = logging.INFO if record.state is State.NODE_FAIL else logging.DEBUG
-        said = f": {record.detail}" if record.detail else ""
-        _log.log(level, "job %s ended: %s%s", job, record.state, said, extra={"job": job})
+        detail = f": {record.detail}" if record.detail else ""
+        _log.log(level, "job %s ended: %s%s", job, record.state, detail, extra={"job": job})
         for future in self._watchers.pop(job, ()):
             if not future.done():
                 future.set_result(None)
@@ -511,9 +511,9 @@ class Service:
 
     async def _depended_on(self, form: SubmitForm, person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
-        asked = [text for job in form.jobs for text in job.depends]
-        names = {text.removeprefix("aftercorr:") for text in asked if text.startswith("aftercorr:")}
-        names |= {Dependency.parse(text).job for text in asked if not text.startswith("aftercorr:")}
+        texts = [text for job in form.jobs for text in job.depends]
+        names = {text.removeprefix("aftercorr:") for text in texts if text.startswith("aftercorr:")}
+        names |= {Dependency.parse(text).job for text in texts if not text.startswith("aftercorr:")}
         names -= {job.id for job in form.jobs if job.id is not None}
         return await self._named(names, person)
 
@@ -554,19 +554,19 @@ class Service:
     async def _found(
         self, selector: Selector, person: Principal, limit: int = MOST_FOUND
     ) -> list[SelectedJob]:
-        ask, archive = asyncio.get_running_loop().run_in_executor, self.archive
+        run, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
-            rows = await ask(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
+            rows = await run(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
             first, last = selector.numbers
             if not rows and first == last and not selector.elements:
-                rows = await ask(archive.pool, archive.of_array, first)
+                rows = await run(archive.pool, archive.of_array, first)
                 rows = [row for row in rows if self._is_number_of(row[0], first)]
         elif selector.kind == "name":
-            rows = await ask(archive.pool, archive.named, selector.name)
+            rows = await run(archive.pool, archive.named, selector.name)
         elif selector.kind == "last":
-            rows = await ask(archive.pool, archive.last_batch, person.name)
+            rows = await run(archive.pool, archive.last_batch, person.name)
         else:
-            rows = await ask(archive.pool, archive.open_jobs)
+            rows = await run(archive.pool, archive.open_jobs)
         if selector.kind in ("name", "all"):
             rows = [row for row in rows if person.may_change(row[2])]
         return [SelectedJob(id, State(state), user) for id, state, user in rows]

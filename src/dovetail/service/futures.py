@@ -280,8 +280,8 @@ class Client:
                         return
                     jobs = _selector(list(self._waiting))
                 try:
-                    asked = {"jobs": jobs, "timeout": QUESTION, "any": True}
-                    ended = service.post("/api/v1/wait", asked)["jobs"]
+                    form = {"jobs": jobs, "timeout": QUESTION, "any": True}
+                    ended = service.post("/api/v1/wait", form)["jobs"]
                     for one in ended:
                         self._ended(service, one["id"], one["state"])
                 except DovetailError as error:

@@ -75,7 +75,7 @@ def request_of_script(
     from dovetail.workloads.batch.variables import Origin
 
     around = here()
-    asked = request_of_parts(script_part(script, arguments, part, Origin.here(around["folder"])))
+    request = request_of_parts(script_part(script, arguments, part, Origin.here(around["folder"])))
     for note in script.warned:
         warn(note.sentence())
-    return {**asked, "environment": environment_of(script, around["environment"])}
+    return {**request, "environment": environment_of(script, around["environment"])}

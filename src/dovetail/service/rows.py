@@ -159,13 +159,13 @@ def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:
     barred = barred_devices(engine.running.values(), engine.cluster, kinds) if kinds else ""
     if barred:
         return f"waits: {barred}"
-    asked = [choice.request for choice in job.choices]
-    if not any(request.memory for request in asked):
+    requests = [choice.request for choice in job.choices]
+    if not any(request.memory for request in requests):
         return elsewhere.reason() or WAITS
     free = engine.view.free()
-    if any(free.count(request) >= request.nodes for request in asked):
+    if any(free.count(request) >= request.nodes for request in requests):
         return WAITS
-    lacks = any(free.count(replace(request, memory=0)) >= request.nodes for request in asked)
+    lacks = any(free.count(replace(request, memory=0)) >= request.nodes for request in requests)
     return "waits for memory" if lacks else elsewhere.reason() or WAITS
 
 

@@ -254,11 +254,11 @@ class _Maker:
     def _depends(self, spec: JobSpec, where: str) -> tuple[Dependency, ...]:
         found: dict[Dependency, None] = {}
         plain = [text for text in spec.depends if not text.startswith(CORRESPONDING)]
-        for asked in depends_of(replace(spec, depends=plain), where):
-            ids = self.batch.get(asked.job) or self.known.get(asked.job)
+        for wanted in depends_of(replace(spec, depends=plain), where):
+            ids = self.batch.get(wanted.job) or self.known.get(wanted.job)
             if not ids:
-                raise InputError(f"depends: found {str(asked)!r}, a job that is not there", where=where)
-            found.update(dict.fromkeys(replace(asked, job=id) for id in ids))
+                raise InputError(f"depends: found {str(wanted)!r}, a job that is not there", where=where)
+            found.update(dict.fromkeys(replace(wanted, job=id) for id in ids))
         return tuple(found)
 
 
@@ -303,9 +303,9 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
         there = ", ".join(dict.fromkeys(unit.kind for unit in cluster.units)) or "nothing"
         return f"found a job for {' or '.join(missing)}, and there is only {there}"
     most = max((node.cpus for node in cluster.nodes), default=0)
-    asked = max((choice.request.cpus for choice in job.choices), default=0)
-    if asked not in (WHOLE_POOL, HOST_CPUS) and asked > most:
-        return f"cpus: found {asked}, the largest node has {most}"
+    wanted = max((choice.request.cpus for choice in job.choices), default=0)
+    if wanted not in (WHOLE_POOL, HOST_CPUS) and wanted > most:
+        return f"cpus: found {wanted}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
     return f"found a job that {reason if reason.startswith(('asks', 'needs')) else f'is {reason}'}"

@@ -100,9 +100,9 @@ def _on(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
                 None,
             )
             cpus = 1 if like is None and kind.startswith("cpu") else None
-            asked = job.app.implementations[0].request
-            request = request_for(kind, cpus=cpus, memory=asked.memory)
-            there = [Implementation(kind, kind, replace(request, partition=asked.partition), *commands)]
+            old = job.app.implementations[0].request
+            request = request_for(kind, cpus=cpus, memory=old.memory)
+            there = [Implementation(kind, kind, replace(request, partition=old.partition), *commands)]
         ways += there
     if not ways:
         raise InputError("on: found no kind, expected at least one")

@@ -111,9 +111,9 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
                 for donor in allocation.donors
                 if donor.client == n
             ]
-            asked = [kind for kind, count in request.devices for _ in range(max(1, int(count)))]
-            if sorted(held) != sorted(asked):
-                raise InvariantError(f"job {job.id} holds {held} on {node.name} and asks for {asked}")
+            requested = [kind for kind, count in request.devices for _ in range(max(1, int(count)))]
+            if sorted(held) != sorted(requested):
+                raise InvariantError(f"job {job.id} holds {held} on {node.name} and asks for {requested}")
             if request.partition and request.partition not in node.partitions:
                 raise InvariantError(f"job {job.id} runs outside of its partition, on {node.name}")
             if request.models and any(node.devices[d].model not in request.models for d in part.devices):
@@ -149,18 +149,18 @@ def _check_work(record: Record, result: Result, workload: Workload) -> None:
         return
     assert record.start is not None
     assert record.end is not None
-    asked = workload.truth.seconds(record.job, record.implementation, record.allocation.request)
-    if asked is None:
+    requested = workload.truth.seconds(record.job, record.implementation, record.allocation.request)
+    if requested is None:
         raise InvariantError(f"job {record.job.id} ran without a true time")
     if any(span.state is None for span in record.earlier):
         return  # it moved while it ran: its rate model says how long it stood still
     done = record.end - record.start
     if record.state is State.TIMEOUT:
-        if done > asked:
-            raise InvariantError(f"job {record.job.id} was killed after {done} s of {asked} s")
+        if done > requested:
+            raise InvariantError(f"job {record.job.id} was killed after {done} s of {requested} s")
         return
-    if abs(done - asked) > RELATIVE * max(1.0, record.end):
-        raise InvariantError(f"job {record.job.id} ran {done} s and asked for {asked} s")
+    if abs(done - requested) > RELATIVE * max(1.0, record.end):
+        raise InvariantError(f"job {record.job.id} ran {done} s and asked for {requested} s")
 
 
 def _check_capacity(result: Result) -> None:

@@ -121,8 +121,10 @@ def _features(overrides: Sequence[str]) -> dict[str, float | str]:
 def _log_end(service: str | None, jobs: Sequence[str]) -> None:
     """One line on when all are expected to have ended, as far as that is known."""
     try:
-        with connection(service) as asked:
-            rows = asked.get("/api/v1/jobs", jobs=",".join(jobs), limit=len(jobs), patience=LOOK)["jobs"]
+        with connection(service) as service_calls:
+            rows = service_calls.get("/api/v1/jobs", jobs=",".join(jobs), limit=len(jobs), patience=LOOK)[
+                "jobs"
+            ]
     except DovetailError as error:
         log.warning("No forecast: %s", error)
         return

@@ -64,9 +64,9 @@ class Ray:
         try:
             connect(ray, address or None, _this_machine)
         except (OSError, RuntimeError, ValueError) as error:
-            said = str(error).strip().splitlines() or [type(error).__name__]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
-                f"Ray cannot be reached at {address or 'this machine'}: {said[0]}; 'ray status' shows "
+                f"Ray cannot be reached at {address or 'this machine'}: {lines[0]}; 'ray status' shows "
                 "whether it is up, and one that wants a token wants RAY_AUTH_MODE=token",
                 where="executor ray",
             ) from error

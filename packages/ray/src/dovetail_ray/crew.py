@@ -177,12 +177,12 @@ class RayCrew(Crew):
         while True:
             try:
                 left = 0.0 if events else max(0.0, deadline - time.monotonic())
-                said = self._said.get(timeout=left) if left else self._said.get_nowait()
+                reply = self._said.get(timeout=left) if left else self._said.get_nowait()
             except Empty:
                 return events
-            if said is None:
+            if reply is None:
                 return events
-            events += self._heard(*said)
+            events += self._heard(*reply)
 
     def wake(self) -> None:
         """End a wait."""
@@ -313,8 +313,8 @@ class RayCrew(Crew):
 
     def _when_done(self, ref: Any, what: str, actor: _Actor, number: int) -> None:
         """Have the answer, or the error, in the queue as soon as it is there."""
-        said = self._said
-        ref.future().add_done_callback(lambda future: said.put((what, actor, number, future)))
+        reply = self._said
+        ref.future().add_done_callback(lambda future: reply.put((what, actor, number, future)))
 
     def _heard(self, what: str, actor: _Actor, number: int, future: Any) -> list[Event]:
         slot = actor.slot

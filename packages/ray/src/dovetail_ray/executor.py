@@ -297,12 +297,12 @@ class RayExecutor(Reporting):
     async def _doubt(self, task: _Task, error: BaseException) -> None:
         """A worker is gone, perhaps with its node: see, before the job starts there again in vain."""
         self._drain(await asyncio.to_thread(draining))
-        said = str(error)  # of a node that died it names the id; its beacon may still answer for a while
+        message = str(error)  # of a node that died it names the id; its beacon may still answer for a while
         for n in task.placed.allocation.nodes:
             beacon = self._beacons.get(n)
             if beacon is None:
                 continue
-            if isinstance(error, self._ray.exceptions.NodeDiedError) and self._ids[n] in said:
+            if isinstance(error, self._ray.exceptions.NodeDiedError) and self._ids[n] in message:
                 self._lose(n)
                 continue
             answer = asyncio.wrap_future(beacon.ping.remote().future())
@@ -330,11 +330,11 @@ class RayExecutor(Reporting):
         now = time.time()
         if isinstance(error, errors.TaskCancelledError):
             return {"from": now, "at": now, "error": "", "state": task.stop or State.CANCELLED.value}
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0]
         state = State.NODE_FAIL if isinstance(error, self._lost_errors) else State.FAILED
         if isinstance(error, errors.OutOfMemoryError):  # Ray's own monitor has killed its worker
             state = State.OUT_OF_MEMORY
-        return {"from": now, "at": now, "error": f"Ray: {said}", "state": state.value}
+        return {"from": now, "at": now, "error": f"Ray: {message}", "state": state.value}
 
     def _save(self, task: _Task, output: Sequence[str]) -> None:
         """Write down what a node has sent that does not see the run folder."""

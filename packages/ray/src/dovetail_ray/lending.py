@@ -67,10 +67,10 @@ class _ServersOfActors(DeviceServers):
             raise ExecutorError(self._not_held()) from None
         except self._ray.exceptions.RayError as error:
             raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
-        for n, said in zip(nodes, found, strict=True):
-            if said["complaint"]:
-                raise InputError(not_started(cluster.nodes[n], said["complaint"]))
-            self._heard[n] = said
+        for n, reply in zip(nodes, found, strict=True):
+            if reply["complaint"]:
+                raise InputError(not_started(cluster.nodes[n], reply["complaint"]))
+            self._heard[n] = reply
 
     def meet(self, n: int, node: Node, id: str) -> Any:
         """Have Ray put a lender on a node, with all of its GPUs."""
@@ -124,27 +124,27 @@ class _ServersOfActors(DeviceServers):
             if n not in self._lenders:
                 raise ExecutorError("a node that was to lend is lost")
             try:
-                said = await self._served(n)
+                reply = await self._served(n)
             except self._ray.exceptions.ActorDiedError:  # killed, while its node lives: put another one there
                 self.meet(n, *self._nodes[n])
-                said = await self._served(n)
-            if said["complaint"]:
-                raise ExecutorError(not_started(self._nodes[n][0], said["complaint"]))
-            self._heard[n] = said
+                reply = await self._served(n)
+            if reply["complaint"]:
+                raise ExecutorError(not_started(self._nodes[n][0], reply["complaint"]))
+            self._heard[n] = reply
 
     async def _served(self, n: int) -> dict[str, Any]:
         """What a node's lender says. Raises `ExecutorError`, `ActorDiedError`."""
         answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
         errors = self._ray.exceptions
         try:
-            said: dict[str, Any] = await asyncio.wait_for(answer, self._patience + OPENED)
+            reply: dict[str, Any] = await asyncio.wait_for(answer, self._patience + OPENED)
         except TimeoutError:
             raise ExecutorError(self._not_held()) from None
         except errors.RayError as error:
             if isinstance(error, errors.ActorDiedError):
                 raise
             raise ExecutorError(f"Ray: {str(error).strip().splitlines()[0]}") from None
-        return said
+        return reply
 
     def _not_held(self) -> str:
         return (

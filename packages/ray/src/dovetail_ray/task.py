@@ -172,14 +172,14 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     fence.stdin.write(json.dumps(order).encode() + b"\n")
     fence.stdin.flush()
     try:
-        said = _hear(fence)
+        line = _hear(fence)
     except KeyboardInterrupt:
         fence.stdin.write(b"stop\n")
         fence.stdin.flush()
-        said = _hear(fence)
+        line = _hear(fence)
     fence.wait()
     end: dict[str, Any]
-    end = json.loads(said) if said else {"from": began, "at": time.time(), "error": "its fence was killed"}
+    end = json.loads(line) if line else {"from": began, "at": time.time(), "error": "its fence was killed"}
     if folder is not None:
         end["output"] = [_tail(path) for path in files]
     return end
@@ -188,14 +188,14 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
 def _hear(fence: subprocess.Popen[bytes]) -> bytes:
     """What the fence says, looking up now and then so that an interrupt is heard."""
     assert fence.stdout is not None
-    said = b""
-    while not said.endswith(b"\n"):
+    line = b""
+    while not line.endswith(b"\n"):
         if select.select([fence.stdout], [], [], LOOK)[0]:
             data = os.read(fence.stdout.fileno(), 1 << 16)
             if not data:
                 break
-            said += data
-    return said
+            line += data
+    return line
 
 
 def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:

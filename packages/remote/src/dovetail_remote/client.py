@@ -207,9 +207,9 @@ class RemoteLink:
     def fetch(self, array: Array) -> NDArray[Any]:
         """Ask for the elements, and wait."""
 
-        def read(said: Any, size: int) -> NDArray[Any] | MemoryError:
+        def read(reply: Any, size: int) -> NDArray[Any] | MemoryError:
             try:
-                elements = self._spares.empty(None, tuple(said["shape"]), said["dtype"])
+                elements = self._spares.empty(None, tuple(reply["shape"]), reply["dtype"])
             except MemoryError as error:
                 self._channel.skip(size)
                 return error
@@ -262,9 +262,9 @@ class RemoteLink:
         self._settle()
         left = 0
 
-        def begin(said: Any, size: int) -> Manifest:
+        def begin(reply: Any, size: int) -> Manifest:
             nonlocal left
-            manifest = parse_manifest(said)
+            manifest = parse_manifest(reply)
             if manifest.size != size:
                 raise ProtocolError(f"{size} bytes for a snapshot of {manifest.size}")
             left = size
@@ -474,17 +474,17 @@ class RemoteLink:
     ) -> Any:
         self._channel.send(kind, orjson.dumps(question), before=before)
         self._sent = time.perf_counter()
-        answer, said, size = self._channel.receive(most=1 << 31)
+        answer, reply, size = self._channel.receive(most=1 << 31)
         if answer == Kind.REFUSED:
-            raise ProtocolError(str(said))
-        if answer not in (Kind.REPLY, Kind.ERROR) or not isinstance(said, dict):
+            raise ProtocolError(str(reply))
+        if answer not in (Kind.REPLY, Kind.ERROR) or not isinstance(reply, dict):
             raise ProtocolError(f"a frame {answer} for an answer")
-        self._shapes.told(said.pop("told", ()))
+        self._shapes.told(reply.pop("told", ()))
         self._asked = True
         if answer == Kind.ERROR:
-            self._surfaced += bool(said["unheard"])
-            return FailedError(Failure.parse(said["failure"]))
-        return said if read is None else read(said, size)
+            self._surfaced += bool(reply["unheard"])
+            return FailedError(Failure.parse(reply["failure"]))
+        return reply if read is None else read(reply, size)
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
         """Whatever fails on the way to the server means that the server is lost, or rebuilt.
@@ -549,10 +549,10 @@ class RemoteLink:
         for piece in log.frames():
             self._channel.send_all(piece)
         # What failed then has failed again: what we have heard of, we need not hear of once more.
-        heard = self._surfaced
-        for _ in range(heard):
+        received = self._surfaced
+        for _ in range(received):
             self._exchange(Kind.SYNC, {"wait": True}, None, ())
-        self._surfaced = heard
+        self._surfaced = received
 
     def _shorten(self, log: ReplayLog) -> None:
         """A snapshot takes the place of the calls that led to it."""

@@ -109,9 +109,9 @@ def _show_status(path: str | None, listen: str | None, token_file: Path | None, 
 
     address = parse_address(f"unix:{path}" if path is not None else f"tcp:{listen}")
     token = read_token(token_file) if token_file is not None else None
-    channel, said = connect(address, token, asks={"status": True})
+    channel, reply = connect(address, token, asks={"status": True})
     channel.close()
-    devices = said["devices"]
+    devices = reply["devices"]
     if as_json:
         print(json.dumps({"devices": devices}, indent=1))
         return

@@ -70,11 +70,11 @@ def connect(
     with ExitStack() as undo:
         undo.callback(channel.close)
         try:
-            said = _let_in(channel, connection, address, token, asks)
+            reply = _let_in(channel, connection, address, token, asks)
         except (OSError, ProtocolError) as error:
             raise DeviceError(f"{address}: what answers there is no device server ({error})") from None
         undo.pop_all()
-    return channel, said
+    return channel, reply
 
 
 def _let_in(
@@ -101,15 +101,15 @@ def _let_in(
     if token is not None:
         hello["proof"] = handshake.proof(theirs)
     channel.send(Kind.HELLO, orjson.dumps(hello))
-    kind, said, _ = channel.receive()
+    kind, reply, _ = channel.receive()
     if kind == Kind.REFUSED:
-        raise DeviceError(f"{address}: the device server refuses: {said}")
-    if kind != Kind.WELCOME or not isinstance(said, dict):
+        raise DeviceError(f"{address}: the device server refuses: {reply}")
+    if kind != Kind.WELCOME or not isinstance(reply, dict):
         raise ProtocolError(f"a frame {kind} for a welcome")
-    if address.kind == "tcp" and not handshake.proven("server", theirs, said.get("proof")):
+    if address.kind == "tcp" and not handshake.proven("server", theirs, reply.get("proof")):
         raise DeviceError(f"{address}: who answers there does not know the token")
     connection.settimeout(None)
-    return said
+    return reply
 
 
 class Watch:
@@ -129,9 +129,9 @@ class Watch:
     def silent(self) -> None:
         """Nothing has come for a while. Raises `TimeoutError` where nothing will."""
         try:
-            channel, said = connect(self._address, self._token, asks={"status": True}, timeout=SIGN_OF_LIFE)
+            channel, reply = connect(self._address, self._token, asks={"status": True}, timeout=SIGN_OF_LIFE)
             channel.close()
-            stopped = said["devices"][self._address.device].get("stopped") is True
+            stopped = reply["devices"][self._address.device].get("stopped") is True
         except (DovetailError, LookupError, TypeError, AttributeError) as error:
             raise TimeoutError(f"it does not answer any more: {error}") from None
         if stopped and self._stopped:

@@ -227,8 +227,8 @@ class Device:
     def knock(self, address: str) -> tuple[Channel, ServerHello]:
         """A channel to a server, and what it says of itself. Raises `DeviceError`."""
         parsed = parse_address(address)
-        channel, said = connect(parsed, self.token)
-        return channel, parse_welcome(parsed, said)
+        channel, reply = connect(parsed, self.token)
+        return channel, parse_welcome(parsed, reply)
 
     def foreign(self, array: Array) -> ValueError:
         """That an array is not on this device."""

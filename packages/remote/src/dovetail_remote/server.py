@@ -201,10 +201,10 @@ class DeviceServer:
             raise InputError(f"device {worker.device!r} did not open in {STARTING:g} s") from None
         if not message:
             raise InputError(f"device {worker.device!r} cannot be opened: its process ended")
-        said: dict[str, Any] = orjson.loads(message)
-        if "failed" in said:
-            raise InputError(said["failed"])
-        worker.ready = said["ready"]
+        content: dict[str, Any] = orjson.loads(message)
+        if "failed" in content:
+            raise InputError(content["failed"])
+        worker.ready = content["ready"]
 
     def _heard(self, worker: _Worker) -> None:
         """Something from a worker, or its end."""
@@ -217,15 +217,15 @@ class DeviceServer:
         if not message:
             self._ended(worker)
             return
-        said = orjson.loads(message)
-        if "ready" in said:
-            worker.ready = said["ready"]
-        elif "failed" in said:
-            self._say(f"device {worker.number}: {said['failed']}")
+        content = orjson.loads(message)
+        if "ready" in content:
+            worker.ready = content["ready"]
+        elif "failed" in content:
+            self._say(f"device {worker.number}: {content['failed']}")
         else:
-            waiting = worker.waiting.pop(said["status"], None)
+            waiting = worker.waiting.pop(content["status"], None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(said["is"])
+                waiting.set_result(content["is"])
 
     def _ended(self, worker: _Worker) -> None:
         """A worker's process has ended by itself: its clients have lost their arrays; start another."""
@@ -314,8 +314,8 @@ class DeviceServer:
             raise DeviceError(worker.missing)
         if worker.ready is None:
             raise DeviceError(f"device {number} is being started; try again")
-        said = {key: hello.get(key) for key in ("pid", "job", "answer")}
-        message = orjson.dumps({"hello": said, "most": self.lent.clients})
+        content = {key: hello.get(key) for key in ("pid", "job", "answer")}
+        message = orjson.dumps({"hello": content, "most": self.lent.clients})
         try:
             socket.send_fds(worker.control, [message], [connection.fileno()])
         except OSError:
@@ -351,8 +351,8 @@ def _is_stopped(pid: int) -> bool:
     return state in ("T", "t")
 
 
-def _frame(kind: Kind, said: Any) -> bytes:
-    text = orjson.dumps(said)
+def _frame(kind: Kind, content: Any) -> bytes:
+    text = orjson.dumps(content)
     return frame_head(kind, len(text)) + text
 
 

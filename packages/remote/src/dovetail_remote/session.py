@@ -243,8 +243,8 @@ class Session:
 
     def told_so_far(self) -> list[tuple[int, str, tuple[int, ...]]]:
         """Types and shapes that were to be told, and have been from now on."""
-        told, self.told = self.told, []
-        return told
+        reported, self.told = self.told, []
+        return reported
 
     # -- moving ----------------------------------------------------------------------------------------
 

@@ -102,8 +102,8 @@ class Shapes:
                 return found[1]
         if name not in _BY_ELEMENTS and len(self._asked) < _MOST_ASKED:
             inside = _handles([arguments, list((named or {}).values())])
-            told = {h: known[h] for h in inside if h in known}
-            self._asked.append(_Asked(handle, name, arguments, named, told))
+            given = {h: known[h] for h in inside if h in known}
+            self._asked.append(_Asked(handle, name, arguments, named, given))
             self._untold.add(handle)
         return UNKNOWN
 
@@ -152,8 +152,8 @@ class Shapes:
         metas: dict[int, Meta] = {handle: (dtype, tuple(shape)) for handle, dtype, shape in found}
         self.known.update((handle, metas[handle]) for handle in self._untold & metas.keys())
         self._untold.clear()
-        asked, self._asked = self._asked, []
-        for call in asked:
+        pending, self._asked = self._asked, []
+        for call in pending:
             meta = metas.get(call.handle)  # none: it failed
             key = _key(call.name, call.arguments, call.named, {**metas, **call.known}) if meta else None
             if meta is not None and key is not None:

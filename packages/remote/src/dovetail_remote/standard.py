@@ -195,8 +195,8 @@ def _signature(parameters: str) -> inspect.Signature:
 
 def _parsed(line: str) -> Function:
     """``linalg.qr(x, /, *, mode='reduced') -> Q R  # fails-for-elements`` as a function."""
-    said, _, properties = line.partition("  # ")
-    head, _, names = said.partition(" -> ")
+    stated, _, properties = line.partition("  # ")
+    head, _, names = stated.partition(" -> ")
     name, _, parameters = head.partition("(")
     signature = _signature(parameters.removesuffix(")"))
     short = name.rpartition(".")[2]

@@ -192,13 +192,13 @@ class Switchboard:
             async with asyncio.timeout(_HELLO):
                 job, process = await self._introduced(reader, writer)
             while line := await reader.readline():
-                said = orjson.loads(line)
-                if "holding" in said:
-                    process.addresses = [str(parse_address(address)) for address in said["holding"]]
-                found = said.get("moved") or said.get("failed") or {}
+                message = orjson.loads(line)
+                if "holding" in message:
+                    process.addresses = [str(parse_address(address)) for address in message["holding"]]
+                found = message.get("moved") or message.get("failed") or {}
                 answer = process.answers.get(found.get("id", -1))
                 if answer is not None and not answer.done():
-                    answer.set_result(said)
+                    answer.set_result(message)
         except (
             OSError,
             ValueError,

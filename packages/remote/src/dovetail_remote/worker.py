@@ -125,19 +125,19 @@ class Client:
         self._channel.close()
 
     def _one(self) -> None:
-        kind, said, size = self._channel.receive()
+        kind, content, size = self._channel.receive()
         if kind == Kind.CALLS and not size:
-            self.session.run(said)
+            self.session.run(content)
         elif kind == Kind.PUT:
-            self._put(said, size)
+            self._put(content, size)
         elif kind == Kind.FETCH and not size:
-            self._answer(self._fetched, _asked(said))
+            self._answer(self._fetched, _asked(content))
         elif kind == Kind.SYNC and not size:
-            self._answer(self._synced, _asked(said))
+            self._answer(self._synced, _asked(content))
         elif kind == Kind.DUMP and not size:
             self._dump()
         elif kind == Kind.LOAD:
-            self._load(said, size)
+            self._load(content, size)
         elif kind == Kind.PROBE:
             self._channel.skip(size)
         elif kind == Kind.LEAVE and not size:
@@ -147,8 +147,8 @@ class Client:
         else:
             raise ProtocolError(f"a frame {kind} with {size} bytes")
 
-    def _put(self, said: Any, size: int) -> None:
-        handle, dtype, shape, site = _described(said, size)
+    def _put(self, content: Any, size: int) -> None:
+        handle, dtype, shape, site = _described(content, size)
         refused: Exception | None = self.session.room(size)
         if refused is None and dtype not in self._backend.dtypes:
             refused = TypeError(f"the device has no {dtype}")
@@ -165,14 +165,14 @@ class Client:
             self.session.fail(handle, Failure.of(error, "asarray", site))
 
     def _answer(
-        self, asked: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], said: Any
+        self, question: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], content: Any
     ) -> None:
         """Answer a question, or with the oldest failure that the client has not heard of, if there is one."""
         if self.session.unheard:
             self._error(self.session.unheard.popleft(), unheard=True)
             return
         try:
-            found = asked(said)
+            found = question(content)
         except FailedError as failed:
             self._error(failed.failure, unheard=False)
         except self._errors as error:
@@ -180,16 +180,16 @@ class Client:
         else:
             self._reply(*found)
 
-    def _fetched(self, said: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
-        elements = self._backend.to_host(self.session.get(said.get("array")))
+    def _fetched(self, content: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
+        elements = self._backend.to_host(self.session.get(content.get("array")))
         return {"shape": elements.shape, "dtype": elements.dtype.name}, elements
 
-    def _synced(self, said: dict[str, Any]) -> tuple[dict[str, Any], None]:
+    def _synced(self, content: dict[str, Any]) -> tuple[dict[str, Any], None]:
         answer: dict[str, Any] = {"used": self.session.used}
-        if said.get("wait"):
+        if content.get("wait"):
             self._backend.synchronize()
-        if "describe" in said:
-            answer["described"] = self._backend.describe(self.session.get(said["describe"]))
+        if "describe" in content:
+            answer["described"] = self._backend.describe(self.session.get(content["describe"]))
         return answer, None
 
     def _dump(self) -> None:
@@ -200,8 +200,8 @@ class Client:
             if source.high > source.low:
                 self._channel.send_all(self._backend.read(source.value, source.low, source.high).data)
 
-    def _load(self, said: Any, size: int) -> None:
-        manifest = parse_manifest(said)
+    def _load(self, content: Any, size: int) -> None:
+        manifest = parse_manifest(content)
         if manifest.size != size:
             raise ProtocolError(f"a snapshot of {size} bytes that says something else of itself")
         left = size
@@ -231,10 +231,10 @@ class Client:
             self._channel.send(Kind.REFUSED, orjson.dumps(why[:500]))
 
 
-def _described(said: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
+def _described(content: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
     """Handle, data type, shape and site of an array of so many bytes. Raises `ProtocolError`."""
     try:
-        handle, dtype, shape, site = said
+        handle, dtype, shape, site = content
         good = dtype in DTYPES and all(type(n) is int for n in (handle, *shape, site)) and len(shape) <= 64
         if good and min(shape, default=0) >= 0 and np.dtype(dtype).itemsize * math.prod(shape) == size:
             return handle, dtype, tuple(shape), site
@@ -243,10 +243,10 @@ def _described(said: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
     raise ProtocolError(f"an array of {size} bytes that says something else of itself")
 
 
-def _asked(said: Any) -> dict[str, Any]:
-    if not isinstance(said, dict):
+def _asked(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
         raise ProtocolError("a question that is no object")
-    return said
+    return content
 
 
 # -- the process ---------------------------------------------------------------------------------------
@@ -286,14 +286,14 @@ def main(arguments: list[str]) -> int:
         message, descriptors = _handed(control)
         if not message:
             os._exit(0)  # threads may be computing; nobody waits for them any more
-        said = orjson.loads(message)
-        if "status" in said:
-            control.send(orjson.dumps({"status": said["status"], "is": lender.status()}))
+        content = orjson.loads(message)
+        if "status" in content:
+            control.send(orjson.dumps({"status": content["status"], "is": lender.status()}))
         for descriptor in descriptors:
             connection = socket.socket(fileno=descriptor)
             connection.setblocking(True)
-            client = Client(lender, connection, said["hello"])
-            if len(lender.clients) < said["most"]:
+            client = Client(lender, connection, content["hello"])
+            if len(lender.clients) < content["most"]:
                 lender.clients.append(client)
                 threading.Thread(target=client.serve, daemon=True).start()
             else:

@@ -89,8 +89,8 @@ def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> s
                 return "is given a device that does not exist"
             devices = [cluster.nodes[node].devices[device] for node, device in held]
             if Counter(device.kind for device in devices) != wanted or len(set(held)) != len(held):
-                asked = sum(wanted.values())
-                return f"is given {len(held)} devices on {cluster.nodes[n].name} and asks for {asked}"
+                total = sum(wanted.values())
+                return f"is given {len(held)} devices on {cluster.nodes[n].name} and asks for {total}"
             if request.models and any(device.model not in request.models for device in devices):
                 return "is given a device model that it does not allow"
             if part.devices and part.units != FRACTION_UNITS:

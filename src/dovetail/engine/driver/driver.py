@@ -395,18 +395,18 @@ class Driver:
         self._begun(happened, now)
         batch = self._one_after_the_other(happened, now)
         # Nobody gets the place of a job that may go on, until that is settled.
-        ask = (
+        decides = (
             not self.draining
             and not self.blocked
             and not self.pauses
             and not (self.prefill is not None and self.prefill.recalled)
         )
         if batch:
-            decisions = self._handle(now, batch, ask)
+            decisions = self._handle(now, batch, decides)
             self._order_all(decisions, now)
             self._settle_failed(batch, now)
-            self._noted.append((now, batch, decisions, ask))
-            if ask and self.prefill is not None and not self.yields:
+            self._noted.append((now, batch, decisions, decides))
+            if decides and self.prefill is not None and not self.yields:
                 self._give_places_away(self.prefill, now)
         self._enforce(now)
         if self.ledger is not None and batch:
@@ -486,8 +486,8 @@ class Driver:
         """Write the last instant into the journal."""
         noted, self._noted = self._noted, []
         if self.journal is not None:
-            for now, events, decisions, ask in noted:
-                self.journal.batch(now, events, self.engine, decisions, ask=ask)
+            for now, events, decisions, decides in noted:
+                self.journal.batch(now, events, self.engine, decisions, ask=decides)
 
     def impose(self, now: Seconds, decisions: Sequence[Decision]) -> None:
         """Decisions that an earlier driver has made, and given the orders for: they stand."""
@@ -514,11 +514,11 @@ class Driver:
         journal.batch(now, found.nodes, engine, found.decisions, ask=False, imposed=True)
         return before
 
-    def _handle(self, now: Seconds, batch: list[Event], ask: bool) -> Sequence[Decision]:
+    def _handle(self, now: Seconds, batch: list[Event], decides: bool) -> Sequence[Decision]:
         engine = self.engine
         if (
             self.planner is not None
-            and ask
+            and decides
             and (self._plans or any(isinstance(event, Submitted | Released) for event in batch))
         ):
             self._plans = False
@@ -529,7 +529,7 @@ class Driver:
             batch.append(planned)
             decisions = engine.handle(now, [planned])
         else:
-            decisions = engine.handle(now, batch, ask=ask)
+            decisions = engine.handle(now, batch, ask=decides)
         self._moments.ended(batch, now, self.epoch)
         for event in batch:
             if isinstance(event, Adopted):
@@ -887,7 +887,7 @@ class Driver:
         self._gone(event.job, now)
         engine = self.engine
         record = engine.records[event.job]
-        asked = event.job in engine.preempted or event.job in self._to_requeue
+        requested = event.job in engine.preempted or event.job in self._to_requeue
         unwanted = event.job in self._unwanted
         self._to_requeue.discard(event.job)
         self._unwanted.discard(event.job)
@@ -896,7 +896,7 @@ class Driver:
         refused = event.state is State.FAILED and record.start is None
         failed = event.state in RETRIED and before < record.job.retries and not refused
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
-        if (asked or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
+        if (requested or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
             self.sizes.waits(record.job, engine.cluster)
             return [Requeued(event.job)]
         self._ended[event.job] = record
@@ -922,7 +922,7 @@ class Driver:
         """A job was killed for memory: it waits again with more, or its end says why it does not."""
         record = self.engine.records[event.job]
         peak = 0 if event.usage is None else event.usage.peak_memory or 0
-        asked = event.job in self._to_requeue or event.job in self.engine.preempted
+        requested = event.job in self._to_requeue or event.job in self.engine.preempted
         if event.on_device:
             sized = self.sizes.after_device_kill(record, self.engine.cluster)
         else:
@@ -933,7 +933,7 @@ class Driver:
             self._to_requeue.discard(event.job)
             self._gone(event.job, now)
             return [event, Requeued(event.job), sized]
-        if isinstance(sized, str) and not asked:
+        if isinstance(sized, str) and not requested:
             event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
         return [event, *self._after(event, now)]
 

@@ -309,7 +309,7 @@ class LiveRun:
         if self.stopped or self._leaving:
             self._expect_the_end(LEAVES_WITHIN if self._leaving else self._ends_within)
         listener: asyncio.Future[None] = loop.create_future()
-        hears = isinstance(executor, HearsEvents)
+        listens = isinstance(executor, HearsEvents)
         if isinstance(executor, HearsEvents):
             executor.listen(self._heard)
         else:
@@ -320,7 +320,7 @@ class LiveRun:
         try:
             while not self._finished():
                 slept = await self._sleep()
-                if not hears:
+                if not listens:
                     await self._settle()
                 elif not slept:  # signals and sockets have their turn, an answer takes some
                     for _ in range(TURNS if self.driver.has_more else 1):
@@ -625,8 +625,8 @@ class Quiet:
             return trouble
         reasons = Counter(engine.records[job].wait_reason for job in waiting)
         for job, submitted in engine.handed_over.items():
-            said = engine.records[job].wait_reason
-            reasons["they are in the cluster's queue" if said == submitted.reason else said] += 1
+            why = engine.records[job].wait_reason
+            reasons["they are in the cluster's queue" if why == submitted.reason else why] += 1
         reported = [trouble, *(reason for reason, _ in reasons.most_common(REASONS))]
         if not any(reported) and any(placed.job.foreign for placed in engine.running.values()):
             reported.append("others use this machine")

@@ -183,13 +183,13 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
         if not cpus and not request.devices:
             return "needs a CPU, and there is none"
     elif request.cpus > cpus:
-        asked = "1 CPU" if request.cpus == 1 else f"{request.cpus} CPUs"
-        return f"asks for {asked} on a node, and no node has more than {cpus}"
+        needed = "1 CPU" if request.cpus == 1 else f"{request.cpus} CPUs"
+        return f"asks for {needed} on a node, and no node has more than {cpus}"
     memory = [node.memory for node in nodes]
     if all(size is not None and size < request.memory for size in memory):
         most_memory = max((size or 0 for size in memory), default=0)
-        asked, there = _size(request.memory), _size(most_memory)
-        return f"asks for {asked} of memory on a node, and no node has more than {there}"
+        needed, there = _size(request.memory), _size(most_memory)
+        return f"asks for {needed} of memory on a node, and no node has more than {there}"
     if request.nodes > len(cluster.nodes):
         return f"asks for {request.nodes} nodes, and there are {len(cluster.nodes)}"
     return "larger than the machine: too few nodes have all that it asks for at once"

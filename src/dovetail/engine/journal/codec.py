@@ -210,11 +210,11 @@ def _node_from(data: Json) -> Node:
 
 
 def _request(request: Request) -> Json:
-    asked = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
+    plain = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
     further = [request.partition, request.gpu_memory, request.gpu_least, request.sharing]
     while further and not further[-1]:
         further.pop()
-    return [*asked, *further]
+    return [*plain, *further]
 
 
 _MOST_REQUESTS = 1024

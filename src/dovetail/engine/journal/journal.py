@@ -114,7 +114,7 @@ class JournalWriter:
         line: dict[str, Any] = {
             "now": now,
             "events": [codec.event(event) for event in events],
-            "asked": [codec.asked(asked) for asked in engine.predictions.take_questions()],
+            "asked": [codec.asked(question) for question in engine.predictions.take_questions()],
             "decisions": [codec.decision(decision) for decision in spelt_out(decisions)],
         }
         if not ask:
@@ -229,7 +229,7 @@ def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> Journ
     batch = JournalBatch(
         now,
         events,
-        [plausible.asked(_asked(asked)) for asked in data["asked"]],
+        [plausible.asked(_asked(question)) for question in data["asked"]],
         [plausible.decision(codec.decision_from(decision)) for decision in data["decisions"]],
         data.get("ask", True),
         data.get("imposed", False),
@@ -362,9 +362,9 @@ def workload_from_journal(journal: Journal, cluster: Cluster | None = None) -> W
                     took = event.ended_at - event.started_at
                 if meant(device):
                     measured[event.job, name, nodes] = took
-        for asked in batch.asked:
-            if asked[0] == "predict" and asked[5] is not None and meant(asked[4]):
-                table[asked[1], asked[2], asked[3]] = asked[5].expected
+        for question in batch.asked:
+            if question[0] == "predict" and question[5] is not None and meant(question[4]):
+                table[question[1], question[2], question[3]] = question[5].expected
         for decision in batch.decisions:
             if isinstance(decision, Start):
                 nodes, job = decision.allocation.request.nodes, of_job.get(decision.job)

@@ -191,7 +191,7 @@ class _Simulation:
         driver, progress = self.driver, self.progress
         engine = driver.engine
         engine.packs &= self.columns is None
-        columns, tell = self.columns, self.options.progress
+        columns, show = self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
         wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
         gates = driver.admission.gates
@@ -231,9 +231,9 @@ class _Simulation:
             if ends:
                 if columns is not None:
                     self._put_away(columns, ends)
-                if tell is not None:
+                if show is not None:
                     done += len(ends)
-                    tell(done, total)
+                    show(done, total)
         return self._result()
 
     def _line(self) -> Iterator[Job]:

@@ -137,7 +137,7 @@ def _takes_whole_nodes(workload: Workload, layout: Layout) -> bool:
     """Whether every job takes whole nodes without devices: then the engine counts nodes."""
     free = FreeCapacity(layout)
     whole = free.takes_whole_nodes
-    return free.alike() and all(not asks.devices and whole(asks) for asks in _requests(workload))
+    return free.alike() and all(not requests.devices and whole(requests) for requests in _requests(workload))
 
 
 def _counted_first(workload: Workload, layout: Layout) -> bool:
@@ -256,12 +256,12 @@ def _simulated(
         cpus, devices, room = np.full(len(bound), state.cpus), np.zeros(len(bound), np.int64), None
     else:
         shares = [_share(layout, job.choices[0].request, full) for job in workload.jobs]
-        asks = [(s.cpus, len(s.devices), s.memory if memory else 0) for s in shares if s is not None]
-        cpus, devices, room = np.array(asks, np.int64).T
+        requests = [(s.cpus, len(s.devices), s.memory if memory else 0) for s in shares if s is not None]
+        cpus, devices, room = np.array(requests, np.int64).T
     sizes = np.zeros(len(bound), np.int64) if room is None else room
     line = np.zeros(len(bound), np.int64)
-    for asked in (jobs.nodes, cpus, devices, sizes):  # rows at once take twenty times as long
-        values, place = np.unique(asked, return_inverse=True)
+    for column in (jobs.nodes, cpus, devices, sizes):  # rows at once take twenty times as long
+        values, place = np.unique(column, return_inverse=True)
         line = np.unique(line * len(values) + place, return_inverse=True)[1]
     ranked = _by_rank(workload, policy, bound)
     return rigid.simulate(

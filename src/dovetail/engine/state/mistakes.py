@@ -23,11 +23,13 @@ def mistake_in(policy: object, name: str, error: Exception, call: str = "decide"
         return None
     file = inspect.getfile(type(policy))
     frames = [(frame, line) for frame, line in _frames(error) if frame.f_code.co_filename == file]
-    said = f"{type(error).__name__}: {error}"
+    message = f"{type(error).__name__}: {error}"
     if not frames:
-        return PolicyMistake(name, "", f"{call} gives what cannot be used: {said}", _definition(policy, call))
+        return PolicyMistake(
+            name, "", f"{call} gives what cannot be used: {message}", _definition(policy, call)
+        )
     frame, line = frames[-1]
-    return PolicyMistake(name, _job_in(frame), said, f"{_shown(file)}, line {line}")
+    return PolicyMistake(name, _job_in(frame), message, f"{_shown(file)}, line {line}")
 
 
 @contextmanager

@@ -114,5 +114,5 @@ class Predictions:
 
     def take_questions(self) -> list[Question]:
         """What was asked of the model since the last call, for the journal."""
-        asked, self._asked = self._asked, []
-        return asked
+        questions, self._asked = self._asked, []
+        return questions

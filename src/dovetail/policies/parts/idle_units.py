@@ -126,17 +126,17 @@ class IdleUnits:
     def offer(self, choose: Callable[[Unit], Assignment | None]) -> Iterator[Decision]:
         """Try what was never tried; ask all open units in order, one job each, until nothing changes."""
         yield from self.trials()
-        asked = [unit for unit in self.open if self.has_room(unit)]
-        while asked:
+        units = [unit for unit in self.open if self.has_room(unit)]
+        while units:
             started = False
-            for unit in asked:
+            for unit in units:
                 found = choose(unit)
                 if found is not None:
                     started = True
                     yield self.start(unit, found)
             if not started:
                 return
-            asked = [unit for unit in asked if self.has_room(unit)]
+            units = [unit for unit in units if self.has_room(unit)]
 
     def trials(self) -> Iterator[Decision]:
         """Start one waiting job of each app on each idle unit of a class on which the app was never tried."""

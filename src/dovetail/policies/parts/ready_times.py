@@ -286,9 +286,9 @@ class ReadyTimes:
             units = units_taken(request, node.devices[usable[0]]) if usable else FRACTION_UNITS
             share = (cpus_on(request, node.cpus, node.host_cpus), tuple(usable[: shape.count]), units)
             masks[share] = masks.get(share, 0) | 1 << n
-        said = request.gpu_memory if request.devices else 0
+        memory = request.gpu_memory if request.devices else 0
         parts = tuple(
-            Part(mask, cpus, devices, units, request.memory, said)
+            Part(mask, cpus, devices, units, request.memory, memory)
             for (cpus, devices, units), mask in masks.items()
         )
         return Allocation(request, parts)

@@ -267,9 +267,9 @@ def density(result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Sp
     Worked out once for a result, as long as the same is asked for: pages and files show the same chart.
     """
     known = _DENSITIES.get(result)
-    asked = rows, intervals, span or (columns_of(result).first, columns_of(result).last)
-    if known is None or known[0] != asked:
-        known = _DENSITIES[result] = asked, _density(result, *asked)
+    key = rows, intervals, span or (columns_of(result).first, columns_of(result).last)
+    if known is None or known[0] != key:
+        known = _DENSITIES[result] = key, _density(result, *key)
     return known[1]
 
 

@@ -142,8 +142,8 @@ class _ServersHere(DeviceServers):
         server = self._servers[n]
         assert server.stdout is not None
         if not server.stdout.readline():
-            said = self._complaints(n).read_text().strip()
-            raise InputError(not_started(self._cluster.nodes[n], said or server.wait()))
+            state = self._complaints(n).read_text().strip()
+            raise InputError(not_started(self._cluster.nodes[n], state or server.wait()))
 
     def _complaints(self, n: int) -> Path:
         return self._run_dir / f"device-server-{self._cluster.nodes[n].name}.err"

@@ -117,8 +117,8 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
         kind, count = request.devices[0]
         kinds.add(kind)
         seen.add(job.id)
-        asks = job.submit_time, request.nodes, int(count), request.cpus, request.memory, base
-        rows.append((*asks, sent.other, sent.gpu_calls, sent.gpu_bytes, sent.net_calls, sent.net_bytes))
+        wants = job.submit_time, request.nodes, int(count), request.cpus, request.memory, base
+        rows.append((*wants, sent.other, sent.gpu_calls, sent.gpu_bytes, sent.net_calls, sent.net_bytes))
     if len(seen) != len(rows) or len(kinds) != 1 or len(cluster.device_classes(kinds.pop())) != 1:
         return NotModelled("devices are of several classes")
     found: list[Any] = [
