@@ -454,7 +454,7 @@ def test_memory_held(benchmark) -> None:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     with own_server("numpy") as (address, empty):
-        channel, said = connect(parse_address(address), asks={"status": True})
+        channel, said = connect(parse_address(address), wants={"status": True})
         channel.close()
         pid = said["devices"][0]["pid"]
         xp = dovetail_remote.namespace(address)

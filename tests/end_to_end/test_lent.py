@@ -170,7 +170,7 @@ def test_a_kill_in_the_middle_of_a_move_costs_only_the_job_that_moves(
 
 def lent_out(socket: str) -> tuple[list[Any], int]:
     """Clients of the only device of a server, and bytes of their arrays; some where it has ended."""
-    channel, said = connect(parse_address(f"unix:{socket}"), asks={"status": True})
+    channel, said = connect(parse_address(f"unix:{socket}"), wants={"status": True})
     channel.close()
     (device,) = said["devices"]
     return device.get("clients", [None]), device.get("bytes", 1)

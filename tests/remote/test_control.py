@@ -216,7 +216,7 @@ def test_on_the_network_both_sides_know_the_token(tmp_path: Path, numpy_server: 
             assert (await line(process)).startswith("ended")
         for extra, why in (
             ({"DOVETAIL_TOKEN_FILE": str(other)}, "the token is not the one of this scheduler"),
-            ({"DOVETAIL_TOKEN_FILE": ""}, "asks for a token"),
+            ({"DOVETAIL_TOKEN_FILE": ""}, "needs a token"),
         ):
             with job(board, "u1", "nowhere", **extra) as process:
                 _, said = await asyncio.to_thread(process.communicate)

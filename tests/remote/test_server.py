@@ -168,7 +168,7 @@ def test_the_network_needs_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyP
         address = served.addresses[1]
         assert address.startswith("tcp:127.0.0.1:")
         monkeypatch.delenv("DOVETAIL_TOKEN_FILE", raising=False)
-        with pytest.raises(DeviceError, match="asks for a token; set DOVETAIL_TOKEN_FILE"):
+        with pytest.raises(DeviceError, match="needs a token; set DOVETAIL_TOKEN_FILE"):
             dovetail_remote.namespace(address)
         for wrong in (b"0123456789abcdeX", b"0123456789abcdef0"):
             with pytest.raises(DeviceError, match="refuses: the token is not the one of this server"):

@@ -38,7 +38,7 @@ class Served:
 
     def status(self) -> list[dict[str, Any]]:
         """What it says of its devices."""
-        channel, said = connect(parse_address(f"unix:{self.socket}"), asks={"status": True})
+        channel, said = connect(parse_address(f"unix:{self.socket}"), wants={"status": True})
         channel.close()
         devices: list[dict[str, Any]] = said["devices"]
         return devices

@@ -83,7 +83,7 @@ def parse_address(text: str) -> Address:
 
 
 def read_token(path: str | os.PathLike[str]) -> bytes:
-    """The token in a file that nobody else may read. Raises `InputError`."""
+    """The token in a file that only its owner may read. Raises `InputError`."""
     where = str(path)
     try:
         mode = os.stat(path).st_mode

@@ -24,7 +24,7 @@ _PLAIN_KEYS = frozenset((int, bool, type(None), type(...)))
 
 
 class Calls(Protocol):
-    """What arrays ask of the place where their elements are."""
+    """What arrays need of the place where their elements are."""
 
     def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = ..., /) -> Array:
         """A call that gives one array."""
@@ -62,7 +62,7 @@ class Array(metaclass=_NotMadeByPrograms):
 
     __slots__ = ("__weakref__", "_device", "_handle")
 
-    # NumPy would otherwise fetch the elements and compute on the host, without saying so.
+    # NumPy would otherwise fetch the elements and compute on the host, silently.
     __array_ufunc__ = None
 
     _device: Any  # an `Owner`; programs see it as the class that it is
@@ -227,7 +227,7 @@ class Array(metaclass=_NotMadeByPrograms):
 def _bounded(key: Any) -> Any:
     """The key with numbers of Python as bounds of its slices, and for NumPy's.
 
-    Bounds may be arrays, of which the device has to be asked before the call is on its way to it.
+    Bounds may be arrays, whose values the device must deliver before the call is on its way to it.
     """
     kind = type(key)
     if kind is tuple:

@@ -5,9 +5,9 @@ waited for, so that a program sees each error where it would see it with the lib
 chosen deferred errors. `dovetail_remote.shapes` knows what cannot fail.
 
 A call is added to a batch, and the batch is sent when the server has been sent nothing for a while, when it
-has grown, when the program asks a question, or after a millisecond by a thread of its own. So a program that
-makes calls now and then has each carried out at once, and one that makes many pays for a system call only
-once in a while. What holds a program back is the socket: a server that does not read fills it, and the
+has grown, when the program waits for a result, or after a millisecond by a thread of its own. So a program
+that makes calls now and then has each carried out at once, and one that makes many pays for a system call
+only once in a while. What holds a program back is the socket: a server that does not read fills it, and the
 next batch waits.
 """
 
@@ -81,7 +81,7 @@ class RemoteLink:
         self._freed: deque[int] = device.freed
         self._pending: list[Any] = []
         self._sent = 0.0
-        self._surfaced = 0  # failures of calls in the log that the server has told us
+        self._surfaced = 0  # failures of calls in the log that the server has already reported
         self._present = False  # until then, what the device frees is not ours
         self._asked = True
         self._deferred = device.deferred
@@ -101,8 +101,11 @@ class RemoteLink:
         append = self._freed.append
         return lambda handle, _: append(handle)
 
+    # Every method here looks at `retired` with the lock held: a migration sets it before it takes the arrays,
+    # so a call that finds it unset still reaches the old server before the snapshot does.
+
     # -- calls -----------------------------------------------------------------------------------------
-    # Arguments are encoded before the lock is taken: what they are made of may ask the device.
+    # Arguments are encoded before the lock is taken: making them may need an answer of the device.
 
     def call(self, name: str, arguments: Sequence[Any], named: Mapping[str, Any] = NOTHING) -> Array:
         """Add it to the batch, and wait unless it cannot fail."""
@@ -117,6 +120,8 @@ class RemoteLink:
                 if not self.retired:
                     handle = next_handle()
                     certainty = self._shapes.expect(handle, name, encoded, keywords)
+                    # The frame of the program, for the failure's message: taken here, since a failure arrives
+                    # much later.
                     site = self._sites.number(sys._getframe(1))
                     self._add([name, handle, site, encoded, keywords, certainty == UNKNOWN])
                     result = made(device, handle)
@@ -181,6 +186,7 @@ class RemoteLink:
         """Send it now: the program may change it as soon as this returns."""
         if array.dtype.name not in self.dtypes:
             raise TypeError(f"{self.library} has no {array.dtype}")
+        # In C order and native byte order: the bytes go over the wire as they lie, without another copy.
         sent = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
         handle = next_handle()
         shape = array.shape
@@ -205,11 +211,12 @@ class RemoteLink:
 
     @on_present_link
     def fetch(self, array: Array) -> NDArray[Any]:
-        """Ask for the elements, and wait."""
+        """Fetch the elements; waits for them."""
 
         def read(reply: Any, size: int) -> NDArray[Any] | MemoryError:
             try:
                 elements = self._spares.empty(None, tuple(reply["shape"]), reply["dtype"])
+            # The frame must be read to its end even so, or the next answer would begin in its middle.
             except MemoryError as error:
                 self._channel.skip(size)
                 return error
@@ -227,7 +234,7 @@ class RemoteLink:
 
     @on_present_link
     def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
-        """What is known, else ask and wait."""
+        """Type and shape: what is known, else the server's answer, for which this waits."""
         handle = self._own(array)
         known = self._shapes.known.get(handle)
         if known is None:
@@ -237,7 +244,7 @@ class RemoteLink:
 
     @on_present_link
     def synchronize(self) -> None:
-        """Ask whether all went well, and wait."""
+        """Wait until all calls are carried out; raises what failed."""
         self._answer(Kind.SYNC, {"wait": True})
 
     @on_present_link
@@ -258,7 +265,7 @@ class RemoteLink:
         """Nothing to do: calls take the lock."""
 
     def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
-        """Ask for all arrays, after all calls; failures that were not raised yet are kept."""
+        """Fetch all arrays, after all calls; failures that were not raised yet are kept."""
         self._settle()
         left = 0
 
@@ -291,6 +298,7 @@ class RemoteLink:
         self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
         self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
+            # The snapshot is only there when the server has answered: it may refuse it for want of memory.
             self._ask(Kind.SYNC, {"wait": True})
         except FailedError as refused:
             raise DeviceError(f"{self.address}: {refused.failure.message}") from None
@@ -305,6 +313,7 @@ class RemoteLink:
         """Leave the server, and wait a little until it has given everything back."""
         self.retired = True
         if self.lost is None:
+            # A server that is already gone frees everything itself, as it does for any client that vanishes.
             with contextlib.suppress(OSError, ProtocolError):  # then it gives it back by itself
                 self._channel.connection.settimeout(PARTING)
                 self._channel.send(Kind.LEAVE, b"")
@@ -315,7 +324,7 @@ class RemoteLink:
             self.log.close()
 
     def finish(self) -> None:
-        """Ask, unless there is nothing to ask about."""
+        """Fetch the failures of calls, unless every call has been answered."""
         if not self._asked and self.lost is None and not self.retired:
             self.synchronize()
 
@@ -343,12 +352,17 @@ class RemoteLink:
     def _add(self, call: list[Any]) -> None:
         if self.lost is not None:
             raise DeviceLost(self.lost)
+        # Before the call, so that the memory of arrays that died is free for its result. Not before `ready`:
+        # until then these handles belong to the link that is being left.
         if self._freed and self._present:
             self._give_back()
         pending = self._pending
         pending.append(call)
         self._asked = False
         now = time.perf_counter()
+        # The first call after a pause goes out at once, for a short answer time; a dense run of calls waits
+        # to be batched. The courier thread sends the rest, so that no call lingers when the program stops
+        # calling.
         if len(pending) >= BATCH or now - self._sent > QUIET:
             self._flush()
         elif not self._wake.is_set():
@@ -398,6 +412,7 @@ class RemoteLink:
             raise DeviceLost(self.lost)
         log = self.log
         if log is not None:
+            # Logged before it is sent: if sending fails half-way, the replay must hold it.
             for part in parts:
                 log.write(part)
         with contextlib.suppress(_RebuiltError):  # from the log, in which the parts are
@@ -415,7 +430,7 @@ class RemoteLink:
                 try:
                     self._flush()
                 except DeviceLost:
-                    return False  # noted in `lost`; the next call says so
+                    return False  # noted in `lost`; the next call raises it
             return True
 
     # -- questions, inside; with the lock held ---------------------------------------------------------
@@ -423,8 +438,10 @@ class RemoteLink:
     def _answer(
         self, kind: Kind, question: dict[str, Any], read: Callable[[Any, int], Any] | None = None
     ) -> Any:
-        """The answer to a question of the program; raises the oldest failure that it has not heard of."""
+        """The answer to a question of the program; raises the oldest failure that was not raised before."""
         before = self._batch()
+        # Failures come out oldest first, as the library itself would have raised them; what is pending is
+        # sent all the same, since the program goes on after the exception.
         if self.unheard:
             failure = self.unheard.popleft()
             self._transmit(*before)
@@ -492,6 +509,7 @@ class RemoteLink:
         Raises `DeviceLost`, `_RebuiltError`.
         """
         with ExitStack() as undo:
+            # Also for Ctrl-C in the middle of a frame: the stream would be out of step from then on.
             undo.callback(self._break_off)
             try:
                 answer, reason = action(), None
@@ -508,7 +526,7 @@ class RemoteLink:
         raise DeviceLost(self.lost)
 
     def _break_off(self) -> None:
-        """Half a frame has been sent or read, and nobody can go on from there; but from a log, next time."""
+        """Half a frame was sent or read: the connection is of no use, but a complete log can be replayed."""
         if self.log is not None and self.log.complete:
             self._channel.close()
         else:
@@ -521,6 +539,7 @@ class RemoteLink:
         last = reason
         until = time.monotonic() + self.device.patience
         while True:
+            # The same address first: a server that was only started again keeps its place and its token.
             for address in (self.address, *self.device.spares):
                 try:
                     self._replay(log, address)
@@ -548,7 +567,7 @@ class RemoteLink:
             raise DeviceError(f"{address}: {welcome.library} lacks data types that {self.library} has")
         for piece in log.frames():
             self._channel.send_all(piece)
-        # What failed then has failed again: what we have heard of, we need not hear of once more.
+        # The replay repeats old failures too: those that were raised before are not raised again.
         received = self._surfaced
         for _ in range(received):
             self._exchange(Kind.SYNC, {"wait": True}, None, ())
@@ -557,8 +576,10 @@ class RemoteLink:
     def _shorten(self, log: ReplayLog) -> None:
         """A snapshot takes the place of the calls that led to it."""
         manifest, fill, end = self.take()
+        # After the snapshot the server's numbering of old failures starts anew.
         log.start_over()
         self._surfaced = 0
+        # Kernels are no arrays, so the snapshot lacks them: the log compiles them before anything uses them.
         for call in self.device.kernel_calls():
             text = orjson.dumps([call])
             log.write(frame_head(Kind.CALLS, len(text)) + text)
@@ -576,7 +597,7 @@ class RemoteLink:
 
 
 def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
-    """Send what lingers, as long as there is somebody to send it for: the life of a thread."""
+    """Send what lingers, as long as its link exists: the life of a thread."""
     while True:
         if wake.wait(IDLE):
             wake.clear()
@@ -584,7 +605,7 @@ def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
         link = found()
         if link is None or not link.send_what_lingers():
             return
-        del link  # while we wait nobody is kept alive
+        del link  # a reference held here would keep the link alive while this thread waits
 
 
 class _RebuiltError(Exception):

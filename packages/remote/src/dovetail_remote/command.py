@@ -19,7 +19,7 @@ from dovetail.report import tables
 
 
 def default_socket() -> str:
-    """Where the server listens if nothing is said: in the runtime folder, else beside the history."""
+    """Where the server listens by default: in the runtime folder, else beside the history."""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     beside = Path(folder) / "dovetail" if os.path.isabs(folder) else default_history_path().parent
     return str(beside / "devices.sock")
@@ -66,7 +66,7 @@ def device_server(
         print(f"listening on {', '.join(addresses)}", flush=True)
 
     async def serve() -> int:
-        return await DeviceServer(lent, path=path, listen=at, token=token, say=note).run(ready)
+        return await DeviceServer(lent, path=path, listen=at, token=token, report=note).run(ready)
 
     ended_by = asyncio.run(serve())
     return 130 if ended_by == signal.SIGINT else 0
@@ -109,7 +109,7 @@ def _show_status(path: str | None, listen: str | None, token_file: Path | None, 
 
     address = parse_address(f"unix:{path}" if path is not None else f"tcp:{listen}")
     token = read_token(token_file) if token_file is not None else None
-    channel, reply = connect(address, token, asks={"status": True})
+    channel, reply = connect(address, token, wants={"status": True})
     channel.close()
     devices = reply["devices"]
     if as_json:

@@ -19,14 +19,14 @@ from dovetail_remote.wire import MAGIC, Channel, Kind, ProtocolError, set_option
 CONNECT_TIMEOUT = 20.0
 """Seconds until a server must have answered; it may be starting."""
 SILENCE = 5.0
-"""Seconds without a byte of a server until it is asked whether it is alive."""
+"""Seconds without a byte of a server until the client checks whether it is alive."""
 SIGN_OF_LIFE = 10.0
-"""Seconds that it has to say so."""
+"""Seconds that it has to answer that check."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHello:
-    """What a server says of a device."""
+    """A server's description of a device."""
 
     library: str
     device_name: str
@@ -45,12 +45,12 @@ def connect(
     address: Address,
     token: bytes | None = None,
     *,
-    asks: dict[str, Any] | None = None,
+    wants: dict[str, Any] | None = None,
     timeout: float = CONNECT_TIMEOUT,
 ) -> tuple[Channel, Any]:
-    """A channel to a server that has let us in, and what it said in its WELCOME.
+    """A channel to a server that has let us in, and the content of its WELCOME.
 
-    ``asks`` is put into the HELLO: a device for this client (the default), or ``{"status": true}``.
+    ``wants`` is put into the HELLO: a device for this client (the default), or ``{"status": true}``.
     ``timeout`` is how long to wait for each answer, in seconds.
 
     Raises:
@@ -60,7 +60,7 @@ def connect(
     if token is None:
         token = token_from_environment()
     if address.kind == "tcp" and token is None:
-        raise DeviceError(f"{address}: a server on the network asks for a token; set {TOKEN_FILE}")
+        raise DeviceError(f"{address}: a server on the network needs a token; set {TOKEN_FILE}")
     try:
         connection = address.connect(timeout)
     except OSError as error:
@@ -70,7 +70,7 @@ def connect(
     with ExitStack() as undo:
         undo.callback(channel.close)
         try:
-            reply = _let_in(channel, connection, address, token, asks)
+            reply = _let_in(channel, connection, address, token, wants)
         except (OSError, ProtocolError) as error:
             raise DeviceError(f"{address}: what answers there is no device server ({error})") from None
         undo.pop_all()
@@ -82,9 +82,9 @@ def _let_in(
     connection: socket.socket,
     address: Address,
     token: bytes | None,
-    asks: dict[str, Any] | None,
+    wants: dict[str, Any] | None,
 ) -> Any:
-    """The words before the first call; what the server said in its WELCOME.
+    """The exchange before the first call; returns the content of the server's WELCOME.
 
     Raises:
         DeviceError: it refuses, or does not know the token.
@@ -97,7 +97,7 @@ def _let_in(
         raise ProtocolError("a greeting that is none")
     theirs, handshake = bytes(greeting[len(MAGIC) :]), Handshake(token, "client")
     hello: dict[str, Any] = {"nonce": handshake.nonce.hex(), "pid": os.getpid(), "device": address.device}
-    hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(asks or {})}
+    hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(wants or {})}
     if token is not None:
         hello["proof"] = handshake.proof(theirs)
     channel.send(Kind.HELLO, orjson.dumps(hello))
@@ -113,9 +113,9 @@ def _let_in(
 
 
 class Watch:
-    """Tells a server that computes from one that is gone, while a client waits for it.
+    """Distinguishes a server that computes from one that is gone, while a client waits for it.
 
-    A process that computes for an hour says nothing meanwhile, so it is not asked: the server is, which is
+    A process that computes for an hour sends nothing meanwhile, so the server is probed instead, which is
     another process and never computes, over a connection of its own. It looks whether the kernel still lets
     the device's process run. A server that does not answer itself, or whose device has been stopped twice in
     a row, is lost.
@@ -129,7 +129,7 @@ class Watch:
     def silent(self) -> None:
         """Nothing has come for a while. Raises `TimeoutError` where nothing will."""
         try:
-            channel, reply = connect(self._address, self._token, asks={"status": True}, timeout=SIGN_OF_LIFE)
+            channel, reply = connect(self._address, self._token, wants={"status": True}, timeout=SIGN_OF_LIFE)
             channel.close()
             stopped = reply["devices"][self._address.device].get("stopped") is True
         except (DovetailError, LookupError, TypeError, AttributeError) as error:
@@ -140,15 +140,17 @@ class Watch:
 
 
 def watch(channel: Channel, address: str, token: bytes | None) -> None:
-    """From now on whoever waits for this server hears when it is gone."""
+    """From now on a wait for this server ends when the server is gone."""
     channel.watch(SILENCE, Watch(parse_address(address), token).silent)
 
 
-def parse_welcome(address: Address, said: Any) -> ServerHello:
-    """What the server said, checked. Raises `DeviceError`."""
+def parse_welcome(address: Address, welcome: Any) -> ServerHello:
+    """The server's description of its device, checked. Raises `DeviceError`."""
     try:
-        defaults = {str(key): str(value) for key, value in said["defaults"].items()}
-        dtypes = frozenset(str(name) for name in said["dtypes"]) & frozenset(DTYPES)
-        return ServerHello(str(said["library"]), str(said["name"]), dtypes, defaults, int(said["quota"]))
+        defaults = {str(key): str(value) for key, value in welcome["defaults"].items()}
+        dtypes = frozenset(str(name) for name in welcome["dtypes"]) & frozenset(DTYPES)
+        return ServerHello(
+            str(welcome["library"]), str(welcome["name"]), dtypes, defaults, int(welcome["quota"])
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DeviceError(f"{address}: the device server says what nobody understands ({error!r})") from None
+        raise DeviceError(f"{address}: the device server sent an unknown description ({error!r})") from None

@@ -1,8 +1,8 @@
 """A job's side of the control socket, through which a scheduler moves its devices.
 
 A process of the job that opens a namespace connects to the socket that ``DOVETAIL_CONTROL`` names
-(``unix:PATH`` in the run's folder, or ``tcp:HOST:PORT`` with a token), says who it is, learns where its
-devices are by now, and does what it is told from then on, in a thread of its own. Each message is a line of
+(``unix:PATH`` in the run's folder, or ``tcp:HOST:PORT`` with a token), identifies itself, learns where its
+devices are by now, and carries out its orders from then on, in a thread of its own. Each message is a line of
 JSON with one key::
 
     scheduler   {"nonce": HEX}                         tcp only: what the proof is over
@@ -14,7 +14,7 @@ JSON with one key::
                 or  {"failed": {"id": N, "why": WHY}}  the device is where it was
 
 `dovetail_remote.switchboard` is the scheduler's side. A process whose scheduler is gone goes on, and looks
-for it again once a second: a run can be taken up by another scheduler. So does one that finds nobody there at
+for it again once a second: a run can be taken up by another scheduler. So does one that finds no scheduler at
 its start, if all its devices are in its own process.
 """
 
@@ -54,23 +54,25 @@ class SchedulerAwayError(DeviceError):
 
 
 class ControlClient:
-    """This process at the scheduler's control socket; ``told`` is where its devices were at its start.
+    """This process at the scheduler's control socket; ``known`` is where its devices were at its start.
 
     Raises:
         DeviceError: the scheduler does not know this job, or does not answer, and not all devices are here.
         InputError: a token is needed and cannot be read.
     """
 
-    def __init__(self, address: Address, told: Sequence[str] = ()) -> None:
+    def __init__(self, address: Address, known: Sequence[str] = ()) -> None:
         self._address = address
         self._answering = threading.Lock()
         self._connection = socket.socket()
         self._connection.close()  # until there is one to a scheduler
-        self.addresses = tuple(told)
+        self.addresses = tuple(known)
         try:
             self._connect()
         except SchedulerAwayError:
-            if not told or not all(parse_address(one).is_local for one in told):
+            # With every device in its own process the job computes without us; a scheduler may come back
+            # later.
+            if not known or not all(parse_address(one).is_local for one in known):
                 raise
 
     def _connect(self) -> None:
@@ -97,7 +99,7 @@ class ControlClient:
         if self._address.kind == "tcp":
             token = token_from_environment()
             if token is None:
-                raise DeviceError(f"{self._address}: a scheduler on the network asks for a token")
+                raise DeviceError(f"{self._address}: a scheduler on the network needs a token")
             handshake, theirs = Handshake(token, "process"), nonce_of(self._read()["nonce"])
             hello |= {"nonce": handshake.nonce.hex(), "proof": handshake.proof(theirs)}
         self._say({"hello": hello})
@@ -120,7 +122,7 @@ class ControlClient:
             self._answering.release()
 
     def watch(self, devices: Sequence[Device]) -> None:
-        """Move these devices when the scheduler says so, from now on and in another thread."""
+        """Move these devices when the scheduler orders it, from now on and in another thread."""
         self._devices = tuple(devices)
         threading.Thread(target=self._serve, name="dovetail-control", daemon=True).start()
 
@@ -135,11 +137,13 @@ class ControlClient:
                             self._say(self._moved(order))
             except (OSError, ValueError):
                 self._connection.close()
+            # Not at once: many jobs look for one scheduler that is being started again.
             time.sleep(_AGAIN)
             try:
                 self._connect()
             except DovetailError:
                 continue  # not there yet
+            # The scheduler moved on without us: carry out what was missed before anything new.
             for device, address in zip(self._devices, self.addresses, strict=False):
                 if device.address != address:  # it was moved while we were not connected
                     self._moved({"id": -1, "device": self._devices.index(device), "to": address})
@@ -172,6 +176,7 @@ _seats: weakref.WeakSet[ControlClient] = weakref.WeakSet()
 
 def _in_child() -> None:
     """A fork does not sit in its parent's seat: the scheduler has to see the parent's end."""
+    # Closing is enough here: the parent's file description stays open in the parent.
     for seat in list(_seats):
         seat.leave()
     _seats.clear()

@@ -126,6 +126,8 @@ class Device:
         self._space: weakref.ref[Any] | None = None
         self._spaces: Callable[[list[Device]], Any] | None = None
         self._moving = threading.Lock()
+        # Two locks, in this order: `_moving` for one migration at a time, which may take minutes, and
+        # `_gate`, behind which calls wait only while the arrays are being put down.
         self._gate = threading.Lock()
         self.link: Link = self._open(parse_address(address))
         self.release: Callable[[int, None], Any] = self.link.release
@@ -155,13 +157,14 @@ class Device:
         return self.link.device_name
 
     def kernel(self, source: str, name: str) -> Kernel:
-        """Compile a raw kernel of OpenCL C or CUDA C; what the compiler says is raised when it is heard of.
+        """Compile a raw kernel of OpenCL C or CUDA C; its errors are raised where the program next waits.
 
         It is compiled once more wherever the device moves.
         """
         kernel = Kernel(self, source, name)
         self.link.kernel(kernel.handle, source, name)
         self._kernels.add(kernel)
+        # At exit the device may be gone already: nothing is to be freed then.
         weakref.finalize(kernel, self.freed.append, kernel.handle).atexit = False
         return kernel
 
@@ -184,6 +187,7 @@ class Device:
             fresh = self._open(parse_address(target))
             with ExitStack() as undo:
                 undo.callback(fresh.close)
+                # Kernels first, outside of the pause: compiling takes longer than copying.
                 for kernel in list(self._kernels):
                     fresh.kernel(kernel.handle, kernel.source, kernel.name)
                 fresh.synchronize()
@@ -210,7 +214,7 @@ class Device:
         """The namespace that the device belongs to, or another where that one is gone."""
         space = self._space() if self._space is not None else None
         if space is None:
-            assert self._spaces is not None  # an array asks, which only a namespace makes
+            assert self._spaces is not None  # only a namespace makes arrays, and it sets this
             space = self._spaces([self])
         space.check_version(api_version)
         return space
@@ -225,7 +229,7 @@ class Device:
             return self.link
 
     def knock(self, address: str) -> tuple[Channel, ServerHello]:
-        """A channel to a server, and what it says of itself. Raises `DeviceError`."""
+        """A channel to a server, and its description of the device. Raises `DeviceError`."""
         parsed = parse_address(address)
         channel, reply = connect(parsed, self.token)
         return channel, parse_welcome(parsed, reply)
@@ -242,6 +246,7 @@ class Device:
 
     def forked(self) -> None:
         """In a child process: the connection is the parent's alone."""
+        # A lock that another thread held at the fork would never be released in the child.
         self.lock = self.link.lock = threading.Lock()
         self._moving, self._gate = threading.Lock(), threading.Lock()
         self.link.forked()
@@ -263,6 +268,7 @@ class Device:
             old.quiet()
             with self.lock:
                 begin = time.perf_counter()
+                # Handles that die during the copy go to the queue: the table of the old link is being read.
                 release, self.release = self.release, lambda handle, _: self.freed.append(handle)
                 with ExitStack() as undo:
                     undo.callback(self._take_back, old, release)
@@ -272,6 +278,7 @@ class Device:
                     finally:
                         end()
                     undo.pop_all()
+                # What failed at the old place and was not raised yet is raised here, at the next wait.
                 fresh.unheard.extend(old.unheard)
                 self.link, self.release = fresh, fresh.release
                 fresh.ready()

@@ -72,8 +72,10 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
         return value
     kind = type(value)
     if kind is int:
+        # As text beyond 62 bits: the JSON library takes no number of more than 64.
         return ["i", value if -_SMALL < value < _SMALL else str(value)]
     if kind is float:
+        # JSON has no infinities and no NaN.
         return value if math.isfinite(value) else ["f", repr(value)]
     if kind is str:
         return value
@@ -135,6 +137,7 @@ def decode(
         if kind is dict:
             raise ProtocolError("an argument that is a JSON object")
         return value
+    # A bound on depth: the text comes from another process, and recursion would end ours.
     if not value or depth > _DEEPEST:
         raise ProtocolError("an argument that is empty or nested too deeply")
     tag, *rest = value

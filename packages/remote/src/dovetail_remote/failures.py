@@ -1,6 +1,6 @@
-"""Calls that failed on a device, until their caller hears of it.
+"""Calls that failed on a device, until the program receives the failure.
 
-A call is sent ahead, so whoever made it is elsewhere when it fails. The failure is kept in place of the
+A call is sent ahead, so its caller is elsewhere when it fails. The failure is kept in place of the
 arrays that the call should have given, and is raised where the program next waits for the device, as the
 exception that the call would have raised, with the line that made it.
 """
@@ -90,7 +90,7 @@ class Failure:
 
 
 class FailedError(Exception):
-    """What is asked for, or needed, is not there: a call failed, of which the program has to hear."""
+    """A result that is needed is not there: its call failed, and the program has to receive that failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

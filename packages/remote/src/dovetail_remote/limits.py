@@ -30,7 +30,7 @@ def _size(value: Any) -> int:
 
 
 def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
-    """Bytes of a result from its elements: of the type asked for, else of the largest argument's type.
+    """Bytes of a result from its elements: of the requested type, else of the largest argument's type.
 
     ``typed_by`` is how many of the arguments count for that, where not all do.
     """
@@ -50,7 +50,7 @@ def _broadcast(given: Given, named: Named) -> int:
     shapes = {_shape(value) for value in given}
     try:
         return math.prod(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else 0
-    except ValueError:  # the call itself says so
+    except ValueError:  # the call itself raises it
         return 0
 
 

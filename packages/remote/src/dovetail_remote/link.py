@@ -52,7 +52,7 @@ class Owner(Protocol):
         """The link, once nothing is being moved any more."""
 
     def knock(self, address: str, /) -> tuple[Channel, ServerHello]:
-        """A channel to a server, and what it says of itself. Raises `DeviceError`."""
+        """A channel to a server, and its description of the device. Raises `DeviceError`."""
 
     def foreign(self, array: Array, /) -> ValueError:
         """That an array is not on this device."""
@@ -118,7 +118,7 @@ class Link(Calls, Protocol):
     # And at the end.
 
     def finish(self) -> None:
-        """Hear of calls that failed and of which nobody asked; takes the lock."""
+        """Fetch the failures that were not raised yet; takes the lock."""
 
     def forked(self) -> None:
         """This is the copy in a child process now."""

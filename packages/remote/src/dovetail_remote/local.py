@@ -180,7 +180,7 @@ class LocalLink:
 
     @on_present_link
     def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
-        """As the library says."""
+        """As the library describes it."""
         self._raise_unheard()
         return self.backend.describe(self._value(array))
 

@@ -72,7 +72,7 @@ class RemoteGpu:
         return times.with_communication_times(workload, self.constants), cluster
 
     def serve(self, cluster: Cluster, *, migrates: bool) -> None:
-        """Said before a simulation: where it is, and whether its policy moves jobs."""
+        """Called before a simulation: where it is, and whether its policy moves jobs."""
         if self.recorded == "auto":
             self.recorded = "yes" if migrates else "no"
         costs = self.constants
@@ -84,7 +84,7 @@ class RemoteGpu:
                 )
 
     def watch(self, done: Callable[[JobId], float]) -> None:
-        """Said before a simulation begins: how the fraction that a running job has done can be asked for."""
+        """Called before a simulation begins: how to read the fraction that a running job has done."""
         self._done = done
 
     def changed(
@@ -92,6 +92,8 @@ class RemoteGpu:
     ) -> tuple[Mapping[JobId, float], Mapping[JobId, Seconds]]:
         """Rates of jobs on the nodes that changed, stalls of those that moved. O(their nodes and GPUs)."""
         touched: set[int] = set()
+        # Ends before moves before starts: rates are those of the state after the instant, and a GPU that has
+        # just been given back may be the one that a job moves to.
         for placed in ended:
             touched.update(self._leave(placed.job.id))
         stalls: dict[JobId, Seconds] = {}
@@ -109,6 +111,7 @@ class RemoteGpu:
         affected = dict.fromkeys(job for n in sorted(touched) for job in self._on_node.get(n, ()))
         for job in (*affected, *moved):
             running = self._jobs[job]
+            # Only changed rates are reported: each one makes the engine reckon a job's end again.
             now = self._time(running)
             if now != running.exec:
                 running.exec = now
@@ -144,7 +147,7 @@ class RemoteGpu:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], cluster: Cluster) -> RemoteGpu:
-        """The model that a journal tells of."""
+        """The model that a journal holds."""
         model = cls(processes=found["processes"], recorded=found["recorded"])
         model.constants = RemoteCosts(**found["constants"])
         model.serve(cluster, migrates=model.recorded == "yes")

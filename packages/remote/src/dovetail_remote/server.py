@@ -1,7 +1,7 @@
 """The server of a node's devices: it lets clients in, and hands each to the process of its device.
 
-The server itself never computes and never reads more of a client than its first few words, so that whoever
-hangs half-way through them, or sends what is no HELLO, harms nobody.
+The server itself never computes and never reads more of a client than its first few words, so that a client
+that hangs half-way through them, or sends what is no HELLO, harms no other.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class DeviceServer:
         path: of the unix socket.
         listen: host and port on the network; port 0 takes a free one.
         token: what clients on the network have to know; those on the unix socket only have to be the same
-            user, which the kernel tells.
-        say: called with a line for the operator.
+            user, which the kernel reports.
+        report: called with a line for the operator.
 
     Raises:
-        InputError: no device is there, the socket is in use, or TCP is asked for without a token.
+        InputError: no device is there, the socket is in use, or TCP is requested without a token.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class DeviceServer:
         path: str | None = None,
         listen: tuple[str, int] | None = None,
         token: bytes | None = None,
-        say: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
     ) -> None:
         if listen is not None and token is None:
-            raise InputError("found no token, expected one: whoever reaches the port could use the devices")
+            raise InputError("found no token, expected one: without it the port would lend to any client")
         self.lent = lent
         self._path = path
         self._listen = listen
         self._token = token
-        self._say = say
+        self._say = report
         self._workers: list[_Worker] = []
         self._greeted: dict[asyncio.Task[None], None] = {}
         self._questions = 0
@@ -123,6 +123,7 @@ class DeviceServer:
             loop.add_signal_handler(received, self._stop, received)
         listeners: list[socket.socket] = []
         tasks: list[asyncio.Task[Any]] = []
+        # Listeners first: a port that is taken is found before minutes are spent on opening devices.
         try:
             if self._path is not None:
                 listeners.append(_unix_listener(self._path))
@@ -138,6 +139,7 @@ class DeviceServer:
             tasks.append(stopped := loop.create_task(self._stopped.wait()))
             both: list[asyncio.Future[Any]] = [first, stopped]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            # A signal came while devices were being opened: end at once, with no line that it is ready.
             if not first.done():
                 first.cancel()
                 return self._signal
@@ -184,6 +186,7 @@ class DeviceServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "dovetail_remote.worker", str(theirs.fileno()), str(os.getpid())]
         with theirs:
+            # Its output goes to stderr: stdout carries the server's own lines, which scripts read.
             process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr
             )
@@ -193,7 +196,7 @@ class DeviceServer:
         return _Worker(number, device, process, ours, time.monotonic())
 
     async def _first_words(self, worker: _Worker) -> None:
-        """Wait until the device is open. Raises `InputError` with what its process says."""
+        """Wait until the device is open. Raises `InputError` with its process's own message."""
         loop = asyncio.get_running_loop()
         try:
             message = await asyncio.wait_for(loop.sock_recv(worker.control, MESSAGE), STARTING)
@@ -235,6 +238,7 @@ class DeviceServer:
         how = worker.process.returncode
         reason = f"killed by signal {-how}" if how < 0 else f"exit status {how}"
         self._say(f"device {worker.number} ({worker.device}): its process ended ({reason}); starts again")
+        # At most one start in RESTART seconds: a device that fails at once would be opened in a loop.
         wait = max(0.0, worker.started + RESTART - time.monotonic())
         loop.call_later(wait, self._again, worker)
 
@@ -255,6 +259,8 @@ class DeviceServer:
                 self._say(f"a client cannot be let in: {error.strerror}")
                 await asyncio.sleep(0.1)
                 continue
+            # The oldest of those that have not identified themselves gives way, so silent connections cannot
+            # keep others out.
             if len(self._greeted) >= MOST_WAITING:
                 next(iter(self._greeted)).cancel()
             task = loop.create_task(self._greet(connection))
@@ -276,7 +282,7 @@ class DeviceServer:
                 with contextlib.suppress(OSError):
                     connection.send(_frame(Kind.REFUSED, str(error)[:500]))
             except (OSError, TimeoutError):
-                pass  # it has left, or says nothing
+                pass  # it has left, or is silent
 
     async def _hello(self, connection: socket.socket) -> dict[str, Any]:
         """The HELLO of a client that may be let in. Raises `ProtocolError`, `DeviceError`."""
@@ -296,6 +302,7 @@ class DeviceServer:
         if self._token is not None:
             hello["answer"] = handshake.proof(nonce)
         if connection.family == socket.AF_UNIX:
+            # The kernel's word for the peer's user: it cannot be forged, so no token is needed here.
             _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             if user not in (os.getuid(), 0):
                 raise DeviceError("you are another user than the one who lends")
@@ -317,6 +324,8 @@ class DeviceServer:
         content = {key: hello.get(key) for key in ("pid", "job", "answer")}
         message = orjson.dumps({"hello": content, "most": self.lent.clients})
         try:
+            # The socket itself goes to the worker, which reads on from the first byte after the HELLO: the
+            # server must therefore never have buffered more than that frame (`_exactly`).
             socket.send_fds(worker.control, [message], [connection.fileno()])
         except OSError:
             raise DeviceError(f"device {number} is busy or has just ended; try again") from None
@@ -330,6 +339,7 @@ class DeviceServer:
         base = {"number": worker.number, "device": worker.device, "pid": worker.process.pid}
         if worker.missing is not None:
             return {**base, "state": worker.missing}
+        # A stopped process would let every question time out; this answers at once.
         if _is_stopped(worker.process.pid):
             return {**base, "state": "stopped", "stopped": True}
         self._questions += 1
@@ -343,7 +353,7 @@ class DeviceServer:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process has been stopped by a signal: the kernel knows, it cannot say so itself."""
+    """Whether a process has been stopped by a signal: the kernel knows, the process cannot answer."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -384,6 +394,7 @@ def _unix_listener(path: str) -> socket.socket:
         if os.path.lexists(path):
             _clear(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The mask closes the window between `bind` and a later `chmod`.
         mask = os.umask(0o177)
         try:
             listener.bind(path)
@@ -401,6 +412,7 @@ def _clear(path: str) -> None:
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise InputError("found a file, expected a path for a socket", where=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        # A socket that refuses is of a server that was killed; one that answers is alive and must stay.
         try:
             probe.connect(path)
         except ConnectionRefusedError:
@@ -415,6 +427,6 @@ def _tcp_listener(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise InputError(f"found {host}:{port}, where nobody can listen ({reason})") from None
+        raise InputError(f"found {host}:{port}, where listening is impossible ({reason})") from None
     listener.setblocking(False)
     return listener

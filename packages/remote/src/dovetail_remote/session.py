@@ -38,13 +38,13 @@ class _Memory:
 
 
 class Session:
-    """Arrays by handle, which the client chooses, and the failures that it has not heard of.
+    """Arrays by handle, which the client chooses, and the failures that it has not received.
 
     Args:
         backend: the device.
         quota: bytes that the arrays may take, counted by the memory that they lie in.
         most: arrays that there may be.
-        total: what all clients of the device use, and the device's memory; default: nobody else does.
+        total: what all clients of the device use, and the device's memory; default: this is the only client.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Session:
         self.values: dict[int, Any] = {}
         self.failed: dict[int, Failure] = {}
         self.unheard: deque[Failure] = deque()
-        self.told: list[tuple[int, str, tuple[int, ...]]] = []
+        self.described: list[tuple[int, str, tuple[int, ...]]] = []
         self._memory: dict[Hashable, _Memory] = {}
         self._kernels: dict[int, Kernel] = {}
         self._errors: tuple[type[Exception], ...] = (*CALL_ERRORS, DeviceError, *backend.errors)
@@ -86,23 +86,25 @@ class Session:
         for call in calls:
             try:
                 if type(call[0]) is int:
+                    # Arrays that the client no longer has; no failure can come of it.
                     for handle in call:
                         self.drop(handle)
                     continue
-                name, out, site, arguments, keywords, tell = call
+                name, out, site, arguments, keywords, described = call
                 if type(arguments) is not list or type(site) is not int:
                     raise ProtocolError("a call without arguments or site")
             except (TypeError, ValueError, LookupError):
                 raise ProtocolError("a call that is none") from None
             try:
                 self._carry_out(name, out, arguments, keywords)
+            # The call was sent before its argument's failure was known: it fails for the same reason.
             except FailedError as failed:  # an argument is the result of a call that failed
                 self._poison(out, failed.failure)
             except self._errors as error:
                 self.fail(out, Failure.of(error, str(name), site))
             else:
-                if tell and type(out) is int and len(self.told) < _MOST_TOLD:
-                    self.told.append((out, *self.backend.describe(self.values[out])))
+                if described and type(out) is int and len(self.described) < _MOST_TOLD:
+                    self.described.append((out, *self.backend.describe(self.values[out])))
 
     def _carry_out(self, name: Any, out: Any, arguments: list[Any], keywords: Any) -> None:
         found = self._functions.get(name) if type(name) is str else None
@@ -126,6 +128,7 @@ class Session:
         if len(given) > most:
             raise TypeError(f"{name}() takes {most} arguments, found {len(given)}")
         if estimate is not None:
+            # Estimated before it runs: a library that is out of memory may take the whole process with it.
             wanted = estimate(given, named)
             if wanted > self.quota - self.used:
                 raise self._beyond(wanted)
@@ -134,8 +137,9 @@ class Session:
             self.store(out, self.backend.settle(result))
         elif out is not None:
             results = self.backend.settle(result)
+            # Strict: handles without arrays would otherwise stay in use at the client for ever.
             if type(out) is not list or not isinstance(results, list | tuple) or len(out) != len(results):
-                raise TypeError(f"{name}() gave another number of arrays than was asked for")
+                raise TypeError(f"{name}() gave another number of arrays than the call expects")
             for handle, value in zip(out, results, strict=True):
                 self.store(handle, value)
 
@@ -171,7 +175,7 @@ class Session:
         return DeviceError(f"found no array {handle} of this client")
 
     def fail(self, out: Any, failure: Failure) -> None:
-        """Keep a failure until the client hears of it, and in place of what the call should have given."""
+        """Keep a failure until the client receives it, and in place of what the call should have given."""
         if len(self.unheard) < _MOST_FAILURES:
             self.unheard.append(failure)
         self._poison(out, failure)
@@ -190,6 +194,7 @@ class Session:
         known = self.values.get(_checked(handle))
         if known is value:
             return  # done in place
+        # By the memory's owner: views share it, and a view alone keeps the whole of it.
         key, size = self.backend.owner(value)
         memory = self._memory.get(key)
         refused = self.room(size if memory is None else 0)
@@ -199,6 +204,7 @@ class Session:
             self._memory[key] = memory = _Memory(size, 0)
             self.used += size
         memory.arrays += 1
+        # Dropped only after the new one is stored, so a refusal leaves the old array as it was.
         if known is not None:
             self.drop(handle)
         self.values[handle] = value
@@ -223,6 +229,7 @@ class Session:
             return MemoryError(f"this client holds {self.most} arrays, the most that it may")
         if size and self.used + size > self.quota:
             return self._beyond(size)
+        # Beside the own quota: quotas may add up to more than the device has.
         if size and self._total is not None and self._total[0]() + size > self._total[1]:
             return MemoryError(f"{size} bytes are needed, and others use the rest of the device's memory")
         return None
@@ -242,8 +249,8 @@ class Session:
         raise FailedError(failure or Failure("DeviceError", "found no such array of this client", "", -1))
 
     def told_so_far(self) -> list[tuple[int, str, tuple[int, ...]]]:
-        """Types and shapes that were to be told, and have been from now on."""
-        reported, self.told = self.told, []
+        """Types and shapes that the client wants; each is given once."""
+        reported, self.described = self.described, []
         return reported
 
     # -- moving ----------------------------------------------------------------------------------------
@@ -260,7 +267,14 @@ class Session:
 
     def close(self) -> None:
         """Give everything back."""
-        for container in (self.values, self.failed, self._memory, self._kernels, self.unheard, self.told):
+        for container in (
+            self.values,
+            self.failed,
+            self._memory,
+            self._kernels,
+            self.unheard,
+            self.described,
+        ):
             container.clear()
         self.used = 0
         self.backend.trim()

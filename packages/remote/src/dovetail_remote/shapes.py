@@ -1,7 +1,7 @@
-"""Types and shapes of results, learned: what is known need not be asked, and cannot fail.
+"""Types and shapes of results, learned: what is known needs no question, and cannot fail.
 
 What a function makes of arguments of the same types and shapes, and the same other arguments, has the same
-type and shape every time (but for the few functions where these depend on the elements). The server tells it
+type and shape every time (but for the few functions where these depend on the elements). The server sends it
 once for each combination; from then on it is known when the call is made. Element-wise functions are learned
 by types alone, since shapes follow by broadcasting, and so are parts of arrays by numbers and slices. A call
 that was carried out once, and whose function cannot fail for the elements, cannot fail the next time either.
@@ -41,9 +41,9 @@ _ANY_NUMBER = _ELEMENTWISE.union(("full_like", "where", "clip", "__setitem__"))
 _BROADCAST = _ELEMENTWISE.union(("where", "clip", "astype"))
 """Functions whose type follows from types, and whose shape from shapes."""
 _STRETCHES = having("stretch")
-"""Functions that may give views which nobody may write."""
+"""Functions that may give read-only views."""
 _VIEWS = having("view") | {"__getitem__"}
-"""Functions that may give views which nobody may write of arrays which nobody may write."""
+"""Functions that may give read-only views of read-only arrays."""
 _LIMITS = [-(1 << bits) for bits in (63, 31, 15, 7)] + [0] + [1 << bits for bits in (7, 8, 15, 16, 31, 32)]
 """Between two of these, whole numbers fit into the same data types."""
 _SIZES = {"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "float32": 4,
@@ -56,7 +56,7 @@ _Key = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call whose result the server is to tell of, with what was known of its arguments."""
+    """A call whose result the server is to describe, with what was known of its arguments."""
 
     handle: int
     name: str
@@ -70,7 +70,7 @@ class Shapes:
 
     Attributes:
         known: types and shapes by handle.
-        readonly: handles of arrays that perhaps nobody may write.
+        readonly: handles of arrays that are perhaps read-only.
 
     Args:
         divides: whether the library gives a number where an integer is divided by 0, instead of failing.
@@ -89,7 +89,7 @@ class Shapes:
     def expect(self, handle: int, name: str, arguments: list[Any], named: dict[str, Any] | None) -> int:
         """Note a call (as it is encoded) that makes an array: `SURE`, `MAY_FAIL`, `UNKNOWN`.
 
-        Where it is unknown the server is to tell what it makes.
+        Where it is unknown the server is to describe what it makes.
         """
         known = self.known
         if name in _STRETCHES or (self.readonly and self.is_view(name, arguments)):
@@ -100,6 +100,7 @@ class Shapes:
             if found is not None:
                 known[handle] = found[0]
                 return found[1]
+        # No questions for functions whose shapes depend on elements: the answer would be wrong next time.
         if name not in _BY_ELEMENTS and len(self._asked) < _MOST_ASKED:
             inside = _handles([arguments, list((named or {}).values())])
             given = {h: known[h] for h in inside if h in known}
@@ -108,17 +109,18 @@ class Shapes:
         return UNKNOWN
 
     def is_view(self, name: str, arguments: Sequence[Any]) -> bool:
-        """Whether a call may give a view that nobody may write."""
+        """Whether a call may give a read-only view."""
         return name in _STRETCHES or (name in _VIEWS and arguments[:1][0] in self.readonly)
 
     def expect_change(self, name: str, arguments: list[Any]) -> tuple[int, _Key | None]:
-        """What `expect` says of a call that changes an array, and what to give `changed` once it has."""
+        """The answer of `expect` for a call that changes an array, and what to give `changed` once it has."""
         key = _key(name, arguments, None, self.known)
         if key is None:
             return UNKNOWN, None
         found = self._learned.get(key)
         if found is None:
             found = self._set(key) if name == "__setitem__" else self._derived(key, None)
+        # The server would refuse it; it is waited for, so the program sees the library's own error.
         if found is not None and found[0] != key[1]:
             return UNKNOWN, None  # it fits into no other type and shape
         if found is None:
@@ -146,10 +148,11 @@ class Shapes:
         return new
 
     def told(self, found: Sequence[Sequence[Any]]) -> None:
-        """Learn from what the server tells of the calls that were asked about."""
+        """Learn from the server's descriptions of the calls that were unknown."""
         if not self._asked:
             return
         metas: dict[int, Meta] = {handle: (dtype, tuple(shape)) for handle, dtype, shape in found}
+        # Only arrays that still exist: a handle that died meanwhile must not come back.
         self.known.update((handle, metas[handle]) for handle in self._untold & metas.keys())
         self._untold.clear()
         pending, self._asked = self._asked, []
@@ -160,6 +163,7 @@ class Shapes:
                 self._learn(key, meta)
 
     def _learn(self, key: _Key, meta: Meta) -> tuple[Meta, int]:
+        # All at once rather than the oldest: programs change phase as a whole, and this stays O(1).
         if len(self._learned) >= _MOST_LEARNED:
             self._learned.clear()
         found = self._learned[key] = meta, self._certainty(key, meta)
@@ -174,10 +178,12 @@ class Shapes:
         integers = "int" in dtype
         if name in _FAILS_FOR_ELEMENTS or (integers and name in self._fails_for_integers):
             return MAY_FAIL
+        # NumPy raises for what does not fit an integer, torch truncates: it is waited for.
         if integers and name in ("__setitem__", "full_like") and (float in key or "f" in key):
             return MAY_FAIL  # a number that no integer is
         if name in ("__getitem__", "__setitem__") and _has_arrays(key[2]):
             return MAY_FAIL
+        # A large result may not fit; whether it does depends on other clients.
         large = math.prod(shape) * _SIZES.get(dtype, 8) >= LARGE
         return MAY_FAIL if large else SURE
 
@@ -236,6 +242,7 @@ def _key(
                 and (name != "__setitem__" or len(parts) > 2)
             ):
                 if argument[0] == "i":
+                    # Sent as text, beyond 62 bits: the type then depends on the library's own rules.
                     if type(argument[1]) is str:
                         return None
                     parts.append(bisect_right(_LIMITS, argument[1]))

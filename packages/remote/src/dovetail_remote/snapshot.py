@@ -77,12 +77,14 @@ def snapshot(
     for handle, value in values.items():
         view, (key, _) = backend.view(value), backend.owner(value)
         low, high = view.span()
+        # Arrays without elements share nothing, even where a library gives them one address.
         key = key if high > low else (key, handle)  # no elements: a region of its own
         number = numbers.setdefault(key, len(sources))
         if number == len(sources):
             sources.append(Source(value, low, high))
         else:
             known = sources[number]
+            # Views of one memory travel once, as the smallest region that covers them, and stay views.
             sources[number] = Source(known.value, min(low, known.low), max(high, known.high))
         placed.append((handle, number, view))
     arrays = tuple(
@@ -112,7 +114,7 @@ def load(backend: Backend, manifest: Manifest, fill: Fill) -> dict[int, Any]:
 
 
 def reader(backend: Backend, sources: Sequence[Source]) -> Fill:
-    """Reads the bytes of the regions one after the other, as many at a time as are asked for."""
+    """Reads the bytes of the regions one after the other, as many at a time as fit the caller's buffer."""
     left = [(source.value, source.low, source.high) for source in reversed(sources)]
 
     def fill(target: memoryview) -> None:

@@ -37,19 +37,19 @@ _UNUSED = _references(_Memory(None, np.empty(0, dtype=np.uint8)))
 
 
 def _is_unused(memory: _Memory, size: int) -> bool:
-    """Whether it is of this size and nobody has it; arrays over it and their views count, wherever held."""
+    """Whether it is of this size and unused; arrays over it and their views count, wherever held."""
     return memory.block.nbytes == size and _references(memory) == _UNUSED
 
 
 class BlockPool:
-    """Blocks of memory by owner: nobody is ever given what another one has written. For several threads."""
+    """Blocks of memory by owner: an owner only ever gets what itself has written. For several threads."""
 
     def __init__(self) -> None:
         self._kept: deque[_Memory] = deque(maxlen=KEPT)
         self._lock = threading.Lock()
 
     def empty(self, owner: object, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-        """A C-contiguous array that nobody else uses, to be overwritten. Raises `MemoryError`."""
+        """A C-contiguous array that is in no other use, to be overwritten. Raises `MemoryError`."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         if not SMALLEST <= size <= LARGEST:
             return np.empty(shape, dtype=dtype)
@@ -59,7 +59,7 @@ class BlockPool:
                 memory = _Memory(owner, np.empty(size, dtype=np.uint8))
             else:
                 self._kept.remove(memory)
-            self._kept.append(memory)  # the one that was asked for longest ago makes room
+            self._kept.append(memory)  # the least recently used one makes room
             return memory.block.view(dtype).reshape(shape)
 
     def forget(self, owner: object) -> None:

@@ -155,7 +155,7 @@ class Function:
 
     Of its ``properties`` there are ``elementwise``; ``sized-by-elements``, where shapes of results depend on
     the elements; ``fails-for-elements``, where some elements make it fail; ``view``, where the result may be
-    one of the argument; and ``stretch``, where it may be one that nobody may write.
+    one of the argument; and ``stretch``, where it may be a read-only one.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """The scheduler's side of the control socket: devices of running jobs are moved from here.
 
-A scheduler that lends devices opens one switchboard for a run, tells it of each job that it starts
+A scheduler that lends devices opens one switchboard for a run, registers each job that it starts
 (`Switchboard.expect`), puts `environment` into the job's environment, and awaits `migrate`, which returns
 when the work has moved in every process of the job, and raises when it stays where it was. The messages are
 described in `dovetail_remote.control`.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,10 @@ from dovetail.process.channel import Handshake, bracketed, nonce_of
 from dovetail.records import dataclass
 from dovetail_remote.address import ADDRESSES, parse_address
 
+_log = logging.getLogger(__name__)
 MOST_LINE = 1 << 16
 _HELLO = 5.0
-"""Seconds that a process has to say who it is."""
+"""Seconds that a process has to identify itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class Switchboard:
             path = self.address.place
             if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
                 os.unlink(path)  # of a scheduler that was killed; a run has one at a time
+            # Mode 0600 from the first instant: this socket can move the devices of every job.
             mask = os.umask(0o177)
             try:
                 self._server = await asyncio.start_unix_server(self._attend, path, limit=MOST_LINE)
@@ -131,17 +134,21 @@ class Switchboard:
         fails, the others go back.
 
         Raises:
-            DeviceError: the work is where it was; says why.
+            DeviceError: the work is where it was; the text gives the reason.
         """
         job = self._jobs.get(uid)
         if job is None or not 0 <= device < len(job.addresses):
             raise DeviceError(f"job {uid} has no device {device}")
         target = str(parse_address(to))
+        # One move of a job at a time: a second one would read addresses that are half changed.
+        # The new address is in place before the first order, so a process that connects meanwhile gets it.
         async with job.moving:
             source, job.addresses[device] = job.addresses[device], target
             done: list[dict[str, Any]] = []
             try:
                 async with asyncio.timeout(timeout):
+                    # Again and again, since a process may connect with the old address while the others are
+                    # moving.
                     while left := [p for p in job.processes if p.addresses[device] != target]:
                         found = await asyncio.gather(*[self._order(p, device, target) for p in left])
                         done += [answer for answer in found if answer is not None]
@@ -151,9 +158,11 @@ class Switchboard:
             except (DeviceError, TimeoutError) as error:
                 job.addresses[device] = source
                 back = [p for p in job.processes if p.addresses[device] == target]
+                # All processes of a job must compute at one place: those that moved already go back.
                 await asyncio.gather(*[self._order(p, device, source) for p in back])
                 why = str(error) or f"no answer within {timeout:g} s"
                 raise DeviceError(f"job {uid}: device {device} stays at {source}: {why}") from None
+        _log.info("job %s: device %d moved from %s to %s", uid, device, source, target)
         moved = [answer["moved"] for answer in done]
         return Migration(
             len(moved),
@@ -166,7 +175,7 @@ class Switchboard:
     # -- processes -------------------------------------------------------------------------------------
 
     async def _order(self, process: _Process, device: int, to: str) -> dict[str, Any] | None:
-        """Tell a process to move; its answer, None where it has ended."""
+        """Order a process to move; its answer, None where it has ended."""
         self._orders += 1
         number = self._orders
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -216,6 +225,7 @@ class Switchboard:
             self._connected.discard(task)
             if job is not None and process is not None:
                 job.processes.remove(process)
+                # A move that waits for this process must not wait for its whole timeout.
                 for answer in process.answers.values():
                     if not answer.done():
                         answer.set_exception(ConnectionResetError("the process has ended"))

@@ -11,7 +11,7 @@ The JSON text is small (`MOST_JSON`); the raw bytes are of the length that the J
 comes from the network is unpickled, evaluated or looked up as an attribute.
 
 A connection begins with a greeting of the server (`MAGIC` and 32 random bytes), then a HELLO frame of the
-client: which device, its own 32 random bytes and, where a token is asked for, its proof that it knows it (see
+client: which device, its own 32 random bytes and, where a token is needed, its proof that it knows it (see
 `dovetail.process.channel`). The server's WELCOME holds its own. What follows is neither encrypted nor signed:
 the network is one that is trusted, or a tunnel.
 """
@@ -55,15 +55,15 @@ class Kind(IntEnum):
     PUT = 4
     """client: an array, as raw bytes; no reply"""
     FETCH = 5
-    """client: asks for an array"""
+    """client: fetches an array"""
     SYNC = 6
-    """client: asks whether all went well, and for types and shapes"""
+    """client: waits until all calls are carried out, and wants types and shapes"""
     DUMP = 7
-    """client: asks for all arrays"""
+    """client: fetches all arrays"""
     LOAD = 8
     """client: arrays of another server, as raw bytes; a reply when they are there"""
     REPLY = 9
-    """server: what was asked for"""
+    """server: the answer to FETCH, SYNC, DUMP or LOAD"""
     ERROR = 10
     """server: why not; the connection goes on"""
     REFUSED = 11
@@ -141,7 +141,7 @@ class Channel:
         self.connection.settimeout(None)
         whole = int(seconds)
         time = struct.pack("ll", whole, int((seconds - whole) * 1e6))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # the kernel's: nothing is asked twice
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # the kernel's: no extra poll per call
             self.connection.setsockopt(socket.SOL_SOCKET, option, time)
 
     def send(self, kind: int, text: bytes, raw: Sequence[Any] = (), *, before: Sequence[bytes] = ()) -> None:
@@ -159,6 +159,7 @@ class Channel:
         send = self.connection.send
         for part in parts:
             sent, size = 0, memoryview(part).nbytes
+            # After a timeout of the kernel part of it may have been sent: go on from there.
             while sent < size:
                 try:
                     sent += send(memoryview(part)[sent:] if sent else part)
@@ -183,6 +184,7 @@ class Channel:
             elif count:
                 ready += count
             else:
+                # Between frames a close is the normal end; within one it is an error.
                 within = "" if begins and not ready else " within a frame"
                 raise ClosedError("the connection was closed" + within)
 

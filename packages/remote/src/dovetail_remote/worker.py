@@ -60,7 +60,7 @@ class DeviceWorker:
         return sum(client.session.used for client in self.clients)
 
     def described(self) -> dict[str, Any]:
-        """What the server tells of the device."""
+        """The server's description of the device."""
         backend = self.backend
         return {
             "library": backend.library,
@@ -97,6 +97,8 @@ class Client:
     def serve(self) -> None:
         """Until the client leaves, or breaks the protocol: the life of a thread."""
         try:
+            # As libraries do on a device: a division by 0 gives inf there, without a warning for each
+            # element.
             with np.errstate(all="ignore"):
                 self._backend.enter()
                 self._channel.send(
@@ -109,18 +111,19 @@ class Client:
         except OSError:
             pass  # it has left
         finally:
+            # Whatever the reason: its memory must be free for the next client.
             self._end()
             self._channel.close()
 
     def _end(self) -> None:
-        """All memory is free, and nobody sees the client any more."""
+        """All memory is free, and the client disappears from every list."""
         self.session.close()
         self._lender.spares.forget(self)
         if self in self._lender.clients:
             self._lender.clients.remove(self)
 
     def turn_away(self, why: str) -> None:
-        """Let nobody in, and say why."""
+        """Refuse the client with the reason."""
         self._refuse(why)
         self._channel.close()
 
@@ -140,6 +143,7 @@ class Client:
             self._load(content, size)
         elif kind == Kind.PROBE:
             self._channel.skip(size)
+        # Freed before the answer, so that the next client already finds the memory.
         elif kind == Kind.LEAVE and not size:
             self._end()
             self._reply({})
@@ -150,6 +154,7 @@ class Client:
     def _put(self, content: Any, size: int) -> None:
         handle, dtype, shape, site = _described(content, size)
         refused: Exception | None = self.session.room(size)
+        # Decided before the bytes are read: an array beyond the quota is never put into memory at all.
         if refused is None and dtype not in self._backend.dtypes:
             refused = TypeError(f"the device has no {dtype}")
         if refused is not None:
@@ -167,7 +172,8 @@ class Client:
     def _answer(
         self, question: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], content: Any
     ) -> None:
-        """Answer a question, or with the oldest failure that the client has not heard of, if there is one."""
+        """Answer a question, or with the oldest failure that the client has not received, if there is one."""
+        # Oldest first: a failure of an earlier call explains the later ones.
         if self.session.unheard:
             self._error(self.session.unheard.popleft(), unheard=True)
             return
@@ -195,6 +201,7 @@ class Client:
     def _dump(self) -> None:
         manifest, sources = snapshot(self._backend, self.session.values, self.session.failed)
         text = orjson.dumps(manifest.as_json())
+        # The head has the size already, so the pieces follow one by one: no second copy in memory.
         self._channel.send_all(frame_head(Kind.REPLY, len(text), manifest.size) + text)
         for source in sources:
             if source.high > source.low:
@@ -203,7 +210,7 @@ class Client:
     def _load(self, content: Any, size: int) -> None:
         manifest = parse_manifest(content)
         if manifest.size != size:
-            raise ProtocolError(f"a snapshot of {size} bytes that says something else of itself")
+            raise ProtocolError(f"a snapshot of {size} bytes whose manifest gives another size")
         left = size
 
         def fill(target: memoryview) -> None:
@@ -214,6 +221,7 @@ class Client:
         try:
             self.session.load(manifest, fill)
         except self._errors as error:
+            # The rest must be read, or the next frame would begin within it.
             self._channel.skip(left)
             self.session.fail(None, Failure.of(error, "load", -1))
 
@@ -240,7 +248,7 @@ def _described(content: Any, size: int) -> tuple[int, str, tuple[int, ...], int]
             return handle, dtype, tuple(shape), site
     except (TypeError, ValueError):
         pass
-    raise ProtocolError(f"an array of {size} bytes that says something else of itself")
+    raise ProtocolError(f"an array of {size} bytes whose description gives another size")
 
 
 def _asked(content: Any) -> dict[str, Any]:
@@ -264,11 +272,13 @@ def _handed(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def main(arguments: list[str]) -> int:
-    """``FD PARENT``: the socket to the server, and its process id. The first message says what to open."""
+    """``FD PARENT``: the socket to the server, and its process id. The first message names what to open."""
     control = socket.socket(fileno=int(arguments[0]))
+    # Before anything is opened: a server that is killed meanwhile would leave this process with the GPU.
     end_with(int(arguments[1]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server hears it, and says what is to be done
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server receives it, and decides what is to be done
     warnings.simplefilter("ignore")
+    # Short, so that threads of several clients take turns in calls that take microseconds.
     sys.setswitchinterval(_SWITCH_INTERVAL)
     task = orjson.loads(control.recv(MESSAGE))
     begin = time.perf_counter()
@@ -285,7 +295,7 @@ def main(arguments: list[str]) -> int:
     while True:
         message, descriptors = _handed(control)
         if not message:
-            os._exit(0)  # threads may be computing; nobody waits for them any more
+            os._exit(0)  # threads may be computing; their results have no receiver any more
         content = orjson.loads(message)
         if "status" in content:
             control.send(orjson.dumps({"status": content["status"], "is": lender.status()}))
@@ -293,6 +303,7 @@ def main(arguments: list[str]) -> int:
             connection = socket.socket(fileno=descriptor)
             connection.setblocking(True)
             client = Client(lender, connection, content["hello"])
+            # Only this thread adds clients, so the count cannot be exceeded between check and append.
             if len(lender.clients) < content["most"]:
                 lender.clients.append(client)
                 threading.Thread(target=client.serve, daemon=True).start()

@@ -97,7 +97,7 @@ class Backend(ABC):
 
     @abstractmethod
     def from_host(self, array: NDArray[Any]) -> Any:
-        """A C-contiguous array of the host, which nobody else uses, as one of the device."""
+        """A C-contiguous array of the host that has no other user, as one of the device."""
 
     @abstractmethod
     def to_host(self, value: Any) -> NDArray[Any]:
@@ -142,7 +142,7 @@ class Backend(ABC):
         """Wait until everything is computed."""
 
     def trim(self) -> None:  # noqa: B027 - most have nothing to do
-        """Give memory that nobody uses back to the device."""
+        """Give unused memory back to the device."""
 
     def limit(self, size: int) -> None:
         """Never take much more than so many bytes, temporaries included.

@@ -108,7 +108,7 @@ class CupyBackend(Backend):
         self.device.synchronize()
 
     def trim(self) -> None:
-        """Give the blocks of the pool back that nobody uses."""
+        """Give the pool's unused blocks back."""
         self._cupy.get_default_memory_pool().free_all_blocks()
 
 

@@ -1,7 +1,7 @@
 """Devices that jobs hold and borrow: where they are, how they move home, and who had borrowed what.
 
 An executor that lends has a `DeviceServers`, which knows how servers are started where it runs jobs, and is
-a `LendingExecutor`. A job's environment says where its devices are: those of its own node in its own
+a `LendingExecutor`. A job's environment names its devices: those of its own node in its own
 process (``local:…``), borrowed ones with the server of the node that lends them. A borrowed device moves
 home through the control socket (`dovetail_remote.switchboard`) while the job computes.
 
@@ -63,7 +63,7 @@ STARTED = (
     "try:\n"
     "    run_cli()\n"
     "finally:\n"
-    "    if place and orphan():\n"  # nobody else is left to remove them
+    "    if place and orphan():\n"  # the parent is gone: nothing else would remove them
     "        shutil.rmtree(place, ignore_errors=True)\n"
 )
 """A `dovetail device-server` that ends with the process whose id is in its environment."""
@@ -131,13 +131,13 @@ def server_command(node: Node, chosen: str, socket: str, listen: str = "", token
     return ["-c", STARTED, "device-server", *options, "--socket", socket, "--json", *network]
 
 
-def not_started(node: Node, said: object) -> str:
+def not_started(node: Node, words: object) -> str:
     """The sentence for a device server that ended with these words before it was ready."""
-    return f"the device server of node {node.name} did not start: {str(said).removeprefix('dovetail: ')}"
+    return f"the device server of node {node.name} did not start: {str(words).removeprefix('dovetail: ')}"
 
 
 class Lending:
-    """Which devices jobs have, by their executor's word; moves them; tells of it by ``happened``.
+    """Which devices jobs have, by their executor's word; moves them; reports it by ``happened``.
 
     ``chosen`` is what each device is (`lent_as`), ``folder`` the run's.
     """
@@ -154,7 +154,8 @@ class Lending:
         self._moves: set[asyncio.Task[None]] = set()
 
     async def begin(self, placed: Placed, uid: str, cluster: Cluster) -> None:
-        """A job with devices is about to start. Raises `ExecutorError` where nobody lends them."""
+        """A job with devices is about to start. Raises `ExecutorError` where no server lends them."""
+        # A job that is requeued keeps its id: what its last attempt had borrowed must not be found again.
         self.forget(placed.job.id)
         devices = devices_of(placed.allocation)
         await self._servers.see_to({held.node for held in devices if held.borrowed})
@@ -162,12 +163,14 @@ class Lending:
         self._devices[placed.job.id] = uid, devices
         board.expect(uid, [self._address(held, cluster) for held in devices])
         if any(held.borrowed for held in devices):
+            # Written before the job starts: should we be killed in between, a successor ends a job that never
+            # ran, rather than leave one whose server is gone.
             self._note(uid, devices)
 
     def environment(
         self, job: JobId, cluster: Cluster, visible: Callable[[int], str | None]
     ) -> Mapping[str, str]:
-        """Where a job's devices are, and where it is told when they move.
+        """Where a job's devices are, and the socket that announces their moves.
 
         ``visible`` gives a node's CUDA_VISIBLE_DEVICES: what a job borrows may come home to any of these.
         """
@@ -178,6 +181,7 @@ class Lending:
         home = devices[0].client
         where = self._board.environment(uid, self._servers.host(home))
         variables = {**where, **self._servers.around(home)}
+        # All CUDA devices that the nodes have: a process cannot see more later, and borrowed ones come home.
         lent = [device for node in cluster.nodes for device in node.devices if vendor(device) == "nvidia"]
         if lent:
             numbers = sorted({device.local for device in lent})
@@ -211,7 +215,7 @@ class Lending:
     # --- moving -----------------------------------------------------------------------------------
 
     def migrate(self, placed: Placed, target: Allocation, cluster: Cluster) -> None:
-        """Begin to take borrowed devices home; `Migrated` follows, and says why where they stay.
+        """Begin to take borrowed devices home; `Migrated` follows, with the reason where they stay.
 
         Raises `ExecutorError` for a job that has none, or that is to go elsewhere than home.
         """
@@ -226,6 +230,7 @@ class Lending:
 
     async def _moved(self, job: JobId, work: Coroutine[Any, Any, None]) -> None:
         """Whatever goes wrong with a move, it is over."""
+        # Any exception: the policy waits for `Migrated`, and would hold the job's devices for ever.
         try:
             await work
         except Exception as error:  # noqa: BLE001 - the job stays where it is
@@ -245,6 +250,7 @@ class Lending:
                 devices[k] = held
                 done.append(k)
         except DeviceError as error:
+            # Home or abroad, but together: a job with half of its devices at home would hold both sets.
             why = str(error)
             for k in done:
                 try:
@@ -275,6 +281,8 @@ class Lending:
     def _note(self, uid: str, devices: Sequence[Held]) -> None:
         """Whether a job has borrowed devices now. Raises `ExecutorError`."""
         record = {"uid": uid, "borrowed": any(held.borrowed for held in devices)}
+        # An own newline first: what a killed scheduler left is then a line of its own, which the reader
+        # skips.
         line = b"\n" + json.dumps(record).encode() + b"\n"  # the last line may be torn
         write_private(self._notes, line, os.O_APPEND)
 
@@ -288,14 +296,14 @@ class LendingExecutor(SupervisedExecutor):
     _lending: Lending
 
     async def launch(self, placed: Placed) -> None:
-        """Start the job, told where its devices are. Raises `ExecutorError` after `close`."""
+        """Start the job with the places of its devices. Raises `ExecutorError` after `close`."""
         if self._told_where(placed):
             uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
             await self._lending.begin(placed, uid, self.cluster)
         await super().launch(placed)
 
     def _told_where(self, placed: Placed) -> bool:
-        """Whether the job is told where its devices are. Raises `ExecutorError` if it cannot be."""
+        """Whether the job's environment names its devices. Raises `ExecutorError` if it cannot."""
         return bool(devices_of(placed.allocation))
 
     def _cuda_on(self, node: int) -> str | None:
@@ -303,7 +311,7 @@ class LendingExecutor(SupervisedExecutor):
         return self._environ.get("CUDA_VISIBLE_DEVICES")
 
     def _of_this_job(self, placed: Placed) -> dict[str, Any]:
-        """Where its devices are, and where it is told when they move."""
+        """Where its devices are, and the socket that announces where they move."""
         own = super()._of_this_job(placed)
         variables = self._lending.environment(placed.job.id, self.cluster, self._cuda_on)
         return {**own, "vars": {**own.get("vars", {}), **variables}} if variables else own
@@ -313,7 +321,7 @@ class LendingExecutor(SupervisedExecutor):
         super()._ended(request, end)
 
     async def migrate(self, placed: Placed, target: Allocation) -> None:
-        """Begin to take borrowed devices home; `Migrated` follows, and says why where they stay.
+        """Begin to take borrowed devices home; `Migrated` follows, with the reason where they stay.
 
         Raises `ExecutorError` for a job that has none, or that is to go elsewhere than home.
         """
@@ -322,13 +330,14 @@ class LendingExecutor(SupervisedExecutor):
     def end_borrowers(self) -> None:
         """End what runs with devices of servers that have ended, or are about to, with their Dovetail."""
         borrowers = self._lending.borrowers()
+        # The arrays on those servers are lost, so the jobs can only end; NODE_FAIL lets them be requeued.
         for link, uid in self._running.values():
             if uid in borrowers:
                 link.stop(uid, State.NODE_FAIL.value, self._grace, LOST)
 
 
 def refuse_to_borrow(placed: Placed) -> None:
-    """For a gang, whose tasks are not told apart. Raises `ExecutorError` for one that borrows."""
+    """For a gang, whose tasks share one environment. Raises `ExecutorError` for one that borrows."""
     if placed.allocation.donors:
         raise ExecutorError(
             "a job of several tasks or nodes uses the devices of its nodes, and cannot borrow others"
@@ -354,6 +363,7 @@ def steps_home(devices: Sequence[Held], target: Allocation) -> dict[int, Held]:
     free: dict[int, list[int]] = {}
     for part in target.parts:
         for n in bits(part.nodes):
+            # A process opens its own devices by index: moving these would need a new process.
             own = {held.device for held in devices if held.client == held.node == n}
             if not own <= set(part.devices):
                 raise ExecutorError("a job's own devices stay where they are while it runs")

@@ -11,6 +11,7 @@ lost then; jobs with devices of their own node go on, and the next Dovetail take
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -35,6 +36,8 @@ from dovetail_remote.lending.lending import (
     server_command,
 )
 from dovetail_remote.switchboard import Switchboard
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,10 @@ class _ServersHere(DeviceServers):
                     continue
                 assert server.stdout is not None
                 server.stdout.close()
-                self._start(n)  # by this thread: it ends with whoever has started it
+                _log.warning(
+                    "the device server of node %s ended; starting it again", self._cluster.nodes[n].name
+                )
+                self._start(n)  # by this thread: the server ends with the thread that started it
                 try:
                     await asyncio.to_thread(self._wait_for, n)
                 except InputError as error:
@@ -134,11 +140,13 @@ class _ServersHere(DeviceServers):
                 stderr=complaints,
                 text=True,
                 env=self._environ,
+                # A session of its own: Ctrl-C in the terminal must reach the scheduler alone, which ends the
+                # jobs first and the servers last.
                 start_new_session=True,
             )
 
     def _wait_for(self, n: int) -> None:
-        """Until a server's devices are open. Raises `InputError` with what it says where they cannot be."""
+        """Until a server's devices are open. Raises `InputError` with its own message where they are not."""
         server = self._servers[n]
         assert server.stdout is not None
         if not server.stdout.readline():
@@ -165,6 +173,7 @@ class LentExecutor(LendingExecutor, MachineExecutor):
         self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
         self._lending = Lending(device, self._servers, self.run_dir, self._happened)
         with ExitStack() as undo:
+            # In the reverse order of what was made, if a server does not start: nothing is to be left.
             undo.callback(os.close, self._log)
             undo.callback(self._link.detach)
             undo.callback(self._servers.end)
@@ -175,6 +184,8 @@ class LentExecutor(LendingExecutor, MachineExecutor):
     async def close(self) -> None:
         """Stop what runs, then the servers. May be called again."""
         if not self._closing:
+            # Jobs before servers: a job that loses its device first would be recorded as lost, not as
+            # stopped.
             await super().close()
             await self._lending.close()
             self._servers.end()

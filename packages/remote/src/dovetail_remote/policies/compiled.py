@@ -111,6 +111,7 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
             return NotModelled(f"job {job.id} {why}")
         assert job.communication is not None
         base = times.alone(costs, job.communication)
+        # The compiled twin takes times from Equations 1 to 12 alone; any other truth needs the engine.
         if base <= 0 or workload.truth.seconds(job, choice.implementation, choice.request) != base:
             return NotModelled(f"job {job.id} gives another time than its communication takes")
         request, sent = choice.request, job.communication
@@ -119,6 +120,7 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
         seen.add(job.id)
         wants = job.submit_time, request.nodes, int(count), request.cpus, request.memory, base
         rows.append((*wants, sent.other, sent.gpu_calls, sent.gpu_bytes, sent.net_calls, sent.net_bytes))
+    # The twin has one kind of device; a mix would need the engine's matching of classes.
     if len(seen) != len(rows) or len(kinds) != 1 or len(cluster.device_classes(kinds.pop())) != 1:
         return NotModelled("devices are of several classes")
     found: list[Any] = [

@@ -38,6 +38,7 @@ class _Shadow:
         self.start = inf if found is None else found[0]
         self.allocation = None if found is None or self.start == inf else found[1]
         self._head, self._free, self._cluster, self._local = head, free, view.cluster, local
+        # What is free at the shadow time: everything that ends until then, for candidates that run past it.
         self._then = free.copy()
         for when, allocation in releases:
             if when > self.start:
@@ -110,6 +111,7 @@ def lend_and_backfill(
     latest = inf if promise is None or promise.job is not head else promise.start
     if shadow.start < latest and shadow.allocation is not None:
         decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
+    # A shape that was refused stays refused until something starts: only that changes what is free.
     refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
     for job in waiting:
         choice = trials.preferred(job, free)
@@ -130,6 +132,7 @@ def _releases(view: View, moves: Mapping[JobId, Allocation]) -> list[tuple[Secon
     """When running jobs end by their bounds and what they free, those that move at their new places."""
     gone = sum(1 << n for n in view.cluster.gone)
     return [
+        # A job past its bound may end at any moment: it frees now, not in the past.
         (max(placed.bound, view.now), without_nodes(moves.get(job, placed.allocation), gone))
         for job, placed in view.running.items()
         if job not in view.elsewhere

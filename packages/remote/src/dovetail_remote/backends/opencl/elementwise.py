@@ -17,7 +17,7 @@ from dovetail_remote.backends.opencl.strided import (
 )
 
 
-class NoExpression(Exception):  # noqa: N818 - asks for the host, no fault
+class NoExpression(Exception):  # noqa: N818 - the host computes instead, no fault
     """There is no expression for these types."""
 
 

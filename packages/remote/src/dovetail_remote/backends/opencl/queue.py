@@ -75,7 +75,8 @@ class Queue:
         self.real = np.dtype("float64" if self.double else "float32")
         self.on_cpu = bool(self.device.type & cl.device_type.CPU)
         self.kernels: dict[Hashable, Any] = {}
-        # A kernel object keeps its arguments until it is launched: nobody may come between.
+        # A kernel object keeps its arguments until it is launched: a second thread between the two steps
+        # would launch it with the wrong ones.
         self._lock = threading.Lock()
 
     # -- arrays ----------------------------------------------------------------------------------------

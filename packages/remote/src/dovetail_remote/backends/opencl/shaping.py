@@ -1,4 +1,4 @@
-"""Functions that move elements and compute none: NumPy says where they lie, and one kernel copies them."""
+"""Functions that move elements and compute none: NumPy gives their places, and one kernel copies them."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
 def outline(shape: Sequence[int]) -> NDArray[np.uint8]:
     """An array of NumPy of this shape in C order, of one byte an element, that has no memory.
 
-    NumPy's own views of it say where their elements lie: slices, permutations, repetitions are its business.
-    Nobody may look at an element.
+    NumPy's own views of it give the places of their elements: slices, permutations, repetitions are its
+    business. Its elements must not be read.
     """
     return np.lib.stride_tricks.as_strided(np.empty(0, np.uint8), shape, strides_of(shape), writeable=False)
 
