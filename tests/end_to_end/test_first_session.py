@@ -63,7 +63,7 @@ SESSION: list[tuple[str, int, tuple[str, ...]]] = [
     ("printf 'sleep 0.1\\nfalse\\ntrue\\n' | dovetail run -j 1 --halt soon,fail=1 -", 1, ("1 cancelled",)),
     ("dovetail run --on cpu,gppu commands.txt", 2, ("unknown kind of device 'gppu'.* did you mean 'gpu'",)),
     ("dovetail run comands.txt", 2, (r"comands.txt: found no such file",)),
-    ("dovetail run -c 4096 -- true", 2, ("asks for 4096 CPUs on a node, and no node has more than",)),
+    ("dovetail run -c 4096 -- true", 2, ("needs 4096 CPUs on a node, and no node has more than",)),
     ("dovetail simulate commands.txt --cluster 1x4cpu", 0, ("Makespan", "6 jobs give no times")),
     ("dovetail run commands.txt -q --json > result.json", 0, ()),
     ("dovetail compare last --cluster 1x1cpu --cluster 1x4cpu --policy history", 0, ("on 1x1cpu", "best")),

@@ -191,7 +191,7 @@ def test_what_no_device_has_is_refused_before_anything_runs(
     box.add(16 * GB, "Tesla T4")
     process = dovetail("run", job_file(tmp_path, 1, 1, 0, gpu_memory="50GB"), "--history", "history.db")
     assert process.returncode == 2
-    assert "asks for 50 GB of memory on a gpu, and none has more than 16 GB" in process.stderr
+    assert "needs 50 GB of memory on a gpu, and none has more than 16 GB" in process.stderr
 
 
 def test_out_of_memory_where_nothing_is_larger_says_so(
@@ -278,7 +278,7 @@ def test_jobs_of_a_service_share_a_device(box: GpuBox, tmp_path: Path) -> None:
         until(lambda: are("COMPLETED"), "they do not end")
         refused = service.dovetail("submit", "--on", "gpu", "--gpu-mem", "50GB", "--", "true")
         assert refused.returncode == 2
-        assert "asks for 50 GB of memory on a gpu, and none has more than 40 GB" in refused.stderr
+        assert "needs 50 GB of memory on a gpu, and none has more than 40 GB" in refused.stderr
 
 
 def test_what_fits_no_device_is_run_on_a_cpu(dovetail: Command, box: GpuBox, tmp_path: Path) -> None:

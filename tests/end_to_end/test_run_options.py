@@ -60,7 +60,7 @@ def test_an_absent_kind_is_said_once(dovetail: Call, tmp_path: Path) -> None:
 def test_what_is_missing_is_said(dovetail: Call, tmp_path: Path) -> None:
     found = dovetail("run", "-c", "64", "--cluster", cores(tmp_path), "--", "true")
     assert found.returncode == 2
-    assert "true-1: asks for 64 CPUs on a node, and no node has more than " in found.stderr
+    assert "true-1: needs 64 CPUs on a node, and no node has more than " in found.stderr
 
 
 def test_a_failed_job_starts_again_as_often_as_it_may(dovetail: Call, tmp_path: Path) -> None:

@@ -605,8 +605,7 @@ def test_a_node_that_has_left_the_allocation_ends_what_only_it_could_run(
     lost = [row for row in rows.values() if row[0] == "CANCELLED"]
     assert lost
     assert all(
-        detail == "no node is left that could run it: asks for 4 nodes, and there are 3"
-        for _, _, detail in lost
+        detail == "no node is left that could run it: needs 4 nodes, and there are 3" for _, _, detail in lost
     )
     assert f"{len(lost)} jobs were cancelled: no node is left that could run them" in runs.complaints
     slurm.end(allocated["SLURM_JOB_ID"])

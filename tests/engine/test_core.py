@@ -366,12 +366,12 @@ WRONG = {
     "cannot run as cpu with Request\\(nodes=1, cpus=2": Start(
         "0", "cpu", Allocation(Request(1, 2), (Part(1, 2),))
     ),
-    "is given 2 nodes and asks for 1": Start("0", "cpu", on(0b11)),
-    "is given 0 nodes and asks for 1": Start("0", "cpu", NOWHERE),
-    "is given 2 CPUs and asks for 1": Start("0", "cpu", on(1, cpus=2)),
-    "is given 0 CPUs and asks for 1": Start("0", "cpu", on(1, cpus=0)),
-    "is given 5 bytes and asks for 0": Start("0", "cpu", Allocation(Request(1, 1), (Part(1, 1, memory=5),))),
-    "is given 1 devices and asks for 0": Start("0", "cpu", Allocation(Request(1, 1), (Part(1, 1, (0,)),))),
+    "is given 2 nodes and needs 1": Start("0", "cpu", on(0b11)),
+    "is given 0 nodes and needs 1": Start("0", "cpu", NOWHERE),
+    "is given 2 CPUs and needs 1": Start("0", "cpu", on(1, cpus=2)),
+    "is given 0 CPUs and needs 1": Start("0", "cpu", on(1, cpus=0)),
+    "is given 5 bytes and needs 0": Start("0", "cpu", Allocation(Request(1, 1), (Part(1, 1, memory=5),))),
+    "is given 1 devices and needs 0": Start("0", "cpu", Allocation(Request(1, 1), (Part(1, 1, (0,)),))),
     "cannot be started: a node is lost or unknown": Start("0", "cpu", on(1 << 9)),
     "cannot be started: not free": Start("0", "cpu", on(0b100)),
     "start at 5 was promised at 7": Reserve("0", "cpu", on(1), 5.0),
@@ -397,11 +397,11 @@ def test_refuses_what_cannot_be(message: str) -> None:
 def test_refuses_an_overlapping_gang_and_a_wrong_pool() -> None:
     gang = cpu_jobs(2)
     twice = Allocation(Request(2, 1), (Part(0b01, 1), Part(0b01, 1)))
-    with pytest.raises(PolicyError, match="asks for 2"):
+    with pytest.raises(PolicyError, match="needs 2"):
         engine_of(once(Start("0", "cpu", twice)), Cluster.uniform(2, 2), gang)
     job, _ = timed("a", {"cpu": 1.0})
     some = Allocation(job.choices[0].request, (Part(0b01, 3),))
-    with pytest.raises(PolicyError, match="is given 3 CPUs and asks for 4"):
+    with pytest.raises(PolicyError, match="is given 3 CPUs and needs 4"):
         engine_of(once(Start("a", "cpu", some)), Cluster.uniform(1, 4), [job])
 
 

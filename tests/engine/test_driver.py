@@ -507,7 +507,7 @@ def test_jobs_that_only_nodes_could_run_that_left_for_good_are_cancelled_with_al
     assert [records[job].state for job in "0123"] == [
         *(State.CANCELLED, State.COMPLETED, State.CANCELLED, State.COMPLETED)
     ]
-    assert records["0"].detail == "no node is left that could run it: asks for 2 nodes, and there are 1"
+    assert records["0"].detail == "no node is left that could run it: needs 2 nodes, and there are 1"
     assert records["2"].detail.startswith("no node is left that could run it")
 
 

@@ -57,8 +57,8 @@ def test_what_the_log_holds_beyond_the_machine_is_told():
 def test_jobs_whose_start_is_not_told_are_left_out():
     found = result(4, (0, -1, 10, 1), (3, 0, 10, 1))
     assert [(r.job.id, r.state) for r in found.records] == [("1", State.PENDING), ("2", State.COMPLETED)]
-    assert found.notes == ["The log does not tell when 1 job started: it is left out."]
-    with pytest.raises(InputError, match=r"w\.swf: tells of no job when it started, expected"):
+    assert found.notes == ["The log does not give the time at which 1 job started: it is left out."]
+    with pytest.raises(InputError, match=r"w\.swf: has no start of any job, expected"):
         result(4, (0, -1, 10, 1))
 
 

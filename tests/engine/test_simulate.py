@@ -109,7 +109,7 @@ def test_walltimes_end_jobs_or_do_not() -> None:
 def test_impossible_jobs_are_rejected_and_named() -> None:
     work, cluster = rigid_workload([(0, 3, 1, 1), (0, 2, 1, 1)], 2)
     result = run(work, cluster)
-    assert [(r.id, r.reason) for r in result.rejected] == [("0", "asks for 3 nodes, and there are 2")]
+    assert [(r.id, r.reason) for r in result.rejected] == [("0", "needs 3 nodes, and there are 2")]
     unknown = Workload("unknown", work.jobs, TableTruth(fixed={"0": 1.0}))
     result = run(unknown, Cluster.uniform(3, 1))
     assert [(r.id, r.reason) for r in result.rejected] == [("1", "its run time is unknown")]

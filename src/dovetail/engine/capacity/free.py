@@ -119,7 +119,7 @@ class Fit(NamedTuple):
 
 
 Fits = dict[int, Fit | None]
-"""How a request is met from each state asked for so far."""
+"""How a request is met from each state that was looked at so far."""
 
 # A part from its fields as one tuple: a third of the cost of calling `Part`, in the hottest place there is.
 _part = partial(tuple.__new__, Part)

@@ -1,4 +1,4 @@
-"""Whether an allocation is what a job's choice asks for."""
+"""Whether an allocation is what a job's choice requests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dovetail.model.fitting import units_taken
 
 
 def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str | None:
-    """What is wrong if it does not give on every node what the request asks for; ``None`` if it does.
+    """What is wrong if it does not give on every node what the request needs; ``None`` if it does.
 
     A node may have devices lent by other nodes (`Donor`): whole ones, of a kind and model that the request
-    allows, and never more in all than it asks for.
+    allows, and never more in all than it needs.
     """
     request, parts = choice.request, allocation.parts
     if len(parts) == 1:
@@ -26,20 +26,20 @@ def gang_fault(cluster: Cluster, choice: Choice, allocation: Allocation) -> str 
         nodes = sum(part.nodes.bit_count() for part in parts)
         together = allocation.mask.bit_count()
     if nodes != request.nodes or together != nodes:
-        return f"is given {nodes} nodes and asks for {request.nodes}"
+        return f"is given {nodes} nodes and needs {request.nodes}"
     for mask, cpus, devices, _, memory, gpu_memory in parts:
         if memory != request.memory:
-            return f"is given {memory} bytes and asks for {request.memory}"
+            return f"is given {memory} bytes and needs {request.memory}"
         expected = request.cpus
         if expected < 0:
             first = cluster.nodes[(mask & -mask).bit_length() - 1]
             expected = first.cpus if expected == WHOLE_POOL else first.host_cpus
         if cpus != expected:
-            return f"is given {cpus} CPUs and asks for {expected}"
+            return f"is given {cpus} CPUs and needs {expected}"
         if (devices or request.devices) and not allocation.donors:
             wanted = sum(max(1, int(count)) for _, count in request.devices)
             if len(devices) != wanted or len(set(devices)) != wanted:
-                return f"is given {len(devices)} devices and asks for {wanted}"
+                return f"is given {len(devices)} devices and needs {wanted}"
             fault = (
                 _share_fault(cluster, request, allocation, mask)
                 if request.gpu_memory or gpu_memory or request.sharing
@@ -56,7 +56,7 @@ def _share_fault(cluster: Cluster, request: Request, allocation: Allocation, mas
     part = allocation.part_on(first)
     assert part is not None
     if part.gpu_memory != request.gpu_memory:
-        return f"is given {part.gpu_memory} bytes of each device and asks for {request.gpu_memory}"
+        return f"is given {part.gpu_memory} bytes of each device and needs {request.gpu_memory}"
     for n in bits(mask):
         devices = cluster.nodes[n].devices
         if any(not 0 <= d < len(devices) for d in part.devices):
@@ -64,7 +64,7 @@ def _share_fault(cluster: Cluster, request: Request, allocation: Allocation, mas
         for d in part.devices:
             wanted = units_taken(request, devices[d])
             if part.units != wanted:
-                return f"is given {part.units} units of {devices[d].name} and asks for {wanted}"
+                return f"is given {part.units} units of {devices[d].name} and needs {wanted}"
     return None
 
 
@@ -72,7 +72,7 @@ def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> s
     """The same of an allocation with borrowed devices, node by node."""
     wanted = Counter({kind: int(count) for kind, count in request.devices})
     if any(count < 1 for _, count in request.devices):
-        return "borrows a device and asks for a share of one"
+        return "borrows a device and requests a share of one"
     lent: dict[int, list[tuple[int, int]]] = {}
     for donor in allocation.donors:
         if donor.donor == donor.client:
@@ -90,7 +90,7 @@ def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> s
             devices = [cluster.nodes[node].devices[device] for node, device in held]
             if Counter(device.kind for device in devices) != wanted or len(set(held)) != len(held):
                 total = sum(wanted.values())
-                return f"is given {len(held)} devices on {cluster.nodes[n].name} and asks for {total}"
+                return f"is given {len(held)} devices on {cluster.nodes[n].name} and needs {total}"
             if request.models and any(device.model not in request.models for device in devices):
                 return "is given a device model that it does not allow"
             if part.devices and part.units != FRACTION_UNITS:

@@ -264,7 +264,7 @@ class Occupancy:
         return self._on_unit.get((unit.node, unit.device), ())
 
     def validate(self) -> None:
-        """Compare the books with what the running jobs say; raises `InvariantError`. O(running + states)."""
+        """Compare the books with what the running jobs hold; raises `InvariantError`. O(running + states)."""
         known = FreeCapacity(self.layout)
         cores: set[tuple[int, int]] = set()
         shown: list[Seconds] = []

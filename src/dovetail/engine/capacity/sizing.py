@@ -1,6 +1,6 @@
-"""How much memory jobs get whose request does not say it for good: learned before a try, more after a kill.
+"""The memory of jobs whose request leaves it open: learned before a try, more after a kill.
 
-A job that asks for ``auto`` is sized when it comes in and, while it waits, whenever runs of its app have
+A job that requests ``auto`` is sized when it comes in and, while it waits, whenever runs of its app have
 ended; nothing that was tried is ever lessened. A job that was killed for memory waits again with more, at
 most `MOST_KILLS` times, apart from its retries.
 """
@@ -61,8 +61,9 @@ def as_it_started(job: Job, held: Request) -> Job:
 
 
 def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
-    """The same of a job that has choices set aside: these ask for no less than the others."""
+    """The same of a job that has choices set aside: these request no less than the others."""
     most = max(event.memory)
+    # At least what the tried choice needed: an app that outgrew one size outgrows it everywhere.
     whole = resized(whole, [max(choice.request.memory, most) for choice in whole.choices], event.kills)
     if not event.gpu:
         return whole
@@ -79,19 +80,20 @@ def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
 
 
 class Sizes:
-    """Says when jobs are to ask for other amounts of memory; ``history`` ``None``: nothing is learned."""
+    """Finds the jobs whose amount of memory changes; with ``history`` ``None`` it learns nothing."""
 
     def __init__(self, history: History | None) -> None:
         self._model = None if history is None else MemoryModel(history)
         self.devices = DeviceSizes(history)
-        self.waiting: dict[JobId, None] = {}  # jobs that ask for auto and have not begun
+        self.waiting: dict[JobId, None] = {}  # jobs that request auto and have not begun
         self._seen: dict[str, Hashable] = {}  # stamps of apps by which the jobs that wait were sized
         self._known: dict[tuple[object, ...], tuple[object, tuple[int, ...]]] = {}
         self._known_devices: dict[tuple[object, ...], tuple[object, tuple[tuple[int, int], ...]]] = {}
 
     def of_new(self, job: Job, cluster: Cluster) -> Job:
-        """The job as it is to come in: one that asks for ``auto`` has a size from the beginning."""
+        """The job as it is to come in: one that requests ``auto`` has a size from the beginning."""
         learns = self.devices.learns(job, cluster)
+        # A kill has set the sizes already: learned ones would be smaller.
         if learns and not job.sizing.gpu_kills:
             self.waiting[job.id] = None
             job = replace(job, choices=with_sizes(job.choices, self._device_sizes(job, cluster)))
@@ -123,27 +125,30 @@ class Sizes:
         request only where that device may have too little memory.
         """
         found: list[Sized] = []
-        # A job may come in and be cancelled, or forgotten, before anybody has asked here.
+        # A job may come in and be cancelled, or forgotten, before this is called.
         apps = {records[id].job.app.name for id in self.waiting if id in records}
+        # By stamps of the history: only apps with new runs are looked at again.
         changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
         for id in list(self.waiting) if changed else ():
             if id not in records or not (waits(id) or bound(id)):
                 continue
             job = records[id].job
             if job.app.name in changed:
+                # A job in a device's FIFO keeps its memory size: the device was chosen for it.
                 found += [one for one in self._due(job, cluster) if one.gpu or not bound(id)]
         for name in changed:
             self._seen[name] = self._stamp(name)
         return found
 
     def _due(self, job: Job, cluster: Cluster) -> list[Sized]:
-        """What one of them is to ask for now, if that differs by much."""
+        """What one of them is to request now, if that differs by much."""
         memory = now = tuple(choice.request.memory for choice in job.choices)
         gpu = before = tuple(sizes_of(choice.request) for choice in job.choices)
         if job.sizing.auto and not job.sizing.kills:
             memory = self._sizes(job, cluster)
         if not job.sizing.gpu_kills and self.devices.learns(job, cluster):
             gpu = self._device_sizes(job, cluster)
+        # A small difference is not worth an event, a new place in every order and a new prediction.
         if not _differ(memory, now) and not any(map(_differ, gpu, before)):
             return []
         sizing = job.sizing
@@ -155,6 +160,7 @@ class Sizes:
         key = ("devices", job.app.name, canonical_inputs(job.inputs), job.choices, job.sizing, len(cluster))
         known = self._known_devices.get(key)
         if known is None or known[0] != stamp:
+            # Bounded: inputs may all differ in a stream of millions of jobs.
             if len(self._known_devices) > 4096:
                 self._known_devices.clear()
             known = self._known_devices[key] = stamp, self.devices.of(job, cluster)
@@ -187,7 +193,7 @@ class Sizes:
         return 0 if found is None else found.amount
 
     def reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
-        """What a first try is to hold of a node; ``None`` where nodes do not say how much they have.
+        """What a first try is to hold of a node; ``None`` where nodes do not give their memory.
 
         Where nothing is known that is the job's share of the largest node by its CPUs or devices.
         """
@@ -210,8 +216,10 @@ class Sizes:
                 Run.resolved_request(request),
                 canonical_inputs(job.inputs),
             )
+            # The job's own risk, if it names one, wins over the default.
             risk = KILL_RISK if job.sizing.risk is None else job.sizing.risk
             found = model.reserve(query, request=share, machine=node.memory, risk=risk, most=node.memory)
+            # The largest need over the classes that it may run on: the choice is not bound to one.
             if found.peak is not None and (not known or found.amount > best.amount):
                 best = replace(found, amount=_whole(found.amount, node.memory))
                 known = True
@@ -229,7 +237,7 @@ class Sizes:
         return Sized(job.id, memory, job.sizing.kills, found, kills)
 
     def after_kill(self, record: Record, peak: float, cluster: Cluster) -> Sized | str:
-        """What a job asks for that was killed for memory with a peak of so many bytes; or why no more."""
+        """The request after a kill for memory with a peak of so many bytes; or why there is no other try."""
         job = record.job
         retry, kills = job.sizing.retry, job.sizing.kills + 1
         allocation = record.allocation
@@ -262,7 +270,7 @@ def _differ(wanted: Sequence[int], now: Sequence[int]) -> bool:
 
 
 def _largest(choice: Choice, cluster: Cluster) -> Node | None:
-    """The node with most memory of those that have the rest of what a choice asks for."""
+    """The node with most memory of those that have the rest of what a choice needs."""
     request = replace(choice.request, memory=0)
     nodes = [group.node for group in cluster.groups if fits_node(request, group.node)]
     if any(node.memory is None for node in nodes):

@@ -96,14 +96,19 @@ class Admission:
         waiting = _Waiting(job, by_user=bool(event.held))
         if job.begin is not None:
             self._wait_until(waiting, job.begin - epoch, now)
+        # A copy: dependencies leave this list as they come true, and the job itself stays as it was
+        # submitted.
         waiting.depends = list(job.depends)
         for other in dict.fromkeys(depends.job for depends in job.depends):
             state = State.CANCELLED if other in self._never else self._state_of(other)
             begun = state is None and self._has_begun(other)
             broken = self._settle(waiting, other, state, now) if state is not None or begun else None
+            # Submitted first, then cancelled: every job that came in has a record with its reason.
             if broken is not None:
                 yield replace(event, held=str(broken))
                 yield Cancelled(job.id, _why(broken, state))
+                # Known at this instant already, before the engine has its record: later jobs of it may depend
+                # on this one.
                 self._never.add(job.id)
                 yield from self.ended(job, State.CANCELLED, now)  # who waits for it may have come before it
                 return
@@ -116,6 +121,7 @@ class Admission:
 
     def _wait_until(self, waiting: _Waiting, moment: Seconds, now: Seconds) -> None:
         """The job may not begin before a moment."""
+        # The latest moment counts, of a begin time and of delays after other jobs.
         if moment > now and moment > (waiting.until or now):
             waiting.until = moment
             heapq.heappush(self.gates, (moment, waiting.job.id))
@@ -135,10 +141,12 @@ class Admission:
                 continue  # another alternative has come true
             if broken:
                 waiting.depends.remove(depends)
+                # One alternative (`?`) may fail as long as another is left.
                 if not depends.alternative or not any(one.alternative for one in waiting.depends):
                     return depends
                 continue
             self._wait_until(waiting, now + depends.delay, now)
+            # With one alternative all are met; a dependency without one is met alone.
             gone = [depends] if not depends.alternative else [d for d in waiting.depends if d.alternative]
             waiting.depends = [one for one in waiting.depends if one not in gone]
         return None
@@ -158,11 +166,14 @@ class Admission:
 
     def _has_room(self, throttle: Throttle) -> bool:
         through = self._through.get(throttle.key)
+        # A little more than the limit, for weights that are fractions and do not add up exactly.
         return throttle.weight + (sum(through.values()) if through else 0.0) <= throttle.limit + 1e-9
 
     def _throttle(self, waiting: _Waiting) -> None:
         """Let the job through its throttles if nothing else holds it and all of them have room."""
         job = waiting.job
+        # A place behind a throttle is only taken by a job that could start: a held one would block the
+        # others.
         if not job.throttles or waiting.by_user or waiting.depends or waiting.until is not None:
             return
         through = self._through
@@ -186,6 +197,7 @@ class Admission:
         while self.gates and self.gates[0][0] <= now:
             _, job = heapq.heappop(self.gates)
             waiting = self._waiting.get(job)
+            # Moments in the heap may be out of date: the job's own one decides.
             if waiting is not None and waiting.until is not None and waiting.until <= now:
                 waiting.until = None
                 yield from self._reconsider(waiting)
@@ -198,12 +210,14 @@ class Admission:
             if waiting is None or not any(d.job == job and d.kind == "after" for d in waiting.depends):
                 continue
             self._settle(waiting, job, None, now)
+            # Through the heap, so it is let go at the next instant: a start is ordered in the middle of one.
             if waiting.until is None:
                 waiting.until = now
                 heapq.heappush(self.gates, (now, dependent))
             waits = True
         return waits
 
+    # On a trial copy, since settling changes a job's dependencies.
     def why_never(self, job: Job, now: Seconds) -> str:
         """Why a job could never start that waited for what this one depends on; empty where it could."""
         trial = _Waiting(job, depends=list(job.depends))
@@ -212,6 +226,7 @@ class Admission:
             broken = None if state is None else self._settle(trial, other, state, now)
             if broken is not None:
                 return _why(broken, state)
+        # A chain of dependencies must not lead back: nothing in it would ever start.
         seen: set[JobId] = set()
         left = [one.job for one in trial.depends]
         while left:
@@ -236,6 +251,7 @@ class Admission:
         waiting.job, waiting.throttled = job, False
         if not same:
             self._depend_on_others(waiting, now, epoch)
+        # Its old places are given on after it has taken its new ones: it goes first where both are one.
         freed = list(self._free(before))
         yield from self._reconsider(waiting)
         yield from freed
@@ -267,6 +283,7 @@ class Admission:
             broken = self._settle(waiting, job.id, state, now)
             if broken is not None:
                 yield Cancelled(dependent, _why(broken, state))
+                # Depth first: a cancelled job's own dependents are lost with it, at the same instant.
                 yield from self.ended(waiting.job, State.CANCELLED, now)
                 continue
             if not waiting.depends:
@@ -285,6 +302,8 @@ class Admission:
                 del self._through[throttle.key]
             for waiter in list(self._throttled.get(throttle.key, ())):
                 waiting = self._waiting[waiter]
+                # In order of submission, and stop at the first without room: a small job must not pass a
+                # large one for ever.
                 if not all(self._has_room(one) for one in waiting.job.throttles if one.key == throttle.key):
                     break
                 for other in waiting.job.throttles:
@@ -293,12 +312,13 @@ class Admission:
                 yield from self._reconsider(waiting)
 
     def hold(self, job: Job) -> Iterator[Event]:
-        """Somebody holds a waiting job back."""
+        """A person holds a waiting job back."""
         waiting = self._waiting.get(job.id)
         if waiting is None:
             waiting = self._waiting[job.id] = _Waiting(job)
         waiting.by_user = True
         yield Held(job.id, HELD)
+        # A held job gives its place behind a throttle away, or it would block others while a person thinks.
         yield from self._free(job)
 
     def release(self, job: JobId) -> Iterator[Event]:

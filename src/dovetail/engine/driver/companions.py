@@ -1,4 +1,4 @@
-"""Who runs beside whom on devices, kept while jobs run that share one by what is learned.
+"""Which job runs beside which on devices, kept while jobs run that share one by what is learned.
 
 A job's part of its run on a device with others, and beside jobs on the same node's cores, is what its history
 keeps (`Companions`). Nothing is kept until the first such job comes.

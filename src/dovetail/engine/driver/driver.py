@@ -3,14 +3,14 @@
     what happened ──► Driver.instant(now) ──► orders: start this, stop that, move, hand over
                           │
                           ├─ admission    who may be seen by the policy (dependencies, holds, throttles)
-                          ├─ priority     who goes first, where that is asked for (priorities, fair shares)
-                          ├─ history      every end is recorded before the policy is asked again
+                          ├─ priority     who goes first, where priorities or fair shares are on
+                          ├─ history      records every end before the policy decides again
                           ├─ planner      makes a plan where jobs came in
                           ├─ Engine       checks and applies what the policy decides
                           ├─ ledger       every job and its place on disk, before anything is done
-                          └─ journal      what happened, what was asked, what was decided
+                          └─ journal      what happened, what was predicted, what was decided
 
-The driver knows no clock and does nothing by itself: its callers say what the next instant is and carry out
+The driver knows no clock and does nothing by itself: its callers name the next instant and carry out
 its orders, in virtual time (`dovetail.engine.simulation.simulate`) or on real machines
 (`dovetail.engine.driver.live`).
 """
@@ -223,8 +223,8 @@ class Driver:
         self.prefill: Prefill | None = None
         self.yields = False  # others wait for places here: none is given away before it is free
         self.direct = False
-        """Whether events go to the engine as they come: no job waits for another or is tried again, nobody
-        says anything, nothing is kept on record. Wake-ups go the long way.
+        """Whether events go to the engine as they come: no job waits for another or is tried again, no person
+        intervenes, nothing is kept on record. Wake-ups go the long way.
         """
         self._rotates = False  # a new journal is to begin as soon as no place has been given away
 
@@ -238,7 +238,7 @@ class Driver:
     def look_ahead(self) -> None:
         """From now on places are given away a moment early: the executor starts jobs after others.
 
-        A plan says itself who follows whom, and a forecast goes by who holds what: with these it is not done.
+        A plan names followers itself, and a forecast goes by who holds what: with these it is not done.
         """
         if self.planner is None and self.engine.forecast is None:
             self.prefill = Prefill(self.engine)
@@ -295,7 +295,7 @@ class Driver:
         return self._wishes.add(event)
 
     def wanted(self, job: JobId) -> Literal["cancel", "requeue"] | None:
-        """What somebody wants of a job that runs, and has not had yet."""
+        """What a person wants of a job that runs, and has not had yet."""
         if job in self._to_requeue:
             return "requeue"
         return "cancel" if job in self._unwanted else None
@@ -315,13 +315,13 @@ class Driver:
 
     def cancel_stranded(self) -> None:
         """Cancel what waits for nodes that are gone for good. O(1) while none is."""
-        # What waits for other jobs comes first: else their ends would tell it that they are lost.
+        # What waits for other jobs comes first: else their ends would cancel it as lost.
         for job, why in self._stranded.find().items():
             self.cancel(job, why)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has come in that the next instant would take in, and nobody's turn has come."""
+        """Whether nothing has come in for the next instant, and nothing is left of the last."""
         if self.pending or self._carried or self._later:
             return False
         return self.priorities is None or not self.priorities.due
@@ -363,7 +363,7 @@ class Driver:
         return len(self._withheld.orders)
 
     def next_time(self) -> Seconds:
-        """When something is due of which no event tells: a wake-up, a deadline; or infinite."""
+        """When something is due that no event announces: a wake-up, a deadline; or infinite."""
         wakes = self.engine.wake_times
         following = INFINITE if self.prefill is None else self.prefill.next_time()
         return min(
@@ -377,10 +377,12 @@ class Driver:
     # --------------------------------------------------------------- one instant
 
     def instant(self, now: Seconds, events: Sequence[Event] = ()) -> Sequence[Order]:
-        """Take in what has happened up to now, ask the policy, and say what is to be done.
+        """Take in what has happened up to now, call the policy, and return what is to be done.
 
         The orders have taken effect in the engine. Call `note` when they were given.
         """
+        # The short way of a plain simulation: none of the books below is in use, and an instant costs
+        # microseconds.
         if self.direct and not self.pending:
             wakes = self.engine.wake_times
             if not (wakes and wakes[0] <= now):
@@ -388,13 +390,16 @@ class Driver:
                 return self.engine.changes.started
         happened = [*self.pending, *events]
         self.pending.clear()
+        # A service limits how many jobs one instant takes in, so that a large array does not stop it for
+        # seconds.
         self._room = self.options.most_at_once or 0
         self._orders, self._carried = self._carried, []
         if self._withheld.retry <= now:
             self._try_again(now)
+        # Before anything else: an end is only an end of a job that the engine has seen begin.
         self._begun(happened, now)
         batch = self._one_after_the_other(happened, now)
-        # Nobody gets the place of a job that may go on, until that is settled.
+        # A job whose place was given away may go on after all: until that is settled, no job gets a place.
         decides = (
             not self.draining
             and not self.blocked
@@ -405,13 +410,17 @@ class Driver:
             decisions = self._handle(now, batch, decides)
             self._order_all(decisions, now)
             self._settle_failed(batch, now)
+            # Noted, not written: the journal is written after the orders were given, so jobs do not wait for
+            # a disk.
             self._noted.append((now, batch, decisions, decides))
             if decides and self.prefill is not None and not self.yields:
                 self._give_places_away(self.prefill, now)
         self._enforce(now)
+        # On record before it is done: after a crash a successor must know of every job that may run.
         if self.ledger is not None and batch:
             self.ledger.keep(now, batch, self._orders, self.engine)
             if self.ledger.blocked:
+                # The disk is full or gone: stops may still go, but nothing starts that no record would show.
                 self._orders = self._withheld.keep_back(self._orders, now)
         return self._orders
 
@@ -423,6 +432,7 @@ class Driver:
         """
         batch, left = self._batch(happened, now)
         applied = plans = False
+        # Each round applies what the wishes of the next one are checked against.
         while left:
             if batch:
                 applied = True
@@ -439,9 +449,11 @@ class Driver:
         return batch
 
     def _give_places_away(self, prefill: Prefill, now: Seconds) -> None:
-        """Have the policy say who follows jobs that will have ended in a moment, and who follows those."""
+        """Have the policy choose followers of jobs that end in a moment, and followers of those."""
         engine = self.engine
         prefill.look(now)
+        # Not with promises: an early place would have to be held against them. Not before a new journal
+        # either, since a checkpoint cannot hold jobs that have given their places away.
         while (engine.queue or engine.device_queues) and not (engine.promises.held or self._rotates):
             ending: list[Event] = [Ending(job) for job in prefill.near(now)]
             if not ending:
@@ -474,12 +486,14 @@ class Driver:
                 self.journal.batch(now, begun, self.engine, (), ask=False)
 
     def _try_again(self, now: Seconds) -> None:
-        """What was withheld may go as soon as it is on record; then the policy is asked again."""
+        """What was withheld may go as soon as it is on record; then the policy decides again."""
         assert self.ledger is not None
         if not self.ledger.settle():
             self._withheld.postpone(now)
             return
         self._orders += self._withheld.let_go()
+        # A wake-up that is due now makes this very instant call the policy, which has seen none of these
+        # jobs.
         self.engine.wake_times.insert(0, now)
 
     def note(self) -> None:
@@ -504,9 +518,11 @@ class Driver:
         """
         engine, before = self.engine, self.journal
         found = None if self.pending or self._noted else checkpoint(engine, now)
+        # Remembered only if places given away are the reason: they come back by themselves within seconds.
         self._rotates = found is None and bool(engine.ending)
         if found is None:
             return None
+        # In this order: the checkpoint holds no ended jobs, so the new journal must not mention them.
         for job in [job for job, record in engine.records.items() if record.end is not None]:
             engine.retire(job)
         self.journal = journal = make()
@@ -521,6 +537,7 @@ class Driver:
             and decides
             and (self._plans or any(isinstance(event, Submitted | Released) for event in batch))
         ):
+            # The planner sees the batch applied, and the policy then its plan: one call of each.
             self._plans = False
             engine.handle(now, batch, ask=False)
             engine.predictions.refresh()
@@ -539,10 +556,11 @@ class Driver:
                 if self.turns is not None:
                     self.turns.append(("adopted", event.job))
                 self.admission.adopted(placed.job)
-                # Nobody carries out the orders of this instant: what is due of it already is due in the next.
+                # The orders of this instant are not carried out: what is due already is due in the next.
                 self._watch(placed, placed.start_time, now)
             elif isinstance(event, Updated):
                 placed = engine.running.get(event.job)
+                # A changed walltime moves the deadline; one that waits behind others gets it when it begins.
                 if placed is not None and not self.after(event.job):
                     self._deadlines.forget(event.job)
                     self._watch(placed, placed.start_time, now)
@@ -558,6 +576,7 @@ class Driver:
         """What the engine is to take in: late news left out, consequences added; and wishes for later."""
         engine = self.engine
         self._happening = happened
+        # Wishes are collected first and applied last: whatever happened by itself wins over what is wanted.
         self.admission.begin()
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
@@ -573,9 +592,11 @@ class Driver:
             except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
                 self._unforeseen(event, error, now)
         if ends:
+            # Of several ends of one job the first counts: a lost node and the job's own end may both be
+            # reported.
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
             ends = [self._with_device_memory(end) if end.on_device else end for end in ends]
-            if self._runs is not None:  # before the policy is asked again
+            if self._runs is not None:  # before the policy decides again
                 if self._company is not None:
                     self._runs.company = {end.job: self._left_alone(end.job, now) for end in ends}.get
                 self._runs.record([(engine.records[end.job], end) for end in ends], now, self.epoch)
@@ -587,16 +608,20 @@ class Driver:
         if self._later and self._room:
             batch.extend(self._some(self._later.popleft()))
         left = self._apply(wishes, submitted, batch, now) if wishes else []
+        # After the ends: a dependency that comes true at this instant may let a job through a gate at once.
+        # Ranks come last, since they hold back what all the others have let through.
         if self.admission.gates:
             batch.extend(self.admission.due(now))
         if self.priorities is not None:
             for event in ends:
                 self.priorities.ended(event.job, now)
             batch = self.priorities.in_turn(batch, now, engine.records)
+        # Only now, when all ends of this instant are in the history that sizes are learned from.
         if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._waits, self._bound, engine.cluster))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
+            # One wake-up stands for all that are due: the policy sees the moment, not their number.
             del wakes[: bisect_right(wakes, now)]
             batch.append(Woken())
         self._stranded.heard(batch)
@@ -616,6 +641,7 @@ class Driver:
             if self._current(event):
                 ends.append(self._explained(event))
         elif isinstance(event, NodeLost):
+            # Its jobs end here rather than by their executor's word: a node that is gone may never send any.
             ends.extend(self._lost_with(event.node))
             batch.append(event)
         elif isinstance(event, Started):
@@ -625,6 +651,7 @@ class Driver:
                 self._refuse(event, event.job.id, "it is known already")
                 return
             self._wishes.answer(event)
+            # The job is resized before it comes in, so that no policy ever sees a request without a size.
             job = self.sizes.of_new(self._sharing(event.job, now), engine.cluster)
             submitted[job.id] = job
             event = event if job is event.job else replace(event, job=job)
@@ -646,6 +673,7 @@ class Driver:
 
     def _sharing(self, job: Job, now: Seconds) -> Job:
         """A job with ``gpus = "auto"``, as this policy takes it; from the first one on company is kept."""
+        # Company costs a look at every start and end: it is kept from the first job that may share a device.
         if not any(choice.request.sharing for choice in job.choices):
             return job
         runs = any(isinstance(event, Adopted) and event.job == job.id for event in self._happening)
@@ -680,9 +708,13 @@ class Driver:
         self, wishes: Sequence[WishEvent], new: Mapping[JobId, Job], batch: list[Event], now: Seconds
     ) -> list[Event]:
         """Apply wishes, or refuse them; returns those of whose jobs the batch decides something already."""
+        # A wish for a job that something else happened to is looked at in the next round, against its new
+        # state.
         touched = {subject_of(event) for event in batch if not isinstance(event, Submitted)}
         left: list[Event] = []
         for wish in wishes:
+            # So does one that puts a job behind another that comes in now: its place is known after this
+            # batch.
             if wish.job in touched or (
                 isinstance(wish, Moved) and {wish.job, wish.after} & (new.keys() | touched)
             ):
@@ -701,6 +733,7 @@ class Driver:
             if refused:
                 self._refuse(wish, wish.job, refused)
                 continue
+            # Before the wish is applied: an error in the middle must not let a second wish near the same job.
             touched.add(wish.job)
             try:
                 for event in self._said(wish, new, now):
@@ -713,7 +746,7 @@ class Driver:
         return left
 
     def _refusal_of_update(self, wish: Updated, now: Seconds) -> str:
-        """Why a job cannot become what somebody wants; empty where it can."""
+        """Why a job cannot become what the update wants; empty where it can."""
         placed, into = self.engine.running.get(wish.job), wish.into
         if placed is not None and into.walltime is not None and into.walltime <= now - placed.start_time:
             return f"it has run for {now - placed.start_time:.3g} s already: cancel it"
@@ -730,6 +763,7 @@ class Driver:
 
     def _unforeseen(self, event: Event | Decision, error: Exception, now: Seconds) -> None:
         """An error of ours at an event: its job ends by it, whatever it did; the run goes on."""
+        # In a simulation and in tests an error of ours must be seen; a service must survive it.
         if not self.options.survives:
             raise error
         job = subject_of(event)
@@ -741,9 +775,11 @@ class Driver:
         if job is None:
             return
         placed, outside = self._placed(job), job in self.engine.handed_over
+        # The engine's books may be half-changed by the error: the job is taken out of each of them.
         ended = self.engine.expel(job, now, why)
         if placed is not None or outside or isinstance(event, Adopted):
             attempt = 1 if placed is None else placed.attempt
+            # What runs of it must be stopped, since no book holds its place any more.
             self._orders.append(Stop(job, attempt, State.NODE_FAIL, why))
         if ended:
             self._failed.append(Ended(job, State.NODE_FAIL, None, why))
@@ -754,6 +790,7 @@ class Driver:
             failed, self._failed = self._failed, []
             for end in failed:
                 record = self.engine.records[end.job]
+                # No book of the driver may keep the job: a later job could be refused because of it.
                 for book in (self._stopping, self._to_requeue, self._unwanted):
                     book.discard(end.job)
                 self._reasons.pop(end.job, None)
@@ -762,6 +799,7 @@ class Driver:
                 if self.ledger is not None:
                     known = [] if record.attempts else [Submitted(record.job)]
                     self.ledger.keep(now, [*known, end], (), self.engine)
+                # Orders for the job die with it, but a stop still goes: something of it may run.
                 self._orders = [
                     order for order in self._orders if isinstance(order, Stop) or _job_of(order) != end.job
                 ]
@@ -781,6 +819,7 @@ class Driver:
         if self.priorities is not None:
             brings = self.priorities.in_turn(brings, now, self.engine.records)
         if brings:
+            # Without the policy: this runs in the middle of an instant, and it is woken for the next one.
             self._handle(now, brings, False)
             self._noted.append((now, brings, (), False))
             if self.ledger is not None:
@@ -795,12 +834,14 @@ class Driver:
         return event
 
     def _not_begun(self, event: Withdrawn, now: Seconds) -> list[Event]:
-        """A job that was started behind others waits again; somebody may have wanted it stopped meanwhile."""
+        """A job that was started behind others waits again; it may have been cancelled meanwhile."""
         job = event.job
         if job in self.engine.handed_over:
             return [event]
+        # The executor's answer crossed with the job's end: there is nothing to put back.
         if job not in self.engine.records or self._placed(job) is None:
             return []
+        # In this order: those behind it take its place in line before it waits again itself.
         self._gone(job, now)
         if self.priorities is not None:
             self.priorities.ended(job, now)
@@ -808,13 +849,14 @@ class Driver:
         for book in (self._stopping, self._to_requeue, self._unwanted):
             book.discard(job)
         why = self._reasons.pop(job, "")
+        # A stop that came before it began decides: cancelled for good, unless it was to run again anyway.
         if not stopped or again or (job in self.engine.preempted and not unwanted):
             return [event]
         ended = self._some(self.admission.ended(self.engine.records[job].job, State.CANCELLED, now))
         return [event, Cancelled(job, why), *ended]
 
     def _gone(self, job: JobId, now: Seconds) -> None:
-        """A job has ended, or will not begin: the time of those that waited for nobody else runs from now."""
+        """A job has ended, or will not begin: for those that waited for it alone, time runs from now."""
         if self._company is not None:
             self._company.ended(job, now, None)
         for other in self.prefill.gone(job, now) if self.prefill is not None else ():
@@ -831,10 +873,11 @@ class Driver:
         placed = self._placed(event.job)
         if placed is None:
             return event.job in self.engine.handed_over
+        # The attempt's number shows whether the news is of an earlier attempt.
         return event.attempt in (None, placed.attempt)
 
     def _lost_with(self, node: int) -> list[Ended]:
-        """Ends of the jobs that a lost node takes along; whoever runs them stops what is left of them."""
+        """Ends of the jobs that a lost node takes along; their executor stops what is left of them."""
         ends: list[Ended] = []
         for placed in self.engine.occupancy.held_on(node):
             name = self.engine.cluster.nodes[node].name
@@ -850,6 +893,7 @@ class Driver:
         if isinstance(event, Cancelled):
             if not runs:
                 return [event, *self._some(admission.ended(job, State.CANCELLED, now))]
+            # A cancel after a requeue wins, and a requeue after a cancel: each takes back the other.
             self._to_requeue.discard(event.job)  # what is wanted last counts
             self._unwanted.add(event.job)
             self._stop(event.job, State.CANCELLED, event.detail)
@@ -872,7 +916,7 @@ class Driver:
         return admission.release(event.job)
 
     def _changed(self, event: Updated, before: Job, now: Seconds, *, runs: bool) -> Iterable[Event]:
-        """The fields that somebody has changed, in the job as it is now, and what that brings."""
+        """The fields that the update changes, in the job as it is now, and what that brings."""
         whole = self.engine.choices.whole(event.job)
         into = replace(whole, **{name: getattr(event.into, name) for name in event.fields})
         if "sizing" in event.fields:
@@ -891,12 +935,15 @@ class Driver:
         unwanted = event.job in self._unwanted
         self._to_requeue.discard(event.job)
         self._unwanted.discard(event.job)
+        # Failures under an outside scheduler count too, as earlier spans do that failed here.
         before = record.failures + sum(span.state in RETRIED for span in record.earlier)
         # One that was refused before it ran would be refused again.
         refused = event.state is State.FAILED and record.start is None
         failed = event.state in RETRIED and before < record.job.retries and not refused
+        # Cut at the end of a borrowed allocation, not by its own walltime: it is no fault of the job.
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
         if (requested or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
+            # Sized again before it waits, so that the next attempt goes by what this one has shown.
             self.sizes.waits(record.job, engine.cluster)
             return [Requeued(event.job)]
         self._ended[event.job] = record
@@ -909,6 +956,7 @@ class Driver:
         found = list(islice(brought, self._room))
         self._room -= len(found)
         if not self._room:
+            # The rest stays an iterator: an array with 100,000 dependents is let go in pieces.
             self._later.append(brought)
         return found
 
@@ -919,7 +967,7 @@ class Driver:
         return [event, *self._after(event, now)]
 
     def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
-        """A job was killed for memory: it waits again with more, or its end says why it does not."""
+        """A job was killed for memory: it waits again with more, or its end gives the reason why not."""
         record = self.engine.records[event.job]
         peak = 0 if event.usage is None else event.usage.peak_memory or 0
         requested = event.job in self._to_requeue or event.job in self.engine.preempted
@@ -932,6 +980,7 @@ class Driver:
             self._stopping.discard(event.job)
             self._to_requeue.discard(event.job)
             self._gone(event.job, now)
+            # The size follows the requeue: only a waiting job can change its request.
             return [event, Requeued(event.job), sized]
         if isinstance(sized, str) and not requested:
             event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
@@ -941,6 +990,7 @@ class Driver:
         """An end for want of a device's memory, with what was too little: what the job was given of it."""
         held = held_of(self.engine.records[event.job], self.engine.cluster)
         usage = event.usage or Usage()
+        # The device's whole share was too little, whatever the last sample of its use has seen.
         if held is None or (usage.gpu_memory or 0) >= held:
             return event
         return replace(event, usage=replace(usage, gpu_memory=held))
@@ -975,6 +1025,7 @@ class Driver:
             placed = engine.running[decision.job]
             self.sizes.begun(decision.job)
             prefill = self.prefill
+            # A job that begins after others gets its deadline when it begins, not when it is ordered.
             if prefill is None or prefill.started(placed, engine.records[decision.job].predicted, now):
                 self._watch(placed, now)
             if self._company is not None:
@@ -1001,12 +1052,14 @@ class Driver:
             self._stop(decision.job, State.CANCELLED, decision.reason)
 
     def _stop(self, job: JobId, state: State, detail: str = "") -> None:
+        # It was never sent to the executor, so no end will come from there: report it ourselves.
         if self._withheld.orders and self._withheld.drop(job):
             self.pending.append(Ended(job, state, None, detail))
         elif job not in self._stopping:
             self._stopping.add(job)
             if job in self.engine.handed_over or self.after(job):
                 self._reasons[job] = detail
+            # Else its requeue, which a policy wanted, would bring it back after this stop.
             if job in self.engine.handed_over:  # nor is it to go another way
                 self.engine.preempted.discard(job)
             placed = self._placed(job)
@@ -1015,6 +1068,7 @@ class Driver:
     def _enforce(self, now: Seconds) -> None:
         """Order what is due: signals, and the end of jobs at their limit."""
         ending = self.engine.ending
+        # Jobs that gave their place away still run, and their limits hold.
         at_work = {**ending, **self.engine.running} if ending else self.engine.running
         for job, number in self._deadlines.due(now, at_work):
             if number:
@@ -1022,6 +1076,7 @@ class Driver:
                 self._orders.append(Signal(job, number, "all" if launch is None else launch.signalled))
             else:
                 self._stop(job, State.TIMEOUT)
+        # Not while the ledger is blocked: a follower taken back could not be started again.
         if self.prefill is not None and not self.blocked:
             self._orders.extend(Withdraw(job) for job in self.prefill.overdue(now))
 
@@ -1032,12 +1087,12 @@ class Driver:
     # -------------------------------------------------------------------- result
 
     def ended(self) -> list[Record]:
-        """Records of the jobs that have ended for good since this was last asked."""
+        """Records of the jobs that have ended for good since the last call."""
         ended, self._ended = self._ended, {}
         return list(ended.values())
 
     def retire(self, job: JobId) -> Record:
-        """Forget an ended job (see `Engine.retire`); who depends on it later asks ``ended_before``."""
+        """Forget an ended job (see `Engine.retire`); jobs that depend on it later use ``ended_before``."""
         return self.engine.retire(job)
 
     def result(self, workload: Workload, records: Sequence[Record] | None = None, **about: object) -> Result:
@@ -1106,7 +1161,7 @@ class JournalSink(Protocol):
         ask: bool = True,
         imposed: bool = False,
     ) -> None:
-        """One call of the engine: its events, the predictions used, its decisions; was the policy asked.
+        """One call of the engine: its events, its predictions and decisions; whether the policy decided.
 
         ``imposed`` decisions were made before.
         """
@@ -1131,5 +1186,5 @@ class LedgerSink(Protocol):
         ...
 
     def keep(self, now: Seconds, events: Sequence[Event], orders: Sequence[Order], engine: Engine) -> None:
-        """One instant: what the engine was told, and what is to be carried out now."""
+        """One instant: the events that the engine took in, and what is to be carried out now."""
         ...

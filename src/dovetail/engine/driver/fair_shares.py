@@ -61,7 +61,7 @@ class FairShares:
         self._brought_to(user, now).rate += rate
 
     def ended(self, job: JobId, now: Seconds) -> None:
-        """From now on its user is not charged any more; nothing happens where nobody was."""
+        """From now on its user is not charged any more; nothing happens where no user was."""
         user, rate = self._runs.pop(job, ("", 0.0))
         if rate:
             account = self._brought_to(user, now)
@@ -76,7 +76,7 @@ class FairShares:
         return self.used(user, now) / self.share(user)
 
     def share(self, user: str) -> float:
-        """What a user was given; 1 where nothing was said."""
+        """A user's share; 1 by default."""
         return self._shares.get(user, 1.0)
 
     def all(self, now: Seconds) -> dict[str, float]:

@@ -54,7 +54,7 @@ PAUSE: Seconds = 2.0
 TWICE: Seconds = 0.3
 """Signals that come closer together than this are one press of Ctrl-C."""
 ENDS_WITHIN: Seconds = 30.0
-"""So long jobs that were stopped may take to end, where their executor does not say how long that is."""
+"""So long jobs that were stopped may take to end, where their executor does not give that time."""
 TURNS = 20
 """Turns of the loop between two parts of what one end has brought."""
 CLOSES_WITHIN: Seconds = 5.0
@@ -66,7 +66,7 @@ LEAVES_WITHIN: Seconds = 10.0
 def check_executor(policy: object, name: str, executor: object, backend: str) -> None:
     """Refuse a policy that decides what the executor cannot do, before anything runs.
 
-    A policy says in its `Traits` what it may decide. Raises `UnsupportedWorkload`.
+    A policy's `Traits` declare what it may decide. Raises `UnsupportedWorkload`.
     """
     traits = traits_of(policy)
     for does, what in (
@@ -95,7 +95,7 @@ class Sharing(Protocol):
     due: Seconds
 
     def before(self, driver: Driver, now: Seconds) -> None:
-        """Something is about to be decided: tell the driver what others use."""
+        """Something is about to be decided: give the driver what others use."""
         ...
 
     def after(self, driver: Driver) -> None:
@@ -121,7 +121,7 @@ class LiveRun:
     ``arrivals`` are jobs (or their submissions) by submit time, counted from the start of `run`. ``stays``
     keeps it going when nothing is left to do (a service), until `stop`. ``changed`` is called after every
     instant, ``tell`` with each sentence that its user should read now; ``neighbours`` are others here.
-    ``halts`` is asked about the events of each instant before the policy is: ``soon`` cancels what waits,
+    ``halts`` sees the events of each instant before the policy does: ``soon`` cancels what waits,
     ``now`` also stops what runs. ``elapsed`` is what the driver's clock shows when `run` begins,
     ``watch`` sees how long instants take.
     """
@@ -180,6 +180,7 @@ class LiveRun:
     @property
     def now(self) -> Seconds:
         """Seconds by the driver's clock; never before what the engine has seen."""
+        # Events carry times of the engine; the loop's clock may lag behind one by rounding.
         return max(asyncio.get_running_loop().time() - self._start, self.driver.engine.view.now)
 
     def wake(self) -> None:
@@ -188,15 +189,17 @@ class LiveRun:
 
     def interrupt(self) -> None:
         """Cancel what waits and stop what runs; safe to call from a signal handler of the loop."""
+        # The loop must not sleep on: it may have been waiting for hours.
         self.stopped, self._spares_running = True, False
         self._wake.set()
         self._expect_the_end(self._ends_within)
 
     def terminate(self) -> None:
-        """Somebody ends us: `interrupt`, but where that is because our place is taken away with all jobs.
+        """End on a signal: `interrupt`, but where our place is being taken away with all jobs.
 
-        Then these end with it, what waits goes on waiting, and `run` returns when all that is told.
+        Then these end with it, what waits goes on waiting, and `run` returns when all is recorded.
         """
+        # Only once, and not after an interrupt: a second signal is meant for us in any case.
         if isinstance(self.executor, TakenAway) and self._asks_whether is None and not self.stopped:
             self._asks_whether = asyncio.get_running_loop().create_task(self._ask_whether(self.executor))
         else:
@@ -219,6 +222,7 @@ class LiveRun:
         """
         now = asyncio.get_running_loop().time()
         self._pressed = min(self._pressed, now)
+        # Twice within a moment is one press: GNU timeout signals the process and its group.
         self._hurried = self._hurried or now - self._pressed >= TWICE
         self.interrupt()
 
@@ -231,6 +235,7 @@ class LiveRun:
         """Let what runs go on to its end and start nothing more; then `run` returns."""
         self.driver.draining = True
         self._stays = False
+        # Set through the driver: it may be draining already for want of space.
         self._wake.set()
 
     def fail(self, error: BaseException) -> None:
@@ -278,6 +283,7 @@ class LiveRun:
         else:
             which = f"{len(left)} jobs ({names})" if left else "the executor"
             why = f"{which} did not end within {waited:.0f} s of the interrupt: the run ends without"
+        # The first failure is the cause; what follows are its consequences.
         self._failure = self._failure or ExecutorError(why)
         self._gave_up = True
         assert self._task is not None
@@ -287,10 +293,13 @@ class LiveRun:
         """Close the executor, or leave it; what does not come to its end is left to the next start."""
         executor = self.executor
         ending = executor.close
+        # Leaving is for executors whose jobs outlive us; others must be closed, or their jobs would be
+        # orphans.
         if isinstance(executor, LeavesJobs) and (self._leaving or self._stays):
             ending = executor.leave
         within = self._ends_within + CLOSES_WITHIN
         spent = asyncio.get_running_loop().time() - self._signalled  # of what there is since the signal
+        # The time since the signal counts: a service manager kills us when its own limit is over.
         within = min(within, max(CLOSES_WITHIN, self.over_within - spent))
         try:
             await asyncio.wait_for(ending(), within)
@@ -322,6 +331,7 @@ class LiveRun:
                 slept = await self._sleep()
                 if not listens:
                     await self._settle()
+                # Without a pause the loop would serve instants alone: sockets, signals and timers need turns.
                 elif not slept:  # signals and sockets have their turn, an answer takes some
                     for _ in range(TURNS if self.driver.has_more else 1):
                         await asyncio.sleep(0)
@@ -330,6 +340,7 @@ class LiveRun:
                     raise self._failure
                 await self._watched_instant()
         except asyncio.CancelledError:
+            # A cancellation from outside is passed on; only our own, of `_give_up`, stands for a failure.
             if not self._gave_up or self._failure is None:
                 raise
             if self._task is not None:
@@ -339,6 +350,7 @@ class LiveRun:
             self._task = None
             if self._last is not None:
                 self._last.cancel()
+            # In this order: nothing new comes in before the executor is closed.
             self._quiet.end()
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
@@ -399,6 +411,7 @@ class LiveRun:
 
     async def _settle(self) -> None:
         """Let all that happens at this instant come out of the executor's stream: then it is one instant."""
+        # Three turns: an executor's queue, its generator and ours; all ends of one moment come as one batch.
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -409,6 +422,7 @@ class LiveRun:
         if watch is None:
             await self._instant()
             return
+        # Copied before: the instant empties the list, and a slow one is described by what came in.
         events = self.driver.pending.copy()
         watch.begin()
         try:
@@ -420,6 +434,7 @@ class LiveRun:
         """One instant: what has happened, what is due, the policy's answer, and its execution."""
         driver, now = self.driver, self.now
         arrivals = self.arrivals
+        # Before the instant, so that a start that was taken back does not repeat itself at once.
         self._see_what_lacks(now)
         halted = None if self._halts is None or self.stopped else self._halts(driver.pending)
         if halted is not None:
@@ -430,15 +445,18 @@ class LiveRun:
             driver.happened(arrivals[self._arrived])
             self._arrived += 1
         if self.stopped:  # jobs must be known before they can be cancelled: the policy sees none of it
+            # Draining, so the policy starts nothing of what is about to be cancelled.
             driver.draining = True
             await self._do(now)
             driver.cancel_everything(running=not self._spares_running)
         elif self._neighbours is not None:
             self._neighbours.before(driver, now)
         await self._do(now)
+        # Not in a service, where a node may come back tomorrow.
         if not (self.stopped or self._stays or self.lack):
             driver.cancel_stranded()
         if self._hurried and isinstance(self.executor, SignalsJobs):
+            # A second Ctrl-C: their grace is over.
             for placed in list(driver.engine.at_work):
                 await self.executor.signal(placed.job.id, SIGKILL)
         if self._neighbours is not None:
@@ -453,6 +471,7 @@ class LiveRun:
         if isinstance(executor, LacksResources) and executor.lack:
             lack, executor.lack = executor.lack, ""
         if lack:
+            # Once a lack is known it is not reported again: every start would repeat it.
             if not self.lack:
                 self._tell(f"{lack}: nothing starts until that has changed, and nothing fails for it")
             self.lack, self._try_again, driver.pauses = lack, now + PAUSE, True
@@ -472,9 +491,12 @@ class LiveRun:
         if self.driver.blocked is not self._blocked:
             self._say_whether_blocked()
         try:
+            # In the order of the decisions: a stop may free what the next start uses.
             for order in orders:  # first: jobs start while the journal is written
                 await self._carry_out(order)
         finally:
+            # Also after an error: decisions that took effect must be in the journal, or its replay would
+            # differ.
             self.driver.note()
 
     def _say_whether_blocked(self) -> None:
@@ -523,9 +545,11 @@ class LiveRun:
         why = str(error) or type(error).__name__
         if isinstance(order, Move):
             self._heard(Migrated(order.placed.job.id, why))
+        # For want of a resource of this machine, not by the job's fault: it waits again and is not failed.
         elif isinstance(order, Placed) and lack_of(error):
             self._lacking = lack_of(error)
             self._heard(Withdrawn(order.job.id))
+        # An attempt that never ran must not be counted as a failure of the device.
         elif isinstance(order, Placed | HandOver):
             detail = f"the executor could not start it: {why}"
             attempt = order.attempt if isinstance(order, Placed) else None
@@ -535,7 +559,7 @@ class LiveRun:
         elif isinstance(order, Withdraw):
             self.troubles.append(f"jobs that were to follow job {order.job} could not be taken back: {why}")
         else:
-            self.troubles.append(f"job {order.job} could not be told to end: {why}")
+            self.troubles.append(f"job {order.job} could not be stopped: {why}")
 
 
 _WORDS = {
@@ -566,12 +590,12 @@ def best_predicted(engine: Engine, jobs: Sequence[Job]) -> dict[JobId, Seconds]:
 
 
 QUIET: Seconds = 60.0
-"""Seconds without anything until that is told, and then twice as many each time."""
+"""Seconds without anything until a notice, and then twice as many each time."""
 MOST = 3600.0
 MOST_NAMED = 10
 """So many jobs are named in one sentence."""
 REASONS = 3
-"""So many reasons of waiting jobs are told, the most frequent first."""
+"""So many reasons of waiting jobs are named, the most frequent first."""
 
 
 class Quiet:
@@ -600,6 +624,7 @@ class Quiet:
         self._pause = QUIET
 
     def _arm(self) -> None:
+        # At least a second from now: a clock that was set back would make this a busy loop.
         loop = asyncio.get_running_loop()
         self._timer = loop.call_at(max(self._since + self._pause, loop.time() + 1.0), self._look)
 

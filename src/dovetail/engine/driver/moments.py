@@ -14,9 +14,9 @@ INFINITE = float("inf")
 
 
 class Deadlines:
-    """The walltimes of running jobs, and the signals that they asked for before them.
+    """The walltimes of running jobs, and the signals that they requested before them.
 
-    ``kill`` says whether jobs are killed at their walltime at all; ``default`` is that of jobs without one.
+    ``kill``: whether jobs are killed at their walltime at all; ``default`` is that of jobs without one.
     """
 
     def __init__(self, *, kill: bool, default: Seconds | None) -> None:

@@ -23,7 +23,7 @@ class Stop:
 
 @frozen(frozen=True, slots=True)
 class Signal:
-    """Send a job a signal: the one that it has for the time before its walltime, or somebody's."""
+    """Send a job a signal: the one that it has for the time before its walltime, or a user's."""
 
     job: JobId
     number: int
@@ -49,7 +49,7 @@ class HandOver:
 
 @frozen(frozen=True, slots=True)
 class AskStart:
-    """Ask the outside scheduler when it would start such jobs; `Foreseen` follows."""
+    """Query the outside scheduler for the start of such jobs; `Foreseen` follows."""
 
     shape: Shape
 

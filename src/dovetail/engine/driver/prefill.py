@@ -55,14 +55,14 @@ class Prefill:
         self._first = (0, CORE, cores[0]) if cores else None
         self._units_at: dict[object, tuple[_Unit, ...]] = {}
         self._takes: dict[JobId, Seconds] = {}  # short jobs that have not ended, in the order of their starts
-        self._began: dict[JobId, Seconds] = {}  # those of them that wait for nobody
+        self._began: dict[JobId, Seconds] = {}  # those of them that wait for no other job
         self._ends: dict[JobId, Seconds] = {}  # when they are expected to end, as of the last look
         self._lines: dict[_Unit, list[JobId]] = {}  # who holds a unit and who will, in that order
         self._units: dict[JobId, tuple[_Unit, ...]] = {}
         self._before: dict[JobId, set[JobId]] = {}  # who has to have ended before a job begins
         self._behind: dict[JobId, set[JobId]] = {}  # the same seen from there
         self.recalled: set[JobId] = set()
-        """Jobs that go on: the executor has been asked who has not begun after them, and has not answered."""
+        """Jobs that go on: the executor is being queried for followers that have not begun; no answer yet."""
 
     def after(self, job: JobId) -> Sequence[JobId]:
         """Jobs that have to have ended before this one begins; those before these need not be named."""
@@ -72,11 +72,13 @@ class Prefill:
     def started(self, placed: Placed, prediction: Prediction | None, now: Seconds) -> bool:
         """A job was started; whether it begins at once, and not after others."""
         job, units = placed.job.id, self._units_of(placed.allocation)
+        # Only among jobs that gave their place away: a free unit has no one before it.
         before = self._last_on(units) if self._ending else None
         if before:
             self._before[job] = before
             for one in before:
                 self._behind.setdefault(one, set()).add(job)
+        # Only short jobs with enough runs to go by: a wrong guess makes the follower wait for all of it.
         if prediction is not None and prediction.upper <= SHORT and prediction.samples >= SAMPLES:
             self._takes[job], self._units[job] = prediction.expected, units
             for unit in units:
@@ -87,11 +89,13 @@ class Prefill:
         return not before
 
     def _last_on(self, units: Sequence[_Unit]) -> set[JobId]:
-        """Jobs that have given away what somebody gets: of a core's the last, of what may be shared all."""
+        """Jobs whose place another gets: of a core the last that gave it away, of what may be shared all."""
         found: set[JobId] = set()
         for unit in units:
             line = self._lines.get(unit)
             if line:
+                # A core passes from hand to hand, so its last holder is enough; what is shared may be freed
+                # by any.
                 found.update(line[-1:] if unit[1] == CORE else line)
         return found & self._ending.keys()
 
@@ -99,6 +103,7 @@ class Prefill:
         key = allocation.parts, tuple(allocation.cores.items())
         found = self._units_at.get(key)
         if found is None:
+            # Cleared as a whole: places repeat within a run's phase, and are cheap to find again.
             if len(self._units_at) >= REMEMBERED:
                 self._units_at.clear()
             found = self._units_at[key] = tuple(_units_of(allocation, self._books.cluster))
@@ -106,6 +111,7 @@ class Prefill:
 
     def look(self, now: Seconds) -> None:
         """Expect anew when everybody ends: what has not ended by now does not end in the past."""
+        # In order of starts, so that the ends of those before are known when one behind is looked at.
         self._ends.clear()
         for job in self._takes:
             self._ends[job] = self._end(job, now)
@@ -129,16 +135,18 @@ class Prefill:
         ]
         if not found or min(found)[0] > now + AHEAD:
             return ()
+        # Some more than needed: one decision of the policy for all costs little more than for one.
         soon = now + AHEAD + ALONG
         return [job for end, job in found if end <= soon]
 
     def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
-        """A job has ended, or has not begun and will not: those that begin now, since they wait for nobody.
+        """A job has ended, or has not begun and will not: those that begin now, since nothing is before them.
 
         Who was to follow one that has not begun follows those before it.
         """
         before, behind = self._before.pop(job, _NOBODY), self._behind.pop(job, _NOBODY)
         self._forget(job)
+        # The line closes up: who followed the job now follows those before it.
         for one in before:
             self._behind[one].discard(job)
             self._behind[one] |= behind
@@ -166,11 +174,12 @@ class Prefill:
     def next_time(self) -> Seconds:
         """When a job will be taken to go on; infinite if none will, or while an answer is outstanding."""
         if self.recalled or not self._ending:
+            # One question at a time: its answer changes what is overdue.
             return inf
         return min((end for _, end in self._heads()), default=inf) + PATIENCE
 
     def overdue(self, now: Seconds) -> Sequence[JobId]:
-        """Jobs that should have ended by now: the executor is to be asked who has not begun after them."""
+        """Jobs that should have ended by now: the executor is to report which followers have not begun."""
         if now < self.next_time():
             return ()
         late = [job for job, end in self._heads() if end + PATIENCE <= now]

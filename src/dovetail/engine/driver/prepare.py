@@ -56,7 +56,7 @@ class Validator:
     def _fits(self, request: Request) -> bool:
         found = self._possible.get(request)
         if found is None:
-            # Where another one like it fits that asks for more memory, so does this one.
+            # Where another one like it fits that needs more memory, so does this one.
             sizes = request.gpu_memory, request.gpu_least
             alike = (request.nodes, request.cpus, request.devices, request.models, request.partition, sizes)
             found = request.memory <= self._memory.get(alike, -1)
@@ -104,10 +104,10 @@ def prepare(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Worklo
 
 
 def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster) -> None:
-    """Ask the policy whether it can place these jobs here, before anything runs.
+    """Have the policy check whether it can place these jobs here, before anything runs.
 
-    A policy may have a method ``refuses(jobs, cluster) -> str | None``; the string says why not, e.g.
-    ``places jobs on one node only; job a asks for 4``. By its `Traits` one keeps
+    A policy may have a method ``refuses(jobs, cluster) -> str | None``; the string is the reason, e.g.
+    ``places jobs on one node only; job a needs 4``. By its `Traits` one keeps
     requests to their partition, or looks at every unit of the cluster: that one is refused where they are
     more than `MOST_UNITS`. Raises `UnsupportedWorkload`. O(jobs).
     """
@@ -126,7 +126,7 @@ def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster
         job = next((job for job in workload.jobs if any(c.request.partition for c in job.choices)), None)
         if job is not None:
             raise UnsupportedWorkload(
-                f"policy {name} knows no partitions of nodes; job {job.id} asks for one "
+                f"policy {name} knows no partitions of nodes; job {job.id} names one "
                 "(fcfs, sjf, easy and conservative know them)"
             )
 
@@ -165,7 +165,7 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
         if not most:
             return f"needs a device of kind {kind}, and there is none"
         if count > most:
-            return f"asks for {count:g} {kind} on a node, and no node has more than {most}"
+            return f"needs {count:g} {kind} on a node, and no node has more than {most}"
     if request.models and not any(d.model in request.models for node in nodes for d in node.devices):
         return f"needs a device of model {' or '.join(request.models)}, and there is none"
     for kind, _ in request.devices:
@@ -175,24 +175,22 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
             max((m or 0 for m in sizes), default=0),
         )
         if sizes and None not in sizes and wanted > most_bytes:
-            return (
-                f"asks for {_size(wanted)} of memory on a {kind}, and none has more than {_size(most_bytes)}"
-            )
+            return f"needs {_size(wanted)} of memory on a {kind}, and none has more than {_size(most_bytes)}"
     cpus = max((node.cpus for node in nodes), default=0)
     if request.cpus in (WHOLE_POOL, HOST_CPUS):
         if not cpus and not request.devices:
             return "needs a CPU, and there is none"
     elif request.cpus > cpus:
         needed = "1 CPU" if request.cpus == 1 else f"{request.cpus} CPUs"
-        return f"asks for {needed} on a node, and no node has more than {cpus}"
+        return f"needs {needed} on a node, and no node has more than {cpus}"
     memory = [node.memory for node in nodes]
     if all(size is not None and size < request.memory for size in memory):
         most_memory = max((size or 0 for size in memory), default=0)
         needed, there = _size(request.memory), _size(most_memory)
-        return f"asks for {needed} of memory on a node, and no node has more than {there}"
+        return f"needs {needed} of memory on a node, and no node has more than {there}"
     if request.nodes > len(cluster.nodes):
-        return f"asks for {request.nodes} nodes, and there are {len(cluster.nodes)}"
-    return "larger than the machine: too few nodes have all that it asks for at once"
+        return f"needs {request.nodes} nodes, and there are {len(cluster.nodes)}"
+    return "larger than the machine: too few nodes have all that it needs at once"
 
 
 def _any_size(request: Request) -> Request:
@@ -217,7 +215,7 @@ NO_NODE = "no node is left that could run it"
 
 
 class StrandedJobs:
-    """Nodes that are gone for good, and the jobs that came to wait since it was last asked."""
+    """Nodes that are gone for good, and the jobs that came to wait since the last call."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -76,6 +76,7 @@ class _Group:
 
     def let_through(self) -> Iterator[JobId]:
         """Of those behind, as many as there is room for ahead; not one by one."""
+        # Half a window of slack: one job at a time would mean an event for every start.
         if self.queued and len(self.through) >= WINDOW // 2:
             return
         room = WINDOW - len(self.through) if self.queued else len(self.behind)
@@ -90,6 +91,7 @@ class _Group:
         self.queued = True
         if self.through:
             yield from self.through
+            # Those ahead go first again when they come back: their turn had come before.
             self.behind = {**self.through, **self.behind}
             self.through = {}
 
@@ -140,11 +142,13 @@ class Priorities:
         if empty:
             del self._groups[group.priority, group.user, group.nice, group.ways]
         last_of_user = self._waits_no_more(job, group)
+        # Looked at later, in one go: a batch of ends would otherwise rank all groups for each.
         if empty or last_of_user or len(group.through) < WINDOW // 2:
             self.due = self.due or any(other.behind for other in self._groups.values())
 
     def _entered(self, job: Job) -> None:
         owner, nice, ways = job.user or "", job.options.get(NICE, 0), self._ways_of(job)
+        # One group for all users where neither shares nor nice values distinguish them: fewer to rank.
         key = job.priority, owner if nice or self.shares is not None else "", nice, ways
         if job.id not in self._user_of:
             self._user_of[job.id] = owner
@@ -188,6 +192,8 @@ class Priorities:
         """The events as the engine is to see them: who has to wait stays out, whose turn it is comes in."""
         arrived = self._taken_in(batch, records)
         has_moved = any(isinstance(event, Moved) for event in batch)
+        # Ranking costs a pass over all groups: only where something came, moved, ended or shares have
+        # decayed.
         if not (arrived or has_moved or self.due) and (self.shares is None or now < self._next_look):
             return list(batch)
         self.due = False
@@ -199,6 +205,8 @@ class Priorities:
         events: list[Event] = []
         for event in batch:
             if isinstance(event, Submitted) and event.job.id in arrived:
+                # Events keep their order, and what each job becomes goes beside its own: the engine sees a
+                # job first.
                 let_in = moved.pop(event.job.id, False)
                 events.append(event if let_in or event.held else replace(event, held=BEHIND))
                 if let_in and event.held:  # released at the instant at which it came
@@ -214,6 +222,7 @@ class Priorities:
                     events.append(Held(event.job, BEHIND))
             else:
                 events.append(event)
+        # Jobs that were not in the batch: let in, or put back, by those that were.
         events += (Released(job) if let_in else Held(job, BEHIND) for job, let_in in moved.items())
         return events
 

@@ -82,8 +82,8 @@ def run_of(
     """The run of a started job that ends at ``end``; CPUs and devices as it really held them per node.
 
     ``measured`` is its run time as the backend saw it, which wins over what the engine saw;
-    ``first_on_device`` says that it may have paid for a cold start. One that had a device with others for
-    long counts among the runs ``beside`` the app that was there longest: it says nothing about one alone.
+    ``first_on_device``: it may have paid for a cold start. One that had a device with others for
+    long counts among the runs ``beside`` the app that was there longest: it is no measure of one alone.
     """
     assert record.start is not None
     assert record.implementation is not None

@@ -27,7 +27,7 @@ WISHES = (Cancelled, Requeued, Held, Released, Updated, Moved, Signalled)
 WISH_EVENTS: Mapping[str, Callable[[JobId], WishEvent]] = MappingProxyType(
     {"cancel": Cancelled, "requeue": Requeued, "hold": Held, "release": Released}
 )
-"""By what somebody wants of a job: the event that stands for it."""
+"""By what a person wants of a job: the event that stands for it."""
 WALLTIME = "walltime"
 """The only field that can change while a job runs."""
 _WAITS = (Phase.HELD, Phase.QUEUED, Phase.BOUND)
@@ -35,7 +35,7 @@ _WAITS = (Phase.HELD, Phase.QUEUED, Phase.BOUND)
 
 @dataclass(slots=True, eq=False)
 class Wish:
-    """One wish of somebody; `applied` or `refused` once an instant has taken it in."""
+    """One request of a person; `applied` or `refused` once an instant has taken it in."""
 
     event: WishEvent | Submitted
     applied: bool = False

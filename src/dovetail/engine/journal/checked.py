@@ -1,4 +1,4 @@
-"""Whether what was read from a file is what its dataclass says: field by field, before anybody uses it.
+"""Whether what was read from a file fits its dataclass: field by field, before anything uses it.
 
 Our own files come back from disks, mails and editors. A dataclass takes whatever it is given, so a text where
 a number belongs would be found out far from here. Integers pass for floats; numbers are finite, and an
@@ -44,7 +44,7 @@ _Right = Callable[[Any], bool]
 
 
 def checked(made: T) -> T:
-    """The same object. Raises `ValueError` naming the first field that is not what its class says."""
+    """The same object. Raises `ValueError` naming the first field that is not of its class's type."""
     kind: type = type(made)
     _check_of(kind)(made)
     return made

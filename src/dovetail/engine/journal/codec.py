@@ -222,7 +222,7 @@ _requests: dict[bytes, Request] = {}
 
 
 def _request_from(data: Json) -> Request:
-    """What is asked; the same object for all who ask for the same."""
+    """A request; the same object for all equal ones."""
     key = encoded(data)
     found = _requests.get(key)
     if found is None:
@@ -423,7 +423,7 @@ class Codec:
             return [name, event.job, self._job(event.into), list(event.fields)]
         form = [name, *_listed(event)]
         if isinstance(event, Started):
-            del form[5:]  # its own moment is told by the one before
+            del form[5:]  # its own moment is in the field before
         elif isinstance(event, Adopted):
             form[7:] = [None if event.limit == float("inf") else event.limit, event.limit is not None]
         elif isinstance(event, Ended):

@@ -106,7 +106,7 @@ class JournalWriter:
         ask: bool = True,
         imposed: bool = False,
     ) -> None:
-        """One call of the engine; without ``ask`` the policy was not asked.
+        """One call of the engine; without ``ask`` the policy did not decide.
 
         ``imposed`` decisions were made before: the engine is to take them as they are (`checkpoint`).
         """
@@ -204,6 +204,7 @@ def _lines(path: str | Path) -> Iterator[tuple[int, Any]]:
     except InputError as error:
         raise JournalError(str(error)) from error
     lines = text.split("\n")
+    # Split here rather than read by lines: only the last one may be torn, and its end shows which it is.
     for number, line in enumerate(lines, 1):
         if not line:
             continue
@@ -217,6 +218,7 @@ def _lines(path: str | Path) -> Iterator[tuple[int, Any]]:
 
 
 def _no_number(text: str) -> float:
+    # JSON has no infinity, but Python writes one.
     if text == "Infinity":  # plans have bounds that are
         return float("inf")
     raise ValueError(text)
@@ -256,7 +258,7 @@ def _asked(data: list[Any]) -> Question:
 
 
 class _JournalledAnswers:
-    """Answers as the journal says the model and the bounds answered."""
+    """Answers as the model and the bounds gave them, from the journal."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -269,7 +271,7 @@ class _JournalledAnswers:
 
     def _answer(self, *question: Any) -> Any:
         if question not in self._answers:
-            raise JournalError(f"the replay asks what the journal has no answer to: {question}")
+            raise JournalError(f"the replay needs an answer that the journal lacks: {question}")
         return self._answers[question]
 
     def predict(
@@ -323,6 +325,7 @@ def replay(journal: Journal, policy: Policy) -> int:
                 engine.impose(batch.now, batch.decisions, batch.enqueued)
                 decided = batch.decisions
         except (*DAMAGED, PolicyError) as error:  # what cannot have happened, on the journal's own terms
+            # The engine's own errors on a damaged journal are the journal's errors, not ours.
             raise JournalError(
                 f"{journal.name}: instant {number} (at {batch.now:g} s) cannot be replayed: "
                 f"{printable(str(error)) or type(error).__name__}"
@@ -353,12 +356,14 @@ def workload_from_journal(journal: Journal, cluster: Cluster | None = None) -> W
         for event in batch.events:
             if isinstance(event, Submitted):
                 if not event.job.foreign:
+                    # Without a begin time: the workload's submit times already hold what happened.
                     jobs.append(replace(_with_all_choices(event.job), begin=None))
                     of_job[event.job.id] = event.job
             elif isinstance(event, Ended) and event.state is State.COMPLETED and event.job in started:
                 start, name, nodes, device = started[event.job]
                 took = batch.now - start
                 if event.started_at is not None and event.ended_at is not None:
+                    # The supervisor's own times where it had them: the engine saw the end a little later.
                     took = event.ended_at - event.started_at
                 if meant(device):
                     measured[event.job, name, nodes] = took
@@ -371,6 +376,7 @@ def workload_from_journal(journal: Journal, cluster: Cluster | None = None) -> W
                 device = None if job is None else _class_of(journal.cluster, job, decision)
                 started[decision.job] = (batch.now, decision.implementation, nodes, device)
     jobs.sort(key=lambda job: (job.submit_time, job.index))
+    # Measured times win over predictions.
     truth = TableTruth({**table, **measured})
     return Workload(journal.name, jobs, truth, machine=journal.cluster, ran=True)
 

@@ -1,7 +1,7 @@
-"""Whether what a journal tells can have happened: jobs before their ends, places that the cluster has.
+"""Whether what a journal holds can have happened: jobs before their ends, places that the cluster has.
 
 The types of all fields are right already (`dovetail.engine.journal.checked`); this is about what they mean.
-What only the engine can tell (a job that ends twice, a core that is given out twice) is found when it is
+What only the engine can find (a job that ends twice, a core that is given out twice) is found when it is
 replayed.
 """
 
@@ -89,6 +89,7 @@ class Plausible:
 
     def moment(self, now: Any) -> Seconds:
         """Instants follow each other."""
+        # Types first: a bool is a number to Python, and NaN compares as false everywhere.
         if type(now) not in (int, float) or not self._now <= now <= LATEST:
             raise ValueError(f"the moment {now!r:.60}, expected one from {self._now:g} s on")
         self._now = now
@@ -119,6 +120,7 @@ class Plausible:
             self._job(event.job)
         elif isinstance(event, NodeJoined) and event.new is not None:
             check_nodes(Cluster((event.new,)))
+            # Names must differ, since a place is written by number and read by name.
             if event.node != len(self._nodes) or any(event.new.name == node.name for node in self._nodes):
                 raise ValueError(f"a new node {event.node}, expected number {len(self._nodes)}")
             self._nodes.append(event.new)
@@ -155,6 +157,7 @@ class Plausible:
     def asked(self, asked: tuple[Any, ...]) -> tuple[Any, ...]:
         """A question to the model, with an answer that a model can give."""
         kind, *question, answer = asked
+        # By exact type: a subclass would be a value that a replay could not write again.
         if tuple(map(type, question)) != _QUESTIONS.get(kind):
             raise ValueError(f"the question {asked[:-1]!r:.60}")
         device = question[-1]
@@ -171,6 +174,7 @@ class Plausible:
             upper = answer.upper
             if not 0 <= answer.expected <= LATEST or not upper >= 0 or answer.samples < 0:
                 raise ValueError("a prediction that is no time")
+        # Beyond LATEST sums of times would lose whole seconds in floating point.
         elif answer is not None and (type(answer) not in (int, float, bool) or not 0 <= answer <= LATEST):
             raise ValueError(f"the answer {answer!r:.60}")
         right = {
@@ -258,6 +262,7 @@ class Plausible:
         taken = 0
         for part in allocation.parts:
             checked(part)
+            # A node in two parts would be counted twice.
             if part.nodes >> len(self._nodes) or part.nodes & taken:
                 raise ValueError("an allocation on nodes that the cluster does not have")
             taken |= part.nodes

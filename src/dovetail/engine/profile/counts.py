@@ -1,6 +1,6 @@
 """Free nodes over time where nodes are alike, with the promises in it: kept from question to question.
 
-In C (`dovetail.native.steps`); `plain_counts` says the same in plain Python.
+In C (`dovetail.native.steps`); `plain_counts` does the same in plain Python.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class Lineup:
 
 
 class Renewal(Sequence[Reserve]):
-    """What a renewal has moved, in order; spelt out only if somebody reads it."""
+    """What a renewal has moved, in order; spelt out only when it is read."""
 
     def __init__(self, line: Lineup, draft: Runs, now: Seconds) -> None:
         self.draft = draft

@@ -45,8 +45,8 @@ class NodeProfile:
     def copy(self) -> NodeProfile:
         """A copy to plan with; timelines are shared, being never changed. O(busy nodes).
 
-        What is found of slots is found for the original too, as of its version: it will be told of what the
-        copy gives back, or that is taken again.
+        What is found of slots is found for the original too, as of its version: it learns what the copy gives
+        back, or that is taken again.
         """
         twin = NodeProfile(self._layout, self.now, self._idle.copy())
         twin._lines = self._lines.copy()
@@ -69,6 +69,7 @@ class NodeProfile:
         self, start: Seconds, duration: Seconds, allocation: Allocation
     ) -> tuple[Seconds, Allocation] | None:
         """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
+        # Most slots cannot move: finding that out is much cheaper than giving the slot back and searching.
         if not self._may_move(start, duration, allocation):
             self._settled[id(allocation)] = allocation, self._copied_at
             return None
@@ -77,6 +78,8 @@ class NodeProfile:
         self.give(start, start + duration, allocation)
         found = self.earliest(allocation.request, duration, start)
         if found is None:
+            # Back as it was, with the versions: the slot was given back only to search, and nothing has
+            # changed.
             for node, (line, version) in before.items():
                 lines[node], given[node] = line, version
             self._given_since.clear()
@@ -101,9 +104,11 @@ class NodeProfile:
         fits = self._layout.fits[request]
         key = version, id(fits), duration
         if self._closed.get(key, self.now) < start:
+            # For a request and a duration the answer holds for all later slots: each line is searched once.
             if self._opens(version, request, fits, duration, start):
                 return True
             self._closed[key] = start
+        # Its own nodes: where less is held just before it, the slot itself may slide forward.
         for node in bits(allocation.mask):
             if self._given.get(node, 0) > version:
                 state = self._lines[node].before(start)
@@ -157,6 +162,8 @@ class NodeProfile:
                     first = self._lines[node].following(layout, request, fits, duration, start, until)
                     firsts[node] = first
                     if missing == 1 and first < until:
+                        # Later ones are of no use, but those of the same time are: hence the next
+                        # representable time.
                         until = nextafter(first, inf)  # later ones are of no use, others of that time are
             ready = [node for node, first in firsts.items() if first == start]
             if missing <= len(ready):
@@ -227,6 +234,7 @@ class NodeProfile:
                 return False
             changed[node] = after
         lines.update(changed)
+        # What was closed may be open now, and the other way round.
         self._closed.clear()
         return True
 

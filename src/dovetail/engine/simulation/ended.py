@@ -47,7 +47,7 @@ class TimesByPlace:
 class EndedColumns:
     """What became of the jobs of a table, of which each ran once, on whole like nodes, to its end.
 
-    Columns have an entry for each place in the file. A record that tells more than they do is not taken.
+    Columns have an entry for each place in the file. A record that holds more than they do is not taken.
     """
 
     def __init__(self, jobs: JobTable, cluster: Cluster) -> None:
@@ -73,7 +73,7 @@ class EndedColumns:
     ) -> EndedColumns | None:
         """The columns, empty, where what a simulation keeps of its jobs fits into them. O(forms).
 
-        That is a table of jobs that ask for whole nodes, all of one class, whose times are perfectly known.
+        That is a table of jobs that request whole nodes, all of one class, whose times are perfectly known.
         """
         table = workload.table
         perfect = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
@@ -88,7 +88,7 @@ class EndedColumns:
         return EndedColumns(table, cluster)
 
     def take(self, record: Record) -> bool:
-        """Keep what became of a job that has ended; ``False`` if that is more than the columns tell."""
+        """Keep what became of a job that has ended; ``False`` if that is more than the columns hold."""
         allocation = record.allocation
         assert record.start is not None
         assert record.end is not None

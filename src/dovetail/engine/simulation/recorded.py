@@ -1,9 +1,9 @@
-"""The schedule as it was: what a log says of when its jobs started, as a result beside simulated ones.
+"""The schedule as it was: the starts of a log as a result beside simulated ones.
 
 Nothing is decided here and nothing is checked. A log may hold more than the machine has, where the machine
-was another one or jobs shared nodes; by how much is told. Most logs say on how many nodes a job ran, not on
-which: jobs are laid out on the lowest free ones, and on taken ones where none are left. A service's record
-says it, and the result has every job where it was.
+was another one or jobs shared nodes; the result gives by how much. Most logs give the number of nodes of a
+job, not which: jobs are laid out on the lowest free ones, and on taken ones where none are left. A service's
+record names them, and the result has every job where it was.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dovetail.spec.values import RECORDED
 
 
 def recorded(workload: Workload, cluster: Cluster) -> Result:
-    """The result that the log itself tells. O(jobs log jobs).
+    """The result that the log itself holds. O(jobs log jobs).
 
-    Jobs of which it does not tell the start are pending. Raises `InputError` where it tells none at all.
+    Jobs without a start in it are pending. Raises `InputError` where it has none at all.
     """
     ready = prepare(workload, cluster, need_truth=True)
     starts = ready.recorded
@@ -43,7 +43,7 @@ def recorded(workload: Workload, cluster: Cluster) -> Result:
     known = [job for job in jobs if job.id in starts]
     if jobs and not known:
         raise InputError(
-            "tells of no job when it started, expected a log that does (SWF field 3, AAIC, sacct)",
+            "has no start of any job, expected a log with starts (SWF field 3, AAIC, sacct)",
             where=workload.name,
         )
     ledger = _Ledger(ready, cluster)
@@ -94,7 +94,7 @@ class _Ledger:
         """The job starts, on what is free, else on what is not."""
         self.until(at)
         there = self._placed.get(job.id)
-        if there is not None:  # the log says in which implementation and where it ran
+        if there is not None:  # the log has the implementation and the place
             self._begin(job, at, job.app.implementation(there[0]), there[1], taken=False)
             return
         choice = job.choices[0]
@@ -151,7 +151,7 @@ class _Ledger:
         found = []
         if unknown:
             who = "1 job started: it is" if unknown == 1 else f"{unknown:,} jobs started: they are"
-            found.append(f"The log does not tell when {who} left out.")
+            found.append(f"The log does not give the time at which {who} left out.")
         for what, name in ((self._cpus, "CPUs"), (self._devices, "devices")):
             if what.seconds > 0:
                 found.append(

@@ -1,4 +1,4 @@
-"""What a simulation is asked: the engine, or its compiled stand-in."""
+"""The request of a simulation: to the engine, or to its compiled stand-in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SimulationOptions:
     ``overrun``: jobs that reach their walltime are killed, or run on. ``default_walltime``: of jobs
     without one, in seconds; ``"actual"`` takes the true time. ``validate`` holds the engine's books against
     each other after every instant, for tests. ``compiled``: the compiled stand-in takes the engine's
-    place where it models all that is asked for (`dovetail.engine.simulation.stand_in`), or never.
+    place where it models all that is wanted (`dovetail.engine.simulation.stand_in`), or never.
     """
 
     overrun: Overrun = "kill"
@@ -47,7 +47,7 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """What a simulation was asked; the workload has been prepared for the cluster."""
+    """A request of a simulation; the workload has been prepared for the cluster."""
 
     workload: Workload
     cluster: Cluster
@@ -91,7 +91,7 @@ def rare_collections() -> Iterator[None]:
 
 
 def best_times(workload: Workload) -> Mapping[JobId, Seconds]:
-    """Each job's least true time over its implementations at the node count that it asked for."""
+    """Each job's least true time over its implementations at the node count that it requests."""
     if workload.table is not None:
         return workload.table.times
     truth = workload.truth

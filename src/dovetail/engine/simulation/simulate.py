@@ -66,7 +66,7 @@ def simulate(
     """Run a workload through a policy in virtual time.
 
     ``observe`` is the history that a learning model is built on: every finished job is recorded in it
-    before the policy is asked again. ``incidents`` are what happens beside the jobs, by ascending time:
+    before the policy decides again. ``incidents`` are what happens beside the jobs, by ascending time:
     nodes lost, drained, back or new; jobs cancelled, held, released, requeued. A `Planner` plans whenever
     jobs have been submitted, and ``follow`` carries its plan out. With ``priorities`` the policy sees jobs by
     rank, as a service's does. Raises `UnsupportedWorkload`,
@@ -201,6 +201,7 @@ class _Simulation:
         now = 0.0
         while True:
             end = now
+            # Not while events are pending: these belong to the present instant, and time must not pass them.
             if not pending and (priorities is None or not priorities.due):
                 now = end = progress.next_end()
                 if next_submit < now:
@@ -211,10 +212,13 @@ class _Simulation:
                     now = incidents[0][0]
                 if wake_times and wake_times[0] < now:
                     now = wake_times[0]
+                # Gates come last in this chain only because they are rare; the least of all counts.
                 if gates and gates[0][0] < now:
                     now = gates[0][0]
                 if now == inf:
                     break
+            # Ends before submissions, as in the engine, so a job that comes as another ends finds its place
+            # free.
             ends = progress.ended(now) if end <= now else []
             events: list[Event] = [*ends]
             while next_submit <= now and job is not None:
@@ -237,7 +241,7 @@ class _Simulation:
         return self._result()
 
     def _line(self) -> Iterator[Job]:
-        """The jobs by submission, each made when its time comes where they are columns that nobody keeps."""
+        """The jobs by submission; those that are columns are made when their time comes, and not kept."""
         table = self.workload.table
         if self.followers:
             return self.followers.leaders()
@@ -256,9 +260,11 @@ class _Simulation:
         orders = driver.instant(now, events)
         for order in orders:
             self._carry_out(order, now)
+        # The short way needs none of what follows: no rates, no journal, no checks.
         if driver.direct:
             return
         moves = [order for order in orders if isinstance(order, Move)]
+        # Rates change by what the instant did, so this follows the orders.
         if self.rated or moves:
             self._shift(moves, now)
         driver.note()
@@ -272,6 +278,7 @@ class _Simulation:
         elif isinstance(order, Stop):
             self.progress.stop(order.job)
             running = self.driver.engine.running.get(order.job)
+            # A stop for an earlier attempt comes too late, and must not end the present one.
             if running is not None and running.attempt == order.attempt:
                 self.driver.happened(Ended(order.job, order.state, None, order.detail))
 
@@ -281,6 +288,7 @@ class _Simulation:
         stalls = self.progress.shift(now, *self.news.of(changes))
         for move in moves:
             job = move.placed.job.id
+            # Sorted in, since incidents are read from the front.
             arrives = now + stalls.get(job, 0.0)
             insort(self.incidents, (arrives, Migrated(job)), key=itemgetter(0))
 

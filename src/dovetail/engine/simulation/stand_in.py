@@ -66,7 +66,7 @@ class _Jobs(NamedTuple):
 def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
     """The result; where jobs, nodes, policy or options are others, or nothing is compiled here, why not.
 
-    Jobs have one choice, known times, and depend on nothing; they ask for CPUs or whole devices. Nodes are
+    Jobs have one choice, known times, and depend on nothing; they request CPUs or whole devices. Nodes are
     alike, of one CPU model, with devices of one class or none, and named from the beginning, unless all jobs
     take whole ones. The policy is `Fcfs`, or `Easy` or `Conservative` with users' walltimes; times are
     perfectly known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
@@ -87,9 +87,11 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
     if isinstance(jobs, NotModelled):
         return jobs
     bound, limit = _bounds(jobs, wanted.options)
+    # Under conservative an overrun moves every promise, which the compiled one does not model.
     if isinstance(policy, Conservative) and not _lasting(jobs, bound, limit):
         return NotModelled("under conservative some job has a bound of zero or none, or runs past it")
     counted = _takes_whole_nodes(workload, layout)
+    # Then the engine would begin by counting nodes and name them later: other nodes than the twin's.
     if not counted and _counted_first(workload, layout):
         return NotModelled(
             "only the jobs of the first instant take whole nodes"
@@ -111,6 +113,7 @@ def _unlike(wanted: SimulationRequest) -> str:
         return "only fcfs, easy and conservative are compiled"
     if getattr(policy, "walltime", "user") != "user":
         return "walltime=learned is not compiled"
+    # Another truth than the workload's means that predictions differ from what happens.
     if type(wanted.runtimes) is not PerfectModel or wanted.runtimes.truth is not workload.truth:
         return "run times are predicted from a history"
     if wanted.rates is not None or wanted.forecast is not None:
@@ -163,7 +166,7 @@ def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | No
     """The jobs as columns, O(jobs).
 
     `NotModelled` where any depends on another, may be tried again, is throttled, has several choices, takes
-    an unknown time, or asks for what does not suit.
+    an unknown time, or requests what does not suit.
     """
     table = workload.table
     if table is not None:
@@ -183,6 +186,7 @@ def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | No
         if took is None or not isfinite(took):
             return NotModelled(f"job {job.id} takes an unknown time")
         seconds[job.id] = took
+    # Ids that are used twice would share a truth here; the engine refuses them with a clear error.
     if len(seconds) < len(workload.jobs):
         return NotModelled("an id is used twice")  # which the engine refuses
     return _Jobs(
@@ -220,7 +224,7 @@ def _bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
 
 
 def _lasting(jobs: _Jobs, bound: Floats, limit: Floats) -> bool:
-    """Whether every promise can be kept: all bounds are above zero and finite, nobody runs past them."""
+    """Whether every promise can be kept: all bounds are above zero and finite, no job runs past its own."""
     ends = np.minimum(jobs.seconds, limit)
     return bool((bound > 0).all() and np.isfinite(bound).all() and (ends <= bound).all())
 
@@ -229,6 +233,7 @@ def _by_rank(workload: Workload, policy: object, bound: Floats) -> Ints:
     """The jobs in the order of the queue."""
     key, bounded = ORDERS[policy.order if isinstance(policy, (Easy, Conservative)) else "fcfs"]
     table = workload.table
+    # The file's order is the order of arrival, and nothing else ranks: no keys need to be made.
     if table is not None and key is ORDERS["fcfs"].key:
         return np.arange(len(bound))  # jobs of a table have no priorities
     jobs = workload.jobs if table is None else table.fleeting()
@@ -373,7 +378,7 @@ def _allocations(
 def _result(
     wanted: SimulationRequest, records: Sequence[Record], jobs: _Jobs, found: rigid.Schedule
 ) -> Result:
-    """The records with what was asked."""
+    """The records with the request."""
     workload, options = wanted.workload, wanted.options
     return Result(
         policy=options.policy_name or type(wanted.policy).__name__,

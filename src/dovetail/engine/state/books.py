@@ -1,6 +1,6 @@
 """The books of a run: every job's place and every node's load, and the moves that keep them consistent.
 
-`Books` knows nothing of why something moves: `dovetail.engine.state.core` says what events and decisions
+`Books` knows nothing of why something moves: `dovetail.engine.state.core` decides what events and decisions
 mean.
 """
 
@@ -147,6 +147,7 @@ class Books:
         self.learned_bounds = getattr(policy, "walltime", "user") == "learned"
         self._keep_questions = keep_questions
         self._keep_considered = keep_considered
+        # Chosen once: this is called for every job at every instant.
         self.bound_of = self.bound if self.learned_bounds or keep_questions else bound
         """`bound`, without the steps that lead nowhere in this run."""
         self.incidents = 0  # changes of the machine
@@ -189,6 +190,7 @@ class Books:
             self.queue.remove(job)
             return
         fifo = self.device_queues[unit]
+        # By identity at the head, the usual case; elsewhere a job was cancelled out of order.
         if fifo[0][0] is job:
             del fifo[0]
         else:
@@ -209,6 +211,7 @@ class Books:
 
     def _fault(self, job: Job, allocation: Allocation) -> str | None:
         """What keeps an allocation from being one of the job's; ``None`` if it is."""
+        # By request alone: a policy names an implementation, and its request decides what it may hold.
         choice = next((c for c in job.choices if c.request == allocation.request), None)
         return "is no request of the job" if choice is None else gang_fault(self.cluster, choice, allocation)
 
@@ -225,16 +228,18 @@ class Books:
     ) -> None:
         """The job runs from ``start`` on what is reserved for it (not ``counted``: on nothing of ours).
 
-        ``expected`` is its expected time and bound where they are known already, else they are asked for.
+        ``expected`` is its expected time and bound where they are known already, else they are predicted.
         """
         job = record.job
         if expected is None:
             predictions = self.predictions
+            # The cache is for jobs that are looked at again and again while they wait; one that starts leaves
+            # it.
             if self._keep_questions or self._keep_considered or job.id in predictions.cached:
                 prediction = predictions.predict(job, implementation, allocation.request, device)
                 if self._keep_considered:
                     record.considered = self._considered(job)
-            else:  # nobody will ask again: nothing is cached
+            else:  # this is the only use: nothing is cached
                 prediction = predictions.model.predict(job, implementation, allocation.request, device)
             predicted = None if prediction is None else prediction.expected
             bound = self.bound_of(job, implementation, allocation.request)
@@ -243,6 +248,7 @@ class Books:
             prediction = None
             if predicted is not None:
                 prediction = Prediction(predicted, float("inf"), 0, "as expected at its start")
+        # Noted before the policy sees the start: it may be the trial of a suspended way.
         if self.suspensions.active:
             self.suspensions.started((job.app.name, implementation.name, device), job.id)
         attempt = record.attempts = record.attempts + 1
@@ -297,6 +303,7 @@ class Books:
         moved = self.occupancy.exchange(placed, after)
         self.profiles.let_go()
         record = self.records[job.id]
+        # No span of no length: a job may move at the instant at which it starts.
         if (start if record.since is None else record.since) < now:
             self.close_span(record, now, None)
         record.since = now
@@ -305,12 +312,14 @@ class Books:
     def _renewed(self, before: Placed, target: Allocation, now: Seconds) -> tuple[Seconds | None, Seconds]:
         """Expected time and bound after a move: what is left takes as long as the new class needs."""
         device = self.class_of(before.implementation, target)
+        # The same class needs the same time for the rest: nothing is predicted anew.
         if before.device_class == device:
             return before.predicted, before.bound
         new = self.predictions.predict(before.job, before.implementation, target.request, device)
         if new is None or not before.predicted:
             return None if new is None else new.expected, before.bound
         spent = now - before.start_time
+        # Linear: what part is done is the part of the old prediction that has passed.
         left = max(0.0, 1.0 - spent / before.predicted)
         learned = self.learned_bounds and before.job.walltime is None
         return spent + left * new.expected, now + left * new.upper if learned else before.bound
@@ -323,7 +332,7 @@ class Books:
         self.view.changes.migrated.append(self.running[placed.job.id])
 
     def wake_at(self, until: Seconds, now: Seconds) -> None:
-        """Have the policy asked then, whatever happens."""
+        """Have the policy called then, whatever happens."""
         wakes = self.wake_times
         if now < until < inf:
             at = bisect_left(wakes, until)
@@ -337,14 +346,15 @@ class Books:
 
     @property
     def changes(self) -> InstantChanges:
-        """What happened since the policy was last asked."""
+        """What happened since the policy's last call."""
         return self.view.changes
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """Upper bound of the run time: learned where the policy asks for that and something is known."""
+        """Upper bound of the run time: learned where the policy wants that and something is known."""
         if self.learned_bounds:
             classes = self.cluster.device_classes(implementation.kind)
             known = [self.predictions.predict(job, implementation, request, device) for device in classes]
+            # The largest over the classes: the job may end up on the slowest of them.
             uppers = [prediction.upper for prediction in known if prediction is not None]
             if uppers:
                 return max(uppers)
@@ -359,6 +369,7 @@ class Books:
     def expect(self) -> None:
         """Note what is known of the jobs that hold promises, if that is more than last time."""
         version = self.predictions.version
+        # Compared by version, since predicting for every promise at every instant would be quadratic.
         if version != self._expected:
             self._expected = version
             for held in self.promises.held.values():
@@ -374,7 +385,7 @@ class Books:
         return max(bound(job, choice.implementation, choice.request) for choice in job.choices)
 
     def _journalled_bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        """The bound by the walltime, kept for the journal: a replay asks for it again."""
+        """The bound by the walltime, kept for the journal: a replay needs it again."""
         return self.predictions.bound(job, implementation, request, self._user_bound)
 
     def class_of(self, implementation: Implementation, allocation: Allocation) -> DeviceClass:
@@ -386,7 +397,7 @@ class Books:
             only = self.only_class[kind] = classes[0] if len(classes) == 1 else None
         if only is not None:
             return only
-        if not allocation.parts:  # it runs elsewhere, nobody said on what
+        if not allocation.parts:  # it runs elsewhere, on devices that are unknown
             classes = self.cluster.device_classes(kind)
             return classes[0] if classes else DeviceClass(kind)
         if allocation.donors and not any(part.devices for part in allocation.parts):

@@ -1,6 +1,6 @@
 """The state of an engine as events and decisions: where a journal may begin anew.
 
-A fresh engine that is told the events and takes the decisions stands where this one does, and decides as
+A fresh engine that takes in the events and the decisions stands where this one does, and decides as
 this one will. So each segment of a service's journal can be replayed alone.
 """
 
@@ -41,12 +41,12 @@ class Checkpoint:
 
 
 def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
-    """How the engine stands; ``None`` at a moment that cannot be told so: then ask again later.
+    """How the engine stands; ``None`` at a moment that cannot be written so: then try again later.
 
     That is while a job moves or has given its place away, is being put back, or is in the hands of an outside
     scheduler, while a promise is overdue, an implementation suspended or a queue with FIFOs paused, and where
     the cluster has an end.
-    What was predicted is forgotten, and will be asked for anew.
+    What was predicted is forgotten, and will be predicted anew.
     O(jobs that have not ended).
     """
     outside = engine.handed_over or engine.occupancy.uncounted or engine.horizon.end != inf
@@ -69,7 +69,7 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
         whole, held = engine.suspensions.narrowed.get(job.id, job), engine.held.get(job.id, "")
         jobs.append(Submitted(whole, "" if held.startswith(PAUSED) else held, attempts, failures))
         if running is None or engine.looks_back:
-            engine.limit(job)  # a replay will ask for it: have the answer written down
+            engine.limit(job)  # a replay needs it: have the answer written down
     jobs += [_as_it_runs(placed) for placed in engine.running.values()]
     drained = engine.occupancy.drained
     nodes: list[Event] = [

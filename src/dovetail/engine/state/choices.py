@@ -26,7 +26,7 @@ class ChoiceLimits:
         self.suspensions = Suspensions()
 
     def look(self, now: Seconds) -> None:
-        """Before the policy is asked: what waits may have become too late, or have come in meanwhile."""
+        """Before the policy decides: what waits may have become too late, or have come in meanwhile."""
         if now >= self.horizon.next_look and self.horizon.due(now):
             for job in self._waiting():
                 self.narrow(job, now)
@@ -41,6 +41,7 @@ class ChoiceLimits:
         """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
         left = self.horizon.narrow(job, now, without)
         if left is job:
+            # Withdrawn and put back in: queue orders and profiles go by the job as it is.
             return False
         record = self._books.records[job.id]
         self._books.withdraw(job)
@@ -54,6 +55,8 @@ class ChoiceLimits:
 
     def move_horizon(self, now: Seconds, left: Seconds | None) -> None:
         """The cluster's end has moved: everybody has all choices again, for now."""
+        # Back to all choices first, then narrowed by the new end: a later one allows more than the old one
+        # did.
         before, self.horizon.narrowed = self.horizon.narrowed, {}
         self.horizon.move(now, left)
         for name, job in before.items():
@@ -84,6 +87,7 @@ class ChoiceLimits:
     def _suspensions_changed(self) -> None:
         """Waiting jobs have all their choices again but for those that are suspended now."""
         suspensions = self.suspensions
+        # Taken over before the loop, which fills it again with what is suspended now.
         before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
         for name, job in before.items():
             phase = self._books.phase(name)
@@ -91,12 +95,14 @@ class ChoiceLimits:
                 continue
             record = self._books.records[name]
             if phase not in (Phase.QUEUED, Phase.BOUND, Phase.HELD):
+                # A running job keeps the choice that it runs by; all come back if it is requeued.
                 suspensions.narrowed[name] = job  # it has its choices again when it has ended
             elif phase is Phase.HELD and not self._books.held[name].startswith((SUSPENDED, PAUSED)):
                 record.job = job
             else:
                 if not self._books.held.let_go(name):
                     self._books.withdraw(record.job)
+                # Of the two reasons a job may have lost choices by, the earlier one holds its whole form.
                 self.horizon.narrowed.pop(name, None)
                 record.job, record.wait_reason = job, ""
                 self._books.enter_queue(job)
@@ -126,13 +132,14 @@ class ChoiceLimits:
                 left.append(choice)
             elif len(blocked) == len(ways):
                 reason = self.suspensions.reason(blocked[0])
-            else:  # only devices have models that can be asked for
+            else:  # only devices have models that a request can name
                 models = tuple(way[2].model for way in ways if way not in blocked)
                 left.append(
                     replace(choice, request=replace(choice.request, models=models))
                     if choice.request.devices
                     else choice
                 )
+        # Unproven: the app may be what fails. Then a job that has no other way is tried all the same.
         unproven = not left and not all(
             self.suspensions.proven((job.app.name, choice.implementation.name, device))
             for choice in job.choices
@@ -152,7 +159,7 @@ class ChoiceLimits:
         return True
 
     def weigh(self, record: Record, event: Ended, now: Seconds) -> None:
-        """What an end says of the device: whether the app's implementation fails there at once, or works."""
+        """What an end shows of the device: whether the app's implementation fails there at once, or works."""
         if record.implementation is not None and record.device_class is not None and record.start is not None:
             way = (record.job.app.name, record.implementation.name, record.device_class)
             if event.state is State.COMPLETED and not self.suspensions.active:
@@ -167,6 +174,7 @@ class ChoiceLimits:
                     known=lambda: self._completed_before(record),
                     elsewhere=lambda: self._could_run_elsewhere(record),
                 )
+        # The record shows the job as it was submitted, whatever was suspended while it waited.
         if self.suspensions.narrowed:
             record.job = self.suspensions.narrowed.pop(event.job, record.job)
 
@@ -198,5 +206,6 @@ class ChoiceLimits:
             if record is not None and record.job in self._books.queue:
                 self.leave_out_suspended(record.job)
         end = self.suspensions.next_end
+        # No event announces the end of a pause: the policy must be woken for it.
         if end is not None:
             self._books.wake_at(end, now)

@@ -66,12 +66,12 @@ __all__ = ["EVENTS", "Bound", "Engine", "no_bound"]
 
 
 class Engine(Books):
-    """Holds the state of a run, asks the policy, checks and applies what it decides.
+    """Holds the state of a run, calls the policy, checks and applies what it decides.
 
     ``timer`` is called around every ``decide`` and its differences kept in ``decision_seconds``.
     ``keep_questions`` remembers predictions for a journal; ``keep_considered`` keeps with each started job
     what was predicted for its other choices, for ``explain``. With ``hold_moves`` a migrating job holds
-    source and target until `Migrated`; without, only where the policy asks for that.
+    source and target until `Migrated`; without, only where the policy wants that.
     """
 
     __slots__ = ("_decisions", "_saw_changes", "_settles", "_timer", "packs", "unforeseen")
@@ -111,17 +111,19 @@ class Engine(Books):
     # ------------------------------------------------------------------ events
 
     def handle(self, now: Seconds, events: Sequence[Event], *, ask: bool = True) -> Sequence[Decision]:
-        """Take in what happened at ``now``, ask the policy until it has nothing new, return what it decided.
+        """Take in what happened at ``now``, call the policy until it has nothing new, return what it decided.
 
         Every returned decision has been checked and has taken effect in the engine's state. With
-        ``ask=False`` the policy is not asked (a planner is to look at the view first).
+        ``ask=False`` the policy is not called (a planner is to look at the view first).
         """
         view = self.view
         view.now = now
+        # Cleared only once a policy has seen them: several calls may pass without one.
         if self._saw_changes:
             self._saw_changes = False
             view.changes.begin()
         if len(events) > 1:  # mostly there is one
+            # Ranks (see `_STEPS`), so that what ends frees its place before anything is placed.
             events = sorted(events, key=_rank)
         quiet = True
         for event in events:
@@ -135,12 +137,14 @@ class Engine(Books):
                     raise
                 quiet = False
                 self.unforeseen(event, error, now)
+        # Rates still change by what ended, though no policy has decided on it.
         if quiet or not ask:
             if self.forecast is not None and not quiet:
                 self.forecast.shift(now, self.changes)
             return ()
         self.predictions.refresh()
         self.choices.look(now)
+        # A job past its bound breaks promises without any event: looked for at each instant.
         bounds = self.occupancy.release_times
         if bounds and bounds[0] < now:
             self.promises.overran(now)
@@ -182,18 +186,21 @@ class Engine(Books):
         return False
 
     def _size(self, event: Sized, now: Seconds) -> bool:
-        """A waiting job asks for other amounts of memory; one that runs meanwhile is left alone."""
+        """A waiting job requests other amounts of memory; one that runs meanwhile is left alone."""
         if (self.phase(event.job), Sized) not in STEPS:
             return True
         record = self.records[event.job]
         before = record.job
         record.job = sized(before, event)
+        # Its other choices come back when a suspension or a horizon ends: they must not undo what a kill has
+        # shown.
         whole = self.horizon.narrowed.get(event.job)
         if whole is not None:  # it has its other choices back one day, with no less than now
             self.horizon.narrowed[event.job] = sized_whole(whole, before, event)
         if event.job not in self.held:
             self.withdraw(before)
             self.enter_queue(record.job)
+        # Predictions depend on the request, so those for the old one are of no use.
         if self.predictions.cached:
             self.predictions.drop(event.job)
         self.view.changes.incident = True
@@ -208,6 +215,7 @@ class Engine(Books):
             self.predictions.drop(id)
         self.view.changes.incident = True
         record = self.records[id]
+        # What runs cannot become another job; only its walltime counts.
         if phase is Phase.RUNNING:
             self._limit_anew(record, event.into.walltime)
             return False
@@ -215,6 +223,7 @@ class Engine(Books):
         reason = self.held.get(id)
         if not self.held.let_go(id):
             self.withdraw(record.job)
+        # Set aside anew from its new choices: what was narrowed belonged to the old job.
         self.choices.forget(id)
         record.job = event.into
         if reason is not None and not aside:
@@ -241,6 +250,7 @@ class Engine(Books):
         self.queue.move(before, event.after)
         if waits:
             self.enter_queue(record.job)
+        # Promises were made in the old order of the queue.
         self.promises.drop_all()
         self.view.changes.incident = True
         return False
@@ -253,6 +263,7 @@ class Engine(Books):
             narrowed[record.job.id] = replace(narrowed[record.job.id], walltime=walltime)
         record.job = job = replace(record.job, walltime=walltime)
         bound = placed.start_time + self.bound_of(job, placed.implementation, placed.allocation.request)
+        # Releases are ordered by bounds, so the placed job is exchanged, not changed.
         self.occupancy.rebind(placed, replace(placed, job=job, bound=bound))
         self.profiles.machine_changed()
         self.promises.drop_all()
@@ -267,6 +278,8 @@ class Engine(Books):
         implementation = record.job.app.implementation(submitted.implementation)
         nowhere = Allocation(submitted.request, ())
         allocation = event.allocation or nowhere
+        # Reserved where it fits our books, else counted as taken by others: refusing a fact would help no
+        # one.
         try:  # what an outside scheduler chose is a fact, also where it overlaps what others hold
             counted = bool(allocation.parts) and self._fault(record.job, allocation) is None
             allocation = self.occupancy.reserve(allocation) if counted else allocation
@@ -287,6 +300,7 @@ class Engine(Books):
         self.queue.remove(record.job)
         record.attempts = event.attempt - 1
         device = self.class_of(implementation, allocation)
+        # Its limit was chosen when it started, maybe by a learned bound: predicting it anew could differ.
         expected = None if event.limit is None else (event.predicted, event.limit)
         self.run(record, implementation, allocation, device, event.start_time, expected=expected)
 
@@ -305,6 +319,7 @@ class Engine(Books):
                 self.profiles.ended(placed, now)
             self.occupancy.leave(placed)
             if now > placed.bound:
+                # A run past its bound delays promises behind it: they are no fault of the policy.
                 self.promises.overran(now)
             self.view.changes.ended.append(placed)
             if self.looks_back:
@@ -315,6 +330,7 @@ class Engine(Books):
                 record.since, record.allocation = now, before.allocation
         if self.outside.cut:
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
+        # On wide machines a mask takes kilobytes for each ended job.
         if self.packs and record.allocation is not None:
             record.allocation = record.allocation.packed()
         record.state = event.state
@@ -338,6 +354,7 @@ class Engine(Books):
         self.preempted.discard(job)
         if record.start is not None and record.end is not None:
             self.close_span(record, record.end, record.state)
+        # Under an outside scheduler it never began: no span shows the failure, so it is counted apart.
         elif record.state in (State.FAILED, State.NODE_FAIL):
             record.failures += 1  # it never began, under an outside scheduler
         self._waits_again(record)
@@ -368,6 +385,7 @@ class Engine(Books):
         """It goes on after all; who was to follow it there was `Withdrawn` before."""
         placed = self.ending.pop(event.job, None)
         if placed is not None:
+            # The profile was made as if the place were free: it must be made anew.
             self.profiles.let_go()
             placed = self.occupancy.retake(placed)
             self.records[event.job].allocation = placed.allocation
@@ -386,6 +404,7 @@ class Engine(Books):
             return
         self.preempted.discard(job)
         record = self.records[job]
+        # The attempt never began, so it does not count.
         record.attempts -= 1
         self._waits_again(record)
 
@@ -420,6 +439,7 @@ class Engine(Books):
     def expel(self, job: JobId, now: Seconds, detail: str) -> bool:
         """End a job whose handling went wrong, wherever it stands: as NODE_FAIL. Whether it had not ended.
 
+        # Each book by itself, with errors logged: the one that raised at first may well raise again.
         The books may hold half of what was to be done: each is cleared of the job by itself.
         """
         record = self.records.get(job)
@@ -467,6 +487,7 @@ class Engine(Books):
         node = event.node
         if node in self.lost or node >= len(self.cluster):
             return
+        # Before the node is lost: each end frees what its job held on other nodes.
         for placed in self.occupancy.held_on(node):
             self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
         self.occupancy.lose(node)
@@ -479,6 +500,7 @@ class Engine(Books):
 
     def _take_no_more(self, node: int) -> None:
         """Jobs that were bound to a node wait for any node again, and nothing that was promised holds."""
+        # A FIFO of a lost device would never move.
         for unit in self.cluster.units if self.device_queues else ():
             if unit.node == node:
                 for job, _ in list(self.device_queues.get(unit.index, ())):
@@ -494,6 +516,7 @@ class Engine(Books):
             raise ValueError(f"new node {event.new.name} has index {event.node}, not {len(self.cluster)}")
         else:
             self.cluster = self.occupancy.grow(event.new)
+            # A new node may bring a class of devices of its own.
             self.only_class.clear()
         self._machine_changed()
 
@@ -506,10 +529,10 @@ class Engine(Books):
         gone = frozenset(self.occupancy.lost | self.occupancy.drained)
         self.view.cluster = replace(self.cluster, gone=gone) if gone else self.cluster
 
-    # ------------------------------------------------------------- what others say
+    # ------------------------------------------------------------- news of other schedulers
 
     def _delayed(self, event: Delayed, now: Seconds) -> bool:
-        """An outside scheduler says why a job still waits there."""
+        """An outside scheduler gives the reason why a job still waits there."""
         submitted = self.handed_over.get(event.job)
         if submitted is not None:
             self.records[event.job].wait_reason = event.reason or submitted.reason
@@ -533,7 +556,7 @@ class Engine(Books):
         return True
 
     def _nothing(self, event: Event, now: Seconds) -> None:
-        """The policy is asked: that is all."""
+        """The policy is called: that is all."""
 
     # --------------------------------------------------------------- decisions
 
@@ -545,6 +568,7 @@ class Engine(Books):
         while True:
             before = timer() if timer else 0.0
             try:
+                # A generator would run between the decisions and see them half applied.
                 batch = policy.decide(view)
                 if not isinstance(batch, list):
                     batch = list(batch)  # the view is not to change while decisions are collected
@@ -561,11 +585,15 @@ class Engine(Books):
             for decision in batch:
                 try:
                     if type(decision) is Start:
+                        # A start that the horizon refuses has taken a choice from the job: the policy decides
+                        # once more.
                         if not start(decision, now):
                             again = True
                             continue
                     elif not self._decisions.apply(decision, now):
                         continue
+                # A policy of a user's own may return anything: its mistake is named, an error of ours is
+                # raised as it is.
                 except (AttributeError, KeyError, TypeError) as error:
                     wrong = wrong_decision(policy, self.policy_name, decision, DECISIONS)
                     if wrong is None:
@@ -576,9 +604,11 @@ class Engine(Books):
             if self.suspensions.changed:  # a trial began: it is the only one
                 self.choices.look_at_suspensions(now)
                 again = True
+            # Policies that settle decide everything in one call: the second one, which others need, is saved.
             if not again and (not fresh or self._settles):
                 return decided
             rounds += 1
+            # Linear in what could be decided: a policy that alternates would hang the run for ever.
             if rounds > 1000 + 4 * (len(self.queue) + len(self.running)):
                 raise PolicyError(self.policy_name, "-", "decides something new at one instant without end")
 
@@ -592,9 +622,9 @@ class Engine(Books):
 _log = logging.getLogger(__name__)
 _Apply = Callable[[Engine, Any, Seconds], bool | None]
 
-# At one instant ends come first, then what became of nodes, then submissions and what people say of jobs;
-# then the policy is asked. What is done returns ``True`` where the policy need not be asked because of it.
-# An incident is a change that the lists of `InstantChanges` do not tell.
+# At one instant ends come first, then what became of nodes, then submissions and requests of people;
+# then the policy decides. An applier returns ``True`` where the policy need not be called because of it.
+# An incident is a change that the lists of `InstantChanges` do not hold.
 _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     Ended: (0, Engine._end, False),
     Withdrawn: (1, Engine._not_begun, True),

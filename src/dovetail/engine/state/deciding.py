@@ -41,7 +41,7 @@ class Decisions:
     """What a policy may decide, applied to the books of a run. Raises `PolicyError` for what cannot be done.
 
     ``policy_name`` is for sentences about a wrong decision. With ``hold_moves`` a migrating job holds source
-    and target until `Migrated`, whatever the policy asks for.
+    and target until `Migrated`, whatever the policy wants.
     """
 
     __slots__ = ("_books", "hold_moves", "policy_name")
@@ -77,18 +77,22 @@ class Decisions:
         record = books.records.get(decision.job) or self._record(decision.job)
         job = record.job
         if record.state is not PENDING or decision.job in books.handed_over:
+            # Checked before anything changes: a wrong decision must leave the books as they were.
             raise self._wrong(decision.job, f"is started while {record.state}")
         unit = books.bound_to.get(decision.job) if books.bound_to else None
         if unit is not None and books.device_queues[unit][0][0] is not job:
             raise self._wrong(decision.job, "is started before others in its device's FIFO")
         allocation = decision.allocation
         choice = job.choices[0]
+        # By identity first: policies pass on the request object of the choice, and comparing fields costs
+        # more.
         if choice.request is not allocation.request or choice.implementation.name != decision.implementation:
             choice = self._choice(job, decision.implementation, allocation.request)
         fault = gang_fault(books.cluster, choice, allocation)
         if fault is not None:
             raise self._wrong(job.id, fault)
         if books.horizon.end != inf and books.horizon.too_late(job, choice, now, allocation):
+            # The cluster ends before the job would: it loses this choice, and the policy decides again.
             return not books.choices.narrow(job, now, choice)
         implementation = choice.implementation
         device = books.only_class.get(implementation.kind) or books.class_of(implementation, allocation)
@@ -104,8 +108,10 @@ class Decisions:
             books.intended.pop(decision.job, None)
         if decision.job in books.promises.held:
             bound = books.learned_bound(job, choice.implementation, allocation.request)
+            # The promise is settled with the bound of this very place: a learned one may have changed since.
             record.promised = books.promises.settle(decision.job, now, bound)
         try:
+            # Last, since it is the only step that can fail after the checks: cores may be free but apart.
             allocation = books.occupancy.reserve(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
@@ -127,6 +133,7 @@ class Decisions:
     def _enqueue(self, decision: Enqueue, now: Seconds) -> None:
         books = self._books
         job = self._record(decision.job).job
+        # By the queue, not by state: a job bound twice would sit in two FIFOs.
         if job not in books.queue:
             raise self._wrong(decision.job, "is bound to a device while it is not in the queue")
         choice = self._choice(job, decision.implementation, None)
@@ -152,6 +159,7 @@ class Decisions:
             return books.choices.narrow(record.job, now, choice)
         promise = Promise(record.job, choice.implementation, decision.allocation, decision.start)
         old = books.promises.held.get(decision.job)
+        # The same promise again changes nothing: a policy may repeat it at every instant.
         if old is not None and old.start == promise.start and old.allocation == promise.allocation:
             return False
         if books.learned_bounds:
@@ -167,6 +175,7 @@ class Decisions:
         books = self._books
         if books.learned_bounds:
             books.expect()
+        # A renewal that the kept profile has planned is true by construction: no check of each promise.
         if books.horizon.end == inf and books.profiles.renewed(decision):
             return True
         changed = [self._reserve(promise, now) for promise in decision.promises]
@@ -191,6 +200,7 @@ class Decisions:
             raise self._wrong(decision.job, f"is migrated and {fault}")
         try:
             if self.hold_moves or decision.held:
+                # Source and target at once: the work is in both until it has arrived.
                 books.change_place(placed, together(placed.allocation, target), now)
                 books.moving[decision.job] = placed, target
                 books.view.changes.moved.append(replace(placed, allocation=target))

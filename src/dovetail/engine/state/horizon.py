@@ -1,7 +1,7 @@
 """When the whole cluster goes away, and which jobs can still end before that.
 
 An allocation on a cluster has an end. A way to run a job that is expected to end after it is no choice
-of the job any more; a job without any is set aside, and no policy sees it until a later end is told.
+of the job any more; a job without any is set aside, and no policy sees it until a later end is known.
 What is expected is the prediction, else the walltime; a job of which nothing is known may start until
 the last moment.
 """

@@ -1,4 +1,4 @@
-"""Waiting jobs by what they ask for, so that all that cannot start now are passed over at once."""
+"""Waiting jobs by their requests, so that all that cannot start now are passed over at once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _limit(entry: Entry) -> Seconds:
 class ByRequest(dict[Request, LikeJobs]):
     """The waiting jobs by request; ``several`` jobs could run in several ways and are left out.
 
-    Jobs that enter the queue are ``new``, by their places, and are put in when somebody looks: many have left
+    Jobs that enter the queue are ``new``, by their places, and are put in at the next look: many have left
     by then.
     """
 
@@ -114,7 +114,7 @@ class ByRequest(dict[Request, LikeJobs]):
         self.new: dict[float, Job] = {}
 
     def insert(self, key: Any, place: float, job: Job, limit: Seconds) -> None:
-        """Put a job among those that ask for the same."""
+        """Put a job among those with the same request."""
         if len(job.choices) > 1:
             self.several += 1
             return

@@ -18,7 +18,7 @@ OURS = ("dovetail", *(f"dovetail_{name}" for name in DISTRIBUTIONS))
 
 
 def mistake_in(policy: object, name: str, error: Exception, call: str = "decide") -> PolicyMistake | None:
-    """What to say where a policy's method ``call`` has raised; ``None`` where the fault is ours."""
+    """The sentence where a policy's method ``call`` has raised; ``None`` where the fault is ours."""
     if isinstance(error, DovetailError) or not _is_of_others(policy):
         return None
     file = inspect.getfile(type(policy))
@@ -93,6 +93,6 @@ def _definition(policy: object, call: str) -> str:
 
 
 def _shown(file: str) -> str:
-    """A path as somebody in this folder writes it."""
+    """A path as a user in this folder writes it."""
     near = os.path.relpath(file)
     return file if near.startswith("..") else near

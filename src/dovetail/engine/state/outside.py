@@ -1,4 +1,4 @@
-"""The books of an outside scheduler: what it was asked and said, and what was handed over to it since."""
+"""The books of an outside scheduler: questions, answers, and what was handed over to it since."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OutsideBook:
         return MappingProxyType(self.waiting)
 
     def outlook(self, shape: Shape) -> ForeseenStart | None:
-        """What was said last of such jobs."""
+        """Its last answer for such jobs."""
         return self._outlooks.get(shape)
 
     def handed_over(self, target: str, since: Seconds) -> Sequence[HandedOver]:

@@ -1,7 +1,7 @@
 """Where a job stands, and every step that it may take: the one table of transitions.
 
 A phase is finer than the `State` that people see: PENDING jobs are held, queued, bound to a unit's FIFO or
-handed over to an outside scheduler; RUNNING ones run or move. `Engine.phase` tells a job's phase from the
+handed over to an outside scheduler; RUNNING ones run or move. `Engine.phase` reads a job's phase from the
 engine's books, `Engine.validate` holds the books to it.
 """
 
@@ -57,7 +57,7 @@ class Phase(Enum):
 _P = Phase
 
 AT_WORK = frozenset({_P.RUNNING, _P.MOVING, _P.ENDING, _P.HANDED_OVER})
-"""Jobs that have been given to whoever runs them, and have not ended."""
+"""Jobs that have been given to an executor, and have not ended."""
 
 STEPS = MappingProxyType(
     {

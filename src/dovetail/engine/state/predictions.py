@@ -14,7 +14,7 @@ or ("runs", app, implementation, class, count), ("untried", app, implementation,
 
 
 class PredictsSharing(Protocol):
-    """Knows how long jobs take beside others: on classes that say beside which app."""
+    """Knows how long jobs take beside others: on classes that name the app beside them."""
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
@@ -24,7 +24,7 @@ class PredictsSharing(Protocol):
 
 
 class Predictions:
-    """A `RuntimeModel` in front of another one; keeps what was asked since the last `take_questions`."""
+    """A `RuntimeModel` in front of another one; keeps the questions since the last `take_questions`."""
 
     def __init__(self, model: RuntimeModel, *, keep: bool) -> None:
         self.model = model
@@ -50,7 +50,7 @@ class Predictions:
             self._of_apps.clear()
 
     def forget(self) -> None:
-        """Ask everything anew: a journal that begins here has no earlier answer."""
+        """Predict everything anew: a journal that begins here has no earlier answer."""
         self.cached.clear()
         self._of_apps.clear()
 
@@ -77,19 +77,19 @@ class Predictions:
     def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
         """Whether an app without prediction is to be tried there: no run has completed.
 
-        A model may say otherwise by an ``untried`` of its own.
+        A model may decide otherwise by an ``untried`` of its own.
         """
         if self._model_says is not None:
             return bool(self._of_app("untried", app, implementation, device, self._model_says))
         return not self.runs(app, implementation, device)
 
     def _of_app(
-        self, word: str, app: str, implementation: str, device: DeviceClass, ask: Callable[..., int]
+        self, word: str, app: str, implementation: str, device: DeviceClass, question: Callable[..., int]
     ) -> int:
         key = (word, app, implementation, device)
         found = self._of_apps.get(key)
         if found is None:
-            found = self._of_apps[key] = ask(app, implementation, device)
+            found = self._of_apps[key] = question(app, implementation, device)
             if self._keep:
                 self._asked.append((*key, found))
         return found
@@ -113,6 +113,6 @@ class Predictions:
         self.cached.pop(job, None)
 
     def take_questions(self) -> list[Question]:
-        """What was asked of the model since the last call, for the journal."""
+        """The questions to the model since the last call, for the journal."""
         questions, self._asked = self._asked, []
         return questions

@@ -1,4 +1,4 @@
-"""The profiles that a policy asks for, kept up to date from one question to the next."""
+"""The profiles that a policy uses, kept up to date from one question to the next."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Key = Callable[..., Any]
 
 PATIENCE = 64
-"""Ends of jobs for which a profile is kept while nobody holds a promise or asks for it."""
+"""Ends of jobs for which a profile is kept while no job holds a promise and no policy uses it."""
 
 
 class ProfileBook:
     """Makes profiles of an engine's running jobs and promises, and has them kept.
 
-    The engine tells it of what changes promises and running jobs. It keeps nothing as long as no policy asks.
+    The engine reports what changes promises and running jobs. Nothing is kept while no policy uses a profile.
     """
 
     def __init__(self, engine: Books) -> None:
@@ -52,12 +52,14 @@ class ProfileBook:
         for choice in job.choices:
             if choice.request not in self._whole:
                 self._whole.add(choice.request)
+                # Once false it stays false until the machine changes: a mixed queue would flip with every
+                # job.
                 self.counted = self.counted and self._engine.free.takes_whole_nodes(choice.request)
 
     def machine_changed(self) -> None:
         """Nodes have gone, drained, come back or come new; count no more where they are not all alike.
 
-        Of a gang on drained nodes a part is counted, so its number of nodes says little.
+        Of a gang on drained nodes a part is counted, so its number of nodes means little.
         """
         self.let_go()
         engine = self._engine
@@ -70,6 +72,7 @@ class ProfileBook:
         if self.kept is None:
             return
         if placed.start_time != self._engine.view.now:  # it has been running for a while
+            # Taken over, or started elsewhere: a kept profile can only enter what begins now.
             self.let_go()
         elif placed.job.id not in self._engine.occupancy.uncounted:
             self.kept.started(placed)
@@ -81,6 +84,8 @@ class ProfileBook:
                 self.kept.ended(placed, now)
             if not self._engine.promises.held:
                 self._unasked += 1
+                # A policy that has stopped using profiles should not pay for them; one that pauses should not
+                # lose them.
                 if self._unasked > PATIENCE:
                     self.kept = None
 
@@ -99,7 +104,7 @@ class ProfileBook:
         if self.kept is not None:
             self.kept.dropped(job)
 
-    # ------------------------------------------------------ what policies ask
+    # ------------------------------------------------------ what policies use
 
     def running(self) -> Profile:
         """What is free as running jobs end by their limits."""
@@ -109,12 +114,13 @@ class ProfileBook:
         """The same with all promises entered; ``None`` where an overrun has made them impossible."""
         engine, now = self._engine, self._engine.view.now
         self._unasked = 0
-        late = bool(engine.releases) and engine.releases[0][0] <= now  # somebody runs past its limit
+        late = bool(engine.releases) and engine.releases[0][0] <= now  # a job runs past its limit
         valid = (
             self.counted,
             engine.incidents,
             engine.predictions.version if engine.learned_bounds else 0,
             key,
+            # Order, learned bounds, nodes: whatever else makes an old profile wrong.
         )
         lasting = not late and self._lasting(engine.view.unpromised(key, bounded=bounded))
         if self.kept is not None:
@@ -124,6 +130,7 @@ class ProfileBook:
             self.let_go()
         if not self.counted:
             self._name_nodes()
+        # A promise in the past was broken by an overrun: no profile can hold it.
         if any(promise.start < now for promise in engine.promises.held.values()):
             return None
         self._valid = valid
@@ -131,6 +138,7 @@ class ProfileBook:
 
     def let_go(self) -> None:
         """Keep nothing any more: what has happened cannot be entered, or the order is another one."""
+        # Promises that were moved inside of the kept profile go back to the book as they stand there.
         if self.kept is not None:
             held = self._engine.promises.held
             for promise in self.kept.let_go():
@@ -149,12 +157,14 @@ class ProfileBook:
         held = [(promise, self._duration(promise)) for promise in engine.promises.held.values()]
         queue_order = engine.queue.place_in(key, bounded)
         keep = keep and all(duration > 0 for _, duration in held)
+        # In C, where it is there; the plain one gives the same times.
         if self.counted and keep and library() is not None:
             return self._count(held, queue_order)
         plain = self._counts() if self.counted else self._nodes()
         slots: list[Slot] = [(promise.start, duration, promise.allocation) for promise, duration in held]
         if not plain.hold_all(slots):
             return None
+        # In the order of the queue, since a renewal moves them in that order.
         in_order = sorted(held, key=lambda entry: queue_order(entry[0].job))
         if self.counted or not keep:
             return PlainPlan(plain, in_order)
@@ -196,6 +206,7 @@ class ProfileBook:
         return self._engine.bound(promise.job, promise.implementation, promise.allocation.request)
 
     def _counts(self) -> PlainCountProfile:
+        # A job past its limit may end at any moment, but holds its nodes now: the next representable time.
         engine = self._engine
         soon = nextafter(engine.view.now, inf)  # for jobs past their limit: they are not free now
         releases = ((max(when, soon), allocation) for when, allocation in engine.releases)
@@ -205,6 +216,7 @@ class ProfileBook:
         engine = self._engine
         now = engine.view.now
         soon = nextafter(now, inf)
+        # Drained nodes run what they have and take nothing new: they are no room for a plan.
         lost = sum(1 << node for node in engine.lost | engine.occupancy.drained)
         idle = {state: mask & ~lost for state, mask in engine.layout.full.items() if mask & ~lost}
         profile = NodeProfile(engine.layout, now, idle)
@@ -217,7 +229,7 @@ class ProfileBook:
     def _name_nodes(self) -> None:
         """Choose nodes for promises that named none, now that nodes are counted no more.
 
-        By their starts: whoever starts later finds as many nodes as were counted. Where an overrun has
+        By their starts: a later start finds as many nodes as were counted. Where an overrun has
         made that impossible, a promise stays without.
         """
         held, now = self._engine.promises.held, self._engine.view.now

@@ -115,7 +115,7 @@ class Progress:
     def shift(
         self, now: Seconds, started: list[Placed], ended: list[Placed], migrated: list[Placed]
     ) -> Mapping[JobId, Seconds]:
-        """Ask the rate model what the changes of this instant do to the rates; returns the new stalls."""
+        """Have the rate model apply the changes of this instant to the rates; returns the new stalls."""
         if self._rates is None or not (started or ended or migrated):
             return {}
         self._now = now
@@ -137,7 +137,7 @@ class Progress:
 
 
 class UnseenChanges:
-    """What is new in an engine's changes since the last look: they grow until its policy has been asked."""
+    """What is new in an engine's changes since the last look: they grow until its policy has decided."""
 
     def __init__(self) -> None:
         self._looked: tuple[int, tuple[int, int, int]] = (0, (0, 0, 0))

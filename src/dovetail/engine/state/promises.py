@@ -9,7 +9,7 @@ TOLERANCE = 1e-9
 
 
 class PromiseBook:
-    """What has been promised to whom.
+    """The promises to waiting jobs.
 
     ``broken`` counts late starts, ``broken_by_overrun`` those among them after whose promise was made some
     job ran past its bound (walltime or learned), or started with a learned bound above one that was known

@@ -1,4 +1,4 @@
-"""The queue of waiting jobs, kept in every order that a policy has asked for."""
+"""The queue of waiting jobs, kept in every order that a policy has used."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Line(Sequence[Job]):
 class _Order:
     """One order: its line, or the value that the key has had for every job since the queue was empty.
 
-    As long as there is only one value (nobody sets priorities), the order is that of submission.
+    As long as there is only one value (no priorities are set), the order is that of submission.
     """
 
     __slots__ = ("bounded", "by_request", "constant", "key", "line")
@@ -258,7 +258,7 @@ class JobQueue:
     ) -> Iterator[Job]:
         """The jobs of an order that end by their request's deadline if they start now.
 
-        Jobs that ask for the same are passed over at once. Jobs that could run in several ways come anyway.
+        Jobs with the same request are passed over at once. Jobs that could run in several ways come anyway.
         """
         order = self._orders.get(key) or self._order(key, bounded)
         by_request = order.by_request
@@ -281,7 +281,7 @@ class JobQueue:
             after = found
 
     def _by_request(self, order: _Order) -> ByRequest:
-        """The jobs of an order by what they ask for; kept up to date from the first call on."""
+        """The jobs of an order by their requests; kept up to date from the first call on."""
         if order.by_request is None:
             order.by_request = ByRequest()
             for _, place, job in self._line.entries():
@@ -294,7 +294,7 @@ class JobQueue:
         return order.by_request
 
     def requests(self) -> Mapping[Request, int]:
-        """How many waiting jobs ask for each request; kept up to date from the first call on."""
+        """How many waiting jobs have each request; kept up to date from the first call on."""
         if self._requests is None:
             self._requests = {}
             for job in self._line:

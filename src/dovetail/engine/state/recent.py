@@ -38,7 +38,7 @@ class Recent:
         self._submissions = 0
 
     def submitted(self, job: Job, bound: Seconds) -> None:
-        """A job came to the queue; one without a bound tells nothing."""
+        """A job came to the queue; one without a bound is left out."""
         if 0 < bound < inf:
             self.came.append(RecentSubmission(job.user, job.submit_time, job.choices[0].request, bound))
             if self._submissions % PERIOD == 0:
@@ -55,7 +55,7 @@ class Recent:
             past.start = placed.start_time
 
     def ended(self, placed: Placed, now: Seconds) -> None:
-        """A job ended; one without a bound tells nothing."""
+        """A job ended; one without a bound is left out."""
         bound = placed.bound - placed.start_time
         if 0 < bound < inf:
             self.ran.append(RecentEnd(placed.job.user, bound, now - placed.start_time))
@@ -93,7 +93,7 @@ class Recent:
 
 
 class InstantChanges:
-    """What happened since the policy was last asked, as of the first call after it happened."""
+    """What happened since the policy's last call, as of the first call after it happened."""
 
     __slots__ = ("ended", "incident", "instant", "migrated", "moved", "started", "submitted", "withdrawn")
 
@@ -111,11 +111,11 @@ class InstantChanges:
 
     @property
     def otherwise(self) -> bool:
-        """Whether anything changed that the lists do not say."""
+        """Whether anything changed that the lists do not hold."""
         return self.incident or self.withdrawn
 
     def begin(self) -> None:
-        """Another instant: lists that somebody has kept of the last one stay as they are."""
+        """Another instant: lists of the last one that a policy has kept stay as they are."""
         self.instant += 1
         if self.submitted:
             self.submitted = []

@@ -8,6 +8,7 @@ completed elsewhere yet, the first job that ends elsewhere decides: if it fails 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from typing import TypeAlias
 from dovetail.model import DeviceClass, Job, JobId, Seconds, State
 from dovetail.records import dataclass
 
+_log = logging.getLogger(__name__)
 AT_ONCE: Seconds = 5.0
 """A job that fails later than so long after its start had a device that works."""
 IN_A_ROW = 3
@@ -22,7 +24,7 @@ FIRST_PAUSE: Seconds = 60.0
 LONGEST_PAUSE: Seconds = 3600.0
 
 PAUSED = "the queue is paused"
-"""How the reason begins of a job that waits until somebody lets its kind go on."""
+"""How the reason begins of a job that waits until its kind is resumed."""
 EVERYWHERE = "all"
 """Among paused kinds: nothing starts at all."""
 
@@ -56,7 +58,7 @@ class Suspensions:
     changed: bool = False
     """Whether something was suspended or let go since this was last set back."""
     paused: frozenset[str] = frozenset()
-    """Kinds of devices on which nothing starts until somebody lets it; `EVERYWHERE`: on none."""
+    """Kinds of devices on which nothing starts until they are resumed; `EVERYWHERE`: on none."""
     _suspects: dict[Way, _FailingWay] = field(default_factory=dict)
     _completed: dict[str, set[tuple[str, DeviceClass]]] = field(default_factory=dict)
 
@@ -89,12 +91,14 @@ class Suspensions:
         """A job has completed: the app works there, and what failed before counts no more."""
         app, name, device = way
         self._completed.setdefault(app, set()).add((name, device))
+        # While something is suspended an end decides more than this: `ended` looks at the others as well.
         if not self.active and self._suspects:
             self._suspects.pop(way, None)
 
     def lapse(self, now: Seconds) -> None:
         """Suspensions whose end has come are open to a trial."""
         for suspect in self._suspects.values():
+            # One trial at a time: until it has ended the way stays closed to all others.
             if suspect.until is not None and suspect.until <= now and not suspect.open and not suspect.trial:
                 suspect.open = self.changed = True
 
@@ -111,13 +115,14 @@ class Suspensions:
     ) -> None:
         """A job has ended after ``ran`` seconds.
 
-        ``known`` says whether an earlier run of the app is known to have completed on another class,
+        ``known``: whether an earlier run of the app is known to have completed on another class,
         ``elsewhere`` whether there is another class here on which the job could have run.
         """
         if state is State.COMPLETED:
             self.completed(way)
         if self.active and state in (State.COMPLETED, State.FAILED):
             self._decide(way, completed=state is State.COMPLETED)
+        # Only failures within seconds of the start: a broken driver fails at once, an app's own error later.
         if state is State.FAILED and ran <= AT_ONCE:
             self._failed(self._suspects.setdefault(way, _FailingWay()), way, job, now, known, elsewhere)
             return
@@ -127,19 +132,23 @@ class Suspensions:
         if state is State.COMPLETED or (suspect.trial == job and state in (State.FAILED, State.TIMEOUT)):
             del self._suspects[way]  # the device works, whatever ails the job
             if suspect.until is not None:
+                _log.info("%s of %s is no longer suspended on %s", way[1], way[0], way[2])
                 self.active -= 1
                 self.changed = True
         elif suspect.trial == job:  # cancelled, or its node was lost: the next one is the trial
             suspect.trial, suspect.open, self.changed = None, True, True
 
     def _decide(self, way: Way, *, completed: bool) -> None:
-        """What an end on one class says of the app's suspensions on others that are not proven."""
+        """What an end on one class means for the app's suspensions on others that are not proven."""
         app, _, device = way
+        # A copy, since entries are removed on the way.
         for other, suspect in list(self._suspects.items()):
             if other[0] != app or other[2] == device or suspect.until is None or suspect.proven:
                 continue
             if completed:
                 suspect.proven = self.changed = True
+            # The app fails elsewhere too, so it is the app and not the device: nothing is to be suspended for
+            # it.
             else:
                 del self._suspects[other]
                 self.active -= 1
@@ -159,16 +168,21 @@ class Suspensions:
             if suspect.failures < IN_A_ROW:
                 return
             app, _, device = way
+            # It must have worked somewhere, or be able to run somewhere else: else waiting would help
+            # nothing.
             suspect.proven = any(other != device for _, other in self._completed.get(app, ())) or known()
             if not (suspect.proven or elsewhere()):
                 return
             self.active += 1
         elif suspect.trial == job:
+            # Twice as long after each trial that fails, up to a limit: a repaired device is found within it.
             suspect.pause = min(LONGEST_PAUSE, 2 * suspect.pause)
         else:
             return  # it ran already when its class was suspended
+        # From now, not from the failure's start: long queues of trials would else come due at once.
         suspect.until, suspect.open, suspect.trial = now + suspect.pause, False, None
         self.changed = True
+        _log.info("%s", self.reason(way))
 
     def blocked(self, way: Way) -> bool:
         """Whether no job may start so now."""
@@ -198,6 +212,7 @@ class Suspensions:
         return min(ends, default=None)
 
     def forget(self) -> None:
+        # A replay that begins here must count as we do, from nothing.
         """What was counted, where nothing is suspended: a journal that begins here has not seen it."""
         self._suspects.clear()
         self._completed.clear()

@@ -118,10 +118,10 @@ class EngineView:
 
     @property
     def freed(self) -> bool:
-        """Whether jobs that could not start when the policy was last asked might now.
+        """Whether jobs that could not start at the policy's last call might now.
 
         Where nodes are counted nothing grows but by ends and incidents. Else a job may find other nodes,
-        that delay nobody, when those that it was to get have gone to somebody else.
+        that delay no other, when those that it was to get have gone to another job.
         """
         changes = self.changes
         freed = changes.otherwise or changes.ended or changes.migrated
