@@ -133,7 +133,7 @@ def test_a_service_may_learn_the_memory_of_all_jobs_that_give_none(tmp_path: Pat
         assert "memory (cpu):     reserves 200 MB; peak" in shown
         refused = service.dovetail("submit", "--mem", "999GB", "--", "true")
         assert refused.returncode == 2
-        assert "found a job that asks for 999 GB of memory on a node" in refused.stderr
+        assert "found a job that needs 999 GB of memory on a node" in refused.stderr
 
 
 def test_killed_between_the_kill_and_the_retry_the_retry_still_knows(

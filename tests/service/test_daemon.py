@@ -53,8 +53,11 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
     assert {"time", "level", "logger", "message"} <= set(before[0])
     (start,) = [line for line in before if line["message"].startswith("service started")]
     assert (start["level"], start["logger"]) == ("INFO", "dovetail.service.serve")
-    (end,) = [line for line in before if line.get("job") == job]
-    assert end["message"] == f"job {job} ended: COMPLETED"
+    life = [line["message"] for line in before if line.get("job") == job]
+    assert life[0].startswith(f"job {job} submitted by ")
+    assert life[1].startswith(f"job {job} starts as cpu on n0 (attempt 1)")
+    assert life[2].startswith(f"job {job} ended: COMPLETED after ")
+    assert len(life) == 3
     assert [line["message"] for line in after] == ["node n0 is drained", "service ends; what runs goes on"]
     assert 'dovetail_run_seconds_bucket{le="+Inf"} 1' in figures
     assert "dovetail_wait_seconds_count 1" in figures

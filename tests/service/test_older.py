@@ -104,7 +104,7 @@ def test_what_is_there_works(command: str, has: str, socket: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("command", "lacks"),
     [
-        ("info 1", "does not tell"),
+        ("info 1", "lacks the field"),
         ("move 3_1 --first", "cannot do this"),
         ("update 3_1 --priority 1", "cannot do this"),
         ("requeue --failed", "does not take 'failed'"),
@@ -142,6 +142,6 @@ def test_each_answer_of_ours_has_what_it_knows(tmp_path: Path) -> None:
 
 
 def test_a_field_that_an_older_service_lacks() -> None:
-    with pytest.raises(OlderService, match="does not tell 'memory'"):
+    with pytest.raises(OlderService, match="lacks the field 'memory'"):
         OlderAnswer()["memory"]
     assert OlderAnswer().get("memory") is None

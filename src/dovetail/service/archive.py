@@ -38,11 +38,11 @@ class Archive:
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """The thread in which to ask."""
+        """The thread in which all reads run."""
         return self._pool
 
     def ask_here(self, where: str, values: Sequence[object] = ()) -> list[Entry]:
-        """`entries`, asked from another thread than the archive's own."""
+        """`entries`, called from another thread than the archive's own."""
         return self._pool.submit(self.entries, where, values).result()
 
     def close(self) -> None:
@@ -67,6 +67,7 @@ class Archive:
 
     def _rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         if self._db is None:
+            # Read-only, and opened late: a new ledger file is made only once the writer has opened it.
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
         return self._db.execute(sql, values).fetchall()
 
@@ -79,6 +80,7 @@ class Archive:
         sql = f"SELECT {columns} FROM job JOIN app ON app.number = job.app WHERE {where}"
         for *row, launch, name, app in self._rows(sql, values):
             try:
+                # Many jobs share an app and a launch: each is decoded once.
                 if (name, app) not in apps:
                     apps[name, app] = decode_app(name, decoded(app))
                 if whole and launch not in launches:
@@ -96,6 +98,7 @@ class Archive:
         """Ids as one value, for a condition such as ``id IN (SELECT value FROM json_each(?))``."""
         return json.dumps(list(ids))
 
+    # By chunks: SQLite allows a bounded number of values in one statement.
     @staticmethod
     def usage(uids: Sequence[str], history: Path) -> dict[str, Usage]:
         """What these attempts used, as far as that history has them; by their unique ids."""
@@ -244,7 +247,7 @@ class Archive:
         return [number for (number,) in self._rows(sql, (json.dumps(numbers),))]
 
     def unused(self, table: Literal["app", "launch"]) -> tuple[int, list[int]]:
-        """Rows of apps, or launches, that no job has, as of the row of a job which is told. O(jobs)."""
+        """Rows of apps, or launches, that no job has, and the last row of a job at that moment. O(jobs)."""
         ((last,),) = self._rows("SELECT coalesce(max(seq), 0) FROM job")
         used = f"SELECT {table} FROM job WHERE {table} IS NOT NULL"
         return last, [n for (n,) in self._rows(f"SELECT number FROM {table} WHERE number NOT IN ({used})")]

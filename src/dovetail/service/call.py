@@ -3,9 +3,9 @@
 The script's last line holds the call. Its result goes to standard output, and nothing else does: what the
 function prints is moved to standard error.
 
-A result is written as data where data can say all of it, types included (`data_of`): anybody may read that.
-What cannot is pickled. Reading a pickle runs the code of whoever wrote it, so that is done only where nobody
-else can have written it, or where the reader says that it trusts them.
+A result is written as data where data can hold all of it, types included (`data_of`): any program may read
+it. What cannot is pickled. Reading a pickle runs the code of its writer, so that is done only where no other
+account can have written it, or where the reader declares that it trusts them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Untrusted(DovetailError):  # noqa: N818 - reads as what it is
 
 
 class CannotTravel(TypeError):  # noqa: N818 - reads as what it is
-    """Data cannot say this value with its type."""
+    """Data cannot hold this value with its type."""
 
 
 def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -66,7 +66,7 @@ def outcome_of(data: bytes, *, trusted: bool) -> Outcome:
         what = printable(content[:200].decode("ascii", "replace"))
         raise Untrusted(
             f"its result is a pickle ({what}), and others than this account may have written it; return "
-            "what JSON and arrays can say, or use Client(trust=True) if all who may submit there are trusted"
+            "what JSON and arrays can hold, or use Client(trust=True) if all who may submit there are trusted"
         )
     returned, value = cloudpickle.loads(base64.b64decode(pickled, validate=True))
     return bool(returned), value
@@ -121,7 +121,7 @@ def data_of(value: Any) -> Any:
 
 
 def value_of(data: Any) -> Any:
-    """What `data_of` has written. Runs nobody's code; raises `ValueError`, `KeyError`, `TypeError`."""
+    """What `data_of` has written. Runs no code of it; raises `ValueError`, `KeyError`, `TypeError`."""
     if isinstance(data, list):
         return [value_of(one) for one in data]
     if not isinstance(data, dict):
@@ -176,7 +176,7 @@ def main() -> NoReturn:
         function, args, kwargs = cloudpickle.loads(base64.b64decode(call))
         outcome = True, function(*args, **kwargs)
         data = written(outcome)
-    except Exception as error:  # noqa: BLE001 - it is somebody's function: whatever it raises is its result
+    except Exception as error:  # noqa: BLE001 - a user's function: whatever it raises is its result
         traceback.print_exc()
         outcome = False, error
         try:

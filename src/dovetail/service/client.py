@@ -25,7 +25,7 @@ from dovetail.service.folder import Address, ServiceFolder
 from dovetail.version import API, API_HEADER
 
 STARTS_WITHIN = 60.0
-"""Seconds that a service may take to answer: drivers of devices are asked first."""
+"""Seconds that a service may take to answer: it probes the drivers of devices first."""
 MOVES_WITHIN = 10.0
 """Seconds in which one whose socket has been removed makes another: it looks every 2 s."""
 AGAIN = 0.1
@@ -61,7 +61,7 @@ class OlderAnswer(dict[str, Any]):
     """What an older service answered: a field that it does not know is a sentence where it is needed."""
 
     def __missing__(self, name: str) -> Any:
-        raise OlderService(f"does not tell {name!r}")
+        raise OlderService(f"lacks the field {name!r}")
 
 
 class NoService(DovetailError):  # noqa: N818 - reads as what it is
@@ -85,7 +85,7 @@ class Reply:
         return int(api) if api.isdecimal() and len(api) < 9 else 1
 
     def json(self) -> Any:
-        """The body; raises what the service says went wrong, `OlderService` where it is too old for that.
+        """The body; raises the service's error, `OlderService` where the service is too old.
 
         An older service's objects raise it where a field is needed that they lack.
         """
@@ -140,7 +140,7 @@ class _AtSocket(http.client.HTTPConnection):
         self.sock = found
 
     def peer(self) -> int:
-        """The account of whoever listens there."""
+        """The account of the process that listens there."""
         found = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return int.from_bytes(found[4:8], sys.byteorder)
 
@@ -182,7 +182,7 @@ class Connection:
         return self._open
 
     def be_patient(self, seconds: float, tell: Callable[[str], None]) -> None:
-        """From now on wait so long for a service that does not answer, and ask it again.
+        """From now on wait so long for a service that does not answer, and send the request again.
 
         That holds for what only looks, and for `wait`: what changes something may have been done. ``tell``
         gets one sentence each time.
@@ -219,6 +219,8 @@ class Connection:
     ) -> Reply:
         """One request; a service that is just starting is waited for. Raises `NoService`."""
         deadline = time.monotonic() + STARTS_WITHIN
+        # Only what looks is sent again by itself: a submission may have been taken in before the answer was
+        # lost.
         waits = self._patience > 0 and (method == "GET" or path == WAIT)
         gives_up = 0.0
         while True:
@@ -234,6 +236,7 @@ class Connection:
                         f"the service at {self.where} does not answer; waiting for it, "
                         f"{self._patience:.0f} s at most"
                     )
+                # The service may have come back elsewhere: its folder names the new socket.
                 time.sleep(PAUSE)
                 self.where = self._address() or self.where
                 continue
@@ -254,12 +257,13 @@ class Connection:
         if form is not None:
             body = json.dumps(form).encode()
             headers["Content-Type"] = "application/json"
-        again = self._open is not None and method == "GET"  # what else was sent may have been heard
+        again = self._open is not None and method == "GET"  # what else was sent may have been carried out
         while True:
             try:
                 return self._once(method, path, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
+                # An idle connection may have been closed between two requests: one new try, without a word.
                 if not (again and isinstance(error, ConnectionResetError | BrokenPipeError)):
                     raise self._gone(error) from error
                 again = False
@@ -271,6 +275,8 @@ class Connection:
         except (BrokenPipeError, ConnectionResetError) as error:
             if body is None:
                 raise
+            # A body that is too long is refused while it is still being sent: read the refusal before giving
+            # up.
             try:  # one that is too long is refused before all of it has come
                 refused = connection.getresponse()
                 text, status = refused.read(), refused.status
@@ -291,7 +297,7 @@ class Connection:
         return NoService(f"no service answers at {self.where}: {why}; 'dovetail serve' starts one")
 
     def get(self, path: str, **query: Any) -> Any:
-        """What a route tells. Raises what the service says."""
+        """The answer of a route. Raises the service's error."""
         return self.ask("GET", path, query=query).json()
 
     def post(self, path: str, form: Mapping[str, Any] | None = None) -> Any:
@@ -299,6 +305,7 @@ class Connection:
         form = form or {}
         try:
             return self.ask("POST", path, form).json()
+        # Sent once more without the fields that an older service does not know.
         except OlderService:  # it has done nothing
             if AROUND.isdisjoint(form):
                 raise
@@ -324,7 +331,7 @@ class Connection:
 
 
 def _has_ended(idle: socket.socket) -> bool:
-    """Whether the other side has closed a connection on which it has nothing to say."""
+    """Whether the other side has closed a connection that is idle."""
     poll = select.poll()
     poll.register(idle, select.POLLIN)
     return bool(poll.poll(0))
@@ -338,7 +345,7 @@ def connection(
 ) -> Connection:
     """The service at an URL, at a socket, of a state folder, or (default) of this account.
 
-    ``$DOVETAIL_SERVICE`` and ``$DOVETAIL_TOKEN`` say so where the arguments do not. With ``start``, which
+    ``$DOVETAIL_SERVICE`` and ``$DOVETAIL_TOKEN`` stand in for the arguments. With ``start``, which
     gets a sentence, one is started where none runs. Raises `NoService`.
     """
     place = os.fspath(where) if where is not None else os.environ.get(VARIABLE, "")
@@ -381,6 +388,7 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
         address = folder.address()
         gone = address is not None and not os.path.exists(address.socket)
         long = time.monotonic() > began + MOVES_WITHIN
+        # Its process lives but its socket was removed: it makes a new one within seconds, so wait that long.
         if address is not None and gone and long and address.pid == folder.holder():
             break  # it has written where it listens, and nothing is there
         if address != seen:
@@ -409,7 +417,7 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
 
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
-    """Start a service in the background, and say so. Raises `NoService` where it does not come up."""
+    """Start a service in the background, and report it. Raises `NoService` where it does not come up."""
     folder.make()
     with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         process = subprocess.Popen(

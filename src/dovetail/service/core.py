@@ -1,4 +1,4 @@
-"""The service itself: what clients may ask of it, in the one loop in which its driver runs.
+"""The service itself: what it offers to clients, in the one loop in which its driver runs.
 
 Every change is on disk before it is answered: jobs by a transaction and a sync that requests share, what
 people want of jobs by the instant that takes it in.
@@ -100,7 +100,7 @@ FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
 LEAST_GAP = 1e-6
 """Between the places of two jobs, for another one to have room there."""
 PATIENCE: Seconds = 5.0
-"""Within which what somebody wants must be on record, else they hear why not."""
+"""Within which a change must be on record, else the client gets the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class SelectedJob:
-    """A job that somebody means."""
+    """A job that a client's text selects."""
 
     id: JobId
     state: State
@@ -132,7 +132,7 @@ class SelectedJob:
 
 @dataclass(frozen=True, slots=True)
 class WishAnswer:
-    """Of which jobs is done what somebody wants of them, and why not of the others."""
+    """The jobs that were changed as wished, and why not the others."""
 
     done: Sequence[JobId]
     refused: Mapping[JobId, str]
@@ -196,7 +196,7 @@ class Service:
         return self.driver.engine
 
     def as_job(self, pid: int) -> str | None:
-        """The user for whom a process asks that a job has started; ``None`` where no job has.
+        """The user of the job that has started this process; ``None`` where no job has.
 
         Raises `Forbidden` where that is not known.
         """
@@ -207,11 +207,12 @@ class Service:
             below, job = executor.asked_by_job(pid)
             entry = self.ledger.entry(job) if below else None
         except (OSError, HistoryError):
+            # In doubt it is a job: the rights of the service's own account must not leak into one.
             below, entry = True, None
         if not below:
             return None
         if entry is None or entry.job.user is None:
-            raise Forbidden("this is asked by a job, but by which one is not known: it may not")
+            raise Forbidden("the request comes from a job, but from which one is not known")
         return entry.job.user
 
     @property
@@ -225,8 +226,9 @@ class Service:
         return self.driver.epoch
 
     def changed(self, engine: Engine) -> None:
-        """After every instant: tell who waits, forget what is old, take in more of what has come."""
+        """After every instant: answer those who wait, forget what is old, take in more of what has come."""
         self.changes += 1
+        # Ends first: whoever waits for a job must find it ended, on record and in the figures.
         now = engine.view.now
         ended = self.driver.ended()
         self.notices.changed(ended, now)
@@ -236,11 +238,13 @@ class Service:
             except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
                 _log.exception("an error in Dovetail after the end of job %s", record.job.id)
         keep = self.options.keep
+        # Memory is bounded twice, by age and by number: ended jobs are in the ledger and found there.
         while self._kept and (self._kept[0][0] + keep < now or len(self._kept) > MOST_KEPT):
             self._retire(self._kept.popleft()[1])
         if self.repeating:
             self._repeat(now)
         self._take_in_some()
+        # Taken over, since a future that is set may lead to the next call before this loop is over.
         settling, self._settling = self._settling, []
         for future in settling:
             if not future.done():
@@ -249,7 +253,7 @@ class Service:
             listener.set()
         if (engine.lost, engine.occupancy.drained) != self._down:
             self._tell_of_nodes(engine)
-        with suppress(Full):  # it ends then, and says why
+        with suppress(Full):  # it ends then, and logs the reason
             self.see_the_folder()
         if self.changes % LOOKS_AT_LOG == 0:
             self._shorten_log()
@@ -260,15 +264,17 @@ class Service:
         for was, now, gone in zip(before, self._down, ("lost", "drained"), strict=True):
             for n in sorted(was ^ now):
                 what = gone if n in now else "back"
-                _log.info("node %s is %s", engine.cluster.nodes[n].name, what)
+                level = logging.WARNING if what == "lost" else logging.INFO
+                _log.log(level, "node %s is %s", engine.cluster.nodes[n].name, what)
 
     def _shorten_log(self) -> None:
         """Have the executor forget what is on record here, where that has grown long."""
         executor, driver = self.live.executor, self.driver
-        if driver.pending or driver.blocked:  # an end may have been heard that is not on record yet
+        if driver.pending or driver.blocked:  # an end may be known that is not on record yet
             return
         if not isinstance(executor, ShortensLog) or not executor.has_long_log():
             return
+        # On the disk before the executor forgets: each end must be in one of the two at any time.
         try:
             self.ledger.sync()
         except OSError:  # the log stays as it is until the disk takes it
@@ -282,9 +288,9 @@ class Service:
             return
         self._kept.append((now, job))
         self.figures.add(record)
-        level = logging.INFO if record.state is State.NODE_FAIL else logging.DEBUG
         detail = f": {record.detail}" if record.detail else ""
-        _log.log(level, "job %s ended: %s%s", job, record.state, detail, extra={"job": job})
+        ran = "" if record.run_time is None else f" after {record.run_time:.3g} s"
+        _log.info("job %s ended: %s%s%s", job, record.state, ran, detail, extra={"job": job})
         for future in self._watchers.pop(job, ()):
             if not future.done():
                 future.set_result(None)
@@ -306,6 +312,7 @@ class Service:
 
     def _retire(self, job: JobId) -> None:
         if self.engine.phase(job) is Phase.ENDED:  # not, if it was requeued meanwhile
+            # The ledger keeps the row; only the engine and its caches forget.
             self.driver.retire(job)
             self.ledger.forget(job)
             self.repeating.forget(job)
@@ -318,6 +325,7 @@ class Service:
         await future
 
     async def on_record(self) -> None:
+        # Before and after: a folder that was removed while we waited would make the answer a lie.
         """Wait until all that was decided is on the disk; raises `Full`."""
         self.see_the_folder()
         deadline = time.monotonic() + PATIENCE
@@ -351,6 +359,7 @@ class Service:
         self.archive.reopen()
         self.forecast.reopen()
         try:
+            # In this order, since the readers hold the old file open and would go on reading from it.
             self.ledger.write_anew()
         except HistoryError as error:
             why = f"{error}; what belongs beside it was removed, so what was written last is on no disk"
@@ -373,28 +382,36 @@ class Service:
         A dry run returns what would be taken in, and takes in nothing.
         """
         self._check_priorities(form, person)
+        # Refused before numbers are given: they would be lost with a full disk.
         if self.driver.blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
         count = sum(numbers_of(job.array, own=bool(job.variables)) for job in form.jobs)
         first, self._next = self._next, self._next + count
         loop = asyncio.get_running_loop()
         with ExitStack() as undo:
+            # Numbers go back where nothing was submitted, so that a refused request leaves no gap.
             undo.callback(self._give_back, first, count)
             found = await self._made(form, person, first)
             if form.dry_run:
                 return found
+            # Scripts before the rows that name them: a row without its script could never start.
             await loop.run_in_executor(self.makers, write_scripts, found.scripts)
             now = self.live.now
             jobs = self._behind_namesakes([replace(job, submit_time=now) for job in found.jobs])
             docs = None
+            # Encoding thousands of jobs takes seconds, so it is done outside of the loop.
             if len(jobs) > SLICE:  # that takes long
                 docs = await loop.run_in_executor(self.makers, docs_of, jobs)
             self._insert(jobs, found, first, docs)
             undo.pop_all()
+        # The answer must not come before the disk has it: the client takes it as a promise.
         await self.on_record()
         self.repeating.add(jobs)
         self._incoming.extend(Submitted(job, HELD if job.id in found.held else "") for job in jobs)
+        # From here the engine learns of them, some at a time, so a large array does not stop the loop.
         self._take_in_some()
+        more = {"job": found.ids[0]} if len(found.ids) == 1 else None
+        _log.info("%s submitted by %s", _named(found.ids), person.name, extra=more)
         if len(jobs) > MANY:
             loop.call_later(SETTLED, self.makers.submit, return_memory)
         return found
@@ -405,6 +422,7 @@ class Service:
         Raises what `submit` does.
         """
         self._check_priorities(form, person)
+        # Numbers far above all real ones, so that a test's jobs cannot be taken for those of the queue.
         found = await self._made(form, person, self._next + APART)
         if len(found.jobs) > MOST_TESTED:
             raise InputError(f"found {len(found.jobs):,} jobs, expected at most {MOST_TESTED} to be tested")
@@ -429,7 +447,7 @@ class Service:
 
     def _check_priorities(self, form: SubmitForm, person: Principal) -> None:
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
-            raise Forbidden("priority: only the service's own account may ask for more than 0")
+            raise Forbidden("priority: only the service's own account may set more than 0")
 
     async def _made(self, form: SubmitForm, person: Principal, first: int) -> Submission:
         """The jobs of a request, checked; nothing of them is kept yet."""
@@ -444,6 +462,7 @@ class Service:
             self.makers, submission_of, form, who, cluster, first, scripts, known
         )
         self.check(found.jobs, cluster)
+        # A chain submits itself for ever, so their number is bounded apart from that of the jobs.
         chains = len(self.repeating) + sum(EVERY in job.options for job in found.jobs)
         if chains > MOST:
             raise InputError(f"every: found {chains} jobs that run again, expected at most {MOST:,}")
@@ -522,6 +541,8 @@ class Service:
         found: dict[str, list[JobId]] = {}
         for name in names:
             selectors = parse_selectors(name)
+            # A range or `all` would make a dependency on jobs that do not exist yet mean different ones
+            # later.
             if len(selectors) != 1 or selectors[0].kind == "all":
                 raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
             ids = [one.id for one in await self._found(selectors[0], person)]
@@ -532,7 +553,8 @@ class Service:
     # ------------------------------------------------------------------ who is meant
 
     async def meant(self, text: str, person: Principal, limit: int = MOST_FOUND) -> list[SelectedJob]:
-        """The jobs that somebody means, each once. Raises `InputError`, `NotFound`.
+        # Kept in a dict: texts may overlap, and a job must not be acted on twice.
+        """The jobs that a text selects, each once. Raises `InputError`, `NotFound`.
 
         Of a range of numbers at least the first ``limit``, and perhaps no more.
         """
@@ -558,6 +580,8 @@ class Service:
         if selector.kind == "numbers":
             rows = await run(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
             first, last = selector.numbers
+            # A single number may be that of an element: arrays with numbers of their own take one per
+            # element.
             if not rows and first == last and not selector.elements:
                 rows = await run(archive.pool, archive.of_array, first)
                 rows = [row for row in rows if self._is_number_of(row[0], first)]
@@ -592,23 +616,27 @@ class Service:
             meant = self._with_next_runs(meant)
         refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
+        # On record before the driver acts: a wish that was answered must survive a crash in between.
         if wanted:
             try:
                 self.ledger.wish(action, wanted)
             except HistoryError as error:
                 raise Full(str(error)) from error
             refused |= await self._fulfilled(action, wanted, person)
+            # What the driver refused later is taken back on record, or the next start would repeat it.
             late = [job for job in wanted if job in refused]
             for job in late:
                 self.ledger.correct_wish(job, self.driver.wanted(job))
             if late:
                 self.ledger.settle()
             await self.on_record()
+        _log_wish(action, person, wanted, refused)
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
     def _with_next_runs(self, meant: Sequence[SelectedJob]) -> list[SelectedJob]:
         """Jobs that are to be cancelled, and the next runs of those that run: a chain ends as a whole."""
         found = {one.id: one for one in meant}
+        # Else the next run would start after the user has cancelled the chain.
         for one in meant:
             id = None if one.ended else self.repeating.next_of(one.id)
             record = None if id is None else self.engine.records.get(id)
@@ -619,7 +647,7 @@ class Service:
     async def _to_change(
         self, text: str | None, person: Principal, *, failed: bool = False
     ) -> list[SelectedJob]:
-        """The jobs that somebody means and may change; the engine knows all of them that have not ended."""
+        """The selected jobs that a person may change; the engine knows all of them that have not ended."""
         if text is None:
             rows = await self.ask(lambda archive: archive.failed(person.name, [*map(str, FAILED)]))
             meant = [SelectedJob(id, State(state), user) for id, state, user in rows]
@@ -629,9 +657,11 @@ class Service:
             meant = [one for one in meant if one.state in FAILED]
             if not meant:
                 raise NotFound("found no job that has failed")
+        # All are checked before any is touched: a request is refused as a whole.
         for one in meant:
             if not person.may_change(one.user):
                 raise Forbidden(f"job {one.id} belongs to {one.user}")
+        # What has come but is not taken in yet would be unknown to the driver.
         if self._incoming or not self.driver.idle:
             while self._incoming:
                 self.driver.happened(self._incoming.popleft())
@@ -647,7 +677,7 @@ class Service:
         if not part:
             raise InputError("changes: found nothing to change")
         if part.get("priority", 0) > 0 and not person.admin:
-            raise Forbidden("priority: only the service's own account may ask for more than 0")
+            raise Forbidden("priority: only the service's own account may set more than 0")
         meant = await self._to_change(form.jobs, person)
         names = {text.partition(":")[2] for text in part.get("depends", ())}
         known = await self._named(names, person)
@@ -659,6 +689,7 @@ class Service:
         refused: dict[JobId, str] = {}
         wishes: dict[JobId, Wish] = {}
         for one in meant:
+            # It has left memory, so it has ended: the same words as for one that has just ended.
             if self.engine.phase(one.id) is Phase.UNKNOWN:
                 refused[one.id] = refusal_of(Cancelled(one.id), Phase.ENDED, new=False)
                 continue
@@ -670,10 +701,12 @@ class Service:
                 refused[one.id] = str(error)
                 continue
             wishes[one.id] = self.driver.update(one.id, into, fields)
+        # Settled at the next instants; a loop, since an instant may have been under way already.
         while not all(wish.settled for wish in wishes.values()):
             await self.instant()
         refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
         await self.on_record()
+        _log_wish("update", person, list(wishes), refused)
         return WishAnswer([one.id for one in meant if one.id not in refused], refused)
 
     async def signal(self, text: str, number: int, to: Recipients, person: Principal) -> WishAnswer:
@@ -724,14 +757,17 @@ class Service:
             return WishAnswer([], {id: why})
         records = self.engine.records
         waiting = [record.job for record in records.values() if record.state is State.PENDING]
+        # Places as numbers with gaps, so a move changes one job and not the whole queue.
         turns = {job.id: self.ledger.turn_of(job) for job in waiting}
         if other is None:
             turn = min(turns.values()) - 1.0
         else:
             behind = min((t for job, t in turns.items() if t > turns[other] and job != id), default=None)
             turn = turns[other] + 0.5 if behind is None else (turns[other] + behind) / 2
+            # Too many moves to one spot use the gap up; refused rather than renumbering jobs on record.
             if behind is not None and behind - turns[other] < LEAST_GAP:
                 return WishAnswer([], {id: "too many jobs were moved there: move it after another one"})
+        # Up to the place only: a user may let others go first, but not pass them.
         if not person.admin:
             for job in waiting:
                 if job.user != person.name and turn < turns[job.id] < turns[id]:
@@ -740,6 +776,7 @@ class Service:
         while not wish.settled:
             await self.instant()
         await self.on_record()
+        _log_wish("move", person, [id], {id: wish.refused} if wish.refused else {})
         return WishAnswer([] if wish.refused else [id], {id: wish.refused} if wish.refused else {})
 
     def _why_not_moved(self, id: JobId, other: JobId | None) -> str:
@@ -781,6 +818,7 @@ class Service:
         refused: dict[JobId, str] = {}
         for first in range(0, len(jobs), SLICE):
             refused |= await self._fulfilled_at_once(action, jobs[first : first + SLICE], person)
+            # Other requests get their turn between the slices.
             for _ in range(TURNS if len(jobs) > SLICE else 0):
                 await asyncio.sleep(0)
         return refused
@@ -800,6 +838,7 @@ class Service:
             while not all(wish.settled for wish in wishes.values()):
                 await self.instant()
             refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
+            # Unknown to the driver: it has left memory in between, and comes in again for a requeue.
             unknown = self.engine.phase
             left = [job for job, wish in wishes.items() if wish.refused and unknown(job) is Phase.UNKNOWN]
             if action != "requeue" or not left:
@@ -835,6 +874,7 @@ class Service:
         if self.driver.blocked:
             raise Full(self.ledger.why_blocked)
         try:
+            # Noted first: a restart between the two must not give jobs to a node that a person has drained.
             self.folder.note_drained(name, action == "drain")  # for the next start
         except OSError as error:
             raise Full(f"{self.folder.drained}: cannot be written: {error.strerror}") from error
@@ -861,6 +901,7 @@ class Service:
         before = self.engine.suspensions.paused
         if action == "pause":
             after = before | frozenset(kinds or (EVERYWHERE,))
+        # The whole queue is one switch: resuming a part of it would need a list of all other kinds.
         elif kinds and EVERYWHERE in before:
             raise InputError(
                 f"kind: found {', '.join(kinds)}, but the whole queue is paused: it resumes as a whole"
@@ -892,6 +933,7 @@ class Service:
         """
         meant = await self.meant(text, person)
         loop = asyncio.get_running_loop()
+        # Counted as long as someone waits, so the tidying does not remove what is about to be read.
         named = [one.id for one in meant]
         self._waited.update(named)
         left = [one.id for one in meant if not self._has_ended(one)]
@@ -901,6 +943,7 @@ class Service:
             self._watchers.setdefault(job, []).append(future)
             futures.append(future)
         try:
+            # With `first`, one that had ended before already answers the request.
             if futures and not (first and len(left) < len(meant)):
                 how = asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED
                 await asyncio.wait(futures, timeout=timeout, return_when=how)
@@ -939,6 +982,7 @@ class Service:
 
     def _wanted(self) -> set[JobId]:
         """Jobs of which nothing is to be removed, however long ago they ended. O(jobs in memory)."""
+        # Unary plus drops the names whose count has come down to zero.
         self._waited = +self._waited
         found = {*self.engine.records, *self._waited}
         for job in (*(r.job for r in self.engine.records.values()), *(one.job for one in self._incoming)):
@@ -966,7 +1010,7 @@ class Service:
         return listener
 
     def unlisten(self, listener: asyncio.Event) -> None:
-        """Nobody waits for this any more."""
+        """Its waiter is gone."""
         self._listeners.discard(listener)
 
     # ------------------------------------------------------------------ looking
@@ -996,7 +1040,7 @@ class Service:
         return row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
 
     async def ask(self, question: Callable[[Archive], T]) -> T:
-        """Ask the archive, in its thread."""
+        """Call the archive, in its thread."""
         return await asyncio.get_running_loop().run_in_executor(self.archive.pool, question, self.archive)
 
     async def job(self, id: JobId) -> Row:
@@ -1017,9 +1061,10 @@ class Service:
         return found
 
     async def rows(self, text: str, person: Principal, limit: int) -> list[Row]:
-        """The jobs that somebody means, ``limit`` at most. Raises `InputError`, `NotFound`."""
+        """The jobs that a text selects, ``limit`` at most. Raises `InputError`, `NotFound`."""
         ids = [one.id for one in (await self.meant(text, person, limit))[:limit]]
         records = self.engine.records
+        # Rows that are not in memory come from the archive in one read.
         away = [id for id in ids if id not in records]
         entries = {entry.job.id: entry for entry in await self.ask(lambda archive: archive.jobs(away))}
         rows = []
@@ -1040,6 +1085,19 @@ class Service:
         url = await self.listeners.at_address("127.0.0.1", 0)
         self.hosts += names_of(url)
         return url
+
+
+def _named(jobs: Sequence[JobId]) -> str:
+    """Jobs in a line of the log: one by its id, several by the first, the last and their number."""
+    return f"job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} jobs, {jobs[0]} to {jobs[-1]},"
+
+
+def _log_wish(action: str, person: Principal, jobs: Sequence[JobId], refused: Mapping[JobId, str]) -> None:
+    """One line for a request that has changed jobs; the driver has logged each refusal."""
+    done = [job for job in jobs if job not in refused]
+    if done:
+        more = {"job": done[0]} if len(done) == 1 else None
+        _log.info("%s of %s by %s", action, _named(done), person.name, extra=more)
 
 
 def _shown(selector: Selector) -> str:

@@ -1,9 +1,9 @@
-"""What a service owes to whoever looks after it for months: a log, and signs of life.
+"""What an operator needs of a service that runs for months: a log, and signs of life.
 
 The log is standard `logging` on standard error: lines with time and level, or JSON for a collector. Under
 systemd the journal has the time, and the level is the line's prefix. A log that is a file is opened anew on
-SIGHUP, so that the system may rotate it. Where systemd asks for it (``Type=notify``, ``WatchdogSec=``) it is
-told when the service answers, when it ends, and again and again that its loop goes round.
+SIGHUP, so that the system may rotate it. Where systemd wants it (``Type=notify``, ``WatchdogSec=``) the
+service reports when it answers, when it ends, and again and again that its loop goes round.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Throttle:
 
 
 class SystemdNotifier:
-    """Signs of life for systemd, where it asks for them; jobs do not inherit the request."""
+    """Signs of life for systemd, where it wants them; jobs do not inherit the request."""
 
     def __init__(self) -> None:
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
@@ -112,10 +112,10 @@ class SystemdNotifier:
             try:
                 to.sendto("\n".join(states).encode(), name)
             except OSError as error:
-                logging.getLogger(__name__).warning("systemd cannot be told %s: %s", states[0], error)
+                logging.getLogger(__name__).warning("systemd did not take %s: %s", states[0], error)
 
     async def watch(self) -> None:
-        """Say that the loop goes round, twice as often as is asked for."""
+        """Send that the loop goes round, twice as often as systemd expects."""
         while self._address and self._every:
             self.send("WATCHDOG=1")
             await asyncio.sleep(self._every)

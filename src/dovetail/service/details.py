@@ -63,10 +63,11 @@ def _request(job: Job) -> Row:
 
 
 def _as_it_stands(service: Service, entry: Entry) -> Job:
-    """The job with the memory that it asks for now, or had at last."""
+    """The job with the memory that it requests now, or had at last."""
     record = service.engine.records.get(entry.job.id)
     if record is not None:
         return record.job
+    # Out of memory: the size that it had at last is that of its last allocation.
     if not entry.job.sizing.auto or entry.allocation is None:
         return entry.job
     held = entry.allocation.request.memory
@@ -79,7 +80,7 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
     row: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
     peak = None if found is None else found.peak
     if found is None:
-        basis = "nodes do not say how much memory they have"
+        basis = "nodes do not give their memory"
     else:
         guessed = peak is None and row["implementation"] in job.sizing.auto
         basis = found.basis if guessed or peak is not None else "no run yet"
@@ -101,6 +102,7 @@ def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     node = "" if held is None else service.engine.cluster.nodes[held].name
     out, err = (None, None) if job.launch is None else job.launch.files(job, service.about.cwd, node)
     ours = endless_paths(str(service.folder.path), job.id, max(1, attempt))
+    # Links that the outside scheduler's jobs have made: their script names the real files.
     if _is_elsewhere(service, job) and os.path.islink(ours[0]):
         return Path(ours[0]), Path(ours[1])
     return Path(out or ours[0]), Path(err or ours[1])

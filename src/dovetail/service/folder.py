@@ -9,13 +9,13 @@
       journal/           what was decided, in segments
       output/12/12345.out  what jobs wrote
       scripts/           batch scripts, as they were when they were submitted
-      drained.json       the nodes that somebody has drained
+      drained.json       the nodes that were drained by hand
       forgotten          the highest number of a job that the ledger has dropped
-      paused.json        the kinds of devices for which somebody has paused the queue
+      paused.json        the kinds of devices for which the queue was paused by hand
       shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account
-      service.log        what a service in the background says
+      service.log        the log of a service in the background
 
 The socket lies in ``$XDG_RUNTIME_DIR`` where that is set (a home on a network cannot hold sockets), with a
 name of its own for each state folder.
@@ -117,7 +117,7 @@ class ServiceFolder:
 
     @property
     def drained(self) -> Path:
-        """The names of the nodes that somebody has drained."""
+        """The names of the nodes that were drained by hand."""
         return self.path / "drained.json"
 
     def drained_nodes(self) -> list[str]:
@@ -156,12 +156,12 @@ class ServiceFolder:
 
     @property
     def log(self) -> Path:
-        """What a service that runs in the background says."""
+        """The log of a service that runs in the background."""
         return self.path / "service.log"
 
     @property
     def default_socket(self) -> Path:
-        """Where the socket is, unless its user says another place."""
+        """Where the socket is, unless its user chooses another place."""
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         if not (os.path.isabs(runtime) and os.access(runtime, os.W_OK | os.X_OK)):
             return self.path / "service.sock"

@@ -1,4 +1,4 @@
-"""The cached forecast of a service: asked for when somebody looks, made by a process beside."""
+"""The cached forecast of a service: wanted when a client looks, made by a process beside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GAP: Seconds = 1.0
 """Between two forecasts, at least; and so many times as long as the last one took."""
 SHARE = 5.0
 IDLE: Seconds = 60.0
-"""After which the process goes that nobody has asked."""
+"""After which an unused process ends."""
 BEGINS: Seconds = 10.0
 """That the start of its process may take on a busy machine."""
 LONGEST = 64 << 20
@@ -59,13 +59,15 @@ class Forecast:
         return {"forecast_age": age, "forecast_unknown": self._unknown}
 
     def asked(self, patience: Seconds = 0.0) -> None:
-        """Somebody looks: make a new one, if there is news and the last one is old enough.
+        """A client looks: make a new one, if there is news and the last one is old enough.
 
         Where a reader has the ``patience`` for a new one to be made, no earlier one is new enough.
         """
         now = asyncio.get_running_loop().time()
+        # A forecast may take a fifth of the time at most, however often clients look.
         enough = 0.0 if self._took < patience else max(GAP, SHARE * self._took)
         fresh = self._at is not None and now - self._at < enough
+        # Nothing has changed since the last one: it still holds.
         if self._task is None and not fresh and self._seen != self._changes():
             self._task = asyncio.create_task(self._renew())
 
@@ -81,6 +83,7 @@ class Forecast:
 
     async def _renew(self) -> None:
         loop = asyncio.get_running_loop()
+        # Before the question: what changes while it is being made belongs to the next one.
         began, seen = loop.time(), self._changes()
         try:
             found = await self.ask({})
@@ -94,10 +97,12 @@ class Forecast:
         self._jobs = {job: (start, end) for job, (start, end) in found["jobs"].items()}
         self._spans = found.get("spans", {})
         self._unknown = found["unknown"]
+        # Also of a failed one, so that an error does not start a new attempt at every look.
         self._at, self._seen = began, seen
 
     async def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """One question to the process beside. Raises `InputError`, `DovetailError`."""
+        # One question at a time: the answers on the pipe carry no number.
         async with self._turn:
             process = await self._running()
             assert process.stdin is not None
@@ -111,6 +116,7 @@ class Forecast:
             except (OSError, ValueError, TimeoutError) as error:
                 await self._end()
                 raise DovetailError("the forecast could not be made") from error
+            # The answer would come later and be read as that of the next question.
             except asyncio.CancelledError:
                 await self._end()
                 raise
@@ -140,7 +146,7 @@ class Forecast:
         self._leave()
 
     def _leave(self) -> None:
-        """Nobody has asked for long: its memory is better used elsewhere."""
+        """Unused for long: its memory is better used elsewhere."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process = None

@@ -79,7 +79,7 @@ class PredictedTimes:
 
     It is not known how long ``unknown`` of them take, and their end is ``None``. Those that wait count as
     the median of the others, those that run as if to end soon: starts behind them rest on that. ``left_out``
-    counts jobs of which nothing is said: held back by their users, too far behind, or of no run time at all.
+    counts jobs without a forecast: held back by their users, too far behind, or of no run time at all.
     """
 
     at: Seconds
@@ -111,6 +111,7 @@ def foresee(
     archive = Archive(folder / "ledger.db", lambda: machine)
     with closing(archive):
         now = time.time()
+        # Twice as many as are simulated, since some of them run and others are held.
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
         entries += _as_if_submitted(also, entries, now)
         result, standing = _simulated(
@@ -131,11 +132,13 @@ def foresee(
         if intervals is not None:
             records = {record.job.id: record for record in result.records}
             tested = {job.id for job in also}
+            # Another cluster has none of the nodes that were drained here.
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
             like = rolled_as(loaded.policy)
             spans = intervals.spans(archive, entries, records, machine, now, tested, drained, like)
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
+    # Those that the engine rejects here, beyond those that had no run time to begin with.
     draws = EMPTY if intervals is None else intervals.tested_draws
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
 
@@ -345,7 +348,7 @@ def answer(
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer until the service closes the pipe."""
     os.nice(10)
     folder = Path(sys.argv[1])
     intervals = StartIntervals(folder)

@@ -37,7 +37,7 @@ Work: TypeAlias = Callable[..., Any] | Command
 """A function to be called, or a command."""
 _log = logging.getLogger(__name__)
 QUESTION = 20.0
-"""Seconds of one question; the service is asked again after that."""
+"""Seconds of one question; the next one follows after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ class Client:
     ``service`` is an URL or a state folder (default: ``$DOVETAIL_SERVICE``, else this account's own, which is
     started if it does not run). Raises `NoService`.
 
-    Results travel as data where data can say them. Pickles are read where nobody else can have written them:
-    from a service of this account, at its own socket, that has never admitted others; else a future has
-    `Untrusted` for its exception. ``trust`` says otherwise: ``True`` reads all, ``False`` none.
+    Results travel as data where data can hold them. Pickles are read where no other account can have written
+    them: from a service of this account, at its own socket, that has never admitted others; else a future has
+    `Untrusted` for its exception. ``trust`` decides otherwise: ``True`` reads all, ``False`` none.
 
     A service that is started anew is waited for, ``patience`` seconds at most; then futures have `NoService`.
 
@@ -179,6 +179,7 @@ class Client:
             try:
                 for future in futures:
                     yield future.result()
+            # Also when the caller stops reading early: nothing of the map is left running.
             finally:
                 for future in futures:
                     if not future.done():
@@ -205,6 +206,7 @@ class Client:
         form = dict(options)
         name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__name__)}"
         named = {f"arg{n}": value for n, value in enumerate(args, 1)} | dict(kwargs)
+        # Only numbers can be features of a run time; other arguments would make every run a new app.
         features = {key: value for key, value in named.items() if _is_feature(value)}
         form.setdefault("app", name)
         form.setdefault("inputs", features)
@@ -315,7 +317,7 @@ class Client:
         except Untrusted as error:
             future.set_exception(Untrusted(f"job {job}: {error}"))
             return
-        except Exception as error:  # noqa: BLE001 - unpickling runs the code of whoever made the result
+        except Exception as error:  # noqa: BLE001 - unpickling runs the code of the result's writer
             failed = JobFailed(job, state, row["reason"] or "its result cannot be read")
             failed.__cause__ = error
             future.set_exception(failed)
@@ -326,7 +328,7 @@ class Client:
             future.set_exception(value)
 
     def _lost(self, error: DovetailError) -> None:
-        """The service is gone: nothing more will be heard of these jobs here."""
+        """The service is gone: nothing more will come of these jobs here."""
         with self._some:
             waiting, self._waiting = self._waiting, {}
             self._watcher = None

@@ -1,8 +1,8 @@
 """Who comes in: an ASGI layer in front of the application. Nothing behind it sees a stranger.
 
-At the socket the kernel says who it is. Over the network there is a token (``Authorization: Bearer``), or a
+At the socket the kernel names the caller. Over the network there is a token (``Authorization: Bearer``), or a
 browser's cookie, which stands for one; the host and the origin that a browser names must be ours. A stranger
-gets 400, 401, 403 or 413, whatever is asked for.
+gets 400, 401, 403 or 413, whatever the request.
 
 Whatever came from a token has the rights of that token as they are now: sessions, one-time addresses and what
 is still being answered are looked up again at each use, and end with it.
@@ -76,7 +76,7 @@ class Sessions:
     """Browsers that were let in, and codes with which one may come in once.
 
     Browsers send a cookie to every port of a host (RFC 6265 knows none), but only to its path. So all that a
-    session may see lies below ``place``, which nobody else knows: a page of another server on this host can
+    session may see lies below ``place``, a secret path: a page of another server on this host can
     neither get the cookie sent there nor take it away.
     """
 
@@ -96,6 +96,7 @@ class Sessions:
     def enter(self, code: str) -> str | None:
         """The session for a code, which is then used up; ``None`` for any other."""
         found = None
+        # Compared in constant time, one after the other: the time must not show how much of a code was right.
         for known in self._codes:
             if secrets.compare_digest(known.encode(), code.encode("utf-8", "replace")):
                 found = known
@@ -124,6 +125,7 @@ class Sessions:
 
 def as_of_now(person: Principal, tokens: Tokens) -> Principal | None:
     """The person with the rights that the token gives now; ``None`` where it was removed or replaced."""
+    # At the socket there is no token: the kernel has named the account.
     if not person.token:
         return person
     try:
@@ -152,8 +154,8 @@ class Rejection(Exception):  # noqa: N818 - reads as what it is
 class Authentication:
     """Lets people in, and hands the application a ``person`` in the scope.
 
-    ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service; ``as_job`` tells for
-    whom a process asks that a job has started (``None``: no job has).
+    ``hosts`` are the names (``HOST:PORT``) under which browsers may know the service; ``as_job`` gives the
+    user of the job that has started a process (``None``: no job has).
     """
 
     def __init__(
@@ -186,6 +188,7 @@ class Authentication:
             scope["person"] = person  # from here on the connection is not one of a stranger
             limited = _Limited(receive, self.most_body)
             whole = await limited.whole()
+            # Looked at again: a token may have been removed while a slow body was arriving.
             if not self._stands(person):  # a body may take its time
                 raise Rejection(401, GONE, (b"www-authenticate", b"Bearer"), page=True)
         except Rejection as refused:
@@ -209,6 +212,7 @@ class Authentication:
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
+        # A request that changes something is never cut off half-way by a removed token.
         if not person.token or not _only_looks(scope):  # what changes something is done, or not begun
             await self.app(scope, body, with_headers)
         elif not await self._while_it_stands(person, self.app(scope, body, with_headers)):
@@ -261,7 +265,7 @@ class Authentication:
         return person
 
     def _at_socket(self, uid: int, pid: int) -> Principal:
-        """Whom the kernel names; but a job asks for its user, whosever account all jobs run as."""
+        """The account that the kernel names; but a job counts as its user, whatever account it runs as."""
         person = at_socket(uid)
         if not person.admin:
             return person
@@ -302,7 +306,7 @@ class Authentication:
         return None if cookie is None else self.sessions.person(cookie.value)
 
     async def _login(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> None:
-        """A one-time address, or a token from the page that asks for one."""
+        """A one-time address, or a token from the login page."""
         if scope["method"] == "POST" and scope["path"] == "/login":
             _check_length(headers, 4096)
             form = parse_qs(

@@ -64,6 +64,8 @@ class Ground:
         """One look: mend what can be mended."""
         with suppress(Full):  # it ends then, or tries again, and the log has why
             self._service.see_the_folder()
+        # In this order: the lock first, since a second service must not begin on this folder while others are
+        # mended.
         self._see_lock()
         self._see_room()
         await self._see_socket()
@@ -74,6 +76,7 @@ class Ground:
         """As process 1 of a container, take the ends of processes for which no other part of us waits.
 
         What waits for a child of ours takes its end at once: a zombie at two looks is an orphan.
+        # Two looks, since a zombie of ours may just not have been waited for yet.
         """
         executor = self._service.live.executor
         known = executor.supervisor if isinstance(executor, MachineExecutor) else 0
@@ -89,6 +92,7 @@ class Ground:
             lack = lack_at(str(self._service.folder.path))
         except OSError:  # it is gone: the ledger is looked for, too
             return
+        # A file in the place of a folder lets no job write, though the disk has room.
         for name in ("output", "scripts", "journal"):
             place = self._service.folder.path / name
             if not place.is_dir() and os.path.lexists(place):
@@ -100,6 +104,8 @@ class Ground:
         """Hold the folder still: without the file another service would begin beside us."""
         folder = self._service.folder
         try:
+            # By identity, not by name: the lock is held on the open file, which may no longer be the one of
+            # that name.
             if os.path.samestat(os.stat(folder.path / "lock"), os.fstat(self._lock)):
                 return
         except FileNotFoundError:
@@ -114,9 +120,12 @@ class Ground:
                 ended = (
                     f"{folder.path}: another service has taken this folder: this one ends, what runs goes on"
                 )
+                # It holds the lock of the folder's name now: two services with one ledger would both start
+                # its jobs.
                 self._service.live.fail(DovetailError(ended))
                 return
             folder.note_holder(again)
+            # Under the same number, since others keep that number as the lock.
             os.dup2(again, self._lock, inheritable=False)
             os.close(again)
         except OSError as error:
@@ -131,6 +140,7 @@ class Ground:
             return
         own = self._service.folder.path / "service.sock"
         here = self.path.parent.is_dir() and not os.path.lexists(self.path)
+        # At its own path if that is free, so that clients with the old address find it again.
         for path in [self.path, own] if here else [own]:
             try:
                 found = unix_socket(path, self._group)

@@ -107,6 +107,7 @@ class CommandHook:
     def deliver(self, event: JobEvent) -> None:
         """Run it once. Raises `HookError`."""
         deadline = time.monotonic() + self.seconds
+        # As a file rather than a pipe: a hook that never reads would hold this thread.
         with tempfile.TemporaryFile() as given:  # a pipe without a reader would hold this thread
             given.write(event.document())
             given.seek(0)
@@ -124,6 +125,7 @@ class CommandHook:
         try:
             status = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
+            # The whole group: a hook's own children would go on holding the pipe.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             raise HookError(f"ran longer than {self.seconds:g} s and was killed") from None
@@ -166,12 +168,14 @@ class Hooks:
 
     def post(self, hook: Hook, event: JobEvent) -> None:
         """Have an event delivered, or dropped with a line in the log where too many wait."""
+        # After `close` an event would wait in a queue that no thread reads.
         if self._closed:
             return
         if len(self._threads) < self._most_threads:
             thread = threading.Thread(target=self._work, name=f"hook-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
+        # Never wait here: this runs in the loop that starts jobs.
         try:
             self._waiting.put_nowait((hook, event))
         except queue.Full:
@@ -192,6 +196,7 @@ class Hooks:
             except queue.Full:
                 break
         for thread in self._threads:
+            # The deadline is for all threads together.
             thread.join(max(0.0, deadline - time.monotonic()))
         left = sum(one is not None for one in _drained(self._waiting))
         if left:

@@ -58,6 +58,7 @@ class Limits:
         alike = [one for one, other in self.connections.items() if other == peer]
         crowded = alike if len(alike) >= MOST_OF_ONE else self.connections
         if len(self.connections) >= self.most or crowded is alike:
+            # A connection that is idle gives way to a new one: clients keep theirs open for the next request.
             idle = next((one for one in crowded if one.idle), None)
             if idle is None:
                 return False
@@ -88,6 +89,7 @@ class Protocol(H11Protocol):
         if not self._limits.enter(self, peer):
             transport.abort()
             return
+        # A stranger who never finishes a head would hold a connection for ever.
         self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -101,6 +103,7 @@ class Protocol(H11Protocol):
         super().data_received(data)
         waits = self.conn.their_state is h11.IDLE
         if waits and self._slow is None and getattr(self.cycle, "response_complete", True):
+            # The next request of a connection that is kept may already be half there.
             if self.conn.trailing_data[0]:
                 self._slow = self.loop.call_later(HEAD_TIMEOUT, self._too_slow)
         elif not waits:
@@ -108,8 +111,8 @@ class Protocol(H11Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody whom we know waits for an answer here."""
-        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        """Whether no person that we know waits for an answer here."""
+        cycle: Any = self.cycle  # None before the first request, whatever its type declares
         return cycle is None or cycle.response_complete or "person" not in cycle.scope
 
     def _patience_over(self) -> None:
@@ -175,6 +178,7 @@ class Listeners:
             raise InputError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}", where="--listen"
             ) from error
+        # Through another file object: asyncio has no way to listen with another backlog after binding.
         self._servers.append(server)
         for one in server.sockets:
             with socket.socket(fileno=os.dup(one.fileno())) as same:
@@ -191,6 +195,7 @@ class Listeners:
             server.close()
         for connection in list(self._state.connections):
             connection.shutdown()
+        # What is being answered may finish within a second; the rest is cut off.
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=1.0)
         for connection in list(self._state.connections):
@@ -198,7 +203,7 @@ class Listeners:
 
 
 def unix_socket(path: Path, group: str | None) -> socket.socket:
-    """A socket at this path, in place of one that nobody serves any more: mode 0600, or 0660 for a ``group``.
+    """A socket at this path, in place of one without a server: mode 0600, or 0660 for a ``group``.
 
     Raises `InputError`.
     """

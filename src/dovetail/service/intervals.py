@@ -96,6 +96,7 @@ class StartIntervals:
     def spans(
         self,
         archive: Archive,
+        # Damage costs accuracy for a while, not the forecast itself: calibration learns anew.
         entries: Sequence[Entry],
         records: Mapping[JobId, Record],
         cluster: Cluster,
@@ -112,30 +113,36 @@ class StartIntervals:
         """
         self._take_in(archive, entries, now)
         self.tested_draws = {}
+        # Fewer ended jobs than this say nothing about run times or arrivals.
         if len(self._ended) < ENOUGH:
             return {}
         situation = _situation(entries, records, cluster, now, drained)._replace(policy=policy)
         starts, lengths = _rolled(self._draws(entries), situation)
         corrections: dict[int, tuple[float, float]] = {}
         found: dict[JobId, Span] = {}
+        # What runs has no start to foretell, only an end; the time already spent is taken off.
         for place, queued in enumerate(situation.running):
             ends = np.quantile(lengths[:, place] - queued.spent, (0.05, 0.95))
             found[str(queued.key)] = Span(None, None, now + float(ends[0]), now + float(ends[1]))
         running = len(situation.running)
+        # On a log scale, as waits spread over orders of magnitude.
         logs = waits_as_logs(starts)
         quantiles = np.quantile(logs, (0.05, 0.5, 0.95), axis=0).T.tolist()
         late = np.quantile(waits_as_logs(starts + lengths[:, running:]), (0.05, 0.5, 0.95), axis=0).T.tolist()
         never = float(waits_as_logs(np.array([HORIZON]))[0])
         for place, queued in enumerate(situation.waiting):
             (first, middle, last), end = quantiles[place], late[place]
+            # Beyond the horizon in most roll-outs: no interval would be honest.
             if middle >= never:  # as on nodes that are drained
                 continue
             job, spread = str(queued.key), spread_of(first, last)
+            # One correction for jobs of like waits: the calibration's search costs more than all the rest.
             about = round(middle / STEP)
             if about not in corrections:
                 corrections[about] = self._calibration.corrections(now, about * STEP)
             low, high = corrections[about]
             simulated = records[job].start or 0.0
+            # The plan's own start is held by the interval, so a table never shows a start outside of it.
             begins = (
                 min(wait_of(middle + low * spread), simulated),
                 max(wait_of(middle + high * spread), simulated),
@@ -146,6 +153,7 @@ class StartIntervals:
             found[job] = Span(now + begins[0], now + begins[1], now + ends_at[0], now + ends_at[1])
             if job in tested:
                 self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
+            # Only the first forecast of a job counts as a promise to be judged; later ones know more.
             if job not in self._foretold and job not in tested and place < MOST:
                 self._calibration.foretell(job, now, float(middle), spread)
                 self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
@@ -154,12 +162,14 @@ class StartIntervals:
 
     def _take_in(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
         """Take in what has ended, and what has started that was foretold."""
+        # A day more than is looked back on, since ends may have been recorded late.
         since = max(self._until, now - (LOOK_BACK + 1) * DAY)
         ended = archive.ask_here("ended >= ? ORDER BY ended DESC, seq DESC LIMIT ?", (since, REMEMBERED))
         for entry in reversed(ended):
             if entry.job.id not in self._ended and entry.ended is not None:
                 self._ended[entry.job.id] = entry
                 self._until = max(self._until, entry.ended)
+        # Ordered by their ends: the oldest go first.
         for job in list(self._ended)[:-REMEMBERED]:
             del self._ended[job]
         open_now = {entry.job.id: entry for entry in entries}
@@ -167,6 +177,7 @@ class StartIntervals:
             found = open_now.get(str(key)) or self._ended.get(str(key))
             if found is None:
                 found = archive.pool.submit(archive.job, str(key)).result()
+            # Cancelled before it began: its wait has no outcome to learn from.
             if found is None or (found.started is None and found.ended is not None):
                 self._calibration.drop(key)
                 self._foretold.pop(str(key), None)

@@ -38,6 +38,7 @@ def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> FilePart:
 
     Only plain files are read: a user might have named a pipe, or a device. Raises `NotFound`, `Forbidden`.
     """
+    # Without blocking, so a pipe without a writer cannot hold this thread; no links among our own names.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if chosen else os.O_NOFOLLOW)
     try:
         fd = os.open(path, flags)
@@ -49,6 +50,7 @@ def read_log(path: Path, offset: int, ended: bool, chosen: bool) -> FilePart:
         raise Forbidden(f"{path.name}: cannot be read: {error.strerror}") from error
     try:
         found = os.fstat(fd)
+        # After opening: between a look at the path and its opening the file may be exchanged.
         if not stat.S_ISREG(found.st_mode):
             raise Forbidden(f"{path.name}: is no plain file")
         start = max(0, found.st_size + offset) if offset < 0 else offset

@@ -41,6 +41,7 @@ class _Mail:
         types = named | ALL if "ALL" in named else named
         mail = {"mail": {"user": options.get("mail_user") or record.job.user, "types": sorted(named)}}
         number = array_of(record.job.id)
+        # Slurm sends one mail for a whole array unless ARRAY_TASKS is among the types.
         if number is None or "ARRAY_TASKS" in types or event not in ("BEGIN", "END", "FAIL"):
             return Wanted(event, mail) if _is_wanted(record, event, types) else None
         return self._of_array(number, record, event, types, mail)
@@ -51,6 +52,7 @@ class _Mail:
         """The event, if it is one of the array as a whole."""
         if event == "BEGIN":
             if number in self._begun or self._ledger.array_began_before(number, record.job.id):
+                # From the ledger, since a restart forgets what was sent.
                 return None
             _remember(self._begun, number)
             self._over.pop(number, None)  # one that was over goes on
@@ -67,6 +69,7 @@ class _Mail:
 
 def _remember(numbers: dict[int, None], number: int) -> None:
     numbers[number] = None
+    # Bounded; the ledger answers for older arrays.
     if len(numbers) > MOST_REMEMBERED:
         del numbers[next(iter(numbers))]
 

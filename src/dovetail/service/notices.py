@@ -103,7 +103,7 @@ class Notices:
     # ------------------------------------------------------------------------- parts of a walltime
 
     def _watch(self, record: Record, now: Seconds) -> None:
-        """Set a timer for each part of the walltime of which somebody wants an event."""
+        """Set a timer for each part of the walltime for which an event is wanted."""
         job, began = record.job, record.start
         self._forget(job.id)
         if job.walltime is None or began is None:

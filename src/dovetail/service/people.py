@@ -11,7 +11,7 @@ from dovetail.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody at the socket, or with a token. An ``admin`` may do everything with everybody's jobs.
+    """A person at the socket, or with a token. An ``admin`` may do everything with all jobs.
 
     ``token`` is the digest of the token that all rights come from; empty at the socket.
     """
@@ -34,5 +34,5 @@ def name_of(uid: int) -> str:
 
 
 def at_socket(uid: int) -> Principal:
-    """Whoever is at the other end of the socket: the service's own account, and root, may do everything."""
+    """The account at the other end of the socket: the service's own, and root, may do everything."""
     return Principal(name_of(uid), uid in (0, os.geteuid()))

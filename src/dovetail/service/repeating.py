@@ -46,6 +46,7 @@ def next_begin(job: Job, now: Seconds, epoch: Seconds) -> Seconds:
     """
     every = float(job.options[EVERY])
     planned = epoch + job.submit_time if job.begin is None else job.begin
+    # By whole periods from the planned time, not from now: the hour of a nightly job must not drift.
     return planned + every * (math.floor(max(0.0, now - planned) / every) + 1)
 
 
@@ -76,6 +77,7 @@ class RepeatingJobs:
             record = engine.records.get(id)
             if record is None:
                 continue  # it is still to be taken in
+            # By attempts, not by state: a run may have started and ended between two looks.
             if record.attempts:
                 yield record.job if record.end is not None else engine.choices.whole(id)
             elif record.end is not None:  # it was cancelled before it ran: the chain has ended
@@ -83,6 +85,7 @@ class RepeatingJobs:
 
     def follow(self, job: Job, into: JobId, now: Seconds, epoch: Seconds) -> Job:
         """The next run of a job, with the id ``into``, submitted ``now`` by the driver's clock."""
+        # Its turn was a place among jobs that have started since.
         kept = {name: value for name, value in job.options.items() if name != TURN}
         return replace(
             job,

@@ -127,7 +127,7 @@ _SHOWN = ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_SUBMIT_DIR", "SLURM_JOB_
 
 
 def _plain(variables: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Variables of a submission that say how many tasks there are, and where it came from."""
+    """Variables of a submission that hold how many tasks there are, and where it came from."""
     return {name: value for name, value in variables if name in _SHOWN and "\0" not in value}
 
 

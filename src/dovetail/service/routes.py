@@ -1,8 +1,8 @@
 """The HTTP API: what `dovetail.service.core` offers, as routes that describe themselves (OpenAPI).
 
-Errors are ``{"error": "one sentence"}``: 400 for what was asked wrongly, 403 for what is another's, 404 for
-what is not there, 503 while nothing can be put on record. Nobody comes here whom `dovetail.service.gate` has
-not let in; who it is stands in the request's scope.
+Errors are ``{"error": "one sentence"}``: 400 for a wrong request, 403 for what is another's, 404 for
+what is not there, 503 while nothing can be put on record. Only requests that `dovetail.service.gate` has
+let in come here; who it is stands in the request's scope.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dovetail.version import __version__
 
 WEB = Path(__file__).with_name("web")
 HEARTBEAT = 25.0
-"""Seconds after which an event stream says that it is still there."""
+"""Seconds after which an event stream sends a sign of life."""
 GAP = 0.25
 """Seconds between two events of one stream, at least."""
 LONGEST_WAIT = 30.0
@@ -192,7 +192,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         },
     }
     for status, text in {
-        400: "asked wrongly",
+        400: "a wrong request",
         401: "a token is needed",
         403: "not yours to do",
         404: "not there",
@@ -315,7 +315,7 @@ def _look(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """A piece of what a job wrote, from a byte on (negative: from the end).
 
-        With `wait` seconds the answer comes when there is more, or the job has ended. The headers say where
+        With `wait` seconds the answer comes when there is more, or the job has ended. The headers give where
         the piece begins (`dovetail-offset`), how long the file is, whether the job has ended, and whether
         others than the service's account may have written it (`dovetail-shared`).
         """
@@ -465,7 +465,7 @@ def _change(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
     async def wait(request: Request) -> Answer:
-        """Wait until jobs have ended, at most `timeout` seconds; `left` says how many have not.
+        """Wait until jobs have ended, at most `timeout` seconds; `left` counts those that have not.
 
         With `any`, until one has; then `jobs` are only those that have ended.
         """
@@ -514,7 +514,7 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:
         """End the service: at once (jobs run on), or (`drain`) when what runs has ended."""
         admin(request)
-        await request.body()  # who is still sending would not hear the answer
+        await request.body()  # a client that is still sending would not read the answer
 
         async def then() -> None:  # in the loop, when the answer is on its way
             service.live.stop() if action == "drain" else service.live.leave()

@@ -170,7 +170,7 @@ def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:
 
 
 def reason_of_end(state: State, detail: str) -> str:
-    """A word for why it ended so; `detail` says more."""
+    """A word for why it ended so; `detail` has more."""
     if state is State.OUT_OF_MEMORY:
         return "memory"
     if state is State.COMPLETED:

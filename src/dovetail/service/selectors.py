@@ -1,4 +1,4 @@
-"""Which jobs somebody means: ``last``, ``all``, ``7``, ``3-7``, ``3,5``, ``12_0-4``, a name."""
+"""Texts that select jobs: ``last``, ``all``, ``7``, ``3-7``, ``3,5``, ``12_0-4``, a name."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ PATIENCE = 5.0
 class ServeOptions(LiveOptions):
     """How a service is to go.
 
-    ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. Whoever is in
+    ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. All members of
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
     jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs; with ``fair`` who used less goes
     first. ``partitions`` are names for nodes, with limits. ``mail`` gets jobs that want mail, ``notify``
@@ -136,7 +136,7 @@ def serve(options: ServeOptions) -> None:
     where = _network(options)
     if options.group is not None and os.geteuid() == 0:
         raise InputError(
-            "found it for a service of root, as whom every job of the group would run; expected a service of "
+            "found it for a service of root, which would run every job of the group as root; expected one of "
             "another account",
             where="--group",
         )
@@ -253,13 +253,14 @@ def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) 
 
 
 def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
-    """The cluster that is asked for; the one before while jobs run there."""
+    """The cluster of the options; the one before while jobs run there."""
     wanted = options.cluster or backend.discover()
     if options.partitions:
         wanted = with_partitions(wanted, options.partitions)
     if before is None:
         return wanted
     known = ledger.cluster(before.cluster)
+    # Jobs that run are placed by number on the old nodes: another cluster would move them.
     if wanted.nodes == before.cluster.nodes or not ledger.counts().get(State.RUNNING):
         return wanted if wanted.nodes != before.cluster.nodes else known
     options.tell("jobs run on the cluster of the last start: it stays until a start at which none runs")
@@ -288,6 +289,7 @@ def _not_gone(options: ServeOptions) -> None:
     """Refuse a folder whose ledger was lost: an empty queue would give its numbers, and names, once more."""
     folder, log = options.folder, options.folder.path / LOG_NAME
     with suppress(FileNotFoundError):
+        # A ledger that is there, even an empty one that was just made, is a queue.
         if folder.ledger.stat().st_size:
             return
     if not (folder.path / "run.json").exists():
@@ -297,6 +299,7 @@ def _not_gone(options: ServeOptions) -> None:
             f"is gone, and this folder is one of a service; expected it back, or {AFRESH}",
             where=str(folder.ledger),
         )
+    # Only with `--new`: the numbers start over, and names of output files with them.
     for name in LEDGER:
         (folder.path / name).unlink(missing_ok=True)
     if log.exists() and not recover(folder.path).give_up():
@@ -316,12 +319,13 @@ def _executor(
         while True:
             try:
                 return backend.resume(run, about.cluster)
-            except ExecutorError:  # whoever served before is just leaving: we have the folder's lock
+            except ExecutorError:  # the service before is just leaving: we have the folder's lock
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
     why, now = "what was started before is no longer on record, so whether it ran is not known", time.time()
     ran = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]
+    # Their processes may still run, though no log knows of them: they would hold the machine unseen.
     end_unlogged({uid_of(about.uid, entry.job.id, entry.attempt) for entry in ran})
     lost = [
         Ended(entry.job.id, State.NODE_FAIL, None, why, Usage(), None, now, entry.attempt, ran=False)
@@ -339,6 +343,7 @@ def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
             return
         for job in left:
             if is_alive(job.pid, job.boot):
+                # Killed, not asked: the ledger does not know them, so nothing waits for their result.
                 kill_group(job.pid, signal.SIGKILL)
         time.sleep(0.02)
 
@@ -346,6 +351,7 @@ def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
 def _journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """The next segment; the oldest go."""
     numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
+    # Before the new one is made, so that the number of segments stays bounded.
     for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
         with suppress(OSError):  # something else has its name, or it has gone
             (folder.journals / f"{number:06d}.jsonl").unlink()
@@ -373,30 +379,36 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
     _not_gone(options)
+    # Listening before the ledger is read, which may take a minute: clients get "is starting" meanwhile.
     starting = Starting(options.socket or folder.default_socket, options.group)
     stack.callback(starting.close)
     ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
     before = _before(folder)
     about = _about(options, _cluster(options, backend, before, ledger), before)
+    # On disk before the executor opens: a successor needs it to know what runs here.
     _write(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
     executor, left = _executor(backend, folder, about, ledger)
     beyond = beyond_ledger(ledger, left, folder.forgotten_number())
     if beyond:
         _log.warning("%s %s", folder.path / LOG_NAME, beyond)
+        # The log knows jobs that the ledger lost with its disk: they are ended, since no record says whose
+        # they are.
         if beyond.running and isinstance(executor, LeavesJobs):
             await executor.leave()
             _end_lost(folder, {uid_of(about.uid, one.job, one.attempt) for one in beyond.running})
             executor, left = _executor(backend, folder, about, ledger)
         ledger.note_attempts(beyond.behind)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
+    # One epoch for ledger, driver and loop: times of jobs would otherwise differ by the time of a start.
     ledger.epoch = epoch = time.time()
     try:
         waiting, adopted, ends, outside = sorted_out(ledger, left, epoch)
     except LedgerDamageError:
         if isinstance(executor, LeavesJobs):
-            await executor.leave()  # to whoever puts the ledger aside
+            await executor.leave()  # to the one who puts the ledger aside
         raise
+    # What was read at the start lives as long as the service: the collector need not look at it again.
     gc.freeze()
     waiting.sort(key=lambda one: by_submission(one.job))
     if any(TURN in one.job.options for one in waiting):
@@ -416,6 +428,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         usage.changed(engine.view.now)
         current = driver.journal
         if isinstance(current, JournalWriter) and current.size > long[0]:
+            # A journal that has grown long begins anew from a checkpoint; until the driver can make one, it
+            # goes on.
             old = driver.begin_journal(engine.view.now, lambda: _journal(folder, about, loaded))
             if isinstance(old, JournalWriter):
                 old.close()
@@ -423,6 +437,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
                 assert isinstance(begun, JournalWriter)
                 long[0] = LONG_JOURNAL + 2 * begun.size  # it begins with all jobs that have not ended
 
+    # Running jobs first: what waits may depend on them, and their places must be taken before any start.
     enter_adopted(driver, adopted, ends)
     enter_outside(driver, outside)
     usage = Used(folder.usage, options.fair, epoch)
@@ -476,6 +491,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         if (guard := neighbours.guard) is not None:
             found.sights = lambda: guard.sights(driver)
     nodes = driver.engine.cluster.index_of
+    # Drained nodes before the jobs, so the first instant places nothing on them.
     driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)
     if paused := folder.paused_kinds():
         driver.happened(Paused(tuple(paused)))
@@ -547,6 +563,7 @@ async def _served(
         )
         if path.is_relative_to("/run/user") and (why := why_ended_at_logout(name_of(os.geteuid()))):
             options.tell(why)
+        # Only now: before the loop runs there is nothing that could leave in good order.
         for number in (signal.SIGINT, signal.SIGTERM):
             resort.handle(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
@@ -559,6 +576,7 @@ async def _served(
         first = os.getpid() == 1
         _log.info("service ends; %s", "what runs ends with this container" if first else "what runs goes on")
     finally:
+        # In this order: no new requests are wanted, what is under way ends, and the sockets go last.
         signs.send("STOPPING=1")
         watching.cancel()
         for task in (looking, tidying):

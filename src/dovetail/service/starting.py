@@ -1,4 +1,4 @@
-"""What is answered while a service reads its queue: that it is starting, and to ask again."""
+"""The answer while a service reads its queue: that it is starting, and when to try again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dovetail.service.http import WAITING, unix_socket
 PATIENCE = 1.0
 """Seconds for a request's head: others wait meanwhile."""
 MOST_HEAD = 64 << 10
-_BODY = b'{"error":"the service is starting: ask again in a moment"}'
+_BODY = b'{"error":"the service is starting: try again in a moment"}'
 ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
@@ -55,12 +55,12 @@ class Starting:
         one.sendall(ANSWER)
 
     def hand_over(self) -> socket.socket:
-        """The socket, at which nobody answers now."""
+        """The socket, which from now on answers nothing."""
         self._stop()
         return self._socket
 
     def close(self) -> None:
-        """Answer no more, unless somebody else does already."""
+        """Answer no more, unless another answers already."""
         if self._thread is not None:
             self._stop()
             self._socket.close()

@@ -61,7 +61,7 @@ class Submitter:
 class Submission:
     """Jobs with the numbers they get; ``scripts`` are texts to be written before, by their paths.
 
-    ``held`` are those that wait until somebody releases them; ``notes`` are about fields of jobs that have no
+    ``held`` are those that wait for a release by hand; ``notes`` are about fields of jobs that have no
     meaning on this cluster.
     """
 
@@ -125,11 +125,13 @@ class _Maker:
         for count, form in enumerate(self.form.jobs, 1):
             part = part_of(form, "http")
             spec = JobSpec(**part)
+            # With one job and no id "job 1" in an error would name nothing that the user has written.
             alone = len(self.form.jobs) == 1 and spec.id is None  # then "job 1" would name nothing
             id = f" {spec.id!r}" if spec.id is not None else ""
             where = "" if alone else f"job {count}{id}"
             before = len(self.found.jobs)
             self._add(spec, part, where)
+            # Checked as the ledger will read them: a job that cannot be read back would stop the next start.
             try:  # what could not be read back would end the next start
                 for job in self.found.jobs[before:]:
                     checked(job)
@@ -158,6 +160,7 @@ class _Maker:
             )
         fields = built.fields
         fields["name"], fields["depends"] = built.name, self._depends(spec, where)
+        # The script's own options hold the limit, and Slurm applies it.
         if is_script:
             built.limit = None
         if spec.script is not None:
@@ -168,6 +171,7 @@ class _Maker:
         fields["throttles"] += self._gpus(fields["choices"], where)
         template = Job("", **fields)
         admitted = self.gate.admit(template)
+        # Admitted once for all elements of an array: they request the same.
         if isinstance(admitted, Rejected):
             raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
         self._count(template, elements, where)
@@ -308,7 +312,7 @@ def _why_too_large(job: Job, cluster: Cluster, reason: str) -> str:
         return f"cpus: found {wanted}, the largest node has {most}"
     if job.nodes > len(cluster):
         return f"nodes: found {job.nodes}, and there are {len(cluster)}"
-    return f"found a job that {reason if reason.startswith(('asks', 'needs')) else f'is {reason}'}"
+    return f"found a job that {'is ' if reason.startswith('larger') else ''}{reason}"
 
 
 def write_scripts(scripts: dict[str, str]) -> None:

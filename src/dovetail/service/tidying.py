@@ -98,6 +98,7 @@ class Tidying:
         """Look again and again (to be kept going by `dovetail.process.background`)."""
         await self._count()
         newest = await self._ask(Archive.newest)
+        # A machine that was off for long, or whose clock was wrong: for a day nothing counts as old.
         if newest is not None and time.time() - newest > IDLE:
             self._not_before = time.monotonic() + DAY
         while True:
@@ -122,6 +123,7 @@ class Tidying:
         Raises `HistoryError` where the ledger cannot be written.
         """
         async with self._one:
+            # Names that come in from here on are gathered, since the look goes on while jobs are submitted.
             self.named.clear()
             removed, now, wanted = Removed(), time.time(), self._wanted()
             if keep_output is not None:
@@ -131,6 +133,7 @@ class Tidying:
                 )
             if forget_after is not None:
                 removed.jobs = await self._forget(now - forget_after, wanted)
+            # Apps and launches are shared, so they go only after the jobs that had them.
             if removed.jobs:
                 await self._drop_unused()
             await self._count()
@@ -144,6 +147,7 @@ class Tidying:
     async def _forget(self, before: Seconds, wanted: set[JobId]) -> int:
         count, last = 0, (float("-inf"), 0)
         numbers: set[int] = set()
+        # A number of an array stays as long as any of its elements is open: they share a script.
         open_numbers = set(await self._ask(Archive.open_numbers))
         while True:
             question = partial(Archive.ended_before, before=before, last=last, limit=SLICE)
@@ -160,9 +164,11 @@ class Tidying:
                 self._note_forgotten(max(row[2] or 0 for row in old))
                 count += self._ledger.forget_ended([row[0] for row in old], before)
                 numbers.update(row[2] for row in old if row[2] is not None)
+            # In slices with pauses, so that requests are answered in between.
             await asyncio.sleep(PAUSE)
         left = set(await self._ask(lambda archive: archive.known_numbers(sorted(numbers))))
         for number in numbers - left:
+            # The script goes last: rows that still name it would show a file that is not there.
             with suppress(OSError):
                 (self._folder.scripts / str(number)).unlink()
         return count

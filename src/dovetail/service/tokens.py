@@ -70,7 +70,7 @@ class Tokens:
                 self._tokens = {one["name"]: checked(Token(**one)) for one in read_form(self._path)}
             except (OSError, *DAMAGED) as error:
                 raise InputError(
-                    f"is damaged: {shown(str(error))}; without this file nobody has a token, and "
+                    f"is damaged: {shown(str(error))}; without this file no token is valid, and "
                     "'dovetail token add NAME' makes new ones",
                     where=str(self._path),
                 ) from error

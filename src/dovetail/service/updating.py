@@ -1,4 +1,4 @@
-"""What a job becomes when somebody updates it: some fields of its spec, and what follows from them."""
+"""What a job becomes by an update: some fields of its spec, and what follows from them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ def job_with(
 ) -> tuple[Job, list[str]]:
     """The job with these fields of its spec, and which fields of a `Job` differ now.
 
-    ``known`` are the ids of the jobs that dependencies name. Raises `InputError`, without saying which job.
+    ``known`` are the ids of the jobs that dependencies name. Raises `InputError` without a job's name.
     """
     changed: dict[str, Any] = {
         name: part[name] for name in ("walltime", "priority", "retries", "name", "begin") if name in part
     }
     kept = {name: part[name] for name in KEPT if name in part}
     if kept:
+        # Values that equal the default are not stored, as in a submission, so two equal jobs stay equal.
         defaults = {name: job_option(name).default for name in kept}
         left = {
             name: value for name, value in {**job.options, **kept}.items() if value != defaults.get(name, ...)
@@ -55,6 +56,7 @@ def job_with(
         found = [Dependency.parse(text) for text in part["depends"]]
         pairs = [Dependency(one.kind, id) for one in found for id in known[one.job]]
         changed["depends"] = tuple(dict.fromkeys(pairs))
+    # The key holds the name, so a new name is a new throttle.
     if "name" in part or "singleton" in part or "depends" in part:
         alone = is_singleton(job)
         if "depends" in part:
@@ -68,14 +70,16 @@ def job_with(
     if "memory" in part:
         changed |= _memory(replace(job, **changed), part["memory"])
     into = replace(job, **changed)
+    # Admitted again as at its submission: the new request must fit the cluster.
     if "choices" in changed:
         admitted = Validator(cluster).admit(into)
         if isinstance(admitted, Rejected):
             raise InputError(f"it {admitted.reason}")
         if len(admitted.choices) < len(into.choices):
             lost = [one for one in into.choices if one not in admitted.choices]
-            raise InputError(f"no node has what it asks for on {lost[0].implementation.kind}")
+            raise InputError(f"no node has what it needs on {lost[0].implementation.kind}")
     try:
+        # Checked as the ledger reads it back.
         checked(into)
     except ValueError as error:
         raise InputError(f"it cannot be kept on record: {shown(str(error))}") from None
@@ -89,6 +93,7 @@ def _on(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
     for kind in dict.fromkeys(kinds):
         there = [one for one in job.app.implementations if one.kind == kind]
         if not there:
+            # One command for all ways can run anywhere; several are each for their own device.
             if len(commands) > 1 or None in commands:
                 raise InputError(f"on: found {kind}, for which it has no command")
             like = next(
@@ -108,6 +113,7 @@ def _on(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
         raise InputError("on: found no kind, expected at least one")
     names = {one.name for one in job.app.implementations}
     app = job.app if {one.name for one in ways} <= names else replace(job.app, implementations=tuple(ways))
+    # Choices that stay keep their request, with what was learned about it.
     before = {(one.implementation.name, one.request.nodes): one for one in job.choices}
     counts = list(dict.fromkeys(one.request.nodes for one in job.choices))
     choices = tuple(

@@ -72,6 +72,7 @@ class Usage:
         self._written: Seconds | None = None
         if fair is None:
             self.shares: FairShares | None = None
+            # A gap in the records would charge some users and not others: without fair shares the file goes.
             path.unlink(missing_ok=True)  # what was used meanwhile would be missing later
         else:
             self.shares = FairShares(fair.half_life, fair.shares, _as_of(epoch, _read(path), fair.half_life))
@@ -91,6 +92,7 @@ class Usage:
 
     def changed(self, now: Seconds) -> None:
         """Something has happened: keep it if the last time is long ago."""
+        # At most every GAP seconds: a decayed sum loses little if the last seconds are missing.
         if self.shares is not None and (self._written is None or now - self._written >= GAP):
             self.write(now)
 
@@ -110,7 +112,7 @@ def _read(path: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGED) as error:
-        _log.warning("%s cannot be read, so nobody is known to have used anything: %s", path, error)
+        _log.warning("%s cannot be read, so the usage of all users begins at zero: %s", path, error)
         return None
     return kept if kept.half_life > 0 else None
 

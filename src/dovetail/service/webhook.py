@@ -29,6 +29,7 @@ class WebHook:
     @property
     def name(self) -> str:
         """Its host: paths may hold secrets."""
+        # Without the part before @, which holds a password.
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
     def deliver(self, event: JobEvent) -> None:
@@ -64,6 +65,7 @@ def parse_notify(text: str, where: str) -> Hook:
         named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         named = False
+    # A line break in an address would end the request's first line.
     if not named or any(sign <= " " or sign == "\x7f" for sign in text):
         raise InputError(f"found {text!r}, expected an address such as https://host/path", where=where)
     return WebHook(text, os.environ.get(TOKEN) or None)

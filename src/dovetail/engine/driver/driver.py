@@ -945,6 +945,8 @@ class Driver:
         if (requested or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
             # Sized again before it waits, so that the next attempt goes by what this one has shown.
             self.sizes.waits(record.job, engine.cluster)
+            words = "job %s waits again: attempt %d ended as %s"
+            _log.info(words, event.job, record.attempts, event.state, extra={"job": event.job})
             return [Requeued(event.job)]
         self._ended[event.job] = record
         return self._some(self.admission.ended(record.job, event.state, now))
@@ -980,6 +982,8 @@ class Driver:
             self._stopping.discard(event.job)
             self._to_requeue.discard(event.job)
             self._gone(event.job, now)
+            words = "job %s waits again with more memory: attempt %d ended as %s"
+            _log.info(words, event.job, record.attempts, event.state, extra={"job": event.job})
             # The size follows the requeue: only a waiting job can change its request.
             return [event, Requeued(event.job), sized]
         if isinstance(sized, str) and not requested:

@@ -521,12 +521,17 @@ class LiveRun:
                     await self._starts_after.launch_after(order, after)
                 else:
                     await executor.launch(order)
+                self._log_start(order)
             elif isinstance(order, Withdraw) and isinstance(executor, StartsAfter | TakesBack):
                 await executor.withdraw(order.job)
             elif isinstance(order, Stop):
                 await executor.stop(order.job, order.state.value)
             elif isinstance(order, HandOver) and isinstance(executor, SubmitsJobs):
                 await executor.submit(order.job, order.decision, order.attempt)
+                words = "job %s is handed over to %s (attempt %d)"
+                _log.info(
+                    words, order.job.id, order.decision.target, order.attempt, extra={"job": order.job.id}
+                )
             elif isinstance(order, AskStart) and isinstance(executor, SubmitsJobs):
                 await executor.inquire(order.shape)
             elif isinstance(order, Move) and isinstance(executor, MigratesJobs):
@@ -539,6 +544,15 @@ class LiveRun:
                 raise ExecutorError(f"cannot {_WORDS[type(order)]}")
         except Exception as error:  # noqa: BLE001 - a backend is a plugin: whatever it raises ends this job only
             self._refused(order, error)
+
+    def _log_start(self, placed: Placed) -> None:
+        if not _log.isEnabledFor(logging.INFO):  # naming nodes costs more than the check
+            return
+        nodes = [self.driver.engine.cluster.nodes[n].name for n in placed.allocation.nodes]
+        more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
+        job, where = placed.job.id, ", ".join(nodes[:MOST_NAMED]) + more
+        how, attempt = placed.implementation.name, placed.attempt
+        _log.info("job %s starts as %s on %s (attempt %d)", job, how, where, attempt, extra={"job": job})
 
     def _refused(self, order: Order, error: Exception) -> None:
         """The executor raised at an order: the job fails, or stays where it is."""
