@@ -29,7 +29,7 @@ def test_placements_side_by_side(tmp_path, capsys, monkeypatch):
     assert {"gpus", "jobs", "asked", "held", "first_refused", "marks"} <= set(found[0])
     assert status_of([*arguments, "--placement", "spread"]) == 0
     out = capsys.readouterr().out
-    assert "3 jobs asked for 3 of 4 GPUs" in out
+    assert "3 jobs request 3 of 4 GPUs" in out
     assert "spread            2       1.0       3.0       25.0%" in out
     assert "\npack " not in out
     assert max(map(len, out.splitlines())) <= 100

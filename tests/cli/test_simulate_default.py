@@ -27,7 +27,7 @@ def test_gangs_are_simulated_under_easy_and_the_reason_is_named(
         assert status_of(["simulate", str(trace), "--json"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["policy"] == "easy"
-    assert "job 1 asks for 2 nodes" in found.err
+    assert "job 1 needs 2 nodes" in found.err
     assert "simulated under easy" in found.err
 
 

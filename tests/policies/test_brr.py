@@ -67,5 +67,5 @@ def test_dynamic_takes_jobs_in_order_as_resources_become_free() -> None:
 def test_gangs_are_refused_with_a_sentence() -> None:
     work = rigid([(0.0, 2, 5.0, None)])
     for policy in (Brr(), BrrDynamic()):
-        with pytest.raises(UnsupportedWorkload, match="on one node; job 0 asks for 2 nodes"):
+        with pytest.raises(UnsupportedWorkload, match="on one node; job 0 needs 2 nodes"):
             simulate(work, Cluster.uniform(4, 1), policy, TrueTimesModel(work.truth))

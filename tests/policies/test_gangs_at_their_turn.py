@@ -108,6 +108,6 @@ def test_most_policies_serve_an_export_of_sacct_and_the_others_are_named(tmp_pat
     for name in REFUSED:
         (why,) = [text for text in said if text.startswith(f"policy {name} ")]
         assert why.endswith("left out of the comparison")
-        assert "places each job on one node; job 1 asks for 2 nodes" in why
+        assert "places each job on one node; job 1 needs 2 nodes" in why
     with pytest.raises(UnsupportedWorkload, match="policy min-min places each job on one node"):
         dovetail.simulate(rigid([(0, 2, 1, None)]), policy="min-min", cluster="4x1cpu")

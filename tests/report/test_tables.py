@@ -183,7 +183,7 @@ def test_seeds_that_change_nothing_are_said_to(make_record: Make, make_result: B
 
 def test_two_seeds_say_little(make_record: Make, make_result: Build) -> None:
     two = seeded(make_record, make_result, {"x": [5.0, 6.0], "y": [70.0, 71.0]})
-    assert remarks(two)[-1].startswith("Two seeds say little")
+    assert remarks(two)[-1].startswith("Two seeds are few")
     text = tables.render(comparison_table(two), width=200)
     assert "5.50 (0.00 to 11.85)" in text  # no makespan is below 0
     assert "70.50 ± 6.35" in text

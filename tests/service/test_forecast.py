@@ -97,7 +97,7 @@ def test_what_is_not_known_is_not_told(service: Serving) -> None:
         assert [line.split()[2] for line in shown.splitlines()[1:5]].count("unknown") == 3
         assert "of 3 jobs it is not known how long they take: starts behind that are guesses\n" in shown
         assert "1 of 4 done in" in shown
-        assert "nothing is said of 1: held back" in shown
+        assert "no forecast for 1: held back" in shown
         shown = service.dovetail("queue")
         assert "of 3 jobs it is not known" in shown.stderr
         assert [line.split()[0] for line in shown.stdout.splitlines() if "overdue" in line] == [late]

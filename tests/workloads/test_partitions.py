@@ -70,7 +70,7 @@ def test_a_policy_that_knows_no_partitions_says_which_do(tmp_path: Path) -> None
 
 def test_a_policy_for_single_nodes_names_one_for_gangs(tmp_path: Path) -> None:
     path = accounting(tmp_path, [("cpu", 0, 30, 2)])
-    with pytest.raises(UnsupportedWorkload, match=r"one node; job 1 asks for 2 nodes \(easy, conserv"):
+    with pytest.raises(UnsupportedWorkload, match=r"one node; job 1 needs 2 nodes \(easy, conserv"):
         dovetail.simulate(path, cluster="4x4cpu", policy="sufferage")
 
 

@@ -77,7 +77,7 @@ def compare(
             "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
         )
     if reference is not None:
-        api.policy_label(reference)  # a wrong name is said before anything runs
+        api.policy_label(reference)  # a wrong name fails before anything runs
     common: dict[str, Any] = {
         "model": model,
         "history": history,

@@ -1,6 +1,6 @@
 """What the shell offers for a word: names of policies, apps, models, workloads and runs.
 
-Nothing here fails or says anything: where a name cannot be found, the shell offers files as it always does.
+Nothing here fails or prints: where a name cannot be found, the shell offers files as it always does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dovetail.errors import DovetailError
 
 VARIABLE = "_DOVETAIL_COMPLETE"
-"""Set by the shell that asks."""
+"""Set by the shell that completes a word."""
 MOST_RUNS = 50
 
 

@@ -66,7 +66,7 @@ Way = tuple[str, int, DeviceClass]
 
 @dataclass(slots=True)
 class JobStory:
-    """What a journal tells of one job. ``busy`` holds the classes that were all in use when it started."""
+    """The story of one job in a journal. ``busy`` holds the classes that were all in use when it started."""
 
     job: Job
     ways: frozenset[Way] = frozenset()
@@ -240,7 +240,7 @@ def _is_of_service(target: str, at: str | None) -> bool:
 
 
 def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
-    """What a service tells of its jobs, with the reason in the words of a journal's."""
+    """The stories of a service's jobs, with the reason in the words of a journal's."""
     rows = []
     with opened(at) as service:
         for job in jobs_meant(service, target):
@@ -436,7 +436,7 @@ def _busy(cluster: Cluster, running: Iterable[Allocation]) -> frozenset[DeviceCl
 
 
 def _begin_elsewhere(story: JobStory, event: Started, now: Seconds, cluster: Cluster) -> None:
-    """An outside scheduler has started the job, on nodes that it may have told."""
+    """An outside scheduler has started the job, on nodes that the event may name."""
     if story.start is not None:
         return
     story.start, story.state = now, "RUNNING"
@@ -555,7 +555,7 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 line(f"    {printable(row['shared'])}")
             for sentence in map_sentences(row["map"]) if "map" in row else ():
                 line(f"    {printable(sentence)}")
-            if row.get("plan"):  # a service tells of none
+            if row.get("plan"):  # a service has none
                 line(f"    {row['plan']}")
         else:
             line(f"    {row['state']}: {row['reason']}")

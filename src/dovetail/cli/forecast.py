@@ -201,7 +201,7 @@ def _sooner(
     calibration: Calibration,
     now: float,
 ) -> list[dict[str, Any]]:
-    """The job itself, then what its owner could ask for instead, by the same draws."""
+    """The job itself, then what its owner could request instead, by the same draws."""
     import numpy as np
 
     from dovetail.starts.slurm import alternatives

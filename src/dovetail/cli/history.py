@@ -1,4 +1,4 @@
-"""``dovetail history``: look at what was measured, ask for predictions, move runs in and out."""
+"""``dovetail history``: look at what was measured, get predictions, move runs in and out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(path: Path | None, *, create: bool = False) -> Iterator[SqliteHistory
 def places(
     history: SqliteHistory, app: str, device: str | None, implementation: str | None
 ) -> Sequence[Group]:
-    """The groups of an app that match; raises `InputError` if there are none, and says what there is."""
+    """The groups of an app that match; raises `InputError` with those that there are if none does."""
     groups = history.groups(app)
     if not groups:
         known = sorted({group.app for group in history.groups()})
@@ -309,7 +309,7 @@ def _request(
     cpus: int | None,
     gpus: float | None,
 ) -> tuple[int, int, float]:
-    """What was asked for, completed from the request of this class that has run most often."""
+    """The request of the options, completed from the one of this class that has run most often."""
     here = [g for g in groups if (g.implementation, g.device_class) == (implementation, device)]
     wanted = (nodes, cpus, gpus)
     fitting = [g for g in here if all(w is None or w == r for w, r in zip(wanted, g.request, strict=True))]
@@ -392,7 +392,7 @@ def export(file: str, app: str | None, form: str | None, history: Path | None, a
 
         def counted() -> Iterator[Run]:
             nonlocal count
-            for count, run in enumerate(store.all_runs(app), 1):  # noqa: B007 - told at the end
+            for count, run in enumerate(store.all_runs(app), 1):  # noqa: B007 - printed at the end
                 yield run
 
         lines = csv_lines(counted(), names) if form == "csv" else json_lines(counted())

@@ -21,7 +21,7 @@ from dovetail.cli.usage import read_plainly
 from dovetail.errors import InputError
 from dovetail.records import dataclass
 
-if TYPE_CHECKING:  # who asks for a command of ours waits for no reader of metadata
+if TYPE_CHECKING:  # commands of ours wait for no reader of metadata
     from importlib.metadata import EntryPoint
 
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # who asks for a command of ours waits for no reader of metad
 class Target:
     """A command before it is imported: ``load`` gives its function, or its `typer.Typer`.
 
-    ``line`` gives what the list of commands says of it; where it is empty, the command itself is asked.
+    ``line`` is its text in the list of commands; where it is empty, the command itself is imported.
     """
 
     load: Callable[[], Any]
@@ -54,7 +54,7 @@ def registered(group: str) -> dict[str, Target]:
 def _line_of(entry: EntryPoint) -> str:
     """The first line of a command's docstring (or a group's ``help``), read from its source, not imported.
 
-    Empty where it cannot be told so; then the command itself is asked.
+    Empty where it cannot be read so; then the command itself is imported.
     """
     try:
         spec = importlib.util.find_spec(entry.module)
@@ -68,7 +68,7 @@ def _line_of(entry: EntryPoint) -> str:
                 if entry.attr in named and isinstance(help_text, ast.Constant):
                     return str(help_text.value)
     except (ImportError, OSError, ValueError, SyntaxError):
-        pass  # what is broken is said when the command is asked for
+        pass  # what is broken fails with its own error when the command is used
     return ""
 
 
@@ -80,7 +80,7 @@ def _loaded(entry: EntryPoint) -> Any:
 
 
 class _Commands(Mapping[str, Any]):
-    """All commands of a group by name, each made when it is asked for."""
+    """All commands of a group by name, each made at its first use."""
 
     def __init__(self, group: type[LazyGroup]) -> None:
         self._group = group
@@ -122,7 +122,7 @@ _PLAIN = {"<str>": "TEXT", "<int>": "N", "<int range>": "N", "<float>": "NUMBER"
 
 
 def _speak_plainly(command: Any) -> None:
-    """Help names what is expected, not Python's types; of arguments their name says enough."""
+    """Help names what is expected, not Python's types; of arguments their name is enough."""
     for inner in getattr(command, "commands", {}).values():
         _speak_plainly(inner)
     read_plainly(command)
@@ -137,7 +137,7 @@ def _speak_plainly(command: Any) -> None:
 
 
 class LazyGroup(TyperGroup):
-    """A group whose subclass says in `targets` which commands there are."""
+    """A group whose subclass lists its commands in `targets`."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)

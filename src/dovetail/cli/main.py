@@ -1,7 +1,7 @@
 """The command ``dovetail``: its commands, and how errors become one sentence and an exit status.
 
 Exit status: 0 all well; 1 some job failed; 2 the input or the use was wrong; 3 an internal error; 130
-interrupted; 141 nobody reads the output any more.
+interrupted; 141 the reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "move": ("wait:move", "Give a waiting job another place."),
         "pause": ("wait:pause", "Have nothing new start; what runs goes on."),
         "resume": ("wait:resume", "Have jobs start again after a pause."),
-        "forecast": ("forecast:forecast", "Say when jobs of a Slurm cluster start."),
+        "forecast": ("forecast:forecast", "Predict when jobs of a Slurm cluster start."),
         "top": ("watch:top", "Watch the service."),
-        "whatif": ("watch:whatif", "Say when jobs would end under another policy."),
+        "whatif": ("watch:whatif", "Predict when jobs would end under another policy."),
         "dashboard": ("watch:dashboard", "Open the service's page in a browser."),
-        "token": ("token:token_app", "Say who may use the service over the network."),
+        "token": ("token:token_app", "Manage who may use the service over the network."),
     },
     "Simulation": {
         "simulate": ("simulate:simulate", "Simulate a workload under a policy, on any cluster."),
@@ -63,7 +63,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "policies": ("policies:policies", "List policies and planners."),
         "workload": ("workload:workload_app", "Describe, convert, cut and scale traces."),
         "replay": ("replay:replay", "Check that a journal gives the same decisions again."),
-        "split": ("split:split", "Say how a map's tasks are best split between CPUs and GPUs."),
+        "split": ("split:split", "Find how a map's tasks are best split between CPUs and GPUs."),
         "schema": ("schema:schema", "Print the JSON Schemas of job and cluster files."),
     },
     "Learning": {
@@ -77,7 +77,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "recover": ("recover:recover", "Clear up after runs whose Dovetail was killed."),
     },
 }
-"""Our commands as the help groups them: where each is, and what the list says of it."""
+"""Our commands as the help groups them: where each is, and its line in the list."""
 
 
 def _table() -> dict[str, Target]:
@@ -175,7 +175,7 @@ def _whole() -> Any:
 
 def run_cli(arguments: Sequence[str] | None = None) -> None:
     """Entry point: runs a command and leaves with its exit status."""
-    if sys.stdout is None:  # closed by whoever started us: there is nobody to print for
+    if sys.stdout is None:  # closed by our parent process: there is no reader
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -228,7 +228,7 @@ def status_of(arguments: list[str]) -> int:
         limited = _limit_of_memory() if _lacks_memory(error) else ""
         if limited and not debug:
             return _say(limited, 2)
-        extra = missing(error, what="what was asked for") if isinstance(error, ImportError) else None
+        extra = missing(error, what="this command") if isinstance(error, ImportError) else None
         if extra is not None and not debug:
             return _say(str(extra), extra.exit_status)
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without its command: its help
@@ -345,6 +345,6 @@ def _reader_left() -> int:
 
 
 def _say(message: str, status: int) -> int:
-    """Whatever a damaged file had its reader say: no character of it moves the cursor."""
+    """Print an error; a damaged file's text in it cannot move the cursor."""
     print("dovetail:", "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
     return status

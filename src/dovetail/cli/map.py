@@ -228,7 +228,7 @@ def _collect(made: Map, record: Record) -> tuple[float, bool, MapError | None]:
 
 
 class _Reduction:
-    """The reduce of all results, as it was asked for. Raises `InputError`."""
+    """The reduce of all results, as the options have it. Raises `InputError`."""
 
     def __init__(self, out: Path, command: str, items: Sequence[FileItem]) -> None:
         from dovetail.mapping.programs import INS, OUT, Program, parse_command

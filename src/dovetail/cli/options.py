@@ -97,7 +97,7 @@ def _as_written(option: Option) -> Any:
 def _parameter(option: Option, kind: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
     if option.kind is not None or (default is None and kind is bool):
-        default = False if kind is bool else None  # of a job only what was said is sent
+        default = False if kind is bool else None  # of a job only what was given is sent
     about = declared(option, kind)
     inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
     if get_origin(inner) is list and get_origin(get_args(inner)[0]) is Literal:  # typer has no such lists

@@ -55,7 +55,7 @@ def show(
     options: ReportOptions | None = None,
     verbose: bool = False,
 ) -> None:
-    """Write what was asked for, then the tables (or the JSON) to standard output."""
+    """Write the files of the options, then the tables (or the JSON) to standard output."""
     result, options = report.result, options or ReportOptions()
     write_files(report, csv=csv, gantt=gantt, folder=folder, options=options)
     if as_json:
@@ -99,7 +99,7 @@ def write_files(
     folder: Path | None,
     options: ReportOptions | None,
 ) -> None:
-    """The files that were asked for."""
+    """Write the files of the options."""
     if csv is not None:
         from dovetail.report.evalys_csv import write_csv
 
@@ -217,7 +217,7 @@ def _tell(lines: Sequence[str], console: Console) -> None:
 
 
 def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path | None = None) -> None:
-    """That all this can be written, as far as can be told before anything runs; raises `InputError`."""
+    """That all this can be written, as far as can be seen before anything runs; raises `InputError`."""
     if gantt is not None:
         check_figure(gantt)
     for path in (*files, gantt):

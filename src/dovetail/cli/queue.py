@@ -251,7 +251,7 @@ def info(job: str | None, at: str | None, as_json: bool) -> int:
 
 
 def _print_service(found: Mapping[str, Any]) -> None:
-    from dovetail.report.wording import many  # who only asks for the queue does not wait for it
+    from dovetail.report.wording import many  # a plain look at the queue does not wait for it
 
     jobs, up = found["jobs"], span(found["now"] - found["since"])
     nodes, cpus, devices = (many(found[f"{thing}s"], thing) for thing in ("node", "cpu", "device"))
@@ -284,7 +284,7 @@ def _print_service(found: Mapping[str, Any]) -> None:
         print(f"usage:    of the whole machine, halved every {span(found['fair']['half_life'])}; least first")
         for one in found["fair"]["users"]:
             share = "" if one["share"] == 1 else f", share {one['share']:g}"
-            print(f"          {printable(one['user'] or 'nobody')}: {span(one['used'])}{share}")
+            print(f"          {printable(one['user'] or 'no user')}: {span(one['used'])}{share}")
 
 
 def _kept(kept: Mapping[str, Any], now: float) -> str:
@@ -365,7 +365,7 @@ def nodes(at: str | None, as_json: bool, parsable: bool) -> int:
 def idle_lines(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which devices jobs hold without using them."""
     return [
-        f"{device['name']} on {node['name']} is held by {printable(idle['user'] or 'somebody')} "
+        f"{device['name']} on {node['name']} is held by {printable(idle['user'] or 'an unknown user')} "
         f"(job {printable(idle['job'])}), 0 % busy for {span(idle['seconds'])}"
         for node in nodes
         for device in node["devices"]

@@ -235,7 +235,7 @@ class _Ended:
             write_files(found, csv=self.csv, gantt=self.gantt, folder=self.report, options=self.options)
 
     def status(self, result: Result, what: str, *, halted: bool) -> int:
-        """The exit status that says to scripts what became of the jobs, with a line where more is to do."""
+        """The exit status by what became of the jobs, for scripts, with a line where more is to do."""
 
         from dovetail.cli.output import note_rejected
         from dovetail.engine.driver.prepare import NO_NODE

@@ -61,7 +61,7 @@ def _row(folder: Path) -> dict[str, Any] | None:
         with Ledger(folder / "ledger.db") as ledger:
             counts = {str(state): count for state, count in ledger.counts().items()}
         if about.executor == MAP and "RUNNING" in counts and not is_alive_map(folder):
-            counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: nobody was left to say so
+            counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: it could not record the end
     except DovetailError as error:
         note(f"{error}; passed over")
         return None

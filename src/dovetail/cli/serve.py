@@ -120,7 +120,7 @@ def serve(
 
 
 def _fair(half_life: float | None, shares: list[str]) -> FairUse | None:
-    """Fair shares, where either option asks for them. Raises `InputError`."""
+    """Fair shares, where either option turns them on. Raises `InputError`."""
     from dovetail.service.usage import HALF_LIFE, FairUse, parse_shares
 
     if half_life is None and not shares:
@@ -135,7 +135,7 @@ def folder_of(folder: Path | None) -> ServiceFolder:
 
 
 def _end(place: ServiceFolder, drain: bool) -> int:
-    """Ask the service to end, and wait until it has."""
+    """Have the service end, and wait until it has."""
     if not place.path.is_dir():
         raise NoService("no service runs here")
     try:

@@ -23,7 +23,7 @@ MOST_MEANT = 1000
 
 
 def jobs_meant(service: Connection, jobs: str) -> list[dict[str, Any]]:
-    """The rows of the jobs that somebody means, `MOST_MEANT` at most; more are counted in a note."""
+    """The rows of the jobs that a text selects, `MOST_MEANT` at most; more are counted in a note."""
     found: list[dict[str, Any]] = service.get("/api/v1/jobs", jobs=jobs, limit=MOST_MEANT)["jobs"]
     if len(found) == MOST_MEANT:
         note(f"the first {MOST_MEANT:,} jobs of {jobs}; numbers choose others")

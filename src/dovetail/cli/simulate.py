@@ -69,7 +69,7 @@ def simulate(
     check_targets(csv, perfetto, gantt=gantt, folder=report)
     options = ReportOptions(opt.cut(warmup, cooldown), by or (), watts, this_command())
     if reference is not None:
-        api.policy_label(reference)  # a wrong name is said before anything runs
+        api.policy_label(reference)  # a wrong name fails before anything runs
     simulated = partial(
         api.simulate,
         file,

@@ -38,7 +38,7 @@ def _read(parameter: Any) -> None:
 
 
 def _reader(kind: Any, about: Any) -> Callable[[str], Any] | None:
-    """What reads a text; raises `ValueError`, which says what was expected."""
+    """What reads a text; raises `ValueError` with what was expected."""
     if kind in (str, bool):
         return kind  # type: ignore[no-any-return]
     if kind in (int, float):

@@ -21,11 +21,11 @@ EVERYWHERE = "all"
 MOST_LOOKED_AT, LOOK = 1_000, 2.0
 """Jobs whose ends are looked at before they are waited for, and the seconds that a forecast may take."""
 PATIENCE = 30.0
-"""Seconds of one question; the service is asked again after that."""
+"""Seconds of one question; the next one follows after that."""
 
 
 def _action(action: str, past: str, about: str) -> Callable[..., int]:
-    """A command that wants one thing of jobs; exit status 1 where none could be asked."""
+    """A command that does one thing to jobs; exit status 1 where it could be done to none."""
 
     def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
         with opened(at) as service:
@@ -161,7 +161,7 @@ def _show_expected(service: Connection, jobs: str) -> None:
 def wait_for(
     service: Connection, jobs: str, timeout: float | None, *, as_json: bool = False, quiet: bool = False
 ) -> int:
-    """Wait for jobs; the exit status that says how they ended."""
+    """Wait for jobs; the exit status shows how they ended."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = PATIENCE if deadline is None else max(0.0, min(PATIENCE, deadline - time.monotonic()))

@@ -135,7 +135,7 @@ def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[str
     if unknown:
         yield of_unknown_length(unknown)
     if left_out:
-        yield f"nothing is said of {left_out}: held back, too far behind, or no run time to go by"
+        yield f"no forecast for {left_out}: held back, too far behind, or no run time to go by"
 
 
 @opt.takes("dashboard")

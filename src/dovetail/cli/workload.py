@@ -28,7 +28,7 @@ JOBFILE = (".toml",)
 
 @dataclass(frozen=True, slots=True)
 class LoadedWorkload:
-    """A workload, where it is from, and the cluster that was named, or that the log's header tells.
+    """A workload, where it is from, and the cluster that was named, or that the log's header gives.
 
     ``log`` is the text of an SWF file, whose lines can be kept as they are.
     """
@@ -229,7 +229,7 @@ def pack_nodes(
     if as_json:
         print(json.dumps([asdict(packing) for packing in found], indent=1, allow_nan=False))
         return
-    print(f"{workload.name}: {found[0].jobs} jobs asked for {found[0].asked:g} of {found[0].gpus} GPUs\n")
+    print(f"{workload.name}: {found[0].jobs} jobs request {found[0].asked:g} of {found[0].gpus} GPUs\n")
     print(f"{'':<10}{'placed':>9}{'in use':>10}{'free':>10}{'unusable':>12}{'lost':>10}  first refused at")
     for packing in found:
         rest = packing.waste

@@ -20,7 +20,7 @@ from dovetail.policies.parts.one_node import OneNode
 
 
 class TimedJob(NamedTuple):
-    """A waiting job with its best way on each kind of unit; what nobody knows counts as 0 s: try it."""
+    """A waiting job with its best way on each kind of unit; what is unknown counts as 0 s: try it."""
 
     job: Job
     ways: dict[str, Way]
@@ -41,7 +41,7 @@ class Asjf(OneNode):
 
     A unit takes the shortest of the jobs that are fastest on its kind. If there is none, it looks at the
     jobs of the other kinds. Each has a penalty: how much longer it takes here. The job with the least
-    penalty is taken if its penalty is less than its wait for a unit of its own kind. ``wait`` says how
+    penalty is taken if its penalty is less than its wait for a unit of its own kind. ``wait`` chooses how
     that wait is reckoned: ``residual``, until the first such unit is free; ``queue``, until the jobs ahead
     of it have started as well; ``gain``, like ``queue``, but the job whose wait exceeds its penalty most
     is taken. Ignores priorities.
@@ -59,7 +59,7 @@ class Asjf(OneNode):
     traits: ClassVar[Traits] = Traits(settles=True, each_unit=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Ask every idle unit until nothing changes. O(n log n) in the waiting jobs and the units."""
+        """Offer every idle unit until nothing changes. O(n log n) in the waiting jobs and the units."""
         units = IdleUnits(view)
         if not units.open:
             return
@@ -67,6 +67,7 @@ class Asjf(OneNode):
 
         def choose(unit: Unit) -> Assignment | None:
             kind = unit.kind
+            # Jobs that were placed a moment ago leave the queues at the first look.
             own = queues[kind] = [entry for entry in queues[kind] if units.waits(entry.job)]
             if own:
                 return units.first_fit(((entry.job, entry.ways[kind].choice) for entry in own), unit)
@@ -92,6 +93,7 @@ class Asjf(OneNode):
             entry, wait = max(candidates, key=lambda found: found[1] - found[0].penalty(kind))
         else:
             entry, wait = min(candidates, key=lambda found: found[0].penalty(kind))
+        # Moved only if it loses less by the other device than it would by waiting (the paper's penalty).
         return entry if entry.penalty(kind) < wait else None
 
     def _waits(
@@ -104,6 +106,7 @@ class Asjf(OneNode):
             if units.waits(entry.job):
                 yield entry, ready[0]
                 if self.wait != "residual":
+                    # With `residual` only the unit counts, and not the jobs ahead.
                     heapreplace(ready, ready[0] + entry.seconds(kind))
 
 
@@ -116,6 +119,7 @@ def _queues(view: View) -> dict[str, list[TimedJob]]:
     for job in view.queue:
         ways = ways_by_kind(view, job)
         if ways:
+            # Equally fast on both: the GPU, since CPUs are what most other jobs need.
             preferred = min(ways, key=lambda kind: (ways[kind].least, kind == CPU))
             queues[preferred].append(TimedJob(job, ways, preferred))
     for preferred, queue in queues.items():

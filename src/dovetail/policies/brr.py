@@ -70,7 +70,7 @@ class Brr(OneNode):
 class BrrDynamic(OneNode):
     """The next free unit takes the next job, whatever it is: list scheduling without knowledge.
 
-    Units that are free at the same time are asked in the order of RSA: CPUs, then GPUs; an idle one on which
+    Units that are free at the same time take turns in the order of RSA: CPUs, then GPUs; an idle one on which
     an app never ran takes that first, devices before CPUs. Ignores run times and priorities.
 
     >>> from dovetail.testing.examples import one_node

@@ -85,7 +85,7 @@ class Conservative:
 
 
 def _front(view: View, jobs: Sequence[Job]) -> Iterator[Promise]:
-    """While nobody holds a promise: the jobs from the front that can start now."""
+    """While no job holds a promise: the jobs from the front that can start now."""
     free, trials = view.free(), Trials(view)
     for job in jobs:
         choice = trials.preferred(job, free)
@@ -124,7 +124,7 @@ def _start(view: View, due: Iterable[Promise]) -> Iterator[Decision]:
     """Start the jobs that are due, those of no length first.
 
     What they hold, others may get at the same instant: these are promised now, and start when those have
-    ended and the policy is asked again.
+    ended and the policy is called again.
     """
     free = view.free()
     for promise in sorted(due, key=lambda promise: _limit(view, promise) > 0):

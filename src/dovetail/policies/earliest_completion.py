@@ -42,7 +42,7 @@ NEAR = 1.2
 LEAST = 2.0
 """Seconds by which another way must be sooner, if a job is to lose its place for it."""
 PART = 0.05
-"""Of what a job has waited, after which its other ways are asked about again: little of what that gains."""
+"""Of a job's wait so far, after which its other ways are queried again: little of what that gains."""
 SHORT = 1.0
 """Seconds of waiting below which nothing is learned."""
 RECENT = 16
@@ -111,7 +111,7 @@ class EarliestCompletion:
     end is sooner even where both waits turn out as their bounds least favour it. Jobs that keep to their
     fastest way are given free places before those that would leave theirs.
 
-    The start is the outside scheduler's own estimate, which is asked for again when it is ``fresh`` seconds
+    The start is the outside scheduler's own estimate, which is queried again when it is ``fresh`` seconds
     old, as long as jobs wait; what was handed over since is added. A way that was never tried is tried once.
     ``only`` restricts jobs to the implementations of that kind, where they have one (the static choice that
     others make).
@@ -127,11 +127,11 @@ class EarliestCompletion:
     not very few.) One that waits outside is taken back where a place is free in which it ends sooner than
     expected on its own way, by ``margin`` of what is left and by `LEAST` seconds, those first that gain most.
     That is looked at when something happens, and else as soon as the answers are ``fresh`` seconds old, or a
-    `PART` of what the last such job has waited: who waits for hours does not ask every few seconds.
+    `PART` of the wait of the last such job: after hours of waiting a query every few seconds gains nothing.
     ``passive`` does none of this: every job is handed over at once, in order, to where it ends first by what
     is foreseen, and left there.
 
-    With ``cut`` a restartable job of whose way ``samples`` runs are known asks for the upper end of its
+    With ``cut`` a restartable job of whose way ``samples`` runs are known gets the upper end of its
     prediction as its walltime, so that it can be backfilled; ended by that, it goes again with its own.
     """
 
@@ -147,7 +147,7 @@ class EarliestCompletion:
     traits: ClassVar[Traits] = Traits(submits=True)
 
     def decide(self, view: View) -> Iterable[Decision]:
-        """Ask what is not known, or no more; hand over the jobs of which all is known."""
+        """Query what is unknown or outdated; hand over the jobs of which all is known."""
         if not len(view.queue) and (self.passive or not view.outside.submitted):
             return
         here = _Round(self, view)
@@ -208,6 +208,7 @@ class _Round:
 
     def __post_init__(self) -> None:
         """What is on its way for the first time."""
+        # Jobs on their way count as trials too: a second untried job would learn nothing more.
         for job, submitted in self.view.outside.submitted.items():
             self.trying.add((self.view.job(job).app.name, submitted.implementation))
             self.pending[submitted.target, bool(submitted.request.devices)] += 1
@@ -224,6 +225,7 @@ class _Round:
         that is the same for all. What is not known comes first: it is to be tried.
         """
         groups: dict[tuple[float, str | None, Seconds], int] = {}
+        # Short ones first only among jobs that came together: users must not gain by splitting a submission.
         ranks: dict[JobId, tuple[int, Seconds]] = {}
         for job in self.view.queue:
             together = job.priority, job.user, job.submit_time
@@ -233,7 +235,7 @@ class _Round:
         return sorted(self.view.queue, key=lambda job: ranks[job.id])
 
     def place(self, job: Job, *, leaves: bool = True) -> Iterator[Decision]:
-        """Hand the job over, or ask, or say what it waits for.
+        """Hand the job over, or query its ways, or give the reason for which it waits.
 
         Nothing where it would leave its fastest way, and is not to (``leaves``).
         """
@@ -243,9 +245,10 @@ class _Round:
             return
         yield from self._ask(way.shape for way in ways)
         if any(self._is_missing(way.shape) for way in ways):
-            yield Wait(job.id, "the cluster's scheduler is asked when it would start")
+            yield Wait(job.id, "the cluster's scheduler has not answered yet when it would start")
             return
         open_ways = [self._foreseen(way) for way in ways]
+        # Ways that would never start are left out, unless there are no others.
         open_ways = [way for way in open_ways if way.start < inf]
         if not open_ways:
             outlooks = [self.view.outside.outlook(way.shape) for way in ways]
@@ -256,11 +259,14 @@ class _Round:
             yield Submit(job.id, name, shape.request, shape.target, shape.walltime, why)
             return
         best, why = self._best(job, open_ways)
+        # A job that is kept at home for now is looked at again when its own way has room.
         if not leaves and why == ENDS_FIRST and best.run > NEAR * min(way.run for way in open_ways):
             return
         self.trying.add((job.app.name, best.choice.implementation.name))
+        # Counted before the decision: the next job must see this one in line, wherever it is kept.
         self._count(best)  # those behind see it, also if it is kept back
         decision = self._submit(job, best, why, open_ways)
+        # With a single way there is nothing to reconsider later, so it goes at once.
         if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why == UNTRIED:
             yield decision
         elif self._has_room(best):
@@ -281,6 +287,7 @@ class _Round:
         there = dict.fromkeys(name for group in self.view.cluster.groups for name in group.node.partitions)
         usual = [name for name in there if name not in closed]
         why = "no partition has nodes that can run it"
+        # Nodes that are gone may come back with a partition that fits.
         if self.view.cluster.gone or not (requested or usual):
             return Wait(job.id, why)
         name, target = choice.implementation.name, requested or usual[0]
@@ -299,6 +306,7 @@ class _Round:
         reason = f"{why}: {best.words(self.view.now)}" + (f"; against {others}" if others else "")
         outlook = self.view.outside.outlook(shape)
         foreseen = None
+        # A start that rests on our own jobs ahead of it is no forecast of the cluster's.
         if outlook is not None and outlook.start is not None and not best.turns:
             foreseen = max(0.0, outlook.start - self.view.now)
         return Submit(job.id, name, shape.request, shape.target, shape.walltime, reason, foreseen)
@@ -306,13 +314,14 @@ class _Round:
     # ------------------------------------------------------------- late, and not for good
 
     def _has_room(self, way: Way) -> bool:
-        """Whether fewer jobs wait there than keep the place fed until the policy is asked again."""
+        """Whether fewer jobs wait there than keep the place fed until the policy's next call."""
         line = way.line
         outlook = self.view.outside.outlook(way.shape)
         room = 0 if outlook is None else outlook.room
         seconds = way.prediction.expected if way.prediction is not None else self.policy.lead
         fed = self.policy.lead / max(seconds, 1e-3)  # short jobs leave the queue before we look again
         running = sum(self.runs[name, line[1]] for name in line[0].split(","))
+        # Short jobs end while we wait for the next answer: that many more keep the place busy.
         ends = (way.slots if fed > 1.0 else running) * fed
         return self.pending[line] < max(self.policy.few, room) + ceil(ends)
 
@@ -322,6 +331,7 @@ class _Round:
         looked_at: list[JobId] = []
         for id, submitted in self.view.outside.submitted.items():
             job = self.view.job(id)
+            # Just handed over: its first forecast has not come yet.
             new = (
                 submitted.foreseen is None and self.view.now - self.view.outside.since(id) < self.policy.lead
             )
@@ -332,6 +342,7 @@ class _Round:
             found = self._better(job, submitted)
             if found is not None:
                 gains.append((found[0], id, submitted))
+        # Most gain first: places are few, and each one that is taken changes the next gain.
         for _, id, submitted in sorted(gains, key=lambda one: -one[0]):
             found = self._better(self.view.job(id), submitted)  # others may have taken the place
             if found is not None:
@@ -342,7 +353,7 @@ class _Round:
             yield self._look_again(looked_at[-1])
 
     def _look_again(self, last: JobId) -> Wait:
-        """When, with what keeps the job waiting left as the cluster's scheduler has said it."""
+        """When, with what keeps the job waiting left in the words of the cluster's scheduler."""
         outside = self.view.outside
         outlooks = map(outside.outlook, (way.shape for way in self._ways(self.view.job(last))))
         requested = min(outlook.asked_at for outlook in outlooks if outlook is not None)
@@ -351,6 +362,7 @@ class _Round:
 
     def _better(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
         """A free place that is worth the one that a job has outside, and how much sooner it ends there."""
+        # A job's own place is compared as it is, not as a newcomer's: giving it up loses its wait.
         outside, now = self.view.outside, self.view.now
         ways = [way for way in map(self._foreseen, self._ways(job)) if way.end < inf]
         mine = next((way for way in ways if way.goes_as(submitted)), None)
@@ -373,7 +385,7 @@ class _Round:
         return outlook is not None and outlook.room > ours and not way.turns and way.end < inf
 
     def delay(self, line: _Line, used: TimeUsed | None) -> Delay:
-        """How long jobs wait there as a part of what was foreseen; asked first with what is ``used`` there.
+        """How long jobs wait there as a part of what was foreseen; the first call gives ``used``.
 
         Jobs that wait longer than that already count with what they have waited.
         """
@@ -384,6 +396,7 @@ class _Round:
                 log(max(one.waited, SHORT) / one.foreseen)
                 for one in outside.begun()
                 if (one.target, bool(one.request.devices)) == line and one.foreseen > SHORT
+                # Only the most recent starts: the cluster's load changes over days.
             ][-RECENT:]
             expected = log(Delay.learned(logs, used).expected)
             for id, submitted in outside.submitted.items():
@@ -392,6 +405,8 @@ class _Round:
                     continue
                 waited = log(max(now - outside.since(id), SHORT) / foreseen)
                 if (submitted.target, bool(submitted.request.devices)) == line and waited > expected:
+                    # Jobs that have waited longer than expected already say so before they start, else a jam
+                    # shows late.
                     logs.append(waited)
             known = self.delays[line] = Delay.learned(logs, used)
         return known
@@ -412,6 +427,7 @@ class _Round:
             ]
             ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
             if len(able) > 1 and not self.policy.passive:
+                # All partitions together, as Slurm allows: the job starts in whichever has room first.
                 names, slots = ",".join(target for target, _ in able), sum(slots for _, slots in able)
                 together = self._way(job, choice, names, slots, options, feature)
                 outlook = self.view.outside.outlook(together.shape)
@@ -427,12 +443,12 @@ class _Round:
         return Way(choice, Shape(target, choice.request, limit, tuple(options)), slots, prediction)
 
     def _model_of(self, options: Sequence[str]) -> str:
-        """The CPU model that ``--constraint`` asks for, if nodes are told apart by that feature."""
+        """The CPU model that ``--constraint`` names, if nodes have that feature as their model."""
         feature = constraint_of(options)
         return feature if any(feature == g.node.cpu_model for g in self.view.cluster.groups) else ""
 
     def _prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
-        """Of the device classes of the partition the slowest: which of them it will be is not ours to say."""
+        """Of the device classes of the partition the slowest: which of them it will be is not known here."""
         classes = classes_in(self.view.cluster, choice, target, model)
         found = [self.view.predict(job, choice.implementation, choice.request, one) for one in classes]
         known = [prediction for prediction in found if prediction is not None]
@@ -451,7 +467,7 @@ class _Round:
     # ------------------------------------------------------------------------------------ when they start
 
     def _ask(self, shapes: Iterable[Shape]) -> Iterator[Decision]:
-        """Ask about those of which nothing is known, or no more; about each once."""
+        """Query those of which nothing is known, or no more; each once."""
         for shape in shapes:
             if shape not in self.queried and self._is_missing(shape):
                 self.queried.add(shape)

@@ -74,14 +74,15 @@ class Easy:
         """Start from the front while jobs fit, promise the head its start, backfill behind it.
 
         The jobs of ``first`` come before all others of the queue, one after the other. Those that ``room`` is
-        kept from are passed over. The ``overdue`` ones come before these, and whoever passes one of them must
-        have ended when the head starts: so they are delayed by nobody behind them.
+        kept from are passed over. The ``overdue`` ones come before these, and a job that passes one of them
+        must have ended when the head starts: so they are delayed by no job behind them.
         """
         first = [*overdue, *first]
         if not view.queue:
             return []
         promise = next(iter(view.reservations.values())) if view.reservations else None
         free = view.free()
+        # Most instants change nothing for the head: they must not cost a search.
         if promise is not None and _nothing_new(view, free, promise):
             return []
         trials = Trials(view)
@@ -100,12 +101,14 @@ class Easy:
                 room.started(head)
         else:
             return decisions
+        # The head's choice is the one that could start first; a kept promise keeps its choice.
         if promise is None or promise.job is not head:
             choice = fastest_or_first(
                 view, head, lambda _, choice: view.shadow(choice.request, free, started).start
             )
         shadow = view.shadow(choice.request, free, started)
         promised = promise.start if promise is not None and promise.job is head else inf
+        # A promise is only ever moved forward: a later one would break it.
         if shadow.start < promised and shadow.allocation is not None:
             decisions.append(Reserve(head.id, choice.implementation.name, shadow.allocation, shadow.start))
         if len(view.queue) > len(started) + 1:
@@ -119,6 +122,7 @@ class Easy:
         self, view: View, promise: Promise | None, first: Sequence[Job], room: RoomKept | None
     ) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
+        # The promised job first, whatever its rank now: a promise binds the order as well.
         promised = None if promise is None else promise.job
         if promised is not None:
             yield promised
@@ -126,7 +130,7 @@ class Easy:
             if job is not promised:
                 yield job
         if room is not None and room.first_kept_from is not None:
-            return  # nobody behind the first ones goes before them
+            return  # no job behind the first ones goes before them
         ahead = {job.id for job in first} if first else ()
         order = ORDERS[self.order]
         for job in view.queue.by(order.key, bounded=order.bounded):
@@ -147,6 +151,7 @@ class Easy:
         """Start, in order, each job behind the head that delays neither it nor those that are ``late``."""
         decisions: list[Decision] = []
         order = ORDERS[self.order]
+        # By the deadlines of the shadow: jobs that are too long for it are never looked at.
         if self.walltime == "user":  # jobs whose walltime rules them out cost no time
             line: Iterable[Job] = view.queue.in_time(
                 order.key, view.now, shadow.deadlines, bounded=order.bounded
@@ -160,6 +165,7 @@ class Easy:
             if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
                 choice = trials.preferred(job, free)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
+                # Past an overdue job only what has ended by the head's start.
                 if late and job.id != late[0] and end > shadow.start:
                     continue
                 allocation = shadow.backfill(choice.request, end)
@@ -173,7 +179,7 @@ class Easy:
 
 
 def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
-    """Whether the head still waits for its promised start, and nobody who could start has come since."""
+    """Whether the head still waits for its promised start, and no job that could start has come since."""
     if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:

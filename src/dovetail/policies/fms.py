@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Shapes(NamedTuple):
-    """What each shape asks of a node: its ``pool``, so many ``devices`` of the ``eligible`` ones.
+    """What each shape takes of a node: its ``pool``, so many ``devices`` of the ``eligible`` ones.
 
     Shapes are (shapes,), (shapes, nodes, 1 + devices), and (shapes, nodes) for the nodes that are ``able``.
     """
@@ -84,6 +84,7 @@ class Tables:
         return Table(np.array(forms, np.int64).reshape(len(forms), 2), seconds)
 
     def _of(self, request: Request) -> int:
+        # By the request on one node: how many nodes a gang takes does not change its shape.
         one = request.on(1)
         found = self._number.get(one)
         if found is None:
@@ -121,6 +122,7 @@ class _Fms(ABC):
         jobs when they are rolled out.
         """
         times = ReadyTimes(view, each_device=self.devices == "each")
+        # Promises first: a pair must see the machine as they leave it.
         yield from times.keep_promises()
         waiting = [job for job in view.queue if job.id not in view.reservations]
         trials = Trials(view)
@@ -128,6 +130,8 @@ class _Fms(ABC):
         for job in waiting if times.any_free() else ():
             choice = trials.choice(job, partial(times.starts_now, job))
             if choice is None and len(job.choices) > 1 and nothing_known(view, job):
+                # An app of which nothing is known has no times to compare: one of its jobs runs to learn
+                # them.
                 continue  # it takes what is idle first
             gang = None if choice is None else times.find(job, Way(choice, None), packed=True)
             decision = None if gang is None else times.commit(gang)
@@ -143,12 +147,14 @@ class _Fms(ABC):
         follows = self.score == "rollout"
         followers = [self.unmolded(view, job) for job in queue] if follows else []
         rest = tables.of(followers)
+        # In pairs, as in Ravi 2012, section IV.
         for at in range(0, len(queue), 2):
             if not times.any_free():
                 return
             pair = queue[at : at + 2]
             options = [self.options(view, job) for job in pair]
             decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
+            # Once more with fresh shapes: what was committed may have taken the CPUs beside a device.
             if decisions is None and self.devices == "each":
                 times.look_again()
                 tables = Tables(times)
@@ -188,12 +194,12 @@ class _Fms(ABC):
         """The ways of running the job among which FMS may choose."""
 
     def unmolded(self, view: View, job: Job) -> Way:
-        """How a job is thought to run when it follows: the fastest type on the nodes asked for."""
+        """How a job is thought to run when it follows: the fastest type on the requested nodes."""
         return way(view, job, fastest_asked(view, job))
 
 
 def grouped_and_sorted(view: View, jobs: Sequence[Job]) -> list[Job]:
-    """By nodes asked for, then by the time with CPUs and GPU together: similar jobs become neighbours."""
+    """By requested nodes, then by the time with CPUs and GPU together: similar jobs become neighbours."""
     return sorted(jobs, key=lambda job: (job.nodes, _time_with_both(view, job)))
 
 
@@ -209,9 +215,9 @@ def best_pair(
 ) -> tuple[int, int, bool]:
     """How to place two jobs: (option of the first, option of the second, is the second placed first).
 
-    The rule itself; where a compiler was, `native/gangs.c` does the same. ``ready`` says when each pool and
+    The rule itself; where a compiler was, `native/gangs.c` does the same. ``ready`` is when each pool and
     device is free, ``latest`` when all that runs has ended. An empty ``second`` means the first job alone
-    (its option is then -1); without a ``rest`` nobody is thought to follow.
+    (its option is then -1); without a ``rest`` no job is thought to follow.
     """
     best, least = (-1, -1, False), (inf, inf, inf)
     orders = (False, True) if len(second.seconds) else (False,)
@@ -243,7 +249,7 @@ def _best_pair(
     follows: bool,
     found: Ints,
 ) -> None:
-    """`best_pair` as a kernel; ``follows`` says whether there is a ``rest``."""
+    """`best_pair` as a kernel; ``follows``: whether there is a ``rest``."""
     found[:] = best_pair(ready, latest, shapes, first, second, rest if follows else None)
 
 
@@ -284,7 +290,7 @@ def _ways(view: View, job: Job, choices: Sequence[Choice]) -> list[Way]:
 class Fms(_Fms):
     """Mold pairs of jobs in resource type (CPU, GPU, both) and node count (N, N/2, N/4, rounded down).
 
-    Jobs are grouped by the nodes that they ask for and sorted by time; of every way to place the first
+    Jobs are grouped by the nodes that they request and sorted by time; of every way to place the first
     two the best is taken. ``score=rollout`` judges by when everything would be done if the rest followed
     unmolded; ``score=area`` only by when all that is committed is done, and is far cheaper. Ignores
     priorities and ``implementation``. The paper's nodes have one GPU, and a job holds its node's whole CPU
@@ -308,7 +314,7 @@ class Fms(_Fms):
 
 @dataclass(frozen=True)
 class FmsType(_Fms):
-    """FMS that molds the resource type only: every job gets the nodes that it asks for."""
+    """FMS that molds the resource type only: every job gets the nodes that it requests."""
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding ResType Only)"
 
@@ -319,7 +325,7 @@ class FmsType(_Fms):
 
 @dataclass(frozen=True)
 class FmsNodes(_Fms):
-    """FMS that molds the node count only: N, N/2 or N/4 of the type asked for, or else the fastest on N."""
+    """FMS that molds the node count only: N, N/2 or N/4 of the requested type, or else the fastest on N."""
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D (Molding NumNodes Only)"
 
@@ -329,7 +335,7 @@ class FmsNodes(_Fms):
         return _ways(view, job, [choice for choice in _molded(job) if choice.implementation is kept])
 
     def unmolded(self, view: View, job: Job) -> Way:
-        """The type asked for, or else the fastest, on the nodes asked for."""
+        """The requested type, or else the fastest, on the requested nodes."""
         return way(view, job, asked_for(view, job))
 
 

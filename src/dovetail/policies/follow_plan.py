@@ -17,7 +17,7 @@ class FollowPlan:
     paper: ClassVar[str] = ""
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
-        """Whether a plan suits the jobs is its planner's to say."""
+        """Whether a plan suits the jobs is for its planner to decide."""
         return None
 
     def decide(self, view: View) -> Iterable[Decision]:
@@ -36,7 +36,7 @@ class FollowPlan:
                 free.take(allocation)
                 yield Start(item.job, item.implementation, allocation)
             elif item.unit is None and item.pack is None:
-                return  # list order: nobody overtakes
+                return  # list order: no job overtakes
 
 
 def _current_pack(waiting: Sequence[PlanItem], plan: Plan, view: View) -> Iterator[PlanItem]:

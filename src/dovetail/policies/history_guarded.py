@@ -64,6 +64,7 @@ class HistoryGuarded(DynamicQueue):
 
     def decide(self, view: View) -> Iterable[Decision]:
         """The paper's rules 1 and 4; while a unit is idle then, think again about what waits (rule 6)."""
+        # Reconsidered only when the first pass has done nothing: one change at a time.
         return list(super().decide(view)) or self.reconsidered(view)
 
     def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
@@ -72,6 +73,7 @@ class HistoryGuarded(DynamicQueue):
         if known is None:  # rule 1
             if not nothing_known(backlog.view, job):
                 return first_try(backlog, places)
+            # Once a job of the app is placed only devices take more: on a CPU one may run for very long.
             tried = any(backlog.is_assigned(job, place) for place in places)
             return whatever_is_idle(backlog, [p for p in places if p.unit.kind != CPU or not tried])
         return self.exploration(backlog, job, known) or self.earliest(backlog, known)[1]
@@ -90,6 +92,7 @@ class HistoryGuarded(DynamicQueue):
             counted = self.assumed(place, known.best, known.experience) if untried else seconds
             own = inf if counted is None else counted
             wait = backlog.ahead(place).seconds + self.feared_rest(backlog, place)
+            # Ties by the job's own time, then by the unit, so that the order is the same everywhere.
             ends.append((wait + own, own, place.unit.index))
         least = min(ends)
         return least[0], known.places[ends.index(least)]
@@ -103,14 +106,17 @@ class HistoryGuarded(DynamicQueue):
             return []
         movers: list[tuple[bool, Seconds, Job, UnitChoice]] = []
         for index, fifo in view.device_queues.items():
+            # Only the last few of a FIFO: those in front start soon anyway.
             for job, implementation in reversed(fifo[-LOOK_AHEAD:]):
                 here = place_of(view, job, implementation, index)
+                # Taken out first, so a job does not wait for itself.
                 ahead.take_out(job, here)
                 known = known_of(everything, job, places_for(view, job))
                 if known is None:
                     continue
                 end, there = self.earliest(ahead, known)
                 now_here = ahead.ahead(here).seconds + (ahead.seconds(job, here) or 0.0)
+                # A hair sooner is no reason to move: rounding alone would make jobs wander.
                 if there.unit.index != index and ahead.can_start(there) and end < now_here * (1 - 1e-9):
                     movers.append((False, end - now_here, job, there))
                 elif (there_first := self.exploration(everything, job, known)) is not None:
@@ -118,6 +124,7 @@ class HistoryGuarded(DynamicQueue):
         if not movers:
             return []
         _, _, job, there = min(movers, key=itemgetter(0, 1))
+        # The one that gains most; the next call looks at the others, with this one in its new place.
         return [Dequeue(job.id), everything.assign(job, there)]
 
     def explores(self, backlog: Backlog, job: Job, place: UnitChoice, best: Seconds, experience: int) -> bool:
@@ -132,6 +139,7 @@ class HistoryGuarded(DynamicQueue):
         own_app = (best_time(backlog, other) for other in waiting if other.app.name == job.app.name)
         if any(other is not None and other < best for other in own_app):
             return False  # a cheaper job of the app will
+        # The fear halves with each run elsewhere, as the experience with the app grows (rule 2).
         fear = max(1.0, self.caution / 2.0 ** min(experience - 1, 60)) * best  # rule 2
         return experience >= self.patience or hidden(backlog, place, waiting, fear)
 
@@ -151,6 +159,7 @@ class HistoryGuarded(DynamicQueue):
             return 0.0
         spent = backlog.view.now - occupant.start_time
         caution = self.caution if place.unit.kind == CPU else 1.0
+        # At least as long as it has run already: it has outlasted what was feared.
         return max(caution * (best_time(backlog, occupant.job) or 0.0) - spent, spent)
 
 

@@ -99,5 +99,5 @@ def _bounded(job: Job) -> bool:
 
 
 def _partitioned(view: View) -> bool:
-    """Whether some waiting job asks for a partition of the nodes: only EASY knows them."""
+    """Whether some waiting job names a partition of the nodes: only EASY knows them."""
     return any(request.partition for request in view.queue.requests())

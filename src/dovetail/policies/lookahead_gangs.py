@@ -60,13 +60,16 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     jobs = list(islice((job for job in ranked if machine.could_run(job)), WINDOW))
     if not jobs or not machine.any_free():
         return unbound
+    # Promised and overdue jobs keep their places in front: the search only orders the rest.
     fixed = sum(job is promised or view.now - job.submit_time > age for job in jobs)
     options = _timed(view, jobs, machine)
     gangs = _gangs(machine, options)
     aim = _aim(objective, options)
     orders, picks = _beginnings(options, fixed)
     last = _last_plan(view, jobs, options, fixed)
+    # The plan in force is the first candidate: without a better one nothing changes.
     orders, picks = np.vstack([last[0], orders]), np.vstack([last[1], picks])
+    # A seed from the queue itself: the same queue is planned the same way in a replay.
     seed = len(jobs) * 1_000_003 + jobs[0].index * 7919 + jobs[-1].index
     order, option, _ = anneal(
         machine.ready, machine.last, gangs, aim, orders, gangs.bounds[:-1] + picks, fixed, decodes, seed
@@ -79,6 +82,7 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
             choice = options[j][option[j] - gangs.bounds[j]].choice
             mask = sum(1 << int(node) for node in chosen[j] if node >= 0)
             decisions += room.start(jobs[j], choice, mask)
+    # The plan counts devices and CPUs alone: an idle machine that starts nothing would wait for ever.
     if not decisions and not view.running:  # what the plan does not count, such as memory, is in its way
         decisions += next(filter(None, (room.start(j, c, -1) for j in jobs for c in j.choices)), [])
     intentions = [
@@ -140,6 +144,7 @@ class _Room:
 
     def start(self, job: Job, choice: Choice, mask: int) -> list[Start]:
         """Start the job on these nodes if they are free, on others beside a promise; an empty list if not."""
+        # The promised job starts by its promise, not by a plan.
         if job is self.promised:
             return []  # it has begun, or cannot yet
         request = choice.request

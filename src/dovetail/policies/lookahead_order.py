@@ -15,9 +15,9 @@ fixed order would clearly have cost less than what was done, it stands alone unt
 
 Where slowdowns count, room is also kept for short jobs that are likely to come. Most of the mean slowdown of
 a busy machine is that of jobs of seconds that came while all was taken by jobs of hours. How many come, how
-wide and how long, is told by the last ones that came. A long job that fits now waits for the next end if the
+wide and how long, is estimated from the last ones. A long job that fits now waits for the next end if the
 slowdowns that this spares them are more than those it costs: its own, and, as what is left free delays the
-whole line, that of everybody who waits.
+whole line, that of all who wait.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ WINDOW = 256
 DEEP = 12
 """A queue that would fill the machine so many times is deep: roll-outs lessen its slowdowns no more."""
 FUTURES = 8
-"""Where waits count, so many futures are summed: one alone hangs on lengths that nobody knows."""
+"""Where waits count, so many futures are summed: one alone hangs on lengths that are unknown."""
 KEPT = "fits, but room is kept for short jobs that may come"
 ENOUGH = 16
-"""So many jobs must have come before they tell who will."""
+"""So many jobs must have come before they count as a pattern."""
 ASK_AGAIN = 60.0
-"""Whom room is kept from is looked at again when an end is due: at full minutes, so that there are few."""
+"""A job that room is kept from is looked at again when an end is due: at full minutes, so there are few."""
 LONGEST = 1e9
 """Seconds that an endless job is taken to run."""
 
@@ -188,6 +188,7 @@ class _Line:
         order = ORDERS[standing]
         jobs = list(islice(view.queue.by(order.key, bounded=order.bounded), WINDOW))
         promised = next(iter(view.reservations.values()), None)
+        # The promised job must be in the window, or no order would be tried that keeps its promise.
         if promised is not None and promised.job not in jobs:
             jobs[-1] = promised.job
         requests = [job.choices[0].request for job in jobs]
@@ -209,6 +210,7 @@ class _Line:
         self.running_width = widths(view.cluster, held, devices)
         spent = np.array([now - placed.start_time for placed in running], np.float64)
         left = np.array([placed.bound - now for placed in running], np.float64)
+        # A job past its bound may end at any moment: a second, so that no roll-out divides by nothing.
         self.running_bound = np.clip(left, 1.0, LONGEST)
         self.free = capacity - int(self.running_width.sum())
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
@@ -250,6 +252,7 @@ class _Line:
         else:
             key = self.length * self.width ** {"sjf": 0.0, "sqrtsaf": 0.5, "saf": 1.0}[order]
         rank = np.empty(len(self.jobs), np.int64)
+        # Ties in the order of submission, then of numbers: the same order on every machine.
         rank[np.lexsort((self.numbers, self.since, key, -self.priority))] = np.arange(len(self.jobs))
         return rank
 
@@ -263,6 +266,7 @@ class _Line:
     def each_before_its_equals(self, rank: Ints, places: list[int]) -> Ints:
         """The orders with each of these jobs before all others of its priority, a row each."""
         wider = np.tile(2 * rank, (len(places), 1))
+        # Doubled ranks leave a free place before each group of equals.
         for row, at in zip(wider, places, strict=True):
             row[at] = row[self.priority == self.priority[at]].min() - 1
         return wider
@@ -287,17 +291,18 @@ class ExpectedArrivals(NamedTuple):
 
     @staticmethod
     def like(came: list[RecentSubmission], width: Ints, long: Floats, now: Seconds) -> ExpectedArrivals:
-        """Those that came at one moment are one event, after which as many may come again, or nobody."""
+        """Those that came at one moment are one event, after which as many may come again, or none."""
         if len(came) < ENOUGH:
             return ExpectedArrivals(width[:0], long[:0], 0.0)
         moments = {one.submit_time for one in came}
+        # One group of arrivals is no rate: the correction makes a single moment count as none.
         return ExpectedArrivals(width, long, (1 - 1 / len(moments)) / max(1.0, now - min(moments)))
 
 
 class _RoomForShortJobs:
-    """Whom to keep waiting while EASY decides. Implements `dovetail.policies.easy.RoomKept`.
+    """The jobs to keep waiting while EASY decides. Implements `dovetail.policies.easy.RoomKept`.
 
-    The promised job starts as soon as it fits, and so does who has a higher priority than another one: nobody
+    The promised job starts as soon as it fits, and so does one of a higher priority than another: no job
     passes it.
     """
 
@@ -329,7 +334,7 @@ class _RoomForShortJobs:
     def is_kept_from(self, job: Job) -> bool:
         """Whether the job fits now and had better wait for the next end; the first such one is noted."""
         at = self._place.get(job.id)
-        if at is None:  # nobody behind the front goes before those who wait there for room
+        if at is None:  # no job behind the front goes before those that wait there for room
             return self.first_kept_from is not None
         width = self._width[at]
         if width > self._free or job is self._promised or job.priority > self._least_priority:
@@ -342,6 +347,8 @@ class _RoomForShortJobs:
         if kept and self.first_kept_from is None:
             self.first_kept_from = job.id
         return kept
+
+    # So that the jobs behind it know that room is being kept.
 
     def started(self, job: Job) -> None:
         """It runs from now on."""
@@ -367,7 +374,7 @@ class _Past(NamedTuple):
     seconds: Floats
 
     @staticmethod
-    @lru_cache(maxsize=4)  # it changes when a job ends, and is asked for at every submission too
+    @lru_cache(maxsize=4)  # it changes when a job ends, and is needed at every submission too
     def of(ran: tuple[RecentEnd, ...]) -> _Past:
         """What is remembered."""
         users, bounds, seconds = zip(*ran, strict=True) if ran else ((), (), ())
@@ -376,7 +383,7 @@ class _Past(NamedTuple):
         return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
 
     def users(self, names: list[str | None]) -> Ints:
-        """Users as numbers, -1 for all of whom nothing is remembered."""
+        """Users as numbers, -1 for all of which nothing is remembered."""
         return np.array([self.number.get(name, -1) for name in names], np.int64)
 
     def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
@@ -385,7 +392,7 @@ class _Past(NamedTuple):
 
     def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
         """How long they run in `FUTURES`, a row each; one row where all are alike."""
-        numbers = (np.array(since) * 1000).astype(np.int64)  # what tells jobs apart after a restart too
+        numbers = (np.array(since) * 1000).astype(np.int64)  # the same for a job after a restart too
         found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
         return found[:1] if (found == found[0]).all() else found
 

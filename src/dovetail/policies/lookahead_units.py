@@ -1,6 +1,6 @@
 """Looking ahead with one-node jobs on unlike units: plan all that is known, keep the plan in the FIFOs.
 
-A unit is a node's CPU pool or one device. A plan says which unit runs which job, in which order; it stands in
+A unit is a node's CPU pool or one device. A plan gives each unit its jobs and their order; it stands in
 the units' FIFOs, so nothing is remembered between calls. Heads are started as long as everything goes as
 predicted; whatever else happens makes a new plan, of which the one in force is the first candidate.
 """
@@ -68,11 +68,13 @@ def go_on(view: View) -> list[Decision] | None:
     changes, now = view.changes, view.now
     if changes.submitted or changes.otherwise or len(view.queue):
         return None
+    # A run that took another time than predicted makes the plan stale.
     if any(not _as_predicted(placed, now) for placed in changes.ended):
         return None
     units, decisions = view.cluster.units, list[Decision]()
     free = view.free() if view.device_queues else None
     sharing = Sharing(view) if _some_share(view) else None
+    # Devices before CPU pools: a head on a device may need CPUs of the pool beside it.
     for index in sorted(view.device_queues, key=lambda index: (units[index].device is None, index)):
         occupant = view.occupant(units[index])
         if occupant is not None and _overran(occupant, now):
@@ -140,6 +142,7 @@ class UnitTimes:
         self._groups: dict[tuple[str, Request], list[tuple[Ints, Floats]]] = {}
         known = [self._known(job) for job in jobs]
         bests = [min(times.values()) for times in known if times]
+        # The median of the best times stands in for apps that never ran.
         self.typical = float(np.median(bests)) if bests else 1.0
         for row, (job, times) in enumerate(zip(jobs, known, strict=True)):
             self._fill(row, job, times)
@@ -177,6 +180,7 @@ class UnitTimes:
         for c, choice in enumerate(job.choices):
             for g, (indices, shares) in enumerate(self._units_for(choice)):
                 seconds = known.get((c, g))
+                # The least over the choices: a unit runs a job in the way that is fastest there.
                 if seconds is None:
                     seconds = self._assumed(job, choice, best)
                 better = indices[seconds < self.times[row, indices]]
@@ -195,12 +199,13 @@ class UnitTimes:
             for implementation in job.app.implementations
             for device in cluster.device_classes(implementation.kind)
         )
+        # Caution halves with each run elsewhere, so that an untried class is tried in the end.
         return best * max(1.0, CAUTION / 2.0 ** min(max(0, runs - 1), 60))
 
     def pin_trials(self, age: Seconds) -> set[int]:
         """Keep to each idle unit a job of which nothing is known and no other of whose app runs; their rows.
 
-        Nobody of higher priority, or who has waited too long, is passed over for that.
+        No job of higher priority, or that has waited too long, is passed over for that.
         """
         view, pinned = self.view, set[int]()
         rank = [(view.now - job.submit_time > age, job.priority) for job in self.jobs]
@@ -210,6 +215,7 @@ class UnitTimes:
             for row, job in enumerate(self.jobs)
             if rank[row] == first and len(job.choices) > 1 and nothing_known(view, job)
         ]
+        # One trial of an app at a time: a second one would teach nothing new.
         trying = {placed.job.app.name for placed in view.running.values()}
         for unit in sorted(view.cluster.units, key=lambda unit: unit.kind == CPU):
             for row in rows if view.occupant(unit) is None else ():

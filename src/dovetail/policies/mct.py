@@ -17,9 +17,9 @@ from dovetail.policies.parts.trials import Trials, without_untried
 
 @dataclass(frozen=True, slots=True)
 class Mct:
-    """In order, each job by the implementation with which it is expected to end first; nobody overtakes.
+    """In order, each job by the implementation with which it is expected to end first; no job overtakes.
 
-    The wait for CPUs, GPUs or both counts; the node count is the one that was asked for. Ties: the
+    The wait for CPUs, GPUs or both counts; the node count is the requested one. Ties: the
     implementation that uses most of a node. Ignores priorities.
     """
 

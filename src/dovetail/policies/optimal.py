@@ -175,7 +175,7 @@ def _searched(
 ) -> tuple[list[tuple[int, int]], Seconds]:
     """The (unit, option) of every job in the plan that a local search finds, and a lower bound.
 
-    Of interchangeable units the first is the one that ends last, as the solver is told to have it.
+    Of interchangeable units the first is the one that ends last, as in the solver's model.
     """
     times = np.full((len(table), len(ready)), inf)
     best: dict[tuple[int, int], tuple[int, int]] = {}

@@ -26,7 +26,7 @@ class _Static(UnitFifos):
         for job in view.queue:
             if is_gang(job):
                 yield self.gang_decision(backlog, job)
-                return  # asked again once it runs
+                return  # the policy is called again once it runs
             places = places_for(view, job)
             if not places:
                 yield Wait(job.id, NOWHERE)

@@ -1,4 +1,4 @@
-"""TORQUE as Ravi 2012 takes it (section IV.D): every job gets what its user asked for, in order."""
+"""TORQUE as Ravi 2012 takes it (section IV.D): every job gets what its user requested, in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from dovetail.policies.parts.trials import Trials, fastest_or_first, nothing_kno
 
 @dataclass(frozen=True, slots=True)
 class Torque:
-    """First come, first served with what was asked for: nodes and implementation; nobody overtakes.
+    """First come, first served with what was requested: nodes and implementation; no job overtakes.
 
-    A job without ``implementation`` asks for the one that is fastest at its node count. Ignores priorities.
+    A job without ``implementation`` takes the one that is fastest at its node count. Ignores priorities.
     """
 
     paper: ClassVar[str] = "Ravi 2012, section IV.D"
@@ -39,7 +39,7 @@ class Torque:
 
 @dataclass(frozen=True, slots=True)
 class TorquePlan:
-    """What was asked for, reserved on submission for the earliest start that the nodes allow.
+    """What was requested, reserved on submission for the earliest start that the nodes allow.
 
     Of more nodes than it needs for that start a job takes those that are ready last (see
     `dovetail.kernels.gangs.place`), so that a later job may start earlier on the others; gaps before a
@@ -70,6 +70,6 @@ class TorquePlan:
 
 
 def tried_or_asked_for(view: View, job: Job, trials: Trials, fits: Callable[[Choice], object]) -> Choice:
-    """What the user asked for; without an ``implementation``, first one that was never tried and fits now."""
+    """The user's request; without an ``implementation``, first one that was never tried and fits now."""
     untried = None if job.implementation else trials.choice(job, fits)
     return untried or asked_for(view, job)

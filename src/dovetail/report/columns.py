@@ -54,7 +54,7 @@ class HeldIntervals:
 
     ``job`` is the index of the record, ``states`` is how it ended there, ``None`` where it moved on. Of a job
     that ran once, in one place, there is one entry. ``allocation`` gives what one of them holds. ``nodes``
-    says where all are, if that is known so.
+    gives the nodes of all, if that is known so.
     """
 
     job: Ints
@@ -84,10 +84,12 @@ class StepFunction:
         """What is up: ``weights`` added at ``ups`` and taken at ``downs`` (infinite: never). O(n log n)."""
         weight = np.broadcast_to(np.asarray(weights, float), ups.shape)
         times = np.concatenate([ups, downs])
+        # Stable, so of changes at one moment those that go up come first and nothing dips below zero.
         order = np.argsort(times, kind="stable")[: np.isfinite(times).sum()]  # those that never come are last
         at, values = times[order], np.cumsum(np.concatenate([weight, -weight])[order])
         last = np.append(at[1:] != at[:-1], True)[: len(at)]  # of all changes at one moment
         at, values = at[last], values[last]
+        # Sums of shares leave crumbs of rounding, which would be drawn as a line that never ends.
         values[np.abs(values) < 1e-9] = 0.0
         return StepFunction(at, values)
 
@@ -102,6 +104,7 @@ class StepFunction:
             return np.zeros(len(at))
         areas = np.concatenate([[0.0], np.cumsum(self.values[:-1] * np.diff(self.times))])
         area = np.interp(at, self.times, areas, left=0.0)
+        # After the last step the value holds on.
         beyond = np.maximum(at - self.times[-1], 0.0) * self.values[-1]
         return np.asarray(area + beyond)
 
@@ -132,6 +135,7 @@ class Columns:
         submit = np.array([r.job.submit_time for r in records], float)
         start = np.array([NAN if r.start is None else r.start for r in records], float)
         end = np.array([NAN if r.end is None else r.end for r in records], float)
+        # Cancelled jobs used what they held, but their waits are no measure of the policy.
         left = np.array([r.state is State.CANCELLED for r in records], bool)
         amounts = np.array([_held(r.allocation, result.cluster) for r in records], float).reshape(
             len(records), 2
@@ -153,6 +157,7 @@ class Columns:
     def users(self) -> Ints:
         """A number for each user, -1 where there is none."""
         names, numbers = self.keys("user")
+        # Jobs without a user are not one user: fairness leaves them out.
         anonymous = np.array([not name for name in names], bool)
         return np.where(anonymous[numbers], -1, numbers)
 
@@ -435,7 +440,7 @@ class TableColumns(Columns):
         return [jobs[place].id for place in self.table.order.tolist()]
 
     def _allocation(self, place: int) -> Allocation:
-        """What a record holds, made when it is asked for."""
+        """What a record holds, made at its first use."""
         return self.table[place].allocation or NOTHING
 
     @cached_property
@@ -457,7 +462,7 @@ class TableColumns(Columns):
 
 
 def _name(jobs: JobTable, by: str, number: int) -> str:
-    """The name of what a table has a number for; empty where it is of nobody."""
+    """The name of what a table has a number for; empty where there is no name."""
     if by == "app":
         return jobs.forms[number][0].name
     if by == "implementation":

@@ -29,7 +29,7 @@ COMPARED = (*MAIN, "anl", "mit", "decision_seconds_mean")
 """Metrics of the comparison, the most important first."""
 
 COMPARED_TRACES = (*MAIN, "p95_wait", "decision_seconds_mean")
-"""The same for jobs that leave no choice where to run: Ravi's ANL and MIT say nothing about them."""
+"""The same for jobs that leave no choice where to run: Ravi's ANL and MIT are empty for them."""
 
 COUNTED = (
     ("jobs_timeout", "ended at\nwalltime"),
@@ -47,7 +47,7 @@ TOP_NOTES = ("unknown", "not_as_named")
 """Codes of the notes that a comparison needs, on a page too."""
 
 DETAILS = ("mit", "decision_seconds_mean")
-"""What only those want to see who ask for more."""
+"""Metrics that only the verbose output shows."""
 
 
 def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tuple[str, ...]:
@@ -75,6 +75,7 @@ def comparison_table(
         intervals = [interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
         if rank and not any(intervals):
             continue
+        # Only the first column marks a schedule as unknown: the others stay empty.
         unknown = [rank == 0 and not groups[row][0].known for row in rows]
         columns.append(_compared(name, intervals, rank, unknown))
         if rank == 0:
@@ -85,6 +86,7 @@ def comparison_table(
             about = "" if max(map(len, groups.values())) == 1 else f"In the mean of the {_draws(results)}."
             cells = [Cell(wording.fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
             columns.append(Cells(head, cells, rank=1, about=about))
+    # The largest group counts: a variant that failed for some seeds has fewer.
     draws = max(map(len, groups.values()), default=0)
     caption = "* best" if sum(group[0].known for group in groups.values()) > 1 else ""
     if draws > 1:
@@ -136,6 +138,7 @@ def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
 def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     """How replicates of a trace were drawn, and what their interval does not hold."""
     results = [result for group in groups.values() for result in group]
+    # A log of under a week has no weeks to draw from, only jitter.
     one = next((r.replicate for r in results if r.replicate.number and not r.replicate.fresh), None)
     if one is None:
         return []
@@ -164,6 +167,7 @@ def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
             return []
         return ["The replicates change nothing here: jobs fare as in the workload as it is, which is shown."]
     seeds = [1 if result.seed is None else result.seed for result in first]
+    # A policy under which no draw changes anything needs no interval.
     same = [name for name, group in groups.items() if unmoved(group)]
     found = []
     if len(same) == len(groups):
@@ -175,14 +179,14 @@ def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
         listed = wording.listed([printable(name) for name in same], 4)
         found.append(f"The seeds change nothing under {listed}: one run is shown.")
     if len(seeds) == 2 and len(same) < len(groups):
-        found.append("Two seeds say little: their intervals rest on a single difference. Take five or more.")
+        found.append("Two seeds are few: their intervals rest on a single difference. Take five or more.")
     return found
 
 
 def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[str | None]]:
     """(unit, texts) of one metric in one scale: ``mean``, ``mean ± half``, or ``mean (low to high)``.
 
-    Means that differ are spelt with as many decimals, within reason, as tell them apart.
+    Means that differ are spelt with as many decimals, within reason, as distinguish them.
     """
     means = [i.mean if i else None for i in intervals]
     if wording.is_seconds(name):
@@ -192,6 +196,7 @@ def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[s
     else:
         factor, unit, decimals = 1.0, "", 0 if name.startswith(("jobs", "promises", "broken")) else 2
     known = {m for m in means if m is not None}
+    # More decimals as long as two different means would print alike, three at most.
     while decimals < 3 and len({wording.fixed(m * factor, decimals) for m in known}) < len(known):
         decimals += 1
     return unit, [None if i is None else _spelt(i, name, factor, decimals) for i in intervals]

@@ -60,7 +60,7 @@ HATCH = (
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A filled box; ``edge`` is the colour of its outline, ``about`` what it says when it is pointed at."""
+    """A filled box; ``edge`` is the colour of its outline, ``about`` its text under the pointer."""
 
     x: float
     y: float
@@ -101,7 +101,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Shading:
-    """Boxes of one colour, ``share`` (rows, columns) from 0 to 1 saying how much of it each has."""
+    """Boxes of one colour, each as opaque as its ``share`` (rows, columns), from 0 to 1."""
 
     x: float
     y: float
@@ -115,6 +115,7 @@ class Shading:
         colour = [int(self.colour[i : i + 2], 16) for i in (1, 3, 5)]
         found = np.empty((*self.share.shape, 4), np.uint8)
         found[..., :3] = colour
+        # Never quite clear: an interval with little use must differ from the background.
         found[..., 3] = np.rint(255 * (0.05 + 0.95 * self.share))
         return found
 
@@ -144,6 +145,7 @@ class Drawing:
         ground = "" if page else f'<rect width="{self.width:g}" height="{self.height:g}" fill="white"/>\n'
         body = "\n".join(map(_svg, self.shapes))
         if page:
+            # On a page the theme's own colours, so that dark mode works without another file.
             for colour, variable in ((INK, "var(--ink)"), (MUTED, "var(--muted)"), (GRID, "var(--line)")):
                 body = body.replace(colour, variable)
         about = f' role="img" aria-label="{escape(title)}"' if title else ""
@@ -155,7 +157,7 @@ class Drawing:
 
 
 def save(drawing: Drawing, path: str | Path) -> None:
-    """Write to a file, whole or not at all; its ending says in which form.
+    """Write to a file, whole or not at all; its ending decides the form.
 
     Raises `InputError` if it cannot be written, or where matplotlib is missing for another form than SVG.
     The same drawing always gives the same bytes of SVG.
@@ -172,6 +174,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def _number(value: float) -> str:
+    # Two decimals are below what a screen shows, and the same on every machine.
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -186,6 +189,7 @@ def _svg(shape: Shape) -> str:
         return f'<text {place} fill="{shape.colour}"{anchor}{weight}>{text}</text>'
     if isinstance(shape, Line):
         return _line(shape)
+    # As one small picture: a box for each of a million cells would make megabytes of SVG.
     place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
     data = b64encode(_png(shape.pixels())).decode()
     how = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
@@ -261,7 +265,7 @@ def writing() -> Iterator[None]:
 
 
 def save_figure(fig: Figure, path: str | Path) -> None:
-    """Write to a file, whole or not at all; its ending says in which form.
+    """Write to a file, whole or not at all; its ending decides the form.
 
     Raises `InputError` if it cannot be written. The same figure always gives the same bytes of SVG.
     """

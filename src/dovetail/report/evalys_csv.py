@@ -208,7 +208,7 @@ def _ids(columns: Columns, part: slice) -> Iterable[str]:
 
 
 def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iterable[int], Iterable[str]]:
-    """How many resources some jobs hold each (or, where one holds none, asks for), and which."""
+    """How many resources some jobs hold each (or, where one holds none, requests), and which."""
     if not isinstance(columns, TableColumns):
         records = columns.records[part]
         held = [numbers.held(record.allocation) for record in records]
@@ -224,7 +224,7 @@ def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iter
 
 
 def _asked(record: Record) -> int:
-    """Resources that a job which holds none asks for."""
+    """Resources that a job which holds none requests."""
     request = record.job.choices[0].request
     return request.nodes * max(1, max(0, request.cpus) + int(request.gpus))
 

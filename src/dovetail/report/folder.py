@@ -63,7 +63,7 @@ def _write_one_load(results: Sequence[Result], folder: Path, options: ReportOpti
 
 
 def forms(results: Sequence[Result], options: ReportOptions) -> list[dict[str, Any]]:
-    """The JSON forms of the results, with all that was asked for.
+    """The JSON forms of the results, with all that the options want.
 
     Of jobs that communicate also by how much they live shorter than under the first policy.
     """

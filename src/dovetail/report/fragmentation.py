@@ -1,4 +1,4 @@
-"""How much GPU capacity jobs leave that nobody can use: jobs placed in order, none ever leaving.
+"""How much GPU capacity jobs leave that no job can use: jobs placed in order, none ever leaving.
 
 The measure is that of Weng, Yang, Yu, Wang, Tang, Yang, Zhang 2023 (Beware of Fragmentation: Scheduling
 GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC), section 3: what is free on a
@@ -6,7 +6,7 @@ node's GPUs is a fragment for a job if the node cannot run the job, for want of 
 their model; and if it can, then what is free on those GPUs that have less left than the job takes of one.
 The fragmentation of a node is the mean over a typical mix of jobs, that of a cluster the sum over nodes.
 
-The mix here are the jobs themselves that ask for GPUs, each counting once. (With jobs that ask for none
+The mix here are the jobs themselves that request GPUs, each counting once. (With jobs that request none
 in the mix, as in the paper, every free GPU would be a fragment to their share.)
 """
 
@@ -26,7 +26,7 @@ from dovetail.records import dataclass
 from dovetail.workloads.resources import asked_request
 
 STEP = 0.1
-"""How often the waste is looked at, as a share of the cluster's GPUs asked for."""
+"""How often the waste is looked at, as a share of the cluster's GPUs requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Waste:
 
 @dataclass(frozen=True, slots=True)
 class FragmentationPoint:
-    """What was wasted when jobs asking for so many GPUs had arrived."""
+    """What was wasted when jobs requesting so many GPUs had arrived."""
 
     asked: float
     placed: float
@@ -56,7 +56,7 @@ class Packing:
     """What came of placing jobs by one rule.
 
     ``jobs`` arrived, ``placed`` of them found room, the others were passed over. ``asked`` and ``held``
-    are GPUs. ``first_refused`` is what had been asked for when the first job that asks for GPUs found no
+    are GPUs. ``first_refused`` is what had been requested when the first job that requests GPUs found no
     room, ``None`` if all did.
     """
 
@@ -76,14 +76,14 @@ def fill(
 ) -> Packing:
     """Place the jobs in order of submission, passing over those that find no room; none departs.
 
-    With ``demand`` the jobs are gone through again and again, until those that came have asked for that
+    With ``demand`` the jobs are gone through again and again, until those that came have requested that
     many times the cluster's GPUs; without, once. Raises `InputError` where the cluster has no GPUs, or no
-    job asks for any. O(jobs × distinct states of nodes).
+    job requests any. O(jobs × distinct states of nodes).
     """
     mix = typical(workload.jobs)
     gpus = cluster.total_devices
     if not gpus or not mix:
-        what = "jobs that ask for GPUs" if gpus else "a cluster with GPUs"
+        what = "jobs that request GPUs" if gpus else "a cluster with GPUs"
         raise InputError(f"found none to pack, expected {what}", where=workload.name)
     free = FreeCapacity(Layout(cluster, placement))
     count = placed = 0
@@ -94,12 +94,14 @@ def fill(
     for request in _arrivals(workload.jobs, demand):
         if demand is not None and requested >= demand * gpus:
             break
+        # Counted before it is placed: what is requested is the axis of the curve, placed or not.
         wanted = request.nodes * request.gpus
         count, requested = count + 1, requested + wanted
         found = free.fit(request)
         if found is not None:
             free.take(found)
             placed, held = placed + 1, held + wanted
+        # The first refusal of a job with GPUs: one without may be refused for want of CPUs.
         elif wanted and refused is None:
             refused = requested
         if requested >= (len(marks) + 1) * STEP * gpus:
@@ -114,7 +116,7 @@ def _arrivals(jobs: Sequence[Job], demand: float | None) -> Iterator[Request]:
 
 
 def typical(jobs: Sequence[Job]) -> dict[Request, float]:
-    """The mix: each request for GPUs, with its share of the jobs that ask for GPUs."""
+    """The mix: each request for GPUs, with its share of the jobs that request GPUs."""
     counts = Counter(request for job in jobs if (request := asked_request(job)).devices)
     total = counts.total()
     return {request: number / total for request, number in counts.items()}
@@ -139,6 +141,7 @@ def waste(
             continue
         nodes = mask.bit_count()
         node = cluster.nodes[(mask & -mask).bit_length() - 1]
+        # Nodes in one state waste the same, and a cluster has few states: each is looked at once.
         if state not in known:
             unusable = [_fragment(state, node, request) for request in mix]
             expected = sum(share * u for share, u in zip(mix.values(), unusable, strict=True))
@@ -152,6 +155,7 @@ def waste(
 def _fragment(state: NodeState, node: Node, request: Request) -> int:
     """Units of the node's free devices that a job with this request cannot use (Weng 2023, section 3)."""
     everything = sum(state.devices)
+    # Without CPUs or memory its free devices are all of no use (section 3 of the paper).
     cpus = cpus_on(request, node.cpus, node.host_cpus)
     if cpus > state.cpus or (node.memory is not None and request.memory > state.memory):
         return everything

@@ -31,7 +31,7 @@ from dovetail.version import __version__
 MOST_JOBS = 2_000
 """Rows of the table of jobs; the JSON form has them all."""
 MANY_JOBS = 400
-"""Jobs from which the schedules of a comparison are drawn only when they are asked for."""
+"""Jobs from which the schedules of a comparison are drawn only on a press."""
 FIELDS = ("app", "implementation", "user", "group", "queue", "size")
 HIGHER = "More is better for utilisation, less for all else."
 NO_SCRIPT = "<noscript><p class='note'>Schedules are drawn by a script, which is off.</p></noscript>"
@@ -102,6 +102,7 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
             continue
         main, _, more = wording.metric(name, value).partition(" (")
         base = name.removeprefix("mean_")
+        # A mean beside its 95th percentile: the mean alone hides a few very long waits.
         if base != name:
             p95 = found[f"p95_{base}"]
             slowed = p95 is not None and "slowdown" in name
@@ -134,6 +135,7 @@ def _single(result: Result, options: ReportOptions) -> str:
 
 def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:
     for by in FIELDS:
+        # A breakdown by a field with one value would repeat the table above it.
         if by == "size" or len(columns_of(result).keys(by)[0]) > 1:
             table = breakdown_table(result, by, limit=500, cut=cut)
             if table.rows > 1:
@@ -163,6 +165,7 @@ def _comparison(results: Sequence[Result], options: ReportOptions) -> str:
         heading = "Replicate by replicate" if of_replicates(results) else "Seed by seed"
         parts.append(_section(heading, "".join(map(table_html, pairs))))
     charts = PageCharts(firsts)
+    # Many bars make a page slow to open, so the charts are folded then.
     few = sum(len(result.records) for result in firsts) <= MANY_JOBS
     drawings = [
         _drawer(f"{name}{wording.which(group)}: {wording.seconds(group[0].makespan)}", chart, few)

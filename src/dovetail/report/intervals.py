@@ -1,6 +1,6 @@
 """Means over draws with confidence intervals, and paired comparison of two policies.
 
-Intervals are Student's t at 95 % unless told otherwise. Two policies on the same draws are compared by
+Intervals are Student's t at 95 % by default. Two policies on the same draws are compared by
 the differences draw by draw: what a draw makes easy or hard for both cancels out.
 
 Draws are of two kinds. Fresh ones come from a model, by a seed each: their mean is known the better the more
@@ -168,7 +168,7 @@ class Paired:
     """Policy ``a`` minus policy ``b`` on the same draws.
 
     ``ratio`` is the mean of ``a`` over the mean of ``b``. A win is a draw on which ``a`` is better.
-    ``significant`` says whether the interval of the difference leaves out zero; ``chance`` is how likely so
+    ``significant``: whether the interval of the difference leaves out zero; ``chance`` is how likely so
     large a mean difference would be if there were none (a two-sided t test; ``None`` below two draws).
     """
 

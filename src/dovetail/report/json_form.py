@@ -32,7 +32,7 @@ CHUNK = 1_000
 def to_json(result: Result, options: ReportOptions | None = None) -> dict[str, Any]:
     """The result as plain dicts, lists, strings and finite numbers. O(jobs).
 
-    A cut, break-downs and a reference that are asked for each add a field.
+    A cut, break-downs and a reference each add a field.
     """
     form = form_of(result, options)
     form["jobs"] = list(form["jobs"])
@@ -40,7 +40,7 @@ def to_json(result: Result, options: ReportOptions | None = None) -> dict[str, A
 
 
 def form_of(result: Result, options: ReportOptions | None = None) -> dict[str, Any]:
-    """The same, but that a row of ``jobs`` is made when somebody asks for it: for `pieces_of`."""
+    """The same, but a row of ``jobs`` is made when it is read: for `pieces_of`."""
     options = options or ReportOptions()
     cut, reference = options.cut, options.reference(result)
     found = metrics(result, cut=cut, reference=reference) | energy_metrics(result, options.watts)
@@ -127,7 +127,7 @@ def _text(value: object) -> str:
 
 
 class JobForms:
-    """A row for each record, in file order, made when it is asked for."""
+    """A row for each record, in file order, made when it is read."""
 
     def __init__(self, result: Result) -> None:
         self._records = result.records
@@ -153,7 +153,7 @@ class JobForms:
 
 
 def _lines_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> Iterator[str]:
-    """What `_row` says, of records of which no one needs an object: 100,000 take a third of the time so."""
+    """As `_row`, of records of which no one needs an object: 100,000 take a third of the time so."""
     app, user, name = (_texts_of(columns, by, part) for by in ("app", "user", "implementation"))
     promised = columns.table.in_order(columns.table.promised)
     times = (columns.submit, columns.start, columns.end, columns.predictions[:, 0], promised)

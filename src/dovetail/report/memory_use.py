@@ -155,7 +155,7 @@ def _series(tries: Sequence[MemoryAttempt]) -> list[tuple[Seconds, int, int]]:
 
 
 def _under_auto(tries: Sequence[MemoryAttempt], machine: int) -> tuple[float, int]:
-    """Bytes x seconds wasted, and kills, had each try reserved what ``auto`` says from those ended before."""
+    """Bytes x seconds wasted, and kills, had each try reserved what ``auto`` gives by those before."""
     history = MemoryHistory()
     model = MemoryModel(history)
     ended: list[tuple[Seconds, int]] = []

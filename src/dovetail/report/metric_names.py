@@ -103,14 +103,14 @@ METRICS = {
 """Those that are shown, in their order."""
 
 MAIN = ("makespan", "mean_wait", "mean_bounded_slowdown", "utilisation", "gpu_utilisation")
-"""Those that say most of a schedule: in charts, and at the head of pages."""
+"""Those that characterise a schedule best: in charts, and at the head of pages."""
 
 HIGHER_IS_BETTER = frozenset({"jobs_completed", *(name for name, one in METRICS.items() if one.more)})
 """Metrics of which more is better; of all others less is."""
 
 
 def metric_named(name: str) -> Metric:
-    """What is known of a metric; of one that has no entry its name says the kind."""
+    """What is known of a metric; of one that has no entry its name decides the kind."""
     kind: Literal["seconds", "count"] = (
         "count" if name.startswith("jobs") or "decrease" in name else "seconds"
     )

@@ -85,6 +85,7 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     found["prediction_error_p90"] = error.p90 if error else None
     found["prediction_coverage"] = error.coverage if error else None
     found["fairness_users"] = _user_fairness(columns, chosen)
+    # Where the schedule is unknown every metric is, though single jobs have numbers.
     return found if result.known else dict.fromkeys(found)
 
 
@@ -116,6 +117,8 @@ def breakdown(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> di
     columns = columns_of(result)
     names, places = _sizes(columns) if by == "size" else columns.keys(by)
     counted = np.flatnonzero(columns.counted if cut is None else cut.apply(columns)[0])
+    # Stable, so the order of jobs within a group is that of the file: sums are then the same on every
+    # machine.
     order = counted[np.argsort(places[counted], kind="stable")]
     ends = np.cumsum(np.bincount(places[counted], minlength=len(names))).tolist()
     found: dict[str, list[Ints]] = {}
@@ -149,6 +152,7 @@ def size_class(cpus: float, devices: float) -> str:
 
 def _natural_order(name: str) -> tuple[str | int, ...]:
     """``u2`` before ``u10``: texts and numbers alternate, so that like is compared with like."""
+    # Alternating, so a comparison never meets a number beside a text.
     return tuple(int(t) if i % 2 else t for i, t in enumerate(re.split(r"([0-9]+)", name)))
 
 
@@ -207,6 +211,7 @@ class TrimmedTrace:
                 f"warm-up and cool-down: found {found}, expected seconds or 10%, or a duration such as 1h"
             ) from None
         values = [n / (100 if share else 1) for n, share in zip(numbers, shares, strict=True)]
+        # One in seconds and one as a share would cut two different spans.
         if shares[0] != shares[1] and all(values):
             raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
         return TrimmedTrace(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
@@ -223,7 +228,7 @@ class TrimmedTrace:
 
 
 TOLD_FROM: Seconds = 1.0
-"""Of jobs that take less, people are told no prediction error: starting a process alone makes it large."""
+"""Of jobs that take less, no prediction error is shown: starting a process alone makes it large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +244,7 @@ class PredictionError:
 def prediction_error(result: Result, least: Seconds = 0.0) -> PredictionError | None:
     """Over the completed jobs that had a prediction and took more than ``least``; ``None`` without any.
 
-    Of real runs the actual time is the job's own, without what it took to start it and to hear of its end.
+    Of real runs the actual time is the job's own, without what its start and the report of its end took.
     """
     columns = columns_of(result)
     counted = columns.completed & (columns.took > least) & np.isfinite(columns.predictions[:, 0])
@@ -280,7 +285,7 @@ def _ends(result: Result) -> Iterator[tuple[str, Seconds]]:
 def median_lifetime_decrease(result: Result, first: Result) -> float | None:
     """Percent by which the median job lives shorter (from submission to end) than in the first result.
 
-    The measure of Markthub 2015. Of jobs that say what they communicate and that ended in both; ``None``
+    The measure of Markthub 2015. Of jobs with a communication that ended in both; ``None``
     where there are none. O(jobs).
     """
     before = _lifetimes(first)
@@ -341,7 +346,7 @@ def _share(
 
 
 def _anl(result: Result, columns: Columns, chosen: Bools) -> float | None:
-    """Ravi 2012: mean of run time minus the best over the implementations at the asked node count.
+    """Ravi 2012: mean of run time minus the best over the implementations at the requested node count.
 
     What a job cannot choose it cannot lose: 0 where only one implementation exists, and where it took less
     time than the best at that node count, on more nodes or because it was ended.

@@ -1,4 +1,4 @@
-"""What is asked of results beyond what they are: a cut, break-downs, a reference, the energy."""
+"""Options of reports: a cut, break-downs, a reference, the energy."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ DETAILS = (
     "prediction_error_p90",
     "prediction_coverage",
 )
-"""Metrics that are told to those who ask for more."""
+"""Metrics that only the verbose output shows."""
 
 UNKNOWN = "unknown"
 """What stands in the place of a number that would be a guess."""
@@ -65,7 +65,7 @@ def summary(
     width: int = 80,
     verbose: bool = False,
 ) -> RenderableType:
-    """What came out, metric by metric, with a heading that says of what, and notes, as text."""
+    """What came out, metric by metric, under a heading, with notes, as text."""
     found = metrics(result, cut=cut, reference=reference)
     name, where = printable(label(result)), printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
@@ -105,7 +105,7 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 
 def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
-    """Names and texts of the metrics that say something about this result."""
+    """Names and texts of the metrics that apply to this result."""
     error = prediction_error(result, TOLD_FROM) if found.get("prediction_error_median") is not None else None
     errors = {} if error is None else {"median": error.median, "p90": error.p90}
     for name in METRICS:
@@ -124,7 +124,7 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
 
 
 def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
-    """Every metric that says something, one a row; what it means is told when it is pointed at."""
+    """Every metric that applies, one a row, with its meaning under the pointer."""
     found = final_metrics(result, cut)
     shown = list(_shown_metrics(result, found, verbose=True))
     titles = [Cell(wording.title(name), title=METRICS[name].about) for name, _ in shown]

@@ -103,7 +103,7 @@ def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]
             "ts": start * MICROSECONDS,
             "dur": (end - start) * MICROSECONDS,
         }
-        yield event if place else event | {"args": details}  # a gang tells its details once
+        yield event if place else event | {"args": details}  # once for a gang, on its first node
 
 
 def _counters(result: Result) -> Iterator[dict[str, Any]]:

@@ -124,6 +124,7 @@ def _decades(low: float, high: float) -> list[tuple[float, str]]:
     """Round numbers on a logarithmic axis."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values: list[float] = []
+    # As few steps as give three marks: a plot over one decade still needs numbers on its axis.
     for steps in ((1,), (1, 2, 5), range(1, 10), np.arange(1.0, 10.0, 0.1)):  # as few as tell two apart
         values = [step * 10.0**e for e in exponents for step in steps if low <= step * 10.0**e <= high]
         if len(values) > 2:
@@ -155,9 +156,11 @@ def _panel(drawn: Drawing, box: ChartArea, panel: Panel, columns: Mapping[str, C
     lines: list[tuple[Floats, Floats, str]] = []
     for place, one in enumerate(columns.values()):
         times, values = _series(panel.step(one), span)
+        # One policy has the panel's own colour; several need one each, the same in all panels.
         colour = panel.colour if len(columns) == 1 else _colour(place)
         lines.append((times, values / (panel.capacity(one.cluster) or 1), colour))
     limited = shares[0] is not None
+    # A little above the top value, so that a line at full use is not the frame.
     top = 1.0 if limited else max(1.0, *(float(values.max(initial=0.0)) for _, values, _ in lines))
     of = f", of {shares[0]:,}" if limited and len(set(shares)) == 1 else ""
     box = replace(box, across=(0.0, span[1] - span[0]), up=(0.0, top * 1.04))
@@ -182,6 +185,7 @@ def _series(step: StepFunction, span: Span) -> tuple[Floats, Floats]:
     """Times from the first moment on and values of a step function; of many steps, means of intervals."""
     first, last = span
     inside = (step.times >= first) & (step.times <= last)
+    # More steps than points of the sheet cannot be seen: means of intervals have the same area.
     if inside.sum() <= BINS:
         times = np.concatenate([step.times[inside], [last]])
         values = np.concatenate([step.values[inside], step.values[inside][-1:] if inside.any() else [0.0]])

@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def wanted(self) -> Callable[[float, float], None] | None:
-        """`tell`, or ``None`` where nobody looks."""
+        """`tell`, or ``None`` where the bar is hidden."""
         return None if self._hidden else self.tell
 
     def tell(self, done: float, total: float) -> None:

@@ -94,7 +94,7 @@ class Report(_Written):
 
     @property
     def makespan(self) -> Seconds:
-        """First submission to last end; NaN where too little is known to say."""
+        """First submission to last end; NaN where too little is known."""
         return self.result.makespan
 
     @cached_property
@@ -115,7 +115,7 @@ class Report(_Written):
 
     @property
     def known(self) -> bool:
-        """Whether enough is known to say what would happen; if not, ``notes`` say what is missing."""
+        """Whether enough is known to give a schedule; if not, ``notes`` name what is missing."""
         return self.result.known
 
     @property
@@ -162,7 +162,7 @@ class Report(_Written):
 class Comparison(_Written, Sequence[Report]):
     """Reports of several policies, clusters, seeds or loads, side by side.
 
-    ``asked`` holds the results of a reference policy, if there is one.
+    ``options`` hold the results of a reference policy, if there is one.
     """
 
     def __init__(self, results: Iterable[Result], options: ReportOptions | None = None) -> None:
@@ -239,7 +239,7 @@ class Comparison(_Written, Sequence[Report]):
 
 
 def check_figure(path: str | Path) -> None:
-    """That the name says in which form to draw, and that it can be drawn. Raises `InputError`."""
+    """That the name's ending is a form to draw in, and that it can be drawn. Raises `InputError`."""
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
     if Path(path).suffix.lower() != ".svg":

@@ -1,4 +1,4 @@
-"""What became of a live run, in a few lines for whoever started it: the outcome first, then what failed."""
+"""What became of a live run, in a few lines for its user: the outcome first, then what failed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def failures(result: Result) -> Iterator[str]:
 
 
 def remarks(result: Result) -> Iterator[str]:
-    """What is to be said of jobs that completed: a report of theirs that was ignored, processes left over."""
+    """Notes on jobs that completed: a report of theirs that was ignored, processes left over."""
     detailed = [r for r in result.records if r.state is State.COMPLETED and r.detail]
     for record in detailed[:MOST_FAILURES]:
         yield printable(f"{record.job.id}: {record.detail}")
@@ -85,7 +85,7 @@ def remarks(result: Result) -> Iterator[str]:
 
 
 def _why(record: Record, lines: list[str]) -> str:
-    """Exit code and reason, without what the last lines of the output say anyway."""
+    """Exit code and reason, without what the last lines of the output show anyway."""
     if record.state is State.TIMEOUT and record.run_time is not None:
         return f" after {wording.shortly(record.run_time)}: its walltime"
     code = f"exit code {record.exit_code}" if record.exit_code else ""

@@ -16,8 +16,8 @@ STATUS = {State.COMPLETED: 1, State.CANCELLED: 5} | dict.fromkeys(FAILED, 0)
 def to_swf(result: Result) -> str:
     """The records in SWF: submit, wait and run time, processors, walltime, status, user, group, queue.
 
-    Processors are the CPUs that a job held, or its devices (rounded up) where it held no CPU; a header note
-    says so. Jobs that never started have unknown (-1) wait, run time and processors. Status is 1 for
+    Processors are the CPUs that a job held, or its devices (rounded up) where it held no CPU, as a header
+    note explains. Jobs that never started have unknown (-1) wait, run time and processors. Status is 1 for
     completed, 5 for cancelled, 0 for the other ends. O(jobs).
     """
     records = result.records

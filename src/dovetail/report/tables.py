@@ -43,7 +43,7 @@ SHORTEST, LONGEST = 12, 34
 class Cell:
     """The text of a cell; ``value`` is what it stands for: it sorts the rows of a page, JSON has it.
 
-    ``title`` says more where there is room for it: when the cell of a page is pointed at. ``link`` is the
+    ``title`` is a longer text for where there is room: under the pointer on a page. ``link`` is the
     path of a file to which it leads there.
     """
 
@@ -58,8 +58,8 @@ class Cell:
 class Cells:
     """A column: header, a cell for each row; ``rank`` 0 always stays, higher ones go first.
 
-    ``right`` marks figures, which are never cut. Of names, ``keep_end`` keeps the end too: what tells jobs
-    of one app apart. A column with ``page`` is for pages alone. ``about`` explains the header there.
+    ``right`` marks figures, which are never cut. Of names, ``keep_end`` keeps the end too: there jobs
+    of one app differ. A column with ``page`` is for pages alone. ``about`` explains the header there.
     """
 
     header: str
@@ -82,7 +82,7 @@ class Cells:
 
     @property
     def empty(self) -> bool:
-        """Whether no cell says anything."""
+        """Whether all cells are empty."""
         return all(cell.text in ("-", "") for cell in self)
 
 
@@ -107,9 +107,11 @@ class Table:
 
     def text(self, width: int = 80) -> RenderableType:
         """What the terminal shows, at most ``width`` wide unless a single figure is wider than that."""
+        # A column of nothing but dashes goes, unless it is one that every table of its kind has.
         shown = [c for c in self.columns if not c.page and (c.rank == 0 or not c.empty)]
         widths = _cut(shown, width, self.fold)
         if not self.fold:
+            # The least important column goes first, and of equal ones the last, until the rest fits.
             while _total(shown, widths) > width and any(c.rank for c in shown):
                 worst = max(c.rank for c in shown)
                 shown.pop(max(i for i, c in enumerate(shown) if c.rank == worst))
@@ -147,10 +149,12 @@ def _cut(columns: Sequence[Cells], width: int, fold: bool) -> dict[int, int]:
     widths = {id(c): c.width if c.right else min(c.width, max(LONGEST, _head(c))) for c in columns}
     names = [c for c in columns if not c.right]
     over = _total(columns, widths) - width
+    # Figures are never cut: a number without its last digits would be another number.
     if fold and names:
         widest = max((widths[id(c)] + GAP for c in columns if c.right), default=0)
         over = _total(names, widths) + widest - width
     while over > 0 and names:
+        # The longest name gives way first, down to the next longest, so that all stay about equal.
         longest = max(names, key=lambda c: widths[id(c)])
         least = max(SHORTEST, _head(longest))
         if widths[id(longest)] <= least:

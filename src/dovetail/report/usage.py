@@ -1,6 +1,6 @@
 """What was in use, when: busy time of each unit, and shares of groups of units over time.
 
-Gangs hold long runs of neighbouring nodes, so everything here works on runs; units are told apart one by one
+Gangs hold long runs of neighbouring nodes, so everything here works on runs; single units are looked at
 only where several jobs may share one.
 """
 
@@ -218,7 +218,7 @@ def unit_kinds(cluster: Cluster) -> tuple[list[str], Ints]:
 
 
 def _by_unit(cluster: Cluster, of_node: Callable[[Node], list[int]]) -> Floats:
-    """What ``of_node`` tells of a node's units, for all units in their order, shape (units,)."""
+    """The values of ``of_node`` for a node's units, for all units in their order, shape (units,)."""
     parts = [np.tile(np.array(of_node(group.node), float), group.count) for group in cluster.groups]
     return np.concatenate([np.zeros(0), *parts])
 

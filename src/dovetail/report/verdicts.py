@@ -24,7 +24,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the draws say of one policy against the first one, by one metric.
+    """What the draws show of one policy against the first one, by one metric.
 
     ``none``: there is nothing to judge by, such as a second draw. ``reason`` is a sentence.
     """

@@ -41,14 +41,14 @@ def _decimals(largest: float) -> int:
 
 
 def seconds(value: Seconds | None) -> str:
-    """One length of time as people say it; from two minutes on with the seconds behind it.
+    """One length of time in words; from two minutes on with the seconds behind it.
 
     >>> seconds(0.041), seconds(1203.0), seconds(27_432.0)
     ('41.00 ms', '20.1 min (1,203 s)', '7.6 h (27,432 s)')
     """
     if value is None or not math.isfinite(value):
         return "-"
-    exact = abs(value) >= LONG  # then whole seconds are told, not hours with decimals
+    exact = abs(value) >= LONG  # then whole seconds are shown, not hours with decimals
     factor, unit, decimals = (1.0, "s", 0) if exact else scale_of([value])
     text = f"{fixed(value * factor, decimals)} {unit}"
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):

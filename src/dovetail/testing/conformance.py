@@ -106,7 +106,7 @@ class PolicyConformance:
                     continue
 
     def test_gangs_are_placed_or_refused_in_one_sentence(self) -> None:
-        """A policy that cannot place jobs on several nodes says so before anything runs."""
+        """A policy that cannot place jobs on several nodes refuses them before anything runs."""
         for seed in range(self.repetitions):
             jobs = _random_gangs(np.random.Generator(np.random.PCG64(seed)), 15, 4)
             refusal = None
@@ -147,7 +147,7 @@ class RuntimeModelConformance:
 
     def make(self, history: MemoryHistory) -> RuntimeModel:
         """The model under test."""
-        raise TypeError("say which model in a subclass")
+        raise TypeError("name the model in a subclass")
 
     def _job(self, n: float) -> tuple[Job, Implementation, Request]:
         jobs = workload([("app", {"cpu": 1.0})])
@@ -163,7 +163,7 @@ class RuntimeModelConformance:
         assert self.make(MemoryHistory()).runs("app", "cpu", self.device) == 0
 
     def test_only_completed_runs_count(self) -> None:
-        """A failed run says nothing of how long the app takes."""
+        """A failed run is no measure of how long the app takes."""
         history = MemoryHistory()
         history.record(self._run(10, 1.0, State.FAILED))
         assert self.make(history).runs("app", "cpu", self.device) == 0
@@ -198,7 +198,7 @@ class RuntimeModelConformance:
             assert model.predict(*self._job(n), self.device) is not None, "nothing is ever predicted"
 
     def test_the_same_history_gives_the_same_prediction(self) -> None:
-        """A replay asks again: an answer depends on the history alone, not on what was asked before."""
+        """A replay predicts again: an answer depends on the history alone, not on earlier questions."""
         runs = [self._run(n, n / 10 + k / 100) for n in (10, 20, 40, 80) for k in range(2)]
         history = MemoryHistory()
         grown = self.make(history)
@@ -223,11 +223,11 @@ class ExecutorConformance:
 
     def make(self) -> Executor:
         """A fresh executor; called inside the running loop."""
-        raise TypeError("say which executor in a subclass")
+        raise TypeError("name the executor in a subclass")
 
     def placed(self, kind: str) -> Placed:
         """A job of that kind: ``quick``, ``long`` or ``failing``."""
-        raise TypeError("say which jobs in a subclass")
+        raise TypeError("name the jobs in a subclass")
 
     def run(self, main: Any) -> Any:
         """How a coroutine is run; virtual time for a fake."""
@@ -268,7 +268,7 @@ class ExecutorConformance:
 
     @pytest.mark.parametrize("reason", [State.TIMEOUT, State.CANCELLED])
     def test_a_stopped_job_ends_with_the_reason(self, reason: State) -> None:
-        """The state is what whoever stopped it said."""
+        """The state is the one given with the stop."""
 
         async def main() -> Ended:
             executor = self.make()
@@ -297,7 +297,7 @@ class ExecutorConformance:
         assert [end.attempt for end in self.run(main())] == [1, 2]
 
     def test_closing_ends_what_runs_and_may_be_done_twice(self) -> None:
-        """Nothing is left running, and nobody waits for it."""
+        """Nothing is left running, and nothing waits for it."""
 
         async def main() -> None:
             executor = self.make()
@@ -312,7 +312,7 @@ class ExecutorConformance:
 
         async def main() -> None:
             executor = self.make()
-            await executor.stop("nobody", State.CANCELLED.value)
+            await executor.stop("none", State.CANCELLED.value)
             await executor.close()
 
         self.run(main())

@@ -118,7 +118,7 @@ def moldable(
     cluster: str,
     rows: Sequence[tuple[str, int, Mapping[str, Mapping[int, Seconds]]]],
 ) -> RenderedResult:
-    """Jobs (id, nodes asked for, seconds by kind and number of nodes), all submitted at 0."""
+    """Jobs (id, requested nodes, seconds by kind and number of nodes), all submitted at 0."""
     jobs: list[Job] = []
     table: dict[tuple[str, str, int], Seconds] = {}
     for index, (job, nodes, times) in enumerate(rows):

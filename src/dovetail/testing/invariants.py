@@ -44,8 +44,8 @@ def check_schedule(
     """Raise `InvariantError` unless the schedule keeps every rule.
 
     Capacity of every core, device and byte at every instant; each job at most once and all accounted
-    for; nothing before its submission; gang members together and of the size asked for; work done equals
-    work asked (``work``; for isolated rates); promises kept, but for those broken by overruns
+    for; nothing before its submission; gang members together and of the requested size; work done equals
+    the requested work (``work``; for isolated rates); promises kept, but for those broken by overruns
     (``promises``). O(events · log events) in the size of the expanded schedule.
     """
     _check_jobs(result, workload)
@@ -93,18 +93,16 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
         raise InvariantError(f"job {job.id} runs in a way that it does not offer")
     nodes = [n for part in allocation.parts for n in bits(part.nodes)]
     if len(nodes) != request.nodes or len(set(nodes)) != len(nodes):
-        raise InvariantError(f"job {job.id} runs on {len(nodes)} nodes and asks for {request.nodes}")
+        raise InvariantError(f"job {job.id} runs on {len(nodes)} nodes and needs {request.nodes}")
     for part in allocation.parts:
         for n in bits(part.nodes):
             node = cluster.nodes[n]
             cpus = {-1: node.cpus, -2: node.host_cpus}.get(request.cpus, request.cpus)
             cores = allocation.cores_on(n, node)
             if part.cpus != cpus or len(set(cores)) != cpus or not set(cores) <= set(node.cores):
-                raise InvariantError(
-                    f"job {job.id} holds cores {cores} of {node.name} and asks for {cpus} CPUs"
-                )
+                raise InvariantError(f"job {job.id} holds cores {cores} of {node.name} and needs {cpus} CPUs")
             if part.memory != request.memory:
-                raise InvariantError(f"job {job.id} holds {part.memory} bytes and asks for {request.memory}")
+                raise InvariantError(f"job {job.id} holds {part.memory} bytes and needs {request.memory}")
             held = [node.devices[d].kind for d in part.devices]
             held += [
                 cluster.nodes[donor.donor].devices[donor.device].kind
@@ -113,7 +111,7 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
             ]
             requested = [kind for kind, count in request.devices for _ in range(max(1, int(count)))]
             if sorted(held) != sorted(requested):
-                raise InvariantError(f"job {job.id} holds {held} on {node.name} and asks for {requested}")
+                raise InvariantError(f"job {job.id} holds {held} on {node.name} and needs {requested}")
             if request.partition and request.partition not in node.partitions:
                 raise InvariantError(f"job {job.id} runs outside of its partition, on {node.name}")
             if request.models and any(node.devices[d].model not in request.models for d in part.devices):
@@ -139,7 +137,7 @@ def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borr
         memory = 0 if borrows else request.gpu_memory
         if (part.units, part.gpu_memory) != (units, memory):
             held = f"{part.units} units and {part.gpu_memory} bytes of {node.name}/{device.name}"
-            raise InvariantError(f"job {job} holds {held} and asks for {units} and {memory}")
+            raise InvariantError(f"job {job} holds {held} and needs {units} and {memory}")
 
 
 def _check_work(record: Record, result: Result, workload: Workload) -> None:
@@ -153,14 +151,14 @@ def _check_work(record: Record, result: Result, workload: Workload) -> None:
     if requested is None:
         raise InvariantError(f"job {record.job.id} ran without a true time")
     if any(span.state is None for span in record.earlier):
-        return  # it moved while it ran: its rate model says how long it stood still
+        return  # it moved while it ran: only its rate model knows how long it stood still
     done = record.end - record.start
     if record.state is State.TIMEOUT:
         if done > requested:
             raise InvariantError(f"job {record.job.id} was killed after {done} s of {requested} s")
         return
     if abs(done - requested) > RELATIVE * max(1.0, record.end):
-        raise InvariantError(f"job {record.job.id} ran {done} s and asked for {requested} s")
+        raise InvariantError(f"job {record.job.id} ran {done} s and needed {requested} s")
 
 
 def _check_capacity(result: Result) -> None:

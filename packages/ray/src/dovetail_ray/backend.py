@@ -122,7 +122,7 @@ def import_ray() -> Any:
 
 
 def knock(address: str) -> None:
-    """Whether somebody listens at HOST:PORT who may be Ray; it would try for minutes. Raises `OSError`."""
+    """Whether a server listens at HOST:PORT that may be Ray; Ray would try for minutes. Raises `OSError`."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         with socket.create_connection((host.strip("[]"), int(port)), KNOCK) as peer:
@@ -154,7 +154,7 @@ def model_of(resources: Iterable[str]) -> str:
 
 def draining() -> Collection[str]:
     """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
-    from ray._private.state import state  # Ray's own libraries ask there: `ray.nodes` does not say
+    from ray._private.state import state  # as Ray's own libraries do: `ray.nodes` has no such field
 
     return frozenset(state.get_draining_nodes())
 

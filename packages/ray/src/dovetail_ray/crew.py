@@ -85,7 +85,7 @@ class _Actor:
 class RayCrew(Crew):
     """Actors of a Ray cluster.
 
-    ``asked`` workers are for each node; by default one for each GPU, and one for each CPU left. Where Ray
+    ``asked`` is the workers of each node; by default one for each GPU, and one for each CPU left. Where Ray
     is not connected to already, it is by ``address``; without one it is started here, and stopped by
     `close`. Raises `InputError` where there is no Ray, or no such cluster.
     """
@@ -245,7 +245,7 @@ class RayCrew(Crew):
         return events
 
     def _missing(self) -> list[str]:
-        """Workers that were asked for, or that the function can use, of which there is not one."""
+        """Workers that were requested, or that the function can use, of which there is not one."""
         here = {slot.kind for slot in self.slots}
         if self._asked is not None:
             return [str(wanted) for wanted in self._asked if wanted.kind not in here]
@@ -265,14 +265,14 @@ class RayCrew(Crew):
         counts = {CPU: int(resources.get("CPU", 0)), "gpu": int(resources.get("GPU", 0))}
         model = model_of(resources)
         left = {"num_cpus": float(counts[CPU]), "num_gpus": float(counts["gpu"])}
-        # Where nothing is asked for: all of its CPUs and GPUs, as far as they are of use.
+        # By default all of its CPUs and GPUs, as far as they are of use.
         default = [Wanted(kind, counts[kind]) for kind in self._kinds if counts.get(kind)]
         for wanted in self._asked or default:
             resource, amount = _resource(wanted)
             room = min(wanted.count, int(left[resource] // amount))
             left[resource] -= room * amount
             if room < wanted.count and wanted.kind not in self._short:
-                self._short.add(wanted.kind)  # said once for each kind
+                self._short.add(wanted.kind)  # one line for each kind
                 _say(
                     f"node {node[:8]} of the Ray cluster has room for {room} of {wanted} beside the others "
                     "(counts are for each node)"
@@ -309,7 +309,7 @@ class RayCrew(Crew):
         if shipped is not None:
             self._when_done(actor.handle.prepare.remote(shipped, self._work), "set", actor, self._jobs)
 
-    # -- what actors say -------------------------------------------------------------------------------
+    # -- answers of actors -----------------------------------------------------------------------------
 
     def _when_done(self, ref: Any, what: str, actor: _Actor, number: int) -> None:
         """Have the answer, or the error, in the queue as soon as it is there."""
@@ -370,7 +370,7 @@ def _resource(wanted: Wanted) -> tuple[str, float]:
 
 
 def _why(error: BaseException) -> str:
-    """What Ray says of a lost actor, short."""
+    """Ray's own reason for a lost actor, short."""
     known = re.search(r"The actor is dead because (.+?)\.(\s|$)", str(error))
     if known is not None:
         return known[1]

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 LOOK = 1.0
 """Seconds between two looks at the nodes."""
 SILENCE = 8.0
-"""Seconds for which a beacon may be silent before Ray is asked whether its node is dead."""
+"""Seconds for which a beacon may be silent before the executor checks with Ray whether its node is dead."""
 PATIENCE = 60.0
 """Seconds for which it may be silent where Ray takes the node to be alive: a busy node answers late."""
 
@@ -279,7 +279,7 @@ class RayExecutor(Reporting):
         self._all_reported()
 
     def settle(self) -> bool:
-        """After `close`: whether everything that ran has ended and was told."""
+        """After `close`: whether everything that ran has ended and was reported."""
         return self._closed and not self._running
 
     # ------------------------------------------------------------------- ends
@@ -325,7 +325,7 @@ class RayExecutor(Reporting):
             self._over(task, _worst(task.ends))
 
     def _broken(self, task: _Task, error: BaseException) -> dict[str, Any]:
-        """Ray has lost a task, or cancelled it as it was told to."""
+        """Ray has lost a task, or cancelled it on our request."""
         errors = self._ray.exceptions
         now = time.time()
         if isinstance(error, errors.TaskCancelledError):
@@ -372,7 +372,7 @@ class RayExecutor(Reporting):
             self._begin_task(self._watch)
 
     async def _watch(self) -> None:
-        """Ask the beacons; those that do not answer are lost with their nodes, those that are new join."""
+        """Call the beacons; those that do not answer are lost with their nodes, those that are new join."""
         for n in range(len(self.cluster)):
             if n not in self._lost:
                 self._light(n)
@@ -400,13 +400,13 @@ class RayExecutor(Reporting):
         strategy = NodeAffinitySchedulingStrategy(self._ids[n], soft=False)
         self._beacons[n] = self._beacon.options(scheduling_strategy=strategy).remote()
         if joins is not None:
-            # The engine knows nodes by the order in which they join: told now, lost again if it is silent.
+            # The engine knows nodes by the order of their joining: reported now, lost again if it is silent.
             self._happened(joins)
         self._heard_at[n] = time.monotonic() + 30.0  # the first worker of a node takes its time to start
         self._begin_task(self._listen_to, n)
 
     async def _listen_to(self, n: int) -> None:
-        """Ask a node's beacon again and again."""
+        """Call a node's beacon again and again."""
         while n in self._beacons:
             try:
                 await asyncio.wrap_future(self._beacons[n].ping.remote().future())
@@ -439,7 +439,7 @@ class RayExecutor(Reporting):
                     self._ray.cancel(ref, force=True, recursive=False)
         self._happened(NodeLost(n))
 
-    # ------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------- what is reported
 
     def _note(self, **record: Any) -> None:
         """Append to the run's own record of what was started. Raises `ExecutorError`."""

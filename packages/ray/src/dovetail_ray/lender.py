@@ -17,18 +17,18 @@ KEEPER = r"""
 import json, os, shutil, subprocess, sys, tempfile
 
 def begin():
-    said = open(os.path.join(place, "complaints"), "w+")
+    complaints = open(os.path.join(place, "complaints"), "w+")
     own = {"DOVETAIL_STARTED_BY": str(os.getpid()), "DOVETAIL_SOCKETS": place}
     words = [word.replace("{token}", path) for word in spec["argv"]]
     server = subprocess.Popen([sys.executable, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=said, text=True, env={**os.environ, **own})
+                              stderr=complaints, text=True, env={**os.environ, **own})
     line = server.stdout.readline()
     if line:
         about["ready"] = line
         return server
     server.wait()
-    said.seek(0)
-    about["complaint"] = said.read().strip()[-1000:] or "it ended (status %d)" % server.returncode
+    complaints.seek(0)
+    about["complaint"] = complaints.read().strip()[-1000:] or "it ended (status %d)" % server.returncode
     return None
 
 os.setsid()
@@ -68,7 +68,7 @@ class Lender:
         return True
 
     def serve(self) -> dict[str, Any]:
-        """See to it that the server runs: what it said when it was ready, or complained of.
+        """See to it that the server runs: its line when it was ready, or its complaint.
 
         And where the token is, and what the GPUs are called that Ray has given us.
         """

@@ -1,7 +1,7 @@
 """On a Ray cluster whose nodes lend each other their devices (``--executor ray?lend=DEVICE``).
 
 Such a run holds the GPUs of its nodes from its start to its end, as in an allocation: Ray can give a task no
-GPU while it runs, nor take one from it. An actor on each node, the lender, asks Ray for all of them and has
+GPU while it runs, nor take one from it. An actor on each node, the lender, takes all of them from Ray and has
 them served (`dovetail_ray.lender`); tasks request CPUs and memory of Ray, and get the names of their GPUs
 from here. Who has what, and how it moves home, is for `dovetail_remote.lending.lending`.
 
@@ -54,7 +54,7 @@ class _ServersOfActors(DeviceServers):
         self._here = ray.util.get_node_ip_address()
         self._lenders: dict[int, Any] = {}
         self._nodes: dict[int, tuple[Node, str]] = {}  # and Ray's id of it
-        self._heard: dict[int, dict[str, Any]] = {}  # by node, what its lender has said last
+        self._heard: dict[int, dict[str, Any]] = {}  # by node, its lender's last answer
 
     def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
         """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
@@ -85,7 +85,7 @@ class _ServersOfActors(DeviceServers):
         return self._lenders[n]
 
     def end(self) -> None:
-        """Have all lenders end what they keep: Ray may kill keepers too, and nobody would remove tokens."""
+        """Have all lenders end what they keep: Ray may kill keepers too, and their tokens would stay."""
         refs = [self._lenders[n].end.remote() for n in self._lenders]
         if refs:
             self._ray.wait(refs, num_returns=len(refs), timeout=ENDED)
@@ -106,7 +106,7 @@ class _ServersOfActors(DeviceServers):
     # --- DeviceServers ----------------------------------------------------------------------------
 
     def switchboard(self) -> Switchboard:
-        """Where Ray says that we are, with the servers' token."""
+        """At the address that Ray gives this machine, with the servers' token."""
         return Switchboard(f"tcp:{bracketed(self._here)}:0", self._token.encode())
 
     def address(self, node: int) -> str:
@@ -119,7 +119,7 @@ class _ServersOfActors(DeviceServers):
         return {TOKEN_FILE: self._heard[node]["token"]}
 
     async def see_to(self, nodes: Collection[int]) -> None:
-        """Ask their lenders, which start a server again that has ended. Raises `ExecutorError`."""
+        """Call their lenders, which start a server again that has ended. Raises `ExecutorError`."""
         for n in nodes:
             if n not in self._lenders:
                 raise ExecutorError("a node that was to lend is lost")
@@ -133,7 +133,7 @@ class _ServersOfActors(DeviceServers):
             self._heard[n] = reply
 
     async def _served(self, n: int) -> dict[str, Any]:
-        """What a node's lender says. Raises `ExecutorError`, `ActorDiedError`."""
+        """The answer of a node's lender. Raises `ExecutorError`, `ActorDiedError`."""
         answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
         errors = self._ray.exceptions
         try:
@@ -174,7 +174,7 @@ class LendingRayExecutor(RayExecutor):
             raise
 
     async def launch(self, placed: Placed) -> None:
-        """Start the job, told where its devices are; `ExecutorError` where it cannot have them."""
+        """Start the job with the places of its devices; `ExecutorError` where it cannot have them."""
         devices = devices_of(placed.allocation)
         for n in {*placed.allocation.nodes, *(held.node for held in devices)}:
             if not self._servers.has(n) and n not in self._lost:  # it has joined
@@ -190,7 +190,7 @@ class LendingRayExecutor(RayExecutor):
         await super().launch(placed)
 
     async def migrate(self, placed: Placed, target: Allocation) -> None:
-        """Begin to take borrowed devices home; `Migrated` follows, and says why where they stay.
+        """Begin to take borrowed devices home; `Migrated` follows, with the reason where they stay.
 
         Raises `ExecutorError` for a job that has none, or that is to go elsewhere than home.
         """

@@ -2,8 +2,8 @@
 
 Sent to the workers by value: they need no Dovetail. The worker starts a fence, a small process of its own,
 which starts the command in a process group and adopts whatever that leaves behind; it ends all of it when it
-is told to, or when its worker is gone, as Ray's workers are when their node or their driver dies. So nothing
-of a job outlives it.
+gets the order, or when its worker is gone, as Ray's workers are when their node or their driver dies. So
+nothing of a job outlives it.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ while True:
         os.read(woken, 4096)
     if 0 in ready:
         data = os.read(0, 4096)
-        stop, grace = ("asked", spec["grace"]) if data else ("gone", 0.0)
+        stop, grace = ("ordered", spec["grace"]) if data else ("gone", 0.0)
         deadline = time.monotonic() + grace
         if grace:
             signal_group(process.pid, signal.SIGTERM)
     if deadline is not None and time.monotonic() >= deadline:
-        forced, deadline = stop == "asked", None
+        forced, deadline = stop == "ordered", None
         signal_group(process.pid, signal.SIGKILL)
         send(descendants(os.getpid()), signal.SIGKILL)
 survivors = descendants(os.getpid())
@@ -186,7 +186,7 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hear(fence: subprocess.Popen[bytes]) -> bytes:
-    """What the fence says, looking up now and then so that an interrupt is heard."""
+    """The fence's answer, looking up now and then so that an interrupt gets through."""
     assert fence.stdout is not None
     line = b""
     while not line.endswith(b"\n"):

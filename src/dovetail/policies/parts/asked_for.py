@@ -1,4 +1,4 @@
-"""What the user of a job on many nodes asked for, and what stands in for it (Ravi 2012, section IV.D)."""
+"""What the user of a job on many nodes requested, and what stands in for it (Ravi 2012, section IV.D)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def by_kind(choices: Iterable[Choice]) -> list[Choice]:
 
 
 def fastest_asked(view: View, job: Job) -> Choice:
-    """The fastest implementation at the node count that was asked for; ties: the one that uses most."""
+    """The fastest implementation at the requested node count; ties: the one that uses most."""
     return fastest(view, job, by_kind(job.asked or job.choices))
 
 
 def asked_for(view: View, job: Job) -> Choice:
-    """What the user asked for; without an ``implementation`` the one that is fastest at the node count."""
+    """The user's request; without an ``implementation`` the one that is fastest at the node count."""
     for choice in job.asked or job.choices:
         if choice.implementation.name == job.implementation:
             return choice

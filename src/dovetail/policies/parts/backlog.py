@@ -67,6 +67,7 @@ class WorkAhead(NamedTuple):
 
 NOTHING = WorkAhead(0, 0.0)
 OCCUPIED = 1 << 200
+# Larger than any sum of shares, so that an empty device always wins over a tight fit.
 """Beyond any tightness: who may share a device takes an empty one first."""
 
 
@@ -102,6 +103,7 @@ def _for_sharer(job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
 
 
 @lru_cache(maxsize=1024)
+# Cached by the tuple of choices: thousands of jobs of a sweep have the same.
 def _places(
     cluster: Cluster, choices: tuple[Choice, ...]
 ) -> tuple[tuple[UnitChoice, ...], tuple[UnitChoice, ...]]:
@@ -156,6 +158,7 @@ def start_sharers(
 
     So no waiting job is delayed by one that comes in between.
     """
+    # Some places behind the head, not all: a long FIFO would be searched at every end.
     for turn, (job, implementation) in enumerate(fifo[:REACH]):
         choice = _choice_of(job, implementation)
         if turn and not choice.request.sharing:
@@ -168,6 +171,7 @@ def start_sharers(
         free.take(allocation)
         sharing.begins(job, choice, unit)
         if turn:
+            # It leaves its place in the FIFO first, so the engine sees a head start.
             yield Dequeue(job.id)
         yield Start(job.id, implementation.name, allocation)
         return
@@ -181,7 +185,7 @@ class Backlog:
     """What every unit has to do, in predicted seconds, kept up to date while a policy makes its decisions.
 
     ``decided`` holds the jobs that `assign` has placed, which the view's queue still shows. Building it costs
-    a step per unit; seconds are added up, a step per job in a FIFO, when somebody asks for them.
+    a step per unit; seconds are added up, a step per job in a FIFO, at the first question.
     """
 
     def __init__(self, view: View) -> None:
@@ -200,10 +204,12 @@ class Backlog:
         for unit in view.cluster.units:
             waiting = len(view.device_queues.get(unit.index, ()))
             self.fifo.append(waiting)
+            # A unit of a node that is gone is never idle, though nothing runs there.
             self.idle.append(not waiting and unit.node not in gone and view.occupant(unit) is None)
 
     def _add_up(self) -> None:
         """Count what runs on each unit and what waits for it, at the first question."""
+        # Most policies only need to know what is idle: sums are made at the first question about seconds.
         if self._seconds:
             return
         view = self.view
@@ -436,7 +442,7 @@ class UnitFifos(ABC):
         """Start the heads; where there are none, assign what is in the main queue."""
         heads = list(start_heads(view))
         if heads or not len(view.queue):
-            return heads  # asked again once they run
+            return heads  # the policy is called again once they run
         return self.assign(view, Backlog(view))
 
     @abstractmethod
@@ -455,7 +461,7 @@ class DynamicQueue(UnitFifos):
         for job in jobs:
             if is_gang(job):
                 yield self.gang_decision(backlog, job)
-                return  # asked again once it runs
+                return  # the policy is called again once it runs
             places = places_in_device_order(view, job)
             if not places:
                 yield Wait(job.id, NOWHERE)
@@ -472,5 +478,5 @@ class DynamicQueue(UnitFifos):
 
 
 def _fits(view: View, request: Request) -> bool:
-    """Whether a job that asks for this can run on nodes that are there. O(1) mostly."""
+    """Whether a job with this request can run on nodes that are there. O(1) mostly."""
     return request.nodes > 1 or bool(units_for(view.cluster, request))

@@ -1,6 +1,6 @@
-"""Asking idle units for jobs: what the rules of Ravi 2012, section III.A, have in common.
+"""Offering idle units to jobs: what the rules of Ravi 2012, section III.A, have in common.
 
-The paper's "resources" are units: a node's CPU pool or one device. They are asked kind by kind, the CPU
+The paper's "resources" are units: a node's CPU pool or one device. They take turns kind by kind, the CPU
 pools first, then by index: on one CPU and one GPU a node that is CPU0, CPU1, …, GPU0, GPU1, …
 """
 
@@ -50,7 +50,7 @@ def unit_kinds(cluster: Cluster) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def units_in_turn(cluster: Cluster) -> tuple[Unit, ...]:
-    """Every unit, in the order in which idle ones are asked."""
+    """Every unit, in the order in which idle ones take their turn."""
     place = {kind: i for i, kind in enumerate(unit_kinds(cluster))}
     return tuple(sorted(cluster.units, key=lambda unit: (place[unit.kind], unit.index)))
 
@@ -124,7 +124,7 @@ class IdleUnits:
         return None
 
     def offer(self, choose: Callable[[Unit], Assignment | None]) -> Iterator[Decision]:
-        """Try what was never tried; ask all open units in order, one job each, until nothing changes."""
+        """Try what was never tried; offer all open units in order, one job each, until nothing changes."""
         yield from self.trials()
         units = [unit for unit in self.open if self.has_room(unit)]
         while units:
@@ -161,7 +161,7 @@ class IdleUnits:
                 if device_kind(choice.request) != like.kind:
                     continue
                 device, name = class_on(choice.implementation, those[0]), choice.implementation.name
-                if not self.view.untried(job.app.name, name, device):  # so a blind policy asks for no times
+                if not self.view.untried(job.app.name, name, device):  # so a blind policy needs no times
                     continue
                 if not trials.untried(job, choice, device):
                     continue

@@ -14,7 +14,7 @@ def refuse_gangs(jobs: Sequence[Job]) -> str | None:
     for job in jobs:
         if job.nodes > 1 or not any(choice.request.nodes == 1 for choice in job.choices):
             return (
-                f"places each job on one node; job {job.id} asks for {job.nodes} nodes "
+                f"places each job on one node; job {job.id} needs {job.nodes} nodes "
                 "(easy, conservative and history place gangs, fms molds them)"
             )
     return None

@@ -53,7 +53,7 @@ def smallest_root_area_first(job: Job, limit: Seconds) -> tuple[float, float]:
 
 
 def processors(job: Job) -> int:
-    """Nodes times CPUs on each, as the job asks for them; whole pools and none count as one."""
+    """Nodes times CPUs on each, as the job requests them; whole pools and none count as one."""
     return job.nodes * max(1, job.choices[0].request.cpus)
 
 

@@ -31,7 +31,7 @@ class Delay(NamedTuple):
     def learned(logs: Sequence[float], used: TimeUsed | None) -> Delay:
         """From logarithms of what was seen; what jobs ``used`` of their walltimes counts as one of them.
 
-        Where the accounting says nothing that one is `UNKNOWN_SHARE`. The bounds are those of a normal
+        Where the accounting has no times that one is `UNKNOWN_SHARE`. The bounds are those of a normal
         distribution's next value, with the spread that was assumed counted like a value.
         """
         known = used is not None and used.jobs >= ENOUGH and used.share > 0.0

@@ -11,7 +11,7 @@ from dovetail.model.fitting import cpus_on, devices_on
 
 @lru_cache(maxsize=64)
 def partitions_for(cluster: Cluster, request: Request, model: str = "") -> Sequence[tuple[str, int]]:
-    """Partitions with nodes enough (of a CPU ``model``, if asked for), and how many fit there. O(nodes)."""
+    """Partitions with nodes enough (of a CPU ``model``, if given), and how many fit there. O(nodes)."""
     nodes: dict[str, int] = {}
     jobs: dict[str, int] = {}
     for index, node in enumerate(cluster.nodes):

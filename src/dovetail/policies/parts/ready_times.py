@@ -42,7 +42,7 @@ Column = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What a request asks of each of its nodes, in the arrays of `dovetail.kernels.gangs`."""
+    """What a request takes of each of its nodes, in the arrays of `dovetail.kernels.gangs`."""
 
     pool: bool
     count: int
@@ -89,7 +89,7 @@ class ReadyTimes:
     on them. ``latest`` is the last expected end of all that runs or is promised.
 
     With ``each_device`` a job on devices leaves its node's pool to others (the paper has one GPU a node): the
-    CPUs that it takes beside them are counted, but hold up nobody who finds enough.
+    CPUs that it takes beside them are counted, but hold up no job that finds enough.
     """
 
     def __init__(self, view: View, *, each_device: bool = False) -> None:
@@ -100,6 +100,7 @@ class ReadyTimes:
         self.after_now = nextafter(view.now, inf)
         self.free = view.free()
         columns = 1 + max((len(node.devices) for node in cluster.nodes), default=0)
+        # Infinite where there is no device: such a column is never chosen.
         self.ready = np.full((len(cluster), columns), inf)
         for n, node in enumerate(cluster.nodes):
             if node.cpus:
@@ -110,6 +111,7 @@ class ReadyTimes:
         self._shapes: dict[Request, Shape] = {}
         self._idle = (1 << len(cluster)) - 1
         for placed in view.running.values():
+            # At least a moment from now: a job past its prediction still holds its place.
             end = placed.start_time + (placed.predicted or 0.0)
             self._hold(placed.allocation, max(end, self.after_now), max(placed.bound, self.after_now))
             self._idle &= ~placed.allocation.mask
@@ -140,6 +142,7 @@ class ReadyTimes:
         claimed: set[Column] = set()
         for promise in self.view.reservations.values():
             columns = set(self._columns(promise.allocation))
+            # Promises that share a unit start one after the other, in their order.
             started = not columns & claimed and self._take(promise.allocation)
             self._carry_on(promise, started)
             if started:
@@ -157,6 +160,7 @@ class ReadyTimes:
             start = max(float(self.ready[at].max()), self.after_now)
             sure = max(float(self.sure[at].max()), self.after_now)
         sure += self.view.bound(job, promise.implementation, request)
+        # Not assigned but raised: the pool may be free later by another job.
         # A pool on which it has started beside another job is free after the last of them.
         self.ready[at] = np.maximum(self.ready[at], max(start + seconds, self.after_now))
         self.sure[at] = np.maximum(self.sure[at], max(sure, self.after_now))
@@ -240,7 +244,7 @@ class ReadyTimes:
     def commit(self, gang: Gang) -> Decision | None:
         """Give the gang its place: its start if that is now, else a promise.
 
-        What it waits for may have no bound; then it holds its place at this instant only, and is told to
+        What it waits for may have no bound; then it holds its place at this instant only, and has to
         wait. ``None``, and nothing changed, if it cannot start after all: what is not planned here, such as
         memory, is missing.
         """

@@ -40,7 +40,7 @@ class Trials:
         return {(placed.job.app.name, placed.implementation.name) for placed in self._view.running.values()}
 
     def untried(self, job: Job, choice: Choice, device: DeviceClass) -> bool:
-        """Whether nothing is known or told of the app there, and no job of it is being tried."""
+        """Whether nothing is known or declared of the app there, and no job of it is being tried."""
         key = (job.app.name, choice.implementation.name, device)
         return (
             key not in self._begun
@@ -55,7 +55,7 @@ class Trials:
     def choice(self, job: Job, fits: Callable[[Choice], object]) -> Choice | None:
         """An untried way to run the job that ``fits`` now, which is then begun; ``None`` if there is none.
 
-        With nothing known of the job any that fits. Of a moldable job only the node count that was asked for
+        With nothing known of the job any that fits. Of a moldable job only the requested node count
         counts.
         """
         if len(job.asked or job.choices) < 2:
@@ -82,7 +82,7 @@ class Trials:
 
 
 def never_tried(view: View, job: Job, choice: Choice, device: DeviceClass) -> bool:
-    """Whether nothing is predicted or told of the job there, and no run of the app has completed."""
+    """Whether nothing is predicted or declared of the job there, and no run of the app has completed."""
     name = choice.implementation.name
     if job.speedup.get(name) or seconds_on(view, job, choice, device) is not None:
         return False
@@ -90,7 +90,7 @@ def never_tried(view: View, job: Job, choice: Choice, device: DeviceClass) -> bo
 
 
 def nothing_known(view: View, job: Job) -> bool:
-    """Whether nothing is predicted or told of any way to run the job, so that all are alike."""
+    """Whether nothing is predicted or declared of any way to run the job, so that all are alike."""
     return not job.speedup and all(
         never_tried(view, job, choice, device)
         for choice in job.asked or job.choices
@@ -114,7 +114,7 @@ def without_untried(view: View, job: Job, ways: list[Way]) -> list[Way]:
 def fastest_or_first(view: View, job: Job, start: Callable[[Job, Choice], Seconds]) -> Choice:
     """The choice predicted to be fastest; with nothing predicted the one that can end first by its bound.
 
-    ``start`` says when the job could start so.
+    ``start`` gives when the job could start so.
     """
     choices = job.asked or job.choices
     if len(choices) == 1 or not nothing_known(view, job):

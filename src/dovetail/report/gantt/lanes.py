@@ -43,7 +43,7 @@ PALETTE = (
     "#6f34b8",
     "#35897a",
 )
-"""Colours of apps, told apart by hue first; they read on white and on black."""
+"""Colours of apps, distinguished by hue first; they read on white and on black."""
 
 OTHER = "#9498a0"
 """What has no colour of its own."""
@@ -113,7 +113,7 @@ class Density:
 
 
 class Labels:
-    """What bars are called: the job's id, and where there is no room for it, the part that tells jobs apart.
+    """What bars are called: the job's id, and where there is no room for it, the part that differs.
 
     That is what ids of one app do not have in common, at either end.
 
@@ -135,6 +135,7 @@ class Labels:
     def parts(id: str, common: tuple[str, str]) -> list[str]:
         """The id, it without folders and kind of program, what differs (as whole words, then bare)."""
         start, end = len(common[0]), len(id) - len(common[1])
+        # Whole numbers: cutting inside of one would turn job 17 and job 18 into 7 and 8.
         while 0 < start < len(id) and id[start - 1].isdigit():  # 17 and 18, not 7 and 8
             start -= 1
         while 0 < end < len(id) and id[end].isdigit():
@@ -160,6 +161,7 @@ def _common_ends(ids: Sequence[str]) -> tuple[str, str]:
 
 
 def _common_start(texts: Sequence[str]) -> str:
+    # The least and the greatest text in order share what all share.
     first, last = min(texts), max(texts)
     alike = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:alike]
@@ -174,6 +176,8 @@ class AppColours:
         self.by = "app" if len(apps) > 1 or len(users) < 2 else "user"
         counts = apps if self.by == "app" else users
         order = {name: i for i, name in enumerate(counts)}
+        # The most frequent get colours, but in the order in which they appear, so the legend reads along the
+        # chart.
         kept = sorted(counts, key=lambda name: (-counts[name], order[name]))[: len(PALETTE)]
         kept.sort(key=lambda name: order[name])
         self.colours = dict(zip(kept, PALETTE, strict=False))
@@ -264,7 +268,7 @@ def _take(free: Floats, wanted: int, start: float, end: float) -> list[tuple[int
 def density(result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Span | None = None) -> Density:
     """Shares in use in at most about ``rows`` rows: neighbouring units of one kind share a row.
 
-    Worked out once for a result, as long as the same is asked for: pages and files show the same chart.
+    Worked out once for a result, as long as the request is the same: pages and files show the same chart.
     """
     known = _DENSITIES.get(result)
     key = rows, intervals, span or (columns_of(result).first, columns_of(result).last)

@@ -1,7 +1,7 @@
 """Gantt charts of pages: what is drawn, as data; the script of the page draws it when it is looked at.
 
 As data a schedule takes a tenth of the room that it would take as a drawing, and what all schedules of a
-page have in common, the jobs, is told once.
+page have in common, the jobs, is written once.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PageCharts:
         return {"lanes": names, "bars": self._bars(made)}
 
     def _bars(self, made: Lanes) -> list[list[Any]]:
-        """For each job and place: its number, start, end, what is told of it, its stretches of lanes."""
+        """For each job and place: its number, start, end, its details, its stretches of lanes."""
         found: dict[tuple[str, float], list[Any]] = {}
         for lane, bars in enumerate(made.bars):
             for bar in bars:
@@ -121,7 +121,7 @@ class PageCharts:
         ]
 
     def _number(self, record: Record) -> int:
-        """The number of a job, which is told once for all charts."""
+        """The number of a job, which is written once for all charts."""
         job = record.job
         place = self._jobs.setdefault(job.id, len(self._jobs))
         if place == len(self._told):

@@ -32,8 +32,8 @@ def terminal(result: Result, *, width: int = 80, units: int = 24) -> RenderableT
     """The chart, ``width`` wide at most.
 
     Jobs that share a unit at one time lie in rows below each other. At the right is the mean share of the
-    unit that was in use. Without colours neighbouring jobs are told apart by two fills. More than ``units``
-    units are shown by groups, the height of a block saying which share of the group is in use; so are units
+    unit that was in use. Without colours neighbouring jobs have one of two fills. More than ``units``
+    units are shown by groups, the height of a block being the share of the group in use; so are units
     that more jobs share than there is room for.
     """
     if not any(r.run_time is not None for r in result.records):
