@@ -2,7 +2,7 @@
 
 One ``srun --overlap`` starts all of them, and another one each that is lost later.
 
-``agents/token`` in the run folder (0600) is what both sides prove to know, ``agents/agents.json`` says
+``agents/token`` in the run folder (0600) is what both sides prove to know, ``agents/agents.json`` has
 where each agent is, ``agents/NODE.log`` is its spawn log.
 """
 
@@ -42,7 +42,7 @@ from dovetail_slurm.steps import gres_option, unbound
 _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 SCRIPT = Path(agent.__file__)
 PATIENCE = 60.0
-"""Seconds that agents may take to say hello."""
+"""Seconds that agents may take to connect."""
 LULL = 10.0
 """Seconds without another hello after which those that are missing are waited for no more."""
 SPARE_FILES = 256
@@ -57,7 +57,7 @@ REACHED = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What an agent says of itself: where it listens, and what it sees of its node."""
+    """An agent's first message: where it listens, and what it sees of its node."""
 
     node: str
     address: str
@@ -140,7 +140,7 @@ class AgentFolder:
         return path
 
     def copy_of(self, hello: Hello) -> IO[bytes] | None:
-        """Where to note what the agent is asked for, if its log is not here. Raises `ExecutorError`."""
+        """Where to note what the agent is to do, if its log is not here. Raises `ExecutorError`."""
         if Path(hello.log).parent == self.path:
             return None
         path = self.path / f"{hello.node}.log"
@@ -169,7 +169,7 @@ class SlurmAgents:
     """Starts agents in the allocation ``job``, whose nodes have these ``shares``, and finds them again.
 
     ``complaint`` is what was wrong when one could not be started or reached, ``unfit`` what a node does not
-    see that it needs; both of the last start. ``table`` is what Slurm says of the nodes.
+    see that it needs; both of the last start. ``table`` is Slurm's table of the nodes.
     """
 
     def __init__(
@@ -201,6 +201,7 @@ class SlurmAgents:
 
         ``connected`` is how many there are already. Raises `ExecutorError` where ``srun`` cannot be called.
         """
+        # Each agent takes a descriptor: beyond the limit further nodes wait for another start.
         allowed = allowed_agents(connected + len(nodes))
         room = max(0, allowed - connected)
         why = f"the limit of open files (ulimit -Hn) lets us reach {allowed} agents"
@@ -218,15 +219,16 @@ class SlurmAgents:
             "term_grace": term_grace,
             "nodes": str(about),
         }
+        # A file of its own for each start, since several may be under way.
         complaints = self._files.path / f"start-{time.time_ns()}.err"
         process = _start(self._launcher(names), config, self._environ, complaints)
         self._launchers.append(process)
-        hellos, said = _hear(process, set(names)), complaints.read_text(errors="replace")
-        if not said:
+        hellos, text = _hear(process, set(names)), complaints.read_text(errors="replace")
+        if not text:
             complaints.unlink()
-        self.complaint = str(explained("srun", said)) if said else "srun: it said nothing"
+        self.complaint = str(explained("srun", text)) if text else "srun: it gave no reason"
         # One node that cannot be reached ends the step on all of them: begin again without it.
-        failed = {name for name in _FAILED.findall(said) if name in names}
+        failed = {name for name in _FAILED.findall(text) if name in names}
         if not hellos and failed and len(failed) < len(names):
             complaint = self.complaint
             others = self.start([node for node in nodes if node.name not in failed], term_grace, connected)
@@ -241,6 +243,7 @@ class SlurmAgents:
             fault = self._fault(by_name[name], hellos[name])
             if fault is not None:
                 self._whys[name], self.unfit = fault, self.unfit or fault
+                # An agent without its server ends: nothing is left on a node that does not fit.
                 found.socket.close()  # with which its agent ends
                 continue
             connections[name] = found
@@ -255,6 +258,7 @@ class SlurmAgents:
             *(f"--nodes={len(names)}", f"--ntasks={len(names)}", "--ntasks-per-node=1"),
             *gres_option({self.shares[name].gres for name in names}),
             *("--mem=0", *unbound(self._settings), "--mpi=none", "--wait=0", "--kill-on-bad-exit=0"),
+            # --wait=0 and --no-kill: an agent that ends, or its node, must not take the others along.
             *("--no-kill", "--input=all", "--quiet", "--job-name=dovetail-agent"),
         ]
 
@@ -284,11 +288,13 @@ class SlurmAgents:
         self._token = self._files.token()
         connections: dict[str, Connection] = {}
         allowed_agents(len(hellos))
+        # While the other Dovetail lives its agents are its own: they are not even called.
         for name, found in ({} if lives else connect_all(hellos, self._token)).items():
             if not isinstance(found, str):
                 connections[name] = found
                 self.hellos[name] = hellos[name]
         fault = None
+        # Busy: it holds a connection to a Dovetail that still answers.
         if lives or any(connection.busy for connection in connections.values()):
             fault = f"the Dovetail of run {self._run} still lives"
         elif connections and job != self.job:
@@ -301,6 +307,7 @@ class SlurmAgents:
 
     def reap(self) -> None:
         """Wait for our steps, which are over when their agents are; end those that are not. Blocks."""
+        # Gently first: srun brings its agents to an end, which end their jobs in good order.
         for launcher in self._launchers:
             for end in (launcher.terminate, launcher.kill):
                 try:
@@ -319,11 +326,12 @@ class SlurmAgents:
 def _start(
     launcher: Sequence[str], config: Mapping[str, Any], environ: Mapping[str, str], complaints: Path
 ) -> subprocess.Popen[bytes]:
-    """Start agents, each told its ``config``. Raises `ExecutorError` where that cannot be done.
+    """Start agents, each with its ``config``. Raises `ExecutorError` where that cannot be done.
 
     ``launcher`` starts its arguments on every node, gives them its standard input, and brings back what
     they print.
     """
+    # O_EXCL: the name is guessable, and the file must be ours.
     with os.fdopen(private_file(complaints, os.O_EXCL), "wb") as errors:
         try:
             process = subprocess.Popen(
@@ -331,13 +339,16 @@ def _start(
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                # Not in the run folder, or a busy file system could not be unmounted below the agent.
                 cwd="/",
                 env=dict(environ),
+                # Its own session: Ctrl-C must reach us alone, who end the jobs.
                 start_new_session=True,
             )
         except OSError as error:
             raise ExecutorError(f"{launcher[0]} cannot be started: {error.strerror}") from error
     assert process.stdin is not None
+    # The configuration holds the token, so it goes over the pipe and not into the arguments.
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
         stdin.write(json.dumps(config).encode() + b"\n")
     return process
@@ -355,6 +366,7 @@ def allowed_agents(count: int) -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
+    # The rest is for files, sockets and children of ours.
     return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft - LEAST_FILES))
 
 
@@ -367,6 +379,7 @@ def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hell
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while missing and (left := deadline - time.monotonic()) > 0:
+            # After the first one the others come soon: a node that is silent for so long is missing.
             if not selector.select(min(left, LULL) if hellos else left):
                 break
             data = os.read(process.stdout.fileno(), 1 << 16)
@@ -375,10 +388,10 @@ def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hell
             *lines, inbox = (inbox + data).split(b"\n")
             for line in lines:
                 with contextlib.suppress(ValueError, KeyError, TypeError):
-                    said = json.loads(line)
-                    if said.pop("t") == "hello" and said["node"] in missing:
-                        hellos[said["node"]] = Hello(**said)
-                        missing.discard(said["node"])
+                    text = json.loads(line)
+                    if text.pop("t") == "hello" and text["node"] in missing:
+                        hellos[text["node"]] = Hello(**text)
+                        missing.discard(text["node"])
     return hellos
 
 
@@ -390,7 +403,7 @@ class Connection:
     """A socket to an agent that has let us in, and what has come from it since; ``busy``: it has not."""
 
     socket: socket.socket
-    said: bytes
+    unread: bytes
     busy: bool = False
 
     def answer(self, kind: str, seconds: float) -> dict[str, Any]:
@@ -398,28 +411,28 @@ class Connection:
         before: list[bytes] = []
         self.socket.settimeout(seconds)
         while True:
-            line, newline, rest = self.said.partition(b"\n")
+            line, newline, rest = self.unread.partition(b"\n")
             if not newline:
-                self.said += _receive(self.socket)
+                self.unread += _receive(self.socket)
                 continue
-            self.said = rest
+            self.unread = rest
             message: dict[str, Any] = json.loads(line)
             if message["t"] == kind:
-                self.said = b"\n".join([*before, self.said])
+                self.unread = b"\n".join([*before, self.unread])
                 return message
             before.append(line)
 
     def log(self) -> SpawnLog:
-        """The agent's spawn log up to now; asked for before anything else. Raises `OSError`."""
+        """The agent's spawn log up to now; the first question to it. Raises `OSError`."""
         self.socket.sendall(b'{"t":"log"}\n')
         while True:
-            ends, newline, rest = self.said.partition(b'{"t":"log","lines":')
+            ends, newline, rest = self.unread.partition(b'{"t":"log","lines":')
             count, message, lines = rest.partition(b"}\n")
             if newline and message and lines.count(b"\n") >= int(count):
                 parts = lines.split(b"\n")
-                self.said = ends + b"\n".join(parts[int(count) :])
+                self.unread = ends + b"\n".join(parts[int(count) :])
                 return parse_log(b"\n".join(parts[: int(count)]))
-            self.said += _receive(self.socket)
+            self.unread += _receive(self.socket)
 
 
 def connect_all(hellos: Mapping[str, Hello], token: str) -> dict[str, Connection | str]:
@@ -455,11 +468,11 @@ def _shake_hands(found: socket.socket, token: str) -> Connection:
 
 
 def _line(found: socket.socket) -> tuple[Any, bytes]:
-    """What the next line says, and what has come after it."""
-    said = b""
-    while b"\n" not in said:
-        said += _receive(found)
-    line, _, rest = said.partition(b"\n")
+    """The content of the next line, and what has come after it."""
+    text = b""
+    while b"\n" not in text:
+        text += _receive(found)
+    line, _, rest = text.partition(b"\n")
     return json.loads(line), rest
 
 

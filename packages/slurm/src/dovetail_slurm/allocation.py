@@ -5,7 +5,7 @@ node (`dovetail.process.agent`), which starts jobs there as the supervisor does 
 and jobs of several tasks a node, are steps of their own (``srun --exact``), started by the agent of their
 first node, so that MPI works as its users know it.
 
-When the allocation ends is known, and told; a node whose agent is gone is lost, with what ran there, and
+When the allocation ends is known, and reported; a node whose agent is gone is lost, with what ran there, and
 joins again when Slurm lets an agent be started there anew.
 """
 
@@ -107,7 +107,7 @@ class _LostNode:
 class Slurm:
     """The allocation that we are in.
 
-    ``features`` are names of node features that tell CPUs apart, with commas (``rome,skylake``). ``poll`` is
+    ``features`` are names of node features that distinguish CPUs, with commas (``rome,skylake``). ``poll`` is
     the seconds between looks at the allocation (0: 1 on a cluster of one's own, else 15 to 30). ``mpi`` is
     srun's ``--mpi`` for gangs (empty: the cluster's default), ``srun`` further options for them.
     ``lend`` is what each device is where nodes lend them to each other, as `dovetail device-server --device`
@@ -129,7 +129,7 @@ class Slurm:
         return [word for word in self.features.split(",") if word]
 
     def gang_options(self) -> list[str]:
-        """What srun is told beside everything else."""
+        """Further options of srun."""
         return [*([f"--mpi={self.mpi}"] if self.mpi else []), *self.srun.split()]
 
     def open(self, folder: RunFolder, cluster: Cluster) -> SlurmExecutor:
@@ -191,10 +191,10 @@ def _check(cluster: Cluster, found: Allotment) -> None:
             raise InputError(what, where=where)
 
 
-def poll_seconds(asked: float, settings: Mapping[str, str]) -> tuple[Seconds, Seconds]:
+def poll_seconds(wanted: float, settings: Mapping[str, str]) -> tuple[Seconds, Seconds]:
     """The shortest and the longest time between two looks at Slurm: 1 s on a cluster of one's own."""
-    if asked > 0:
-        return asked, asked
+    if wanted > 0:
+        return wanted, wanted
     own = settings.get("SlurmUser", "").partition("(")[0] == getpass.getuser()
     return (1.0, 1.0) if own else (15.0, 30.0)
 
@@ -204,13 +204,14 @@ class SlurmExecutor(SupervisedExecutor):
 
     def __init__(self, options: Slurm, folder: RunFolder, cluster: Cluster, found: Allotment) -> None:
         super().__init__(folder, cluster)
+        # Variables of the step that we run in would make srun take its nodes for all there is.
         self._environ = {name: value for name, value in self._environ.items() if not of_step(name)}
         self._options = options
         self._allotment = found
         self._files = AgentFolder(self.run_dir)
         self._commands = self._files.path / "bin"
         self._settings = configuration(("KillWait", "SlurmUser", "TaskPlugin"))
-        # Whatever wants to know of nodes asks this, so that Slurm is asked once a look and not once a node.
+        # Shared by all parts that need facts of nodes, so that Slurm gets one query a look, not one a node.
         self._table = NodeTable(poll_seconds(options.poll, self._settings)[0])
         self._agents = SlurmAgents(
             found.job, found.shares, self._files, self.run_uid, self._settings, self._environ, self._table
@@ -227,7 +228,7 @@ class SlurmExecutor(SupervisedExecutor):
         self._withheld: list[Event] = []
         self._silent_since: float | None = None  # when Slurm's controller last did not answer, first of all
         self._steps: list[str] = []  # of gangs whose agent is gone
-        self._first: list[Event] = []  # to be told when somebody listens
+        self._first: list[Event] = []  # to be reported once there is a listener
 
     def begin(self) -> None:
         """Start all agents; those that do not come in time join later.
@@ -235,10 +236,12 @@ class SlurmExecutor(SupervisedExecutor):
         Raises `ExecutorError` where none can be started, `InputError` for a node that lacks what it needs.
         """
         self._agents.begin()
+        # Before the agents, whose jobs find it on their PATH.
         install_srun(self._files.path)
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
         missing = [node for node in self.cluster.nodes if node.name not in connections]
         fault: ExecutorError | InputError | None = None
+        # A node that lacks what the run needs ends it at once: joining later would not change that.
         if self._agents.unfit:
             fault = InputError(self._agents.unfit)
         elif not connections:
@@ -258,16 +261,17 @@ class SlurmExecutor(SupervisedExecutor):
         for name, connection in connections.items():
             self._connect(self.cluster.index_of[name], connection)
         if fault is not None:
+            # Also of the agents that have started: nothing of ours stays in an allocation that is refused.
             asyncio.run(self.close())
             raise fault
 
     def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
-        """All agents are there: ask them for what a run needs; what is wrong, if anything is."""
+        """All agents are there: get from them what a run needs; what is wrong, if anything is."""
         return None
 
     def _connect(self, node: int, connection: Connection) -> Link:
         link = Link(self._ended, lambda: self._agent_left(node, link), partial(self._told, node))
-        link.connect(connection.socket, connection.said)
+        link.connect(connection.socket, connection.unread)
         link.copy = self._files.copy_of(self._agents.hellos[self.cluster.nodes[node].name])
         self._links[node] = link
         return link
@@ -277,12 +281,13 @@ class SlurmExecutor(SupervisedExecutor):
 
         Within it Dovetail places jobs, not Slurm, so that most could only be passed over in silence.
         """
-        asked = {
+        # One job of each set of options and app: a sweep has thousands with the same.
+        representatives = {
             (job.batch_options, job.app): job
             for job in jobs
             if job.batch_options and of_script(job.batch_options) is None
         }
-        for job in asked.values():
+        for job in representatives.values():
             for choice in job.choices:
                 for option in folded(options_for(job.batch_options, choice.implementation)):
                     if not self._fulfils(option):
@@ -313,16 +318,18 @@ class SlurmExecutor(SupervisedExecutor):
         return left
 
     def _sort_out(self, connections: Mapping[str, Connection]) -> LastAttempts:
-        """What the agents, or their logs, say of each job's last attempt."""
+        """Each job's last attempt, from the agents or their logs."""
         logs: dict[str, SpawnLog] = {}
         for name, connection in connections.items():
             logs[name] = connection.log()
             link = self._connect(self.cluster.index_of[name], connection)
+            # Numbers of setups go on where the log ends, or an agent would take a new one for an old one.
             link.first_setup = logs[name].next_number
         for name in self._files.nodes():
             if name not in logs:
                 logs[name] = self._files.read_log(name)
         last: dict[JobId, tuple[int, str, str]] = {}  # attempt, node, uid
+        # The last attempt over all nodes: a job may have been started again elsewhere.
         for name, log in logs.items():
             self._outputs.known(log)
             for uid, intent in log.intents.items():
@@ -337,6 +344,7 @@ class SlurmExecutor(SupervisedExecutor):
             intent, end, start = log.intents[uid], log.ends.get(uid), log.starts.get(uid)
             if end is not None:
                 over.append(ended(intent, end))
+            # Its agent lives, so the job does, or its end comes over the link.
             elif name in connections:
                 watching = self._links[self.cluster.index_of[name]]
                 watching.requests[uid] = intent
@@ -345,6 +353,7 @@ class SlurmExecutor(SupervisedExecutor):
             else:
                 why = f"node {name} was taken away, or its agent was killed, while it ran"
                 unknown.append(Ended(job, State.NODE_FAIL, None, why, Usage(), attempt=attempt))
+                # The agent is gone, and a gang's step may still run on the other nodes.
                 self._steps += [intent["step"]] if "step" in intent else []
         over.sort(key=lambda end: end.ended_at or 0.0)
         return LastAttempts(running, over, unknown)
@@ -356,6 +365,7 @@ class SlurmExecutor(SupervisedExecutor):
         here: dict[str, int] = {}
         for node in now.nodes:
             index = next((n for n, known in enumerate(self.cluster.nodes) if known == node), None)
+            # The same node with other facts: a cluster file may describe a part of it.
             if index is None and same:  # a cluster file has given us less of it than was allotted
                 index = self.cluster.index_of.get(node.name)
             if index is None:
@@ -381,6 +391,7 @@ class SlurmExecutor(SupervisedExecutor):
             for event in self._first:
                 self._happened(event)
             self._first.clear()
+            # Only once there is a listener: events before that would be lost.
             self._restore_soon()
             self._tell_end()
             self._begin_task(self._watch)
@@ -398,6 +409,7 @@ class SlurmExecutor(SupervisedExecutor):
             try:
                 found = await asyncio.to_thread(allotment, self._allotment.job)
                 facts = await asyncio.to_thread(self._table.facts, found.shares) if found.alive else {}
+            # Our agents need no controller, so jobs go on; only the look is slower.
             except SlurmError:  # the controller is away: our agents go on without it
                 self._silent_since = self._silent_since or time.monotonic()
                 pause = min(most, 1.5 * pause + 1.0)
@@ -410,16 +422,18 @@ class SlurmExecutor(SupervisedExecutor):
                 self._settle_doubts(over=True)
             elif moved:
                 self._tell_end()
+            # Down for Slurm, but its agent may live on behind a broken network: its jobs are ended there.
             for name, fact in facts.items():
                 node = self.cluster.index_of.get(name)
                 if fact.is_down and node in self._links:
                     self._give_up(node)
 
     def _take_in(self, found: Allotment) -> None:
-        """What Slurm says of the allocation now. Nodes that it names no more have left for good."""
+        """Slurm's present state of the allocation. Nodes that it names no more have left for good."""
         before = self._allotment
         shares = found.shares if found.alive else before.shares
         self._allotment = replace(before, state=found.state, end=found.end, shares=shares)
+        # Shrunk with scontrol: these nodes may belong to others already.
         for name in before.shares.keys() - shares.keys():
             node = self.cluster.index_of.get(name)
             if node is not None:
@@ -429,7 +443,7 @@ class SlurmExecutor(SupervisedExecutor):
                 self._happened(NodeLost(node, for_good=True))
 
     async def is_taken_away(self) -> bool:
-        """Whether our allocation has ended: then its agents end their jobs, and we tell of that."""
+        """Whether our allocation has ended: then its agents end their jobs, and we report it."""
         try:
             over = not (await asyncio.to_thread(allotment, self._allotment.job)).alive
         except SlurmError:
@@ -440,22 +454,22 @@ class SlurmExecutor(SupervisedExecutor):
 
     def trouble(self) -> str:
         """Which nodes are lost and why, and whether Slurm answers."""
-        told: list[str] = []
+        sentences: list[str] = []
         if self._silent_since is not None:
             silence = time.monotonic() - self._silent_since
-            told.append(f"Slurm's controller has not answered for {silence:.0f} s")
+            sentences.append(f"Slurm's controller has not answered for {silence:.0f} s")
         for node in sorted(self._lost):
             name = self.cluster.nodes[node].name
             left = f"node {name} was taken out of allocation {self._allotment.job}"
             lost = f"node {name} is lost: {self._lost[node].why}"
-            told.append(left if node in self._departed else lost)
-        return "; ".join(told)
+            sentences.append(left if node in self._departed else lost)
+        return "; ".join(sentences)
 
     # ------------------------------------------------------------------- nodes that are lost, and come back
 
-    def _told(self, node: int, said: Mapping[str, Any]) -> None:
+    def _told(self, node: int, message: Mapping[str, Any]) -> None:
         """Slurm takes the node from its agent: perhaps the whole allocation ends."""
-        if said["t"] == "evicted":
+        if message["t"] == "evicted":
             self._doubt(node)
 
     def _agent_left(self, node: int, link: Link) -> None:
@@ -466,7 +480,7 @@ class SlurmExecutor(SupervisedExecutor):
                 self._doubt(node)
 
     def _forget(self, node: int) -> None:
-        """Hear no more of a node's agent, nor of its jobs."""
+        """Drop a node's agent, and its jobs."""
         link = self._links.pop(node, None)
         if link is not None:
             self._steps += [request["step"] for request in link.requests.values() if "step" in request]
@@ -476,7 +490,7 @@ class SlurmExecutor(SupervisedExecutor):
             link.detach()
 
     def _doubt(self, node: int) -> None:
-        """Tell of nothing until Slurm has said whether this node is going, or all of them.
+        """Report nothing until Slurm has answered whether this node is going, or all of them.
 
         Else jobs would start again, in vain, on nodes that go a moment later.
         """
@@ -495,7 +509,7 @@ class SlurmExecutor(SupervisedExecutor):
     async def _ask_slurm(self) -> None:
         try:
             found = await asyncio.to_thread(allotment, self._allotment.job)
-        except SlurmError:  # the controller is away: `_watch` will hear from it
+        except SlurmError:  # the controller is away: `_watch` will notice when it is back
             self._settle_doubts(over=False)
         else:
             self._take_in(found)
@@ -521,12 +535,12 @@ class SlurmExecutor(SupervisedExecutor):
         self._restore_soon()
 
     def _give_up(self, node: int) -> None:
-        """Slurm says that the node is gone, though its agent still lives: it is to end its jobs."""
+        """Slurm's table has the node as gone, though its agent still lives: it is to end its jobs."""
         self._links[node].send({"t": "close", "grace": 0.0, "reason": State.NODE_FAIL.value})
         self._lose(node)
 
     async def _clear_up(self) -> None:
-        """After the allocation's end: end what nobody else has ended."""
+        """After the allocation's end: end what is still left."""
         deadline = time.monotonic() + self._term_grace + 2.0
         while self._links and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
@@ -674,5 +688,5 @@ class SlurmExecutor(SupervisedExecutor):
         await asyncio.to_thread(self._agents.reap)
 
     def settle(self) -> bool:
-        """After `close`: whether everything that ran has ended and was told."""
+        """After `close`: whether everything that ran has ended and was reported."""
         return self._closed and not self._running

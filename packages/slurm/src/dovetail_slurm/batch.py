@@ -95,14 +95,17 @@ def job_options(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> list[str
     """
     script = of_script(shape.options)
     if script is not None:
+        # A script carries its own request; only what must win is added.
         return script_overrides(shape)
     request = shape.request
     options = [f"--nodes={request.nodes}", f"--ntasks-per-node={tasks}"]
     options.append(f"--cpus-per-task={cpus_of_task(shape, nodes, tasks)}")
     options += _devices(request)
+    # Rounded up: Slurm counts in MiB, and less would end the job too early.
     if request.memory:
         options.append(f"--mem={ceil(request.memory / MEBIBYTE)}M")
     options += time_options(shape.walltime)
+    # The user's own words after ours, so that they win, but for the partition, which was decided.
     return [*options, *shape.options, f"--partition={shape.target}"]
 
 
@@ -115,6 +118,7 @@ def script_overrides(shape: Shape) -> list[str]:
     """What sbatch is given beside a batch script: what wins over its own lines, and its partition."""
     script = of_script(shape.options)
     assert script is not None
+    # Elements go as they are handed over, so their indices are set by the call.
     return [*(word for word in script[1] if not is_array(word)), f"--partition={shape.target}"]
 
 
@@ -127,6 +131,7 @@ def _devices(request: Request) -> list[str]:
     devices = [(kind, ceil(count)) for kind, count in request.devices]
     if not devices:
         return []
+    # With several allowed models Slurm's gres can name none.
     model = f"{request.models[0]}:" if len(request.models) == 1 else ""
     return ["--gres=" + ",".join(f"{kind}:{model}{count}" for kind, count in devices)]
 
@@ -141,6 +146,7 @@ def time_options(walltime: Seconds | None) -> list[str]:
 
 def _cpus(request: Request, nodes: Sequence[Node]) -> int:
     """CPUs on each node; all of them are those of the smallest node that can run the job."""
+    # The smallest able node, so that the request fits on every node of the partition.
     if request.cpus >= 0:
         return request.cpus
     able = [node for node in nodes if _holds(node, request)]
@@ -168,11 +174,12 @@ STEERING = (
     "SBATCH_TEST_ONLY",
     "MUNGE_SOCKET",
 )
-"""Variables that say which cluster Slurm's commands talk to, which is not for a submitter to say."""
+"""Variables that choose the cluster of Slurm's commands: not for a submitter to choose."""
 
 
 def steered(environ: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """The environment of a job, with which sbatch reaches the cluster that we are a guest of."""
+    # The job's own values would send it to another cluster than the one that was chosen.
     found = {name: value for name, value in environ.items() if name not in STEERING}
     return found | {name: ours[name] for name in STEERING if name in ours}
 
@@ -194,8 +201,8 @@ def send(
         *("sbatch", "--parsable", "--requeue", "--export=ALL", f"--job-name={name}"),
         *(f"--output={log}", "--open-mode=append", "--chdir=/", *_array(indices), *options, script),
     ]
-    said, _ = call(argv, environ=environ)
-    return said.strip().partition(";")[0]
+    output, _ = call(argv, environ=environ)
+    return output.strip().partition(";")[0]
 
 
 def send_script(
@@ -219,8 +226,9 @@ def send_script(
         *("sbatch", "--parsable", f"--job-name={name}", *_array(indices, at_once), *options),
         *(script, *arguments),
     ]
-    said, _ = call(argv, environ=environ, folder=folder, plain=True)
-    id = said.strip().partition(";")[0]
+    output, _ = call(argv, environ=environ, folder=folder, plain=True)
+    id = output.strip().partition(";")[0]
+    # Held until everything is in place: the release is ours, since the service held it before.
     if is_held:
         call(["scontrol", "release", id])
     return id
@@ -244,11 +252,11 @@ def _array(indices: Sequence[int] | None, at_once: str = "") -> list[str]:
 def foreseen(options: Sequence[str]) -> Seconds:
     """When such a job would start, in seconds since the epoch. Raises `SlurmError`."""
     argv = ["sbatch", "--test-only", "--job-name=dovetail-asks", *options]
-    said, told = call(argv, stdin="#!/bin/sh\ntrue\n")
-    match = _START.search(told + said)
+    output, errors = call(argv, stdin="#!/bin/sh\ntrue\n")
+    match = _START.search(errors + output)
     start = None if match is None else moment(match[1])
     if start is None:
-        raise SlurmError(f"sbatch --test-only: its answer is not understood: {(told + said).strip()[:200]!r}")
+        raise SlurmError(f"sbatch --test-only: unknown answer: {(errors + output).strip()[:200]!r}")
     return start
 
 
@@ -287,12 +295,12 @@ def facts_of(job: str, *, accounting: bool) -> dict[str, JobFacts]:
     Slurm itself forgets a job some minutes after its end; the accounting knows its exit status then.
     """
     try:
-        said, _ = call(["scontrol", "show", "job", job])
+        output, _ = call(["scontrol", "show", "job", job])
     except SlurmError as error:
         if error.passing or not accounting:
             raise
         return _accounted(job)
-    return dict(_facts(block) for block in said.split("\n\n") if "JobId=" in block)
+    return dict(_facts(block) for block in output.split("\n\n") if "JobId=" in block)
 
 
 def _facts(block: str) -> tuple[str, JobFacts]:

@@ -1,7 +1,7 @@
 """Slurm's commands: how they are called, what they print, and what their complaints mean.
 
 Only commands that every user has; their plain output, which has kept its form for ten years and more
-(JSON needs plugins that many clusters lack). Times are asked for in seconds since the epoch.
+(JSON needs plugins that many clusters lack). Times are queried in seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _HINTS = (
     ("nvalid account", "name an account that you may use, e.g. slurm = ['--account=NAME'] in the job file"),
     ("nvalid partition", "'sinfo' lists the partitions that there are"),
     ("nvalid qos", "'sacctmgr show assoc user=$USER format=qos' lists those that you may use"),
-    ("onfiguration is not available", "no node of that partition has what the job asks for"),
+    ("onfiguration is not available", "no node of that partition has what the job needs"),
     ("equested time limit is invalid", "the walltime is above the partition's limit ('sinfo -o %P,%l')"),
     ("xceeds partition time limit", "the walltime is above the partition's limit ('sinfo -o %P,%l')"),
     ("memory specification can not be satisfied", "no node of that partition has so much memory"),
     ("nvalid job id", "the job is gone, or belongs to another cluster"),
     ("ob violates accounting", "a limit of the account or QOS is reached; wait, or use another"),
-    ("nvalid feature", "'sinfo -o %f' lists the features that can be asked for with --constraint"),
+    ("nvalid feature", "'sinfo -o %f' lists the features that --constraint can name"),
     ("ob has been revoked", "the allocation has ended; begin another one"),
     ("already completing or completed", "the allocation has ended; begin another one"),
     ("xpired", "the allocation has ended; begin another one"),
@@ -69,7 +69,7 @@ _NO_PLACE = re.compile(
     r"Submit\w*Limit|emporarily unable to accept job|Resource temporarily unavailable|MaxArraySize"
     r"|job array specification"
 )
-"""What Slurm says where a job, or so large an array, may come in later (or in parts)."""
+"""Slurm's message where a job, or so large an array, may come in later (or in parts)."""
 _NUMBER = re.compile(r"\d+(?:;\S*)?\n")
 _SLEEPS = "emporarily unable to accept job"
 """sbatch tries again for two minutes by itself, which is for its caller to do."""
@@ -101,6 +101,7 @@ def call(
     job gets it. The program is found on the PATH of this process, not on that of ``environ``.
     """
     env = dict(os.environ if environ is None else environ)
+    # One form for all versions and sites: seconds since the epoch, and messages in English.
     if not plain:
         env |= {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
     if folder is not None and not os.path.isdir(folder):
@@ -108,6 +109,7 @@ def call(
     try:
         process = subprocess.Popen(
             argv,
+            # Looked up here: the job's PATH may lead to our own shims, which would call us again.
             executable=shutil.which(argv[0]) or argv[0],
             cwd=folder,
             env=env,
@@ -123,10 +125,10 @@ def call(
     except OSError as error:
         raise SlurmError(f"{argv[0]} cannot be started: {error.strerror}") from error
     with process:
-        said, told, ended = _answer(process, argv[0], stdin, timeout)
+        output, errors, ended = _answer(process, argv[0], stdin, timeout)
     if ended and process.returncode:
-        raise explained(argv[0], told or said or f"it ended with status {process.returncode}")
-    return said, told
+        raise explained(argv[0], errors or output or f"it ended with status {process.returncode}")
+    return output, errors
 
 
 def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list[list[str]]:
@@ -152,9 +154,11 @@ def _answer(
                 return *process.communicate(stdin, timeout=patience), True
             except subprocess.TimeoutExpired as error:
                 words = (error.stderr or b"").decode("utf-8", "replace")
-                said = (error.stdout or b"").decode("utf-8", "replace")
-                if program == "sbatch" and _NUMBER.fullmatch(said):
-                    return said, words, False
+                output = (error.stdout or b"").decode("utf-8", "replace")
+                # With --wait it goes on until the job's end: the number is all that is needed.
+                if program == "sbatch" and _NUMBER.fullmatch(output):
+                    return output, words, False
+                # It retries by itself for a minute: our callers have a queue of their own to wait in.
                 if _SLEEPS in words:
                     raise explained(program, words) from None
                 if time.monotonic() >= deadline:
@@ -165,14 +169,15 @@ def _answer(
             process.kill()
 
 
-def explained(program: str, said: str) -> SlurmError:
-    """What a command said, in a sentence, with what to do about it."""
-    lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line] or lines or ["it said nothing"]
-    # "sbatch: error: Batch job submission failed: Invalid account …": the last part says it.
-    text = re.sub(rf"^{re.escape(program)}: (?:(?:error|fatal): )?", "", telling[-1]).rstrip(".")
+def explained(program: str, output: str) -> SlurmError:
+    """A command's message in a sentence, with what to do about it."""
+    lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
+    relevant = [line for line in lines if "error" in line] or lines or ["it gave no reason"]
+    # "sbatch: error: Batch job submission failed: Invalid account …": the last part is the reason.
+    text = re.sub(rf"^{re.escape(program)}: (?:(?:error|fatal): )?", "", relevant[-1]).rstrip(".")
     hint = next((hint for words, hint in _HINTS if words in text), "")
-    no_place = _NO_PLACE.search(said) is not None
+    no_place = _NO_PLACE.search(output) is not None
+    # Of several lines the one with the limit names which it is.
     if no_place:
         named = next((line for line in lines if "Limit" in line), "")
         text, hint = (named.rpartition("error: ")[2] or text), "it comes in when there is a place"
@@ -184,6 +189,7 @@ def explained(program: str, said: str) -> SlurmError:
 
 def fields(line: str) -> dict[str, str]:
     """``A=1 B=2 …`` as scontrol prints it on one line; of a name that comes twice the first."""
+    # The first of two: scontrol repeats some names for parts of a job.
     found: dict[str, str] = {}
     for word in line.split():
         name, equals, value = word.partition("=")
@@ -217,7 +223,7 @@ Gres = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What Slurm says of a node; memory is bytes. What begins with ``used`` is in use now."""
+    """Slurm's facts of a node; memory is bytes. What begins with ``used`` is in use now."""
 
     name: str
     address: str
@@ -253,8 +259,8 @@ def gres_of(text: str) -> tuple[Gres, ...]:
 
 def node_facts(names: Sequence[str] = ()) -> list[NodeFacts]:
     """All nodes of the cluster, or those named. Raises `SlurmError`."""
-    said, _ = call(["scontrol", "-o", "show", "node", *([",".join(names)] if names else [])])
-    return [_facts(fields(line)) for line in said.splitlines() if line.startswith("NodeName=")]
+    output, _ = call(["scontrol", "-o", "show", "node", *([",".join(names)] if names else [])])
+    return [_facts(fields(line)) for line in output.splitlines() if line.startswith("NodeName=")]
 
 
 def _facts(about: Mapping[str, str]) -> NodeFacts:
@@ -278,13 +284,13 @@ def _facts(about: Mapping[str, str]) -> NodeFacts:
 
 
 class NodeTable:
-    """What Slurm says of nodes: one ``scontrol`` in ``fresh`` seconds, whoever asks. For many threads."""
+    """Slurm's facts of nodes: one ``scontrol`` in ``fresh`` seconds for all callers. For many threads."""
 
     def __init__(self, fresh: Seconds) -> None:
         self._fresh = fresh
         self._lock = threading.Lock()
         self._facts: dict[str, NodeFacts] = {}
-        self._covers: frozenset[str] = frozenset()  # names that were asked about; none: all nodes
+        self._covers: frozenset[str] = frozenset()  # names of the last query; none: all nodes
         self._asked_at = -math.inf
 
     def facts(self, names: Iterable[str] = ()) -> dict[str, NodeFacts]:
@@ -300,7 +306,7 @@ class NodeTable:
             return {name: fact for name, fact in self._facts.items() if not wanted or name in wanted}
 
     def forget(self) -> None:
-        """What was said is no longer so: the next question is asked."""
+        """The facts have changed: the next call runs ``scontrol`` again."""
         with self._lock:
             self._asked_at = -math.inf
 
@@ -362,8 +368,8 @@ def current_job(environ: Mapping[str, str]) -> str:
 
 def allotment(job: str) -> Allotment:
     """The allocation of this job id. Raises `SlurmError`."""
-    said, _ = call(["scontrol", "-o", "-d", "show", "job", job])
-    line = next((line for line in said.splitlines() if line.startswith("JobId=")), "")
+    output, _ = call(["scontrol", "-o", "-d", "show", "job", job])
+    line = next((line for line in output.splitlines() if line.startswith("JobId=")), "")
     about = fields(line)
     shares: dict[str, Share] = {}
     for hosts, cpus, memory, gres in _GROUP.findall(line):

@@ -86,15 +86,15 @@ def count_of(text: str) -> int:
     return numbers[0] if numbers else 1
 
 
-def chosen_nodes(asked: Mapping[str, str], ours: Sequence[str]) -> list[str]:
+def chosen_nodes(options: Mapping[str, str], ours: Sequence[str]) -> list[str]:
     """The nodes of the step, of ours."""
-    if "nodelist" in asked:
-        named = [name for name in asked["nodelist"].split(",") if name]
+    if "nodelist" in options:
+        named = [name for name in options["nodelist"].split(",") if name]
         foreign = [name for name in named if name not in ours]
         if foreign and not any("[" in name for name in named):
             sys.exit(f"srun: found node {foreign[0]}, expected of the job's own: {', '.join(ours)}")
         return [name for name in named if name in ours] or list(ours)
-    count = asked.get("nodes", "").partition("-")[0]
+    count = options.get("nodes", "").partition("-")[0]
     if count.isdecimal():
         if int(count) > len(ours):
             sys.exit(f"srun: found {count} nodes, expected at most the {len(ours)} that are the job's")
@@ -102,23 +102,23 @@ def chosen_nodes(asked: Mapping[str, str], ours: Sequence[str]) -> list[str]:
     return list(ours)
 
 
-def part_of(asked: Mapping[str, str], nodes: Sequence[str], shares: Mapping[str, Any]) -> dict[str, int]:
+def part_of(options: Mapping[str, str], nodes: Sequence[str], shares: Mapping[str, Any]) -> dict[str, int]:
     """How many cores and devices of each node the step is to have, where that is a part of them."""
-    tasks = int(asked["ntasks"]) if asked.get("ntasks", "").isdecimal() else len(nodes)
+    tasks = int(options["ntasks"]) if options.get("ntasks", "").isdecimal() else len(nodes)
     each = -(-tasks // len(nodes))
     cores = min(len(shares[node]["cores"]) for node in nodes)
     gpus = min((len(held) for node in nodes for held in shares[node]["pick"].values()), default=0)
     part: dict[str, int] = {}
-    if "cpus-per-task" in asked:
-        part["cores"] = each * int(asked["cpus-per-task"])
-    elif "exact" in asked or "exclusive" in asked:
+    if "cpus-per-task" in options:
+        part["cores"] = each * int(options["cpus-per-task"])
+    elif "exact" in options or "exclusive" in options:
         part["cores"] = each
-    if "gpus-per-task" in asked:
-        part["gpus"] = each * count_of(asked["gpus-per-task"])
-    elif "gpus-per-node" in asked or "gres" in asked:
-        part["gpus"] = count_of(asked.get("gpus-per-node") or asked["gres"])
-    elif "gpus" in asked:
-        part["gpus"] = -(-count_of(asked["gpus"]) // len(nodes))
+    if "gpus-per-task" in options:
+        part["gpus"] = each * count_of(options["gpus-per-task"])
+    elif "gpus-per-node" in options or "gres" in options:
+        part["gpus"] = count_of(options.get("gpus-per-node") or options["gres"])
+    elif "gpus" in options:
+        part["gpus"] = -(-count_of(options["gpus"]) // len(nodes))
     for name, most in (("cores", cores), ("gpus", gpus)):
         if part.get(name, 0) > most:
             sys.exit(f"srun: found {part[name]} {name} a node, expected at most the job's {most}")
@@ -161,18 +161,18 @@ def srun(words: Sequence[str]) -> None:
     program = shutil.which("srun", path=path)
     if program is None:
         sys.exit("srun: was not found in PATH")
-    asked, rest, command = parse(words)
-    if asked.get("jobid", os.environ["SLURM_JOB_ID"]) != os.environ["SLURM_JOB_ID"]:
+    options, rest, command = parse(words)
+    if options.get("jobid", os.environ["SLURM_JOB_ID"]) != os.environ["SLURM_JOB_ID"]:
         os.execv(program, ["srun", *words])
     shares = json.loads(os.environ["DOVETAIL_GANG"])
-    nodes = chosen_nodes(asked, list(shares))
+    nodes = chosen_nodes(options, list(shares))
     name = hashlib.blake2b(os.environ["DOVETAIL_UID"].encode(), digest_size=8).hexdigest()
-    part = part_of(asked, nodes, shares)
+    part = part_of(options, nodes, shares)
     if part:
         gpus = [len(held) for node in nodes for held in shares[node]["pick"].values()]
         most = {"cores": min(len(shares[n]["cores"]) for n in nodes), "gpus": min(gpus, default=0)}
         step: dict[str, Any] = {**hold(part, most, f"{os.environ['DOVETAIL_STEPS']}/{name}")}
-        os.environ["DOVETAIL_STEP"] = json.dumps({**step, "each": "gpus-per-task" in asked})
+        os.environ["DOVETAIL_STEP"] = json.dumps({**step, "each": "gpus-per-task" in options})
     given = [
         "--overlap",
         f"--job-name=dovetail-{name}",
@@ -181,7 +181,7 @@ def srun(words: Sequence[str]) -> None:
     ]
     if not any(word.startswith("--mem") for word in rest):
         given.append("--mem=0")  # what the job has; how much that is is for Dovetail to see to
-    if "ntasks" not in asked and len(nodes) < len(shares):
+    if "ntasks" not in options and len(nodes) < len(shares):
         given.append(f"--ntasks={len(nodes)}")
     os.execv(program, ["srun", *given, *rest, *command])
 

@@ -42,7 +42,7 @@ OPENED = 130.0
 
 
 class _ServersThere(DeviceServers):
-    """The device servers of an allocation's nodes, asked for through their agents."""
+    """The device servers of an allocation's nodes, started by their agents."""
 
     def __init__(self, chosen: str, agents: SlurmAgents, files: AgentFolder) -> None:
         self._chosen, self._agents, self._files = chosen, agents, files
@@ -56,15 +56,15 @@ class _ServersThere(DeviceServers):
 
     def begin(self, nodes: Mapping[Node, tuple[int, Connection]]) -> ExecutorError | InputError | None:
         """Before the run: all servers at once; what is wrong, if anything is."""
-        asked = {node: found for node, found in nodes.items() if node.devices}
+        lenders = {node: found for node, found in nodes.items() if node.devices}
         try:
-            for node, (n, connection) in asked.items():
+            for node, (n, connection) in lenders.items():
                 connection.socket.sendall(line_of(self._request(n, node)))
-            for node, (n, connection) in asked.items():
-                said = connection.answer("companion", OPENED)
-                if said["over"]:
-                    return InputError(not_started(node, said["said"]))
-                self._opened(n, node, said)
+            for node, (n, connection) in lenders.items():
+                reply = connection.answer("companion", OPENED)
+                if reply["over"]:
+                    return InputError(not_started(node, reply["said"]))
+                self._opened(n, node, reply)
         except OSError as error:
             return ExecutorError(f"a node's agent was lost at once: {error.strerror or error}")
         except ExecutorError as error:
@@ -83,17 +83,17 @@ class _ServersThere(DeviceServers):
         if waiting is not None and not waiting.done():
             waiting.set_exception(ExecutorError(f"node {self.nodes[n].name}, which was to lend, is lost"))
 
-    def told(self, n: int, said: Mapping[str, Any]) -> None:
-        """Its agent says that a node's server is ready, or that it has ended."""
-        if said["id"] != self._asked.get(n):
+    def told(self, n: int, reply: Mapping[str, Any]) -> None:
+        """Its agent reports that a node's server is ready, or that it has ended."""
+        if reply["id"] != self._asked.get(n):
             return  # of the server before
         waiting = self._waiting.pop(n, None)
-        if said["over"]:
+        if reply["over"]:
             self._listening.pop(n, None)
             if waiting is not None and not waiting.done():
-                waiting.set_exception(ExecutorError(not_started(self.nodes[n], said["said"])))
+                waiting.set_exception(ExecutorError(not_started(self.nodes[n], reply["said"])))
             return
-        self._opened(n, self.nodes[n], said)
+        self._opened(n, self.nodes[n], reply)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
@@ -118,7 +118,7 @@ class _ServersThere(DeviceServers):
         return self.hosts[node]
 
     async def see_to(self, nodes: Collection[int]) -> None:
-        """Ask the agents of those that serve not, or no longer. Raises `ExecutorError`."""
+        """Have the agents start those that do not serve, or no longer. Raises `ExecutorError`."""
         loop = asyncio.get_running_loop()
         for n in nodes:
             if n in self._listening or n in self._waiting:
@@ -126,7 +126,7 @@ class _ServersThere(DeviceServers):
             if n not in self.links:
                 raise ExecutorError("a node that was to lend is lost")
             self._waiting[n] = loop.create_future()
-            self._waiting[n].add_done_callback(asyncio.Future.exception)  # also where nobody waits any more
+            self._waiting[n].add_done_callback(asyncio.Future.exception)  # also where the waiter is gone
             self.links[n].send(self._request(n, self.nodes[n]))
         for n in nodes:
             if n in self._waiting:
@@ -159,8 +159,8 @@ class _ServersThere(DeviceServers):
             "secret": str(self._files.lent),
         }
 
-    def _opened(self, n: int, node: Node, said: Mapping[str, Any]) -> None:
-        (address,) = json.loads(said["said"])["addresses"]
+    def _opened(self, n: int, node: Node, reply: Mapping[str, Any]) -> None:
+        (address,) = json.loads(reply["said"])["addresses"]
         host = self._agents.hellos[node.name].address
         self._listening[n] = f"{bracketed(host)}:{address.rpartition(':')[2]}"
 
@@ -193,21 +193,21 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         super()._forget(node)
         self._servers.lost(node)
 
-    def _told(self, node: int, said: Mapping[str, Any]) -> None:
-        if said["t"] == "companion":
-            self._servers.told(node, said)
+    def _told(self, node: int, reply: Mapping[str, Any]) -> None:
+        if reply["t"] == "companion":
+            self._servers.told(node, reply)
         else:
-            super()._told(node, said)
+            super()._told(node, reply)
 
     def _told_where(self, placed: Placed) -> bool:
-        """Gangs are told by Slurm. Raises `ExecutorError` for one that borrows."""
+        """Slurm gives gangs their devices. Raises `ExecutorError` for one that borrows."""
         if not is_gang(placed):
             return super()._told_where(placed)
         refuse_to_borrow(placed)
         return False
 
     def _cuda_on(self, node: int) -> str:
-        """Where Slurm says nothing, none were allotted."""
+        """Where Slurm sets nothing, none were allotted."""
         hello = self._agents.hellos[self.cluster.nodes[node].name]
         return hello.visible.get("CUDA_VISIBLE_DEVICES", "")
 

@@ -42,7 +42,7 @@ TERMINAL = {
 AGAIN = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 """States of a job that Slurm has put back into its queue after it had run."""
 MEMORY_KILL = ("emory limit", "oom-kill", "oom_kill")
-"""What slurmstepd says where a job's memory was the reason of its end."""
+"""slurmstepd's words where a job's memory was the reason of its end."""
 RUNS = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT")
 
 
@@ -79,7 +79,7 @@ def _visible_numbers(record: RunRecord) -> list[int]:
 def end_of(
     files: QueueFolder, handed: HandedOverStart, seen: BatchStatus | None, record: RunRecord | None
 ) -> Ended | None:
-    """How it has ended, as Slurm and its node say; ``None`` while it has not, or nobody knows yet."""
+    """How it has ended, by Slurm and its node; ``None`` while it has not, or it is not known yet."""
     state = None if seen is None else TERMINAL.get(seen.state)
     if seen is not None and state is None and seen.state != "COMPLETING":
         return None
@@ -89,13 +89,13 @@ def end_of(
         if found.state is State.COMPLETED:
             return found
         if seen is not None and state is None:
-            return None  # Slurm is about to say whether it was cancelled
+            return None  # Slurm is about to show whether it was cancelled
         if state is None and handed.stop:
             state = State.CANCELLED
         if state in (None, State.COMPLETED, State.FAILED):
             return found
-        said = f"Slurm: {seen.state if seen else state.value}"
-        return replace(found, state=_asked_or(handed, state), detail=f"{said}; {found.detail}")
+        state_words = f"Slurm: {seen.state if seen else state.value}"
+        return replace(found, state=_asked_or(handed, state), detail=f"{state_words}; {found.detail}")
     if seen is not None and state is None:
         return None
     return _wordless_end(files, handed, seen, state, record)
@@ -119,17 +119,17 @@ def _wordless_end(
     files.fence(handed)
     at = time.time()
     began = at if record is None else record.start["at"]
-    said = f"Slurm: {seen.state if seen else ''}"
+    state_words = f"Slurm: {seen.state if seen else ''}"
     log = files.said(handed.batch) if state is State.FAILED else []
     killed = next((line for line in log if any(words in line for words in MEMORY_KILL)), "")
     if killed:  # by Slurm's accounting, which calls that a failure; by a cgroup it has its own state
         state = State.OUT_OF_MEMORY
-    detail = f"{said}: {killed or log[-1]}" if log else said
+    detail = f"{state_words}: {killed or log[-1]}" if log else state_words
     return Ended(handed.job, _asked_or(handed, state), None, detail, Usage(), began, at)
 
 
 def _asked_or(handed: HandedOverStart, state: State) -> State:
-    """The state in which it was asked to end, if that is why it did."""
+    """The state that its stop named, if that is why it ended."""
     return State(handed.stop) if handed.stop and state is State.CANCELLED else state
 
 

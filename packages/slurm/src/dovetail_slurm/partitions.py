@@ -77,8 +77,8 @@ class Member:
 
 def read_partitions() -> dict[str, Partition]:
     """All partitions that this user sees, by name. Raises `SlurmError`."""
-    said, _ = commands.call(["scontrol", "-o", "show", "partition"])
-    found = [_partition(fields(line)) for line in said.splitlines() if line.startswith("PartitionName=")]
+    output, _ = commands.call(["scontrol", "-o", "show", "partition"])
+    found = [_partition(fields(line)) for line in output.splitlines() if line.startswith("PartitionName=")]
     return {one.name: one for one in found}
 
 

@@ -1,4 +1,4 @@
-"""What Slurm is asked beforehand: whether it takes a job's options, and when such a job would start.
+"""Questions to Slurm beforehand: whether it takes a job's options, and when such a job would start.
 
 The question is ``sbatch --test-only``, of which a controller that others use too is spared all but a few.
 """
@@ -41,9 +41,9 @@ def has_accounting(settings: Mapping[str, str]) -> bool:
 
 
 class Questions:
-    """Asks one question after the other, ``pause`` seconds apart (0: by whose cluster it is).
+    """Sends one question after the other, ``pause`` seconds apart (0: by whose cluster it is).
 
-    ``sbatch`` are options for all jobs. ``nodes`` is what Slurm says of its nodes.
+    ``sbatch`` are options for all jobs. ``nodes`` is Slurm's table of its nodes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Questions:
         self._asks = asyncio.Event()
 
     def check(self, jobs: Iterable[Job]) -> None:
-        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
+        """Check each set of options with Slurm once. Raises `InputError` for one that no partition takes."""
         partitions = list(dict.fromkeys(name for node in self._cluster.nodes for name in node.partitions))
         usual = [name for name in partitions if name not in self._cluster.closed]
         asked_for = {(job.batch_options, job.app): job for job in jobs if job.batch_options or self._sbatch}
@@ -78,14 +78,14 @@ class Questions:
             for choice in one.choices
         }
         for options, job in different.items():
-            asked = partition_of(options)
-            unknown = [name for name in asked.split(",") if asked and name not in partitions]
+            named = partition_of(options)
+            unknown = [name for name in named.split(",") if named and name not in partitions]
             where = f"job {job}: slurm"
             if unknown:
                 there = ", ".join(partitions)
                 raise InputError(f"found --partition={unknown[0]}, expected one of: {there}", where=where)
             words = [*self._sbatch, *options]
-            refused = self._refused(words, asked.split(",") if asked else usual) if words else None
+            refused = self._refused(words, named.split(",") if named else usual) if words else None
             if refused is not None:
                 raise InputError(
                     f"found {shlex.join(words)}, expected options that Slurm takes: {refused}", where=where
@@ -93,7 +93,7 @@ class Questions:
 
     @staticmethod
     def _refused(words: Sequence[str], partitions: Sequence[str]) -> SlurmError | None:
-        """What Slurm says of a job with these options, if it takes none in any of the partitions."""
+        """Slurm's refusal of a job with these options, if it takes none in any of the partitions."""
         refused = None
         for name in partitions:
             try:
@@ -107,7 +107,7 @@ class Questions:
         return refused
 
     def put(self, shape: Shape) -> None:
-        """Ask when such a job would start."""
+        """Have Slurm estimate when such a job would start."""
         self._questions.append(shape)
         self._asks.set()
 
@@ -131,10 +131,10 @@ class Questions:
             self._asks.clear()
 
     def _answer(self, shape: Shape) -> Foreseen:
-        """What Slurm says. Raises `SlurmError`. Blocks.
+        """Slurm's answer. Raises `SlurmError`. Blocks.
 
         Of a job that may go to several partitions it foresees the start in one of them, which need not be the
-        first: so it is asked about each.
+        first: so each is a question of its own.
         """
         options = self._question(shape)
         wait, free = max(0.0, foreseen(options) - time.time()), 0
@@ -178,7 +178,7 @@ class Questions:
             try:
                 self._used = times_used()
             except SlurmError as error:
-                _log.info("the accounting does not say how long jobs run: %s", error)
+                _log.info("the accounting has no run times of jobs: %s", error)
         devices = bool(shape.request.devices)
         found = [self._used.get((target, devices)) for target in shape.target.split(",")]
         return max(filter(None, found), key=lambda used: used.jobs, default=None)

@@ -1,7 +1,7 @@
 """Guest of a Slurm queue: every job is a batch job; Slurm decides when, and on which nodes.
 
 Nothing of ours runs on the cluster but the jobs: no daemon, no open port, no root. What a policy has
-submitted goes to sbatch, many jobs of one shape together as one array; one squeue now and then tells what
+submitted goes to sbatch, many jobs of one shape together as one array; one squeue now and then shows what
 became of all of them; each job's own start and end are written down on its node
 (`dovetail_slurm.queue_task`), in the run folder, which the nodes must see.
 
@@ -103,7 +103,7 @@ GATHER = 0.05
 STAYS = 120.0
 """Seconds for which a batch job that Slurm has put back stays there without a further start of its job."""
 UNKNOWN = "unknown"
-"""Stands for the id of a job that has run, of which Dovetail never heard."""
+"""Stands for the id of a job that has run, and is unknown to Dovetail."""
 CHANGED = ("SLURM_TIME_FORMAT", "LC_ALL")
 """Variables that differ for Slurm's commands; jobs get them as they were."""
 
@@ -114,7 +114,7 @@ class SlurmQueue:
 
     ``partitions`` are those that may be used, with commas (empty: the one that Slurm itself would use, and
     others for jobs that name them); none whose tier preempts others' running jobs, unless ``preempts`` allows
-    it. ``features`` are names of node features that tell CPUs apart. ``poll`` is the seconds between looks at
+    it. ``features`` are names of node features that distinguish CPUs. ``poll`` is seconds between looks at
     the queue, ``pause`` those between two questions for a start (0: 1 and 0.02 on a cluster of one's own,
     else 15 to 30 and 5). ``mpi`` is srun's ``--mpi`` for gangs, ``srun`` further options for them,
     ``sbatch`` options for all jobs.
@@ -244,6 +244,7 @@ class SlurmQueueExecutor(Reporting):
 
     def __init__(self, options: SlurmQueue, folder: RunFolder, cluster: Cluster) -> None:
         super().__init__(folder, cluster)
+        # We may run in a job ourselves: its variables would make sbatch take over its limits.
         self._environ = _outside_of_steps(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._options = options
@@ -266,23 +267,25 @@ class SlurmQueueExecutor(Reporting):
             JobId, tuple[HandedOverStart, float]
         ] = {}  # put back by Slurm, and until when they stay
         self._told_why: set[JobId] = set()  # jobs of which the engine knows why Slurm has no place for them
-        self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and what was said
+        self._silence: tuple[float, str] | None = None  # since when Slurm does not answer, and its last error
         self._sends = asyncio.Event()
         self._looks = asyncio.Event()
 
     # ------------------------------------------------------------------- taking up
 
     def take_up(self) -> LastAttempts:
-        """The last start of each job that was handed over; the first look will tell what became of it.
+        """The last start of each job that was handed over; the first look shows what became of it.
 
         Raises `ExecutorError`.
         """
         self.files.create()
         last = {one.job: one for one in self.files.handed()}
+        # A batch whose id was never written down is found by its name in the queue.
         by_batch = {found.batch: found.id.partition("_")[0] for found in look().values() if found.batch}
         handed_over: list[tuple[Submit, int]] = []
         for one in last.values():
             self._outputs.paths[one.job] = one.files[0], one.files[1]
+            # A claim is a file that the node finds: the job will not run there, whatever Slurm does.
             if self.files.is_claimed(one):  # it was to go another way
                 continue
             ran = self.files.run_of(one) is not None
@@ -293,6 +296,7 @@ class SlurmQueueExecutor(Reporting):
             ):  # its next start is yet to be decided, and then another batch job
                 self._drop_back(one)
             elif ran or (one.batch_id and not one.reported):
+                # It ran, or may still run: the first look decides. What was refused is handed over again.
                 one.is_back = False
                 handed_over.append((one.submit, one.attempt))
                 self._handed[one.job] = one
@@ -301,7 +305,7 @@ class SlurmQueueExecutor(Reporting):
     # ------------------------------------------------------------------- the Executor protocol
 
     async def launch(self, placed: Placed) -> None:
-        """Never: where a job runs is Slurm's to say. Raises `ExecutorError`."""
+        """Never: Slurm decides where a job runs. Raises `ExecutorError`."""
         raise ExecutorError(f"job {placed.job.id} cannot be put on a node: Slurm decides where it runs")
 
     async def submit(self, job: Job, decision: Submit, attempt: int) -> None:
@@ -314,14 +318,16 @@ class SlurmQueueExecutor(Reporting):
         try:
             words = argv(Placed(job, implementation, nowhere, 0.0, None, 0.0))
         except InputError as error:
+            # Before sbatch: a wrong command ends the job here, and not in a queue hours later.
             now = time.time()
             self._happened(Ended(job.id, State.FAILED, None, str(error), Usage(), now, now))
             return
+        # Checked here as well as at submission: a policy may name another partition.
         if decision.target and not self._serves(decision.target):
             now, there = time.time(), ", ".join(self._served())
             reasons = await asyncio.to_thread(self._options.left_out)
             named = [f"{name}: {reasons[name]}" for name in decision.target.split(",") if name in reasons]
-            why = f"it asks for partition {decision.target}, and this guest may use {there}"
+            why = f"it names partition {decision.target}, and this guest may use {there}"
             why += f" ({'; '.join(named)})" if named else ""
             self._happened(Ended(job.id, State.FAILED, None, why, Usage(), now, now, ran=False))
             return
@@ -341,14 +347,17 @@ class SlurmQueueExecutor(Reporting):
             handed.is_script = True
             number, _, index = job.id.partition("_")
             handed.task = int(index) if index.isdecimal() else -1
+            # One call of sbatch for the whole array: each task's own number comes from Slurm.
             if handed.task >= 0:  # sbatch is called once for all of them
                 names = {**names, "DOVETAIL_JOB": number, "DOVETAIL_ARRAY_JOB": number}
                 del names["DOVETAIL_UID"]
+            # A walltime that Dovetail has cut wins over the script's own line.
             cut = time_options(decision.walltime) if decision.walltime != job.walltime else []
             key = replace(key, script=tuple(words), time=tuple(cut))
             slurm = job.launch is not None and job.launch.batch_variables
             run: dict[str, Any] = {"env": names, "files": None if slurm else files}
         else:
+            # As a step, so that MPI and the tasks of all nodes are started by Slurm.
             if decision.request.nodes > 1 or tasks > 1:
                 words = [*self._srun(decision, tasks), sys.executable, "-I", "-S", str(GANG_TASK), *words]
             run = {"argv": words, "files": files, "chosen": chosen, "env": names}
@@ -372,17 +381,17 @@ class SlurmQueueExecutor(Reporting):
         self._sends.set()
 
     def _keep_back(self, waiting: Sequence[_Waiting], why: str) -> None:
-        """Slurm has no place for these now; the engine is told once."""
+        """Slurm has no place for these now; the engine learns it once."""
         for job in [one.handed.job for one in waiting if one.handed.job not in self._told_why]:
             self._told_why.add(job)
             self._happened(Delayed(job, why))
 
     def check(self, jobs: Iterable[Job]) -> None:
-        """Ask Slurm about each set of options once. Raises `InputError` for one that no partition takes."""
+        """Check each set of options with Slurm once. Raises `InputError` for one that no partition takes."""
         self._questions.check(jobs)
 
     async def inquire(self, shape: Shape) -> None:
-        """Have Slurm asked when such a job would start."""
+        """Have Slurm estimate when such a job would start."""
         self._attach()
         self._questions.put(shape)
 
@@ -394,6 +403,7 @@ class SlurmQueueExecutor(Reporting):
         if handed.is_back:
             self._leave_back(handed)
             return
+        # Set first: an sbatch that is under way sees it and cancels as soon as it has the id.
         handed.stop = reason
         if self._take_back(handed):
             return
@@ -411,6 +421,7 @@ class SlurmQueueExecutor(Reporting):
         handed = self._handed.get(job)
         if handed is None or handed.stop or handed.started:
             return
+        # Not in Slurm's hands yet: nothing has to be taken out.
         if self._backlog.take_out(lambda one: one.handed is handed):
             self._let_go(handed)
             return
@@ -419,9 +430,11 @@ class SlurmQueueExecutor(Reporting):
         if handed.is_script:
             await self._withdraw_script(handed)
             return
+        # Who writes the file first wins: if the node did, the job has begun.
         if not self.files.claim(handed):
             return
         self._let_go(handed)
+        # Gathered: a policy that reconsiders takes out many at once, and scancel takes them all.
         self._leaving.append(handed)
         if len(self._leaving) == 1:
             self._begin_task(self._withdraw_gathered)
@@ -429,6 +442,7 @@ class SlurmQueueExecutor(Reporting):
     async def _withdraw_script(self, handed: HandedOverStart) -> None:
         """Slurm alone knows whether it has started; a task of an array it would not take out alone."""
         if handed.task >= 0:
+            # A task cannot be taken out alone: `--state=PENDING` would end all that wait.
             return
         try:
             await asyncio.to_thread(call, ["scancel", "--state=PENDING", handed.id])
@@ -468,6 +482,7 @@ class SlurmQueueExecutor(Reporting):
         try:
             await asyncio.to_thread(call, ["scancel", *(one.id for one in handed)])
         except (SlurmError, OSError) as error:  # also where no process can be begun now
+            # Where the controller is away, and no longer: an id that is unknown has ended.
             if not isinstance(error, SlurmError) or error.passing:
                 self._begin_task(self._cancel_later, handed)
         self._looks.set()
@@ -501,7 +516,7 @@ class SlurmQueueExecutor(Reporting):
         self._all_reported()
 
     def settle(self) -> bool:
-        """After `close`: whether everything that was handed over has ended and was told."""
+        """After `close`: whether everything that was handed over has ended and was reported."""
         return self._closed and not self._handed
 
     # ------------------------------------------------------------------- what goes on beside
@@ -531,15 +546,18 @@ class SlurmQueueExecutor(Reporting):
             due = self._backlog.due() - time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._sends.wait(), due if due < inf else None)
+            # A moment for others of the same shape to come: one array costs Slurm as much as one job.
             await asyncio.sleep(GATHER)
             self._sends.clear()
             while (found := self._backlog.next(time.monotonic())) is not None:
                 key, waiting = found
                 try:
                     await self._send(key, waiting)
+                # Nothing reached Slurm, so it all goes back and is tried again, with the reason shown.
                 except (ExecutorError, OSError) as error:  # a full disk, too: nothing was handed over yet
                     self.files.note_later(t="refused", batch=waiting[0].handed.batch)
                     for one in waiting:
+                        # It is written anew with the next try, under another name.
                         one.handed.batch = ""
                     kept = self._backlog.refused(key, waiting, time.monotonic(), str(error))
                     self._keep_back(kept, str(error))
@@ -567,14 +585,17 @@ class SlurmQueueExecutor(Reporting):
             one.batch, one.number, one.count = batch, number, len(handed)
         make = self._script_call if key.script else self._batch_call
         call_sbatch = make(key, waiting, batch, options)
+        # Before sbatch is called: after a crash in between the batch is found in the queue.
         self.files.note_batch(batch, handed)
         id = await self._deliver(call_sbatch, handed)
         if not id:
             return
+        # What was free is taken now: the next forecast must look again.
         self._questions.nodes.forget()  # what is free there has changed
         self.files.note_later(t="sent", batch=batch, id=id)
         for one in handed:
             one.batch_id = id
+        # Stopped while sbatch was under way.
         unwanted = [one for one in handed if one.stop]
         if unwanted:
             await self._cancel(unwanted)
@@ -613,7 +634,7 @@ class SlurmQueueExecutor(Reporting):
     ) -> Callable[[], str]:
         """How it is called for a user's script: as it is, with what wins over its own lines.
 
-        One that does not say whether it may be put back may be; one without lines for sbatch writes where
+        One that leaves open whether it may be put back may be; one without lines for sbatch writes where
         Dovetail's jobs do.
         """
         path, *arguments = key.script
@@ -627,8 +648,10 @@ class SlurmQueueExecutor(Reporting):
             out, err = (name if first.handed.task < 0 else _of_task(name, first.handed) for name in files)
             options = [f"--output={out}", f"--error={err}", "--open-mode=append", *options]
         words = {one.option.name for one in head_options(text.decode(errors="replace"))}
+        # A script that is silent on it may go back into the queue, as our own jobs do.
         if words.isdisjoint(("requeue", "no-requeue")):
             options = ["--requeue", *options]
+        # Dovetail has waited for what it depends on already; its numbers mean nothing to Slurm.
         if "dependency" in words:  # which names jobs by our numbers, and is fulfilled when we hand it over
             options = ["--dependency=", *options]
         return partial(
@@ -651,9 +674,11 @@ class SlurmQueueExecutor(Reporting):
             try:
                 return await asyncio.to_thread(call_sbatch)
             except SlurmError as error:
+                # A task index above the array limit looks like a full queue, and will never be taken.
                 own_index = handed[0].is_script and len(handed) == 1 and "array specification" in str(error)
                 if error.no_place and not own_index:
                     raise
+                # It may have been taken before the answer was lost: a second call could start it twice.
                 if error.passing:
                     known = await self._id_of(batch)
                     if known:
@@ -666,7 +691,7 @@ class SlurmQueueExecutor(Reporting):
                 return ""
 
     async def _id_of(self, batch: str) -> str:
-        """The controller went away while it was asked: whether it has taken the batch, as soon as it says."""
+        """The controller went away during the call: whether it has taken the batch, as soon as it answers."""
         while True:
             await asyncio.sleep(2.0)
             try:
@@ -689,6 +714,7 @@ class SlurmQueueExecutor(Reporting):
         while True:
             try:
                 await asyncio.wait_for(self._looks.wait(), pause)
+                # A moment for Slurm to have done what was just ordered.
                 await asyncio.sleep(min(0.2, least))  # what was just sent or cancelled is under way
             except TimeoutError:
                 pass
@@ -699,6 +725,7 @@ class SlurmQueueExecutor(Reporting):
             try:
                 seen = await asyncio.to_thread(look)
                 gone = [one.id for one in watched if one.id not in seen]
+                # squeue forgets jobs soon after their end; scontrol and the accounting know them longer.
                 seen |= await asyncio.to_thread(look_again, gone, accounting=has_accounting(self._settings))
                 facts = await self._facts_of(watched, seen)
             except SlurmError as error:  # the controller is away: jobs go on without it
@@ -708,6 +735,7 @@ class SlurmQueueExecutor(Reporting):
             self._silence = None
             arrays = {id.partition("_")[0] for id in seen}
             changed = [self._look_at(one, seen.get(one.id), arrays, facts.get(one.id)) for one in watched]
+            # Put back by Slurm and not wanted again within its time: the place in the queue goes.
             for one in [one for one, until in self._back.values() if until < time.monotonic()]:
                 self._drop_back(one)
             pause = least if any(changed) else min(most, 1.2 * pause)
@@ -737,6 +765,7 @@ class SlurmQueueExecutor(Reporting):
     ) -> bool:
         """Report what has become of a job since the last look; whether anything has."""
         record = None
+        # Files on a shared system are read only where there may be something new.
         if seen is None or seen.state in RUNS or seen.state in TERMINAL:
             record = self.files.run_of(handed) if not handed.is_script else script_start(seen, facts)
         changed = False
@@ -744,6 +773,7 @@ class SlurmQueueExecutor(Reporting):
             handed.started = changed = True
             self._commands.pop(handed.job, None)
             if facts is not None:
+                # Linked at the start: users follow the output while the job runs.
                 self._link_output(handed, facts)
             self._happened(start_of(self.cluster, handed, seen, record))
         if seen is not None and seen.reason != handed.said:
@@ -752,14 +782,17 @@ class SlurmQueueExecutor(Reporting):
         if handed.is_back:
             return changed
         back = handed.started and seen is not None and seen.state in AGAIN
+        # A restart that we have missed shows in the node's records.
         if not handed.stop and (back or (handed.started and self.files.has_started_again(handed))):
             self._put_back(handed)
             return True
+        # Reasons that no wait removes: the user must learn of it.
         if seen is not None and seen.state == "PENDING" and seen.reason in HOPELESS and not handed.stop:
             self._begin_task(self._give_up, handed, seen.reason)
             return True
         if seen is None and record is None:
             return self._is_missing(handed, handed.batch_id in arrays)
+        # Taken out by us before it had begun, so it is no end but a withdrawal.
         if handed.leaves and not handed.started and seen is not None and seen.state == "CANCELLED":
             self._let_go(handed)
             return True
@@ -819,6 +852,7 @@ class SlurmQueueExecutor(Reporting):
         if before is None:
             return False
         one, other = before.submit, handed.submit
+        # Another implementation, partition or request needs another batch job.
         same = (one.implementation, one.target, one.request, one.walltime)
         if same != (other.implementation, other.target, other.request, other.walltime):
             self._drop_back(before)
@@ -836,6 +870,7 @@ class SlurmQueueExecutor(Reporting):
     def _drop_back(self, handed: HandedOverStart) -> None:
         """The batch job is wanted no more."""
         self._back.pop(handed.job, None)
+        # Fenced first: should it start before scancel arrives, it finds that it is not wanted.
         self.files.fence(handed)
         try:
             call(["scancel", handed.id], timeout=10.0)
@@ -849,8 +884,10 @@ class SlurmQueueExecutor(Reporting):
         again; should it turn up after all, it finds that it is not wanted.
         """
         handed.missed += 1
+        # More than one look, since squeue may miss a job that is changing its state.
         if handed.missed < MISSED:
             return False
+        # Slurm keeps no trace of a waiting task of an array that was cancelled.
         if array_known or handed.stop:
             now, state = time.time(), State(handed.stop or State.CANCELLED)
             why = "it was cancelled before it began"
@@ -873,7 +910,7 @@ class SlurmQueueExecutor(Reporting):
         return Ended(handed.job, State(handed.stop), None, "it was never handed over", Usage(), now, now)
 
     def _tell_end(self, handed: HandedOverStart, end: Ended) -> None:
-        """The engine hears of it once."""
+        """The engine gets the end once."""
         if self._handed.get(handed.job) is handed:
             del self._handed[handed.job]
         self._commands.pop(handed.job, None)
@@ -899,7 +936,7 @@ def _of_task(path: str, handed: HandedOverStart) -> str:
 
 
 def _outside_of_steps(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what tells of a Slurm job that we may be in ourselves."""
+    """Without the variables of a Slurm job that we may be in ourselves."""
     kept = ("SLURM_CONF", "SLURM_TIME_FORMAT")
     return {
         name: value

@@ -4,7 +4,7 @@
 
 ==================  ==========================================================================
 ``handed.jsonl``    what was handed over: a line before each sbatch, one after it with the id,
-                    and one for each job of whose end the engine was told
+                    and one for each job whose end the engine has
 ``BATCH.json``      the commands of one batch job or array (read on the nodes)
 ``BATCH.sh``        its batch script: ours, or a user's as it was submitted
 ``BATCH.log``       what our batch script wrote, where it wrote anything
@@ -32,8 +32,8 @@ from dovetail.records import dataclass
 class HandedOverStart:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
-    ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if somebody
-    wants that, ``said`` why Slurm keeps it, where that is out of the ordinary. ``restarts`` is how often
+    ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if a stop
+    is wanted, ``said`` why Slurm keeps it, where that is out of the ordinary. ``restarts`` is how often
     Slurm has put it back; ``is_back``: it has just done so. A user's batch script has a ``task`` of its array
     (-1: none) instead of a ``number``, and no record of its runs.
     """
@@ -96,7 +96,7 @@ class QueueFolder:
     def note_later(self, **record: Any) -> None:
         """The same of what has been done already: where it cannot be written now, with the next one."""
         self._owed.append(line_of(record))
-        with contextlib.suppress(ExecutorError):  # the next Dovetail finds it out without, by asking Slurm
+        with contextlib.suppress(ExecutorError):  # the next Dovetail finds it out without, from Slurm
             self._append(self._owed)
 
     def _append(self, lines: Sequence[bytes]) -> None:

@@ -29,7 +29,7 @@ PASSED_ON = (
     *(signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGWINCH, signal.SIGURG),
 )
 """What ``sbatch --signal=B:`` may send to the batch job, which is us: meant for the command."""
-HEARD = {signal.SIGCHLD, *ENDINGS, *PASSED_ON}
+AWAITED = {signal.SIGCHLD, *ENDINGS, *PASSED_ON}
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
@@ -88,6 +88,7 @@ def environment(batch: dict[str, Any], run: dict[str, Any]) -> dict[str, str]:
 
 def opened(run: dict[str, Any]) -> tuple[int, int]:
     """The files of standard output and error; new ones, but for those that the user has chosen."""
+    # Appended where the name is ours: a restart of the same attempt must not lose the first part.
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if run["chosen"] else os.O_APPEND)
     out = os.open(run["files"][0], flags, 0o666)
     return out, out if run["files"][1] == run["files"][0] else os.open(run["files"][1], flags, 0o666)
@@ -104,8 +105,10 @@ def begin(batch: dict[str, Any], run: dict[str, Any]) -> subprocess.Popen[bytes]
             stderr=err,
             cwd=batch["cwd"],
             env=environment(batch, run),
+            # A group of its own, so that what the command leaves behind can be ended with it.
             process_group=0,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD) and None,
+            # Blocked here, since we wait for them; the command must get them.
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED) and None,
         )
     finally:
         os.close(out)
@@ -118,15 +121,17 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
     deadline = None
     forced = False
     while True:
+        # By wait4, for the usage of this very child.
         ended, status, used = os.wait4(pid, os.WNOHANG)
         if ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)  # what it has left behind
             return status, used, forced
         left = LOOK if deadline is None else max(0.0, deadline - time.monotonic())
-        heard = signal.sigtimedwait(HEARD, left)
-        number = None if heard is None else heard.si_signo
+        received = signal.sigtimedwait(AWAITED, left)
+        number = None if received is None else received.si_signo
         if number is None and deadline is not None:
+            # Its grace is over.
             forced = True
             deadline = None
             with contextlib.suppress(ProcessLookupError):
@@ -134,6 +139,7 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
         elif number in PASSED_ON:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+        # A stop may also come as a file: on a node that Slurm no longer reaches.
         elif number in ENDINGS or (number is None and once.is_to_stop()):
             deadline = deadline or time.monotonic() + GRACE
             with contextlib.suppress(ProcessLookupError):
@@ -142,7 +148,8 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
 
 def run_batch(path: str) -> int:
     """Run the command of this batch job, or of this task of its array."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    # Before anything is started: a signal in between would end us without a record.
+    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
     with open(path, encoding="utf-8") as file:
         batch = json.load(file)
     number = os.environ.get("SLURM_ARRAY_TASK_ID", "0")
@@ -153,6 +160,7 @@ def run_batch(path: str) -> int:
     began = time.time()
     visible = {name: os.environ[name] for name in VISIBLE if name in os.environ}
     node = os.environ.get("SLURMD_NODENAME", "")
+    # Written before the start: from here on no other start of this attempt counts.
     once.note(t="start", at=began, node=node, nodes=os.environ.get("SLURM_JOB_NODELIST", ""), visible=visible)
     try:
         process = begin(batch, run)
@@ -166,6 +174,7 @@ def run_batch(path: str) -> int:
     times = {"from": began, "at": time.time()}
     cpu = used.ru_utime + used.ru_stime
     once.note(t="end", **times, status=status, cpu=cpu, rss=used.ru_maxrss * 1024, forced=forced)
+    # As a shell has it, so that Slurm's own records show the signal.
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 

@@ -34,7 +34,7 @@ def gang_step(
     """A step on exactly the gang's nodes; each task takes its own cores and devices there.
 
     The step is given all that was allotted of its nodes, beside what else runs there: which of it the gang
-    is to use is Dovetail's to say, not Slurm's (`dovetail_slurm.gang_task`).
+    is to use is for Dovetail to decide, not for Slurm (`dovetail_slurm.gang_task`).
     """
     nodes, tasks = placed.allocation.node_names(cluster), tasks_of(placed)
     return [
@@ -53,13 +53,13 @@ def gang_environment(placed: Placed, cluster: Cluster, shares: Mapping[str, Shar
     """For each node of a gang what its tasks have to know."""
     command, allocation, tasks = placed.implementation.command, placed.allocation, tasks_of(placed)
     own = {} if command is None else dict(command.env)
-    told: dict[str, Any] = {}
+    gang: dict[str, Any] = {}
     for n in allocation.nodes:
         node, part = cluster.nodes[n], allocation.part_on(n)
         assert part is not None
         cores = sorted(allocation.cores_on(n, node))
         threads = str(max(1, len(cores) // tasks))
-        told[node.name] = {
+        gang[node.name] = {
             "cores": cores,
             "cpus": shares[node.name].cpus,
             "tasks": tasks,
@@ -69,13 +69,13 @@ def gang_environment(placed: Placed, cluster: Cluster, shares: Mapping[str, Shar
             },
             "pick": numbers_by_variable(node, part.devices),
         }
-    return {"DOVETAIL_GANG": json.dumps(told, separators=(",", ":"))}
+    return {"DOVETAIL_GANG": json.dumps(gang, separators=(",", ":"))}
 
 
 def slurm_environment(
     placed: Placed, cluster: Cluster, shares: Mapping[str, Share], job: str, ours: Mapping[str, str]
 ) -> dict[str, str]:
-    """What ``SLURM_*`` say of a job in the allocation ``job``: what Dovetail gave it (sbatch(1), srun(1)).
+    """The ``SLURM_*`` variables of a job in allocation ``job``: what Dovetail gave it (sbatch(1), srun(1)).
 
     Slurm's own number stays, since all of its commands go by it. ``ours`` is Dovetail's environment.
     """

@@ -1,7 +1,7 @@
-"""The service, asked with little: one request on its socket, without the library of a client.
+"""The service, called with little: one request on its socket, without the library of a client.
 
 Importing Python's HTTP client takes as long as all else of a call. Where the service is not at a socket of
-this machine, or is just starting, `dovetail.service.client` asks.
+this machine, or is just starting, `dovetail.service.client` sends the request.
 """
 
 from __future__ import annotations

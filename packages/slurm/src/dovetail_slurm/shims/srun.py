@@ -107,6 +107,7 @@ def run(words: list[str], place: str) -> int:
     """Run a step, or a job; the highest exit status of its tasks, 255 for wrong options."""
     try:
         given, command = OPTIONS.read(words, permute=False)
+    # 255 and not 1: MPI launchers distinguish a wrong call from a failed task by it.
     except Wrong as error:
         raise Wrong(*error.lines, status=255) from None
     if has(given, "help"):
@@ -115,11 +116,13 @@ def run(words: list[str], place: str) -> int:
     if not command:
         raise Wrong("srun: fatal: No command given to execute.")
     own = os.environ.get("SLURM_JOB_ID", "")
+    # Both, since a login shell may have one of them from elsewhere.
     inside = bool(own) and "DOVETAIL_JOB" in os.environ
     for name, what in UNDONE.items():
         if has(given, name) and not (name == "pty" and inside):
             raise Wrong(f"srun: error: --{name}: found {what}, which Dovetail's srun does not give")
     wanted = last(given, "jobid")
+    # A step in another job would need its cores, which only that job's own srun can share out.
     if wanted is not None and not (inside and wanted in (own, os.environ["DOVETAIL_JOB"])):
         raise Wrong(f"srun: error: --jobid={wanted}: found another job, expected the one in which srun runs")
     if inside:
@@ -155,12 +158,14 @@ class Step:
     def run(self) -> int:
         """Start the tasks, look after them; the highest status."""
         keeper = self._keeper()
+        # Before the tasks start, so that no signal is lost between start and waiting.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
         self._take_cores()
         self.number = _next_step()
         folder = last(self.given, "chdir", "workdir")
         if folder:
             try:
+                # In the words of Slurm, which scripts may look for.
                 os.chdir(folder)
             except OSError as error:
                 raise Wrong(f"srun: error: couldn't chdir to `{folder}': {error.strerror}") from None
@@ -192,6 +197,7 @@ class Step:
         ours = expand(text)
         named = last(self.given, "nodelist")
         if named:
+            # Before the count: a wrong name must not silently become another node.
             wanted = expand(named)
             foreign = [one for one in wanted if one not in ours]
             if foreign:
