@@ -296,7 +296,7 @@ def test_the_command_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
         "Section 4.1",
         "Section 4.3",
         "two clocks",
-        "What the paper says",
+        "Statements of the paper",
         "rests on: ",
     ):
         assert part in said

@@ -27,7 +27,7 @@ def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulat
         rounds=1,
         sizes="small",
         apps=apps,
-        tell=lambda done, total: heard.append((done, total)),
+        progress=lambda done, total: heard.append((done, total)),
     )
     assert set(found.sizes) == set(found.alone) == set(apps)
     assert {kind for own in found.alone.values() for kind in own} == {"cpu", found.device}

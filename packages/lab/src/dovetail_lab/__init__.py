@@ -4,7 +4,7 @@ They stand beside the library and use its public face, as any user's script woul
 them. A study is one module with a ``command`` and one entry point of the group ``dovetail.studies``
 (docs/how-to/add-a-study.md):
 
-- `dovetail_lab.claims`: what a paper says, and the verdict when its figure meets our interval;
+- `dovetail_lab.claims`: the statements of a paper, and the verdict when its figure meets our interval;
 - `dovetail_lab.study`: a study's tables, charts and claims, as text, as a page, as JSON;
 - `dovetail_lab.commands.reproduce`: ``dovetail reproduce``, which finds the studies.
 """

@@ -1,12 +1,12 @@
-"""What a paper says, and the verdict when its figure meets our interval.
+"""The statements of a paper, and the verdict when its figure meets our interval.
 
-A verdict is given only where the whole interval says the same. The effect that a paper claims is the way
+A verdict is given only where the whole interval agrees. The effect that a paper claims is the way
 from *nothing* (1 for a ratio, 0 for a difference) to its figure; ours is seen as a share of it:
 
 - ``yes``: the whole interval is within ``tolerance`` of the figure (a bound: the whole interval keeps it);
 - ``in direction only``: the whole interval is on the figure's side of *nothing*, and not at the figure;
 - ``no``: the whole interval has at most ``tolerance`` of the effect, or lies on the other side;
-- ``open``: it reaches over one of these borders, or there is no interval: too few draws to tell.
+- ``open``: it reaches over one of these borders, or there is no interval: too few draws to decide.
 
 So fewer draws can only open a verdict, and more never turn one firm verdict into another while the interval
 only narrows. Where a paper leaves something open, a claim is judged under every reading that we know, and
@@ -29,7 +29,7 @@ Value = float | str
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Something that a verdict rests on and no paper says: its readings, and what it is.
+    """Something that a verdict rests on and no paper gives: its readings, and what it is.
 
     Several ``values`` are readings: a claim is judged under each. ``among`` are the words it may be, where
     it is no number of at least ``least``.
@@ -114,7 +114,7 @@ class Verdict(StrEnum):
     DIRECTION = "in direction only"
     NO = "no"
     OPEN = "open"
-    UNSAID = "not in the paper"  # it does not say: a figure of ours beside its own
+    UNSAID = "not in the paper"  # a figure of ours beside its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def across(readings: Mapping[str, Verdict]) -> Verdict:
-    """The verdict over several readings of a paper: what all of them say, ``open`` where they disagree.
+    """The verdict over several readings of a paper: their common one, ``open`` where they disagree.
 
     >>> across({"a": Verdict.YES, "b": Verdict.DIRECTION}).value
     'open'

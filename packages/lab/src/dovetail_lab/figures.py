@@ -42,7 +42,7 @@ def styled_figure(width: float, height: float) -> Figure:
 
 
 def clean(axes: Axes) -> None:
-    """Only the lines that say something."""
+    """Only the lines that carry meaning."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(GRID)

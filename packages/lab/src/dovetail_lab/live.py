@@ -9,7 +9,7 @@ from dovetail.model import JobId, Record, Seconds, State
 
 
 def completed(records: Iterable[Record], where: str) -> None:
-    """Every job came to its end, or else nothing can be said of the makespan.
+    """Every job came to its end, or else the makespan means nothing.
 
     Raises `KeyboardInterrupt` where the run was interrupted (it has ended what ran), and `InputError` with
     the first job that failed.

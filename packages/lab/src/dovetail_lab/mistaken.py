@@ -13,7 +13,7 @@ class MistakenModel:
     """Predicts the true time times an error, drawn once for each job and way of running it.
 
     ``draw`` gives the logarithm of an error. A prediction's interval reaches ``reach`` times up and down;
-    ``runs`` is how many runs it says it stands on, so that nothing is explored.
+    ``runs`` is how many runs it claims to stand on, so that nothing is explored.
     """
 
     version = 0

@@ -120,7 +120,7 @@ def measure(
     rounds: int = 5,
     size: int = 100_000_000,
     token: bytes | None = None,
-    said: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = lambda what: None,
 ) -> Measured:
     """Measure a server's device beside the same library in this process.
 
@@ -130,7 +130,7 @@ def measure(
         rounds: how often everything is measured.
         size: bytes of the large arrays.
         token: of a server on the network.
-        said: called with what is being measured.
+        report: called with what is being measured.
 
     Raises:
         DeviceError: the server is not there, or is lost.
@@ -148,7 +148,7 @@ def measure(
         raise DeviceError(f"{server}: found a device in this process, expected a server")
     data = np.ones(size // 8).tobytes()  # a block of zeros would be read from one page
     for number in range(rounds + 1):
-        said(f"calls and arrays, round {number} of {rounds}" if number else "warming up")
+        report(f"calls and arrays, round {number} of {rounds}" if number else "warming up")
         turn: list[tuple[str, float]] = []
         for name, device in (("local_call", here), ("remote_call", remote), ("recorded_call", recorded)):
             turn.append((name, _calls(device)))
@@ -165,7 +165,7 @@ def measure(
         device.close()
     sizes = [0, size // 100, size // 10, size]
     for number in range(rounds):
-        said(f"migrations, round {number + 1} of {rounds}")
+        report(f"migrations, round {number + 1} of {rounds}")
         for amount in sizes:
             for name, value in _migrations(server, local, amount, token):
                 note(f"{name}/{amount}" if name != "prepared" else name, value)
@@ -256,7 +256,7 @@ def _migrations(server: str, local: str, size: int, token: bytes | None) -> Sequ
 def own_server(device: str) -> Iterator[tuple[str, int]]:
     """A device server of our own on this machine, for as long as the block runs: its address and its size.
 
-    Raises `DeviceError` with what it says where it does not start.
+    Raises `DeviceError` with the server's own message where it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
         path = Path(folder) / "devices.sock"
@@ -278,7 +278,7 @@ def own_server(device: str) -> Iterator[tuple[str, int]]:
 
 
 def _resident_of_children(pid: int) -> int:
-    """Bytes in memory of the device's process, the server's only child; 0 where the kernel does not say."""
+    """Bytes in memory of the device's process, the server's only child; 0 where the kernel has no list."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         pages = [int(Path(f"/proc/{child}/statm").read_text().split()[1]) for child in children]

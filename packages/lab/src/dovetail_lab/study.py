@@ -47,7 +47,7 @@ FirstSeed: TypeAlias = Annotated[
     int, typer.Option(min=0, metavar="N", help="First seed of the draws, to draw afresh.")
 ]
 Workers: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each CPU.")]
-"""The option that says how many processes share the work."""
+"""The option for how many processes share the work."""
 
 GAP = 2
 """Blanks between two columns."""
@@ -76,7 +76,7 @@ class Table:
 class Chart:
     """A chart: ``draw`` makes it; ``text`` is what the terminal shows for it, if anything, by its width.
 
-    ``note`` is said of it wherever it is shown.
+    ``note`` is shown with it everywhere.
     """
 
     name: str
@@ -152,10 +152,10 @@ def few(draws: int) -> str:
     """What to know where intervals rest on few draws.
 
     >>> few(2), few(30)
-    (' Two draws say little: an interval rests on a single difference. Take five or more.', '')
+    (' Two draws are few: an interval rests on a single difference. Take five or more.', '')
     """
     return (
-        " Two draws say little: an interval rests on a single difference. Take five or more."
+        " Two draws are few: an interval rests on a single difference. Take five or more."
         if draws == 2
         else ""
     )
@@ -180,7 +180,7 @@ def named_seeds(first: int, count: int) -> str:
 
 
 def processes(workers: int | None) -> int:
-    """How many processes to use: those asked for, else one for each CPU."""
+    """How many processes to use: those of the option, else one for each CPU."""
     return workers or len(os.sched_getaffinity(0))
 
 
@@ -232,7 +232,7 @@ def show(study: Study, console: Console | None = None) -> None:
 
 
 def _show_claims(claims: Sequence[Claim], out: Console) -> None:
-    out.print(Text("What the paper says", style="bold"))
+    out.print(Text("Statements of the paper", style="bold"))
     for claim in claims:
         line = Text.assemble((f"{claim.verdict.value}: ", STYLES.get(claim.verdict, "")), claim.text)
         _indented(out, line)
@@ -331,7 +331,7 @@ def page(study: Study) -> str:
             note = f'<p class="note">{escape(part.note)}</p>' if part.note else ""
             body.append(f"<h2>{escape(part.title)}</h2>{inline_svg(part.draw(), part.title)}{note}")
     if study.claims:
-        body.append(f"<h2>What the paper says</h2>{_html_claims(study.claims)}")
+        body.append(f"<h2>Statements of the paper</h2>{_html_claims(study.claims)}")
     body.append(f'<p class="note">dovetail {__version__}, reproduce {escape(study.name)}</p>')
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(study.title)}</title>'

@@ -17,7 +17,7 @@ def mapped(
     work: Callable[[Task], Found],
     tasks: Sequence[Task],
     workers: int | None = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Found]:
     """``work`` of every task, in order, by up to ``workers`` processes (1: in this one; ``None``: one a CPU).
 
@@ -30,7 +30,7 @@ def mapped(
     """
     total = len(tasks)
     count = min(len(os.sched_getaffinity(0)) if workers is None else workers, total)
-    report = tell or (lambda done, total: None)
+    report = progress or (lambda done, total: None)
     found: dict[int, Found] = {}
     if count <= 1:
         for i, task in enumerate(tasks):

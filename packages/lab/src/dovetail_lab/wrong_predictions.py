@@ -84,7 +84,7 @@ def rows(
     seeds: int = 100,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """Simulate the workload in ``seeds`` random orders; a seed's errors serve all policies alike.
 
@@ -104,7 +104,7 @@ def rows(
         for factor in factors
         for start in range(first_seed, first_seed + seeds, CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, tell)
+    parts = mapped(_chunk, tasks, workers, progress)
     spans: dict[tuple[str, float], list[float]] = {}
     for task, part in zip(tasks, parts, strict=True):
         spans.setdefault((task[2], task[3]), []).extend(part)
@@ -232,6 +232,6 @@ def command(
             seeds=seeds,
             first_seed=first_seed,
             workers=processes(workers),
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(study(workload, cluster, found, seeds, first_seed), as_json=as_json, out=out)

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the app that ``arguments`` name; return the exit status.
 
-    2: bad input, or nowhere to write, said in one sentence on stderr; 130: interrupted; 141: whoever read the
+    2: bad input, or nowhere to write, with one sentence on stderr; 130: interrupted; 141: the reader of the
     output has left.
     """
     options = _parser().parse_args(arguments)

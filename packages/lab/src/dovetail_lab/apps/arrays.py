@@ -51,8 +51,8 @@ class ArrayDevice:
     def open(cls, kind: str, which: str = "") -> ArrayDevice:
         """Open ``numpy``, ``cuda`` (by CuPy where it is installed, else by PyTorch), or ``remote``.
 
-        ``remote`` is a device of `dovetail_remote`, at the address ``which``, or where the job's environment
-        says.
+        ``remote`` is a device of `dovetail_remote`, at the address ``which``, or at the one in the job's
+        environment.
 
         Raises:
             InputError: the library or a CUDA device is missing.

@@ -13,7 +13,7 @@ from dovetail_lab.apps.opencl import OpenCL, round_up
 MASK = 5
 MARGIN = MASK // 2
 
-# The image lies inside a frame of zeros, so that no item asks where the border is.
+# The image lies inside a frame of zeros, so that no item needs to look for the border.
 SOURCE = """
 __kernel void convolve(__global const float *restrict image, __global const float *restrict mask,
                        __global float *restrict result, const uint pitch)

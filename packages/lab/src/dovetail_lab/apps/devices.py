@@ -70,7 +70,7 @@ class CoreAndDevice:
 
 
 def open_device(name: str) -> Device:
-    """Open the device that ``name`` asks for.
+    """Open the device of this ``name``.
 
     Raises:
         InputError: the name is not known, or no such device is there.

@@ -39,7 +39,7 @@ class AppSpec:
     """One benchmark app.
 
     ``tolerance`` bounds the difference between any two devices: ``max |a - b| <= tolerance * max |b|``;
-    zero says that all devices give the same bits.  ``iterations``, of an app that takes them: usually, and in
+    zero: all devices give the same bits.  ``iterations``, of an app that takes them: usually, and in
     the configuration of many.  ``nodes``: it also runs on several nodes, and on core and device at once.
     """
 
@@ -336,12 +336,12 @@ def run(
             ``cuda`` (CuPy, else PyTorch), ``numpy`` (the array-API source on NumPy), ``remote`` (the same
             on a device elsewhere; ``remote:ADDRESS``), or ``cpu+opencl``, both at once with a part of the
             data each, for those apps that also run on several nodes.
-        n: the size, as ``n_means`` says; the medium size when left out.
+        n: the size, as ``n_means`` has it; the medium size when left out.
         seed: seed of the generator that makes the inputs; equal seeds give equal inputs on all devices.
         repeat: how often the app runs over the same inputs, transfers included.
         iterations: of an app of Ravi 2012; its usual number when left out.
 
-    Where DOVETAIL_RANKS says that this is one of several processes, an app for several nodes takes its part
+    Where DOVETAIL_RANKS makes this one of several processes, an app for several nodes takes its part
     of the data, and the result, on each of them, is that of all.
 
     Raises:

@@ -1,6 +1,6 @@
 """The statements of Aupy 2013, section 6, and the verdicts.
 
-Where the paper gives no figure ("very close", "a few milliseconds"), the claim says how it is read.
+Where the paper gives no figure ("very close", "a few milliseconds"), the claim gives its reading.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _better_than_pack(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         words.append(f"cheaper in the mean at {wins} of {len(gains)} k of both ({name})")
     return Claim(
         "I, II: Random-Proc does better than Random-Pack",
-        "as said",
+        "as stated",
         "-",
         "; ".join(words),
         across(readings),
@@ -184,7 +184,7 @@ def _superior(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         )
     return Claim(
         "III: pack-Approx and pack-by-pack are clearly superior to the random ones",
-        "as said",
+        "as stated",
         "-",
         "; ".join(words),
         across(readings),
@@ -228,7 +228,7 @@ def _speed(found: StudySamples, milliseconds: float) -> tuple[Claim, ...]:
     return (
         Claim(
             "pack-Approx takes fewer steps on II than on I",
-            "as said",
+            "as stated",
             "-",
             f"{np.mean(first):.1f} steps on I-like, {np.mean(second):.1f} on II, in the mean",
             ordered([interval([a - b for a, b in zip(first, second, strict=True)])]),

@@ -1,4 +1,4 @@
-"""``dovetail reproduce aupy``: Aupy 2013, section 6, Figures 2 to 5 and Table 1, beside what the paper says.
+"""``dovetail reproduce aupy``: Aupy 2013, section 6, Figures 2 to 5 and Table 1, beside the paper's results.
 
 The profiles of Workload-I were measured and not published, and of Workloads II and III the paper leaves
 open which tasks they hold and how their sizes spread; ``dovetail_lab.packing.synthetic`` documents what
@@ -112,7 +112,7 @@ def found(
     sequential: Sequential = Sequential.forms,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> StudySamples:
     """Run the heuristics (and the optimum of the I-like set) over all sets, k and seeds.
 
@@ -123,7 +123,7 @@ def found(
         raise InputError(f"{seeds} seeds, expected at least 1")
     forms = sequential is Sequential.forms
     tasks = [(workload, seed, spread, forms) for workload in SETS for seed in seeds_from(first_seed, seeds)]
-    solved = mapped(_solved, tasks, workers, tell)
+    solved = mapped(_solved, tasks, workers, progress)
     by_set = {w: [s for task, s in zip(tasks, solved, strict=True) if task[0] == w] for w in SETS}
     samples = {
         (workload, k, label): np.array([one.measures[k, label] for one in ours])
@@ -272,7 +272,7 @@ def command(
             spread=spread,
             sequential=sequential,
             workers=processes(workers),
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(
         study(outcome, seeds, spread, sequential, chosen, first_seed=first_seed), as_json=as_json, out=out

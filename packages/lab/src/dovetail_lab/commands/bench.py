@@ -296,7 +296,7 @@ def bench_sharing(
     """Measure the sharing penalty of Ravi 2012, Fig. 8, here: two apps, pinned to cores and not."""
     pairs = [(p.cpu_app, p.device_app) for p in PAIRS] if figure_8 else [(cpu_app, device_app)]
     with Bar("sharing", hidden=quiet or as_json) as bar:
-        found = measure_pairs(pairs, device=device, rounds=rounds, repeat=repeat, tell=bar.tell)
+        found = measure_pairs(pairs, device=device, rounds=rounds, repeat=repeat, progress=bar.tell)
     if as_json:
         print(json.dumps([one.as_dict() for one in found], indent=1))
     else:
@@ -329,8 +329,8 @@ def _show_sharing(found: Sequence[Sharing]) -> None:
         )
     printed = ", ".join(f"{p.paper_cpu_app} beside {p.paper_device_app} {p.penalty:+.1%}" for p in PAIRS)
     console.print(Text(f"\nRavi 2012, Fig. 8, with a GPU: {printed}."))
-    told = ",".join(
+    measured = ",".join(
         f"{one.cpu_app}/{one.device_app}:{max(0.0, one.mean_penalty):.3f}" for one in found if one.pinned
     )
     console.print(Text("In simulation:"))
-    console.print(Text(f"  --rates 'sharing-penalty?pairs={told}'"), soft_wrap=True)
+    console.print(Text(f"  --rates 'sharing-penalty?pairs={measured}'"), soft_wrap=True)

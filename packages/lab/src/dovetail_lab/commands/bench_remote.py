@@ -67,7 +67,7 @@ def bench_remote(
             rounds=rounds,
             size=size,
             token=token,
-            said=(lambda what: None) if quiet or as_json else note,
+            report=(lambda what: None) if quiet or as_json else note,
         )
     found.memory = memory or None
     today = dt.date.today().isoformat()

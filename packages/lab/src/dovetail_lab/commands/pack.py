@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the he
     from dovetail_lab.packing.files import Instance
     from dovetail_lab.packing.registry import Options, Solution
 
-COMPARE_SECONDS = 5.0  # for each algorithm of --compare, unless --time-limit says otherwise
+COMPARE_SECONDS = 5.0  # for each algorithm of --compare, where --time-limit sets no other time
 MOST_ROWS = 64  # processors that are drawn in the terminal
 
 
@@ -297,7 +297,7 @@ def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bo
 
 
 def _compare(instance: Instance, k: int, options: Options, *, as_json: bool, watts: Watts | None) -> None:
-    """All algorithms on one instance; those that do not take it say why."""
+    """All algorithms on one instance; those that do not take it give the reason."""
     from dataclasses import replace
 
     from dovetail_lab.packing.registry import ALGORITHMS, solve

@@ -50,7 +50,7 @@ def instance_from_history(
         app = runs[whole.index(True)].app
         raise InputError(
             f"runs of app {app!r} had all CPUs of their nodes, which the history does not count; "
-            "expected --width nodes, or runs that ask for a number of CPUs",
+            "expected --width nodes, or runs that request a number of CPUs",
             where=str(history.path),
         )
     observed: dict[tuple[str, str], dict[int, tuple[float, int]]] = {}

@@ -1,4 +1,4 @@
-"""What Gregg 2011 says of its figures, and the verdicts."""
+"""The statements of Gregg 2011 about its figures, and the verdicts."""
 
 from __future__ import annotations
 
@@ -112,17 +112,17 @@ def _name(found: CaseOutcome) -> str:
 
 def _on_clocks(
     text: str,
-    told: tuple[str, str],
+    stated: tuple[str, str],
     found: Sequence[CaseOutcome],
     value: Callable[[QueueOrder], float],
     verdict: Callable[[CaseOutcome, Interval | None], Verdict],
     words: Callable[[Interval | None, float], str],
 ) -> Claim:
-    """A figure over random orders of the queue on every clock; ``told``: the paper's and the reference's."""
+    """A figure over random orders of the queue on every clock; ``stated`` by paper and reference."""
     over = {_name(case): _over(case, value) for case in found}
     readings = {_name(case): verdict(case, over[_name(case)]) for case in found}
     ours = "; ".join(f"{words(over[_name(case)], value(case.table))} ({_name(case)})" for case in found)
-    return Claim(text, *told, ours, across(readings), ("tolerance", *CLOCKS), readings)
+    return Claim(text, *stated, ours, across(readings), ("tolerance", *CLOCKS), readings)
 
 
 def _over(found: CaseOutcome, value: Callable[[QueueOrder], float]) -> Interval | None:
@@ -247,7 +247,7 @@ def _training(curve: Curve) -> Claim:
     means = curve.tests.mean(axis=0)
     return Claim(
         "Untrained it is worse than GPU only, after five training runs better (Fig. 2)",
-        "as said",
+        "as stated",
         "9.10 s, 3.35 s (GPU only 4.23 s)",
         f"{means[0]:.2f} s, {means[min(5, len(means) - 1)]:.2f} s",
         all_of([ordered([first]), ordered([fifth])]),

@@ -95,7 +95,7 @@ def figure_5(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, 
 class Identical:
     """Section 5.4: ten applications, each five times faster on the GPU, 1 s there.
 
-    ``first_on_cpu`` counts from 1; the paper says the seventh.
+    ``first_on_cpu`` counts from 1; in the paper it is the seventh.
     """
 
     flow: Flow

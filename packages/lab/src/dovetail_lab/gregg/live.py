@@ -170,13 +170,13 @@ def run_live(
     sizes: str = "mixed",
     seed: int = 1,
     apps: Sequence[str] = tuple(APPS),
-    tell: Callable[[float, float], None] = lambda done, total: None,
+    progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> Live:
     """Run the apps under every placement, round by round, on a cluster as `one_of_each` gives it.
 
     Raises `InputError` where an app fails.
 
-    ``tell`` hears how many of how many runs of the whole queue are done.
+    ``progress`` gets how many of how many runs of the whole queue are done.
     """
     kind = cluster.nodes[0].devices[0].kind
     chosen = {name: MIXED[name] if sizes == "mixed" else getattr(APPS[name].sizes, sizes) for name in apps}
@@ -201,7 +201,7 @@ def run_live(
                 model=MODEL,
                 history=history,
                 run_dir=folder / f"run-{done}",
-                changed=lambda engine: tell(
+                changed=lambda engine: progress(
                     before + sum(r.end is not None for r in engine.records.values()) / len(workload.jobs),
                     total,
                 ),
@@ -234,14 +234,14 @@ def run_live(
         truth = TableTruth({(app, on, 1): t for app, own in alone.items() for on, t in own.items()})
         found: dict[str, list[LivePlacement]] = {}
         for p, jobs, result in runs:
-            told = _simulated(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
+            simulated = _simulated(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
             found.setdefault(p.name, []).append(
                 LivePlacement(
                     result.makespan,
                     cpu_utilisation(result),
                     slowdown(result.records, truth.table),
-                    told.makespan,
-                    cpu_utilisation(told),
+                    simulated.makespan,
+                    cpu_utilisation(simulated),
                 )
             )
     return Live(cluster.label, kind, chosen, alone, faster, found)

@@ -1,4 +1,4 @@
-"""What Gregg 2011 says of Figures 3 to 5, beside this machine's own runs.
+"""The statements of Gregg 2011 about Figures 3 to 5, beside this machine's own runs.
 
 The figures rest on the devices and on the apps' sizes: another machine finds others. Where a reference stands
 beside the others' claims, here stands the simulation with the times that were measured.

@@ -198,7 +198,7 @@ class CaseOutcome:
     def reduction(self, against: str) -> float:
         """By which share of itself the makespan of ``against`` falls under the dynamic rules.
 
-        One of two senses in which the paper says "% faster"; the other one is a ratio, less 1.
+        One of two senses of the paper's "% faster"; the other one is a ratio, less 1.
         """
         return 1 - self.table.makespans["dynamic"] / self.table.makespans[against]
 
@@ -283,7 +283,7 @@ def cases(
     seed: int = 1,
     workers: int = 1,
     readings: Sequence[Case] = CASES,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[CaseOutcome]:
     """All readings, in table order and in ``orders`` random ones. About 15 ms an order and case."""
     tasks = [
@@ -291,7 +291,7 @@ def cases(
         for i, case in enumerate(readings)
         for start in range(0, max(orders, 1), CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, tell)
+    parts = mapped(_chunk, tasks, workers, progress)
     found = []
     for i, case in enumerate(readings):
         workload = case.workload()

@@ -2,7 +2,7 @@
 
 "Paper" is what the paper prints, "reference" an independent program of the same rules, "ours" this
 scheduler. The paper's figures come from two clocks, kernels (Table 2) and whole applications (Figures 3 to
-5); every case says which one it is on.
+5); every case names its own.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def study(
             noise=chosen.number("training_noise"),
             spread=chosen.number("training_spread"),
             workers=workers,
-            tell=progress.tell,
+            progress=progress.tell,
         )
     with ProgressBar("orders", hidden=quiet) as progress:
         found = cases(
@@ -142,7 +142,7 @@ def study(
             seed=seed,
             workers=workers,
             readings=clocks(gpu, cpu, slow),
-            tell=progress.tell,
+            progress=progress.tell,
         )
     decided = [
         decision_time(int(queued)) for queued in (chosen.numbers("queued") if queues is None else queues)
@@ -194,8 +194,8 @@ def study(
     )
 
 
-def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[MeasuredRun]:
-    """Runs of the sizes to learn from, then of the medium ones; ``tell`` hears how many of how many ended."""
+def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[MeasuredRun]:
+    """Runs of the sizes to learn from, then of the medium ones; ``progress`` gets how many have ended."""
     cluster = two_devices()
     sized = [point for point in sizes_table() if point.role == "train"]
     trials = points(names(None), ("medium",))
@@ -213,7 +213,7 @@ def _measured_now(seed: int, tell: Callable[[float, float], None]) -> list[Measu
                 repeat=repeat,
                 history=Path(folder) / "history.sqlite",
                 run_dir=Path(folder) / f"runs-{i}",
-                changed=lambda engine: tell(
+                changed=lambda engine: progress(
                     len(done) + sum(record.end is not None for record in engine.records.values()), total
                 ),
                 rng=rng,
@@ -262,7 +262,11 @@ def command(
         machine = one_of_each()
         with ProgressBar("running", hidden=quiet or as_json) as progress:
             ran = run_live(
-                machine, rounds=rounds, sizes=str(chosen.all("live_sizes")[0]), seed=seed, tell=progress.tell
+                machine,
+                rounds=rounds,
+                sizes=str(chosen.all("live_sizes")[0]),
+                seed=seed,
+                progress=progress.tell,
             )
     found = study(
         repetitions=repetitions,

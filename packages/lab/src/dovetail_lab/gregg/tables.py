@@ -84,9 +84,9 @@ def placements(found: Sequence[CaseOutcome]) -> tuple[Table | Chart, ...]:
         for row in ROWS:
             if row not in ours:
                 continue
-            told = (_value(row, where.get(row)) for where in (case.case.paper, case.case.reference, ours))
+            values = (_value(row, where.get(row)) for where in (case.case.paper, case.case.reference, ours))
             name = case.case.name if row == ROWS[0] else ""
-            rows.append((name, row.replace("_", " "), *told))
+            rows.append((name, row.replace("_", " "), *values))
             if row == "dynamic":
                 words = ("mean of random orders", "least", "greatest")
                 rows += [

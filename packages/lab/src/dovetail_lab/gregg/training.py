@@ -131,7 +131,7 @@ def training(
     noise: float = NOISE,
     spread: float = SPREAD,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Curve]:
     """The curves of these policies. About 5 ms a scheduled queue: 2 (runs + 1) a repetition and policy."""
     tasks = [
@@ -139,7 +139,7 @@ def training(
         for policy in policies
         for start in range(0, repetitions, CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, tell)
+    parts = mapped(_chunk, tasks, workers, progress)
     curves = []
     for policy in policies:
         own = [part for task, part in zip(tasks, parts, strict=True) if task[0] == policy]

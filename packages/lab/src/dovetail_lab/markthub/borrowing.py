@@ -253,7 +253,7 @@ def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enoug
         if before == 0:
             return np.inf if state.at[FIRST] == head else total + waiting * (now - began)
         now = _next_end(state)
-        if total + (before + waiting) * (now - began) >= enough:  # nobody ends sooner than that
+        if total + (before + waiting) * (now - began) >= enough:  # no job ends sooner than that
             return np.inf
         _end(jobs, how, state, now)
         total += (before - state.at[RUNNING]) * (now - began)

@@ -29,7 +29,7 @@ Costs = namedtuple("Costs", tuple(CONSTANTS))  # type: ignore[misc]  # no litera
 
 
 class Row(NamedTuple):
-    """One job: what it asks for on each of ``nodes``, its seconds alone, and its communication."""
+    """One job: what it requests on each of ``nodes``, its seconds alone, and its communication."""
 
     submit: float
     nodes: int
@@ -201,8 +201,8 @@ def row_of(job: Job, request: Request, communication: Communication, base: Secon
     """A job that takes ``base`` seconds alone, as a row."""
     count = request.devices[0][1] if len(request.devices) == 1 else 0
     rest = communication.gpu_calls, communication.gpu_bytes, communication.net_calls, communication.net_bytes
-    asked = job.submit_time, request.nodes, int(count), cpus, float(request.memory)
-    return Row(*asked, base, communication.other, *rest)
+    wanted = job.submit_time, request.nodes, int(count), cpus, float(request.memory)
+    return Row(*wanted, base, communication.other, *rest)
 
 
 def machine_of(cluster: Cluster, costs: RemoteCosts, kind: str, models: Sequence[str] = ()) -> Machine:

@@ -142,7 +142,7 @@ def go_home(state, s):  # type: ignore[no-untyped-def]
                     held.gpus[s, i] |= low
                     held.home[s, i] += 1
             freed += 1
-            # Kept at the end of the list until all have been looked at: nobody may take it before.
+            # Kept at the end of the list until all have been looked at: no job may take it before.
             lent.donor[s, width - freed], lent.gpu[s, width - freed] = donor, gpu
         else:
             lent.client[s, kept], lent.donor[s, kept], lent.gpu[s, kept] = client, donor, gpu

@@ -1,4 +1,4 @@
-"""What the paper says of Figures 6 to 12, and what came out here."""
+"""The paper's statements about Figures 6 to 12, and what came out here."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _shape(found: PointOutcomes, names: Sequence[str]) -> Claim:
         words.append(f"RQ at 10^({rq}), MRQ at 10^({mrq}) ({name})")
     return Claim(
         "the gain falls with communication, and RQ becomes worse than FCFS before MRQ does (Figure 7)",
-        "as said",
+        "as stated",
         "RQ crosses zero at 10^7.38 calls, MRQ at 10^8.40",
         "; ".join(words),
         across(readings),
@@ -102,14 +102,14 @@ def _tolerance(found: PointOutcomes, names: Sequence[str], near: float) -> Claim
 
 
 def _five_fold(found: PointOutcomes, near: float) -> Claim:
-    """At the defaults; nearer to RQ's zero the ratio passes any number, which says nothing."""
+    """At the defaults; nearer to RQ's zero the ratio passes any number, which means nothing."""
     series = figures.figure_7(9)
     ratios = []
     for x, point in series.items():
         rq, mrq = found.decrease(point, "rq").mean, found.decrease(point, "mrq").mean
         if rq > 0:
             ratios.append((x, mrq / rq))
-    told = ", ".join(f"{ratio:.2f} at 10^{x:g}" for x, ratio in ratios if x >= 7)
+    words = ", ".join(f"{ratio:.2f} at 10^{x:g}" for x, ratio in ratios if x >= 7)
     here = interval(
         found.of(lives, "mrq").decrease / found.of(lives, "rq").decrease for lives in found.lives[DEFAULT]
     )
@@ -117,7 +117,7 @@ def _five_fold(found: PointOutcomes, near: float) -> Claim:
         "MRQ reduces lifetimes up to five times more than RQ (read: at Table 4's defaults)",
         "5",
         "1.45 at 10^7.0, 2.35 at 10^7.2, 4.6 at 10^7.3: a ratio whose divisor goes through zero",
-        f"{told}; {_told(here)} at the defaults",
+        f"{words}; {_told(here)} at the defaults",
         matches(5.0, here, 1.0, near),
         ("tolerance",),
     )
@@ -133,7 +133,7 @@ def _never_worse(found: PointOutcomes) -> Claim:
     every = all(one.half_width is not None and one.low >= 0 for one in apart)
     return Claim(
         "MRQ is at least as good as RQ in every situation",
-        "as said",
+        "as stated",
         "10 of 40 points are 0.05 to 0.3 percent points below",
         f"{below} of {len(grid)} points are below, by {-least.mean:.2f} percent points at most; "
         f"{surely} with their whole interval",
@@ -148,7 +148,7 @@ def _short_jobs(found: PointOutcomes) -> Claim:
     earlier = found.apart(series, lambda rq, mrq: rq - mrq)
     return Claim(
         "RQ and MRQ are not good at short jobs, MRQ tolerates shorter ones (Figure 8)",
-        "as said",
+        "as stated",
         "zero at 31 to 38 s (RQ) and 14 to 23 s (MRQ)",
         f"zero at {_told(rq)} s (RQ) and {_told(mrq)} s (MRQ)",
         ordered([earlier]),
@@ -161,7 +161,7 @@ def _sizes(found: PointOutcomes) -> Claim:
     steps = [found.between(series[y], series[x], "mrq") for x, y in ((5.0, 30.0), (30.0, 100.0))]
     return Claim(
         "both are better at large jobs (Figure 9)",
-        "as said",
+        "as stated",
         "25 to 30 % for means of 5 to 30 nodes, then down to 17 % at 100: jobs are clipped to the machine",
         f"{shown(few)} % at 5, {shown(most)} % at 30, {shown(all_nodes)} % at 100",
         ordered(steps),
@@ -179,7 +179,7 @@ def _majority(found: PointOutcomes, near: float) -> Claim:
         for one in (1, 3)
     ]
     return Claim(
-        "the gain is more than three times as large where most jobs ask for two GPUs of a node (Figure 10)",
+        "the gain is more than three times as large where most jobs request two GPUs of a node (Figure 10)",
         "3",
         "2.2 and 3.7 times (1-GPU, 3-GPU majority)",
         " and ".join(_told(one) for one in ratios) + " times",

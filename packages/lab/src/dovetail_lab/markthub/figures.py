@@ -64,7 +64,7 @@ def figure_9(size: int) -> dict[float, Point]:
 
 
 def figure_10(majority: int) -> dict[float, Point]:
-    """By bytes; the GPUs of a node that most jobs ask for."""
+    """By bytes; the GPUs of a node that most jobs request."""
     return {float(size): table_4(gpus=MAJORITIES[majority - 1], gpu_bytes=_power(size)) for size in SIZES}
 
 
@@ -159,8 +159,8 @@ def curve(
     ``references`` are what an independent program found at some points, for the first of the policies.
     """
     values = tuple(tuple(found.decrease(point, policy) for point in series.values()) for policy in POLICIES)
-    told = [*references, *[{}] * (len(POLICIES) - len(references))]
-    known = tuple(tuple(one.get(x) for x in series) for one in told) if references else ()
+    reference = [*references, *[{}] * (len(POLICIES) - len(references))]
+    known = tuple(tuple(one.get(x) for x in series) for one in reference) if references else ()
     columns = tuple(f"{x:g}" for x in series)
     panel = Panel(name, f"median decrease in % by {axis}", columns, POLICIES, values, known)
     table, bars = parts(panel, "markthub", note)
@@ -191,8 +191,8 @@ def lines(panel: Panel, axis: str, xs: Sequence[float], logarithmic: bool) -> Fi
         )
         x, last = held[-1]
         axes.annotate(row, (x, last.mean), (5, 0), textcoords="offset points", color=colour, fontsize=8)
-        told = panel.reference[r] if r < len(panel.reference) else ()
-        marks = [(x, value) for x, value in zip(xs, told, strict=False) if value is not None]
+        reference = panel.reference[r] if r < len(panel.reference) else ()
+        marks = [(x, value) for x, value in zip(xs, reference, strict=False) if value is not None]
         axes.plot([x for x, _ in marks], [y for _, y in marks], "x", color=INK, markersize=5)
     if logarithmic:
         axes.set_xscale("log")

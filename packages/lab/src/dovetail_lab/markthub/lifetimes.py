@@ -43,7 +43,7 @@ from dovetail_remote.rates import RemoteGpu
 class Lifetimes:
     """One policy's schedule, in order of the jobs, in seconds.
 
-    ``gpus`` are those that a job asks for in all, ``borrowed`` those of other nodes when it starts,
+    ``gpus`` are those that a job requests in all, ``borrowed`` those of other nodes when it starts,
     ``migrations`` the GPUs of all jobs that moved home, ``offered`` the machine's.
     """
 
@@ -105,13 +105,13 @@ def lifetimes(
 
 def _in_full(workload: Workload, policy: str, cluster: Cluster | None, rates: str) -> Lifetimes:
     result = api.simulate_result(workload, policy=policy, cluster=cluster, rates=rates, compiled="off")
-    asked = [record.job.choices[0].request for record in result.records]
+    requests = [record.job.choices[0].request for record in result.records]
     return Lifetimes(
         policy,
         np.array([record.job.submit_time for record in result.records]),
         np.array([record.start for record in result.records], np.float64),
         np.array([record.end for record in result.records], np.float64),
-        np.array([request.nodes * int(request.gpus) for request in asked]),
+        np.array([request.nodes * int(request.gpus) for request in requests]),
         np.array([record.remote_gpus for record in result.records]),
         sum(record.migrations for record in result.records),
         sum(len(node.devices) for node in result.cluster.nodes),
@@ -146,7 +146,7 @@ def arrays_of(workload: Workload, cluster: Cluster, rates: RemoteGpu) -> tuple[C
 def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
     """The kind of which all jobs want whole devices, all of one class.
 
-    ``None`` too where a job can run in several ways, or asks for anything special.
+    ``None`` too where a job can run in several ways, or requests anything special.
     """
     kinds: set[str] = set()
     for job in jobs:
@@ -167,7 +167,7 @@ def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
 
 
 def _rows(jobs: Sequence[Job], truth: Truth, rates: RemoteGpu) -> list[Row] | None:
-    """The jobs; ``None`` where one takes another time alone than its communication says."""
+    """The jobs; ``None`` where one takes another time alone than its communication does."""
     rows = []
     for job in jobs:
         assert job.communication is not None

@@ -18,7 +18,7 @@ class MrqAware:
 
     What runs and the first ``looks`` waiting jobs are played to their ends, by the costs of borrowed GPUs and
     predicted times: with the head borrowing now or waiting, and those behind it borrowing or not. Work goes
-    home only where that saves its job more time than the move costs it. Where nobody tells what borrowing
+    home only where that saves its job more time than the move costs it. Where no costs of borrowing are
     costs, it is ``mrq``. In a crowd of small gangs 8 are too few to see what borrowing leads to: it is below
     ``mrq`` then. ``local``, ``skip``, ``held``: see ``mrq``.
     """

@@ -1,4 +1,4 @@
-"""Figure 6: which GPU works for whom, under RQ and under MRQ."""
+"""Figure 6: which GPU works for which job, under RQ and under MRQ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "10x8cpu+3gpu"
 JOBS = "published:markthub?jobs=40&nodes_mean=3&nodes_sd=2&gpu_calls=1e7&seed=4"
-"""Ten nodes of three GPUs, as in the paper; it does not say which jobs."""
+"""Ten nodes of three GPUs, as in the paper, which does not name the jobs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from dovetail_lab.markthub.borrowing_arrays import (
 )
 
 SILENT = Communication(0.0)
-"""Of a job that does not say what it communicates: nothing."""
+"""Of a job without a declared communication: nothing."""
 
 
 @dataclass(slots=True)

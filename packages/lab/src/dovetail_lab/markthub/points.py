@@ -34,8 +34,8 @@ class Point:
     def workload(self, jobs: int, seed: int) -> Workload:
         """The jobs of one seed."""
         options = (("jobs", jobs), ("seed", seed), *self.options)
-        told = "&".join(f"{name}={value}" for name, value in options)
-        return dovetail.load_workload(f"published:markthub?{told}")
+        text = "&".join(f"{name}={value}" for name, value in options)
+        return dovetail.load_workload(f"published:markthub?{text}")
 
     def named(self, policy: str) -> str:
         """A policy with this reading; ``fcfs`` never borrows, so that a local GPU at least is no matter."""
@@ -184,14 +184,14 @@ def play_all(
     seeds: int,
     first_seed: int = 1,
     workers: int,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> PointOutcomes:
-    """Play each point once for every seed; who is asked for more policies is asked for all of them."""
+    """Play each point once for every seed; one that is needed for more policies is played for all of them."""
     distinct = list(dict.fromkeys(points))
     tasks: list[Task] = [
         (point, jobs, seed) for point in distinct for seed in range(first_seed, first_seed + seeds)
     ]
     lives: dict[Point, list[Sequence[Lives]]] = {}
-    for (point, _, _), found in zip(tasks, mapped(play, tasks, workers, tell), strict=True):
+    for (point, _, _), found in zip(tasks, mapped(play, tasks, workers, progress), strict=True):
         lives.setdefault(point, []).append(found)
     return PointOutcomes(jobs, seeds, lives, first_seed)

@@ -77,11 +77,16 @@ def study(
     chosen: Chosen | None = None,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Study, PointOutcomes]:
     """All figures, and what they rest on."""
     found = play_all(
-        list(figures.points()), jobs=jobs, seeds=seeds, first_seed=first_seed, workers=workers, tell=tell
+        list(figures.points()),
+        jobs=jobs,
+        seeds=seeds,
+        first_seed=first_seed,
+        workers=workers,
+        progress=progress,
     )
     both, picture, words = occupancy()
     curves = _curves(found)
@@ -152,8 +157,8 @@ def _curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
         ("12: the case study's GPUs", CALLS, figures.figure_12(), (), NOTE_12),
     ]
     return [
-        curve(found, f"Figure {name}", axis, series, told, logarithmic=axis == SECONDS, note=note)
-        for name, axis, series, told, note in shown
+        curve(found, f"Figure {name}", axis, series, reference, logarithmic=axis == SECONDS, note=note)
+        for name, axis, series, reference, note in shown
     ]
 
 
@@ -161,7 +166,7 @@ def _curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
 
 
 def _at_defaults(found: PointOutcomes) -> Table:
-    told = {
+    reference = {
         "fcfs": ("-", "0.56", "-", "0", "1.95e+06"),
         "rq": ("29.84 ± 0.52 (sd)", "0.81", "49 %", "0", "1.37e+06"),
         "mrq": ("30.24 ± 0.51 (sd)", "0.81", "60 %", "87,515", "1.36e+06"),
@@ -179,9 +184,9 @@ def _at_defaults(found: PointOutcomes) -> Table:
                 f"{found.over(DEFAULT, policy, lambda lives: lives.median_life).mean:.3g}",
             )
         )
-        if policy in told:
+        if policy in reference:
             faint.append(len(rows))
-            rows.append(("  reference", *told[policy]))
+            rows.append(("  reference", *reference[policy]))
     return Table(
         "Table 4's defaults",
         ("policy", "decrease, %", "GPUs in use", "jobs that borrow", "GPUs moved home", "median life, s"),
@@ -199,7 +204,7 @@ def _figure_10(found: PointOutcomes) -> Table:
             values = tuple(shown(found.decrease(point, policy)) for point in series.values())
             rows.append((f"{majority}-GPU majority", policy, *values))
     columns = ("jobs", "policy", *(f"1e{size} bytes" for size in figures.SIZES))
-    title = "Figure 10: GPUs of a node that are asked for (median decrease in %)"
+    title = "Figure 10: GPUs of a node that jobs request (median decrease in %)"
     return Table(title, columns, tuple(rows), names=2)
 
 
@@ -262,9 +267,9 @@ def _readings(found: PointOutcomes) -> Table:
 
 
 def _skipping(found: PointOutcomes) -> Table:
-    told = {0: "29.2", 1: "26.8", 10: "24.4", 100: "22.5"}
+    reference = {0: "29.2", 1: "26.8", 10: "24.4", 100: "22.5"}
     rows = tuple(
-        (f"{k}", shown(found.decrease(point, "rq")), told[k]) for k, point in figures.skipping().items()
+        (f"{k}", shown(found.decrease(point, "rq")), reference[k]) for k, point in figures.skipping().items()
     )
     return Table(
         "A queue that is not strict: jobs that may pass a head which cannot start",
@@ -358,7 +363,7 @@ def command(
             first_seed=first_seed,
             chosen=chosen,
             workers=processes(workers),
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(made, as_json=as_json, out=out)
     if out is not None:

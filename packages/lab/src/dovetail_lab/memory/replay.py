@@ -58,13 +58,13 @@ class Row:
 def replay(
     tasks: Sequence[Task],
     rule: Rule,
-    tell: Callable[[Attempt], None] | None = None,
+    on_attempt: Callable[[Attempt], None] | None = None,
     *,
     at_limit: bool = False,
 ) -> Row:
-    """Reserve for every task by a rule. ``tell`` gets each attempt. O(n log n) beside the rule."""
+    """Reserve for every task by a rule. ``on_attempt`` gets each attempt. O(n log n) beside the rule."""
     row, known = Row(), CompletedTasks()
-    inside = asked = 0
+    inside = counted = 0
     running: list[tuple[Seconds, int]] = []
     ordered = sorted(tasks, key=lambda task: task.start)
     for place, task in enumerate(ordered):
@@ -75,15 +75,15 @@ def replay(
         known.largest_request = max(known.largest_request, task.requested or 0)
         cold = len(known.of(task).peaks) < COLD
         reserved, predicted = rule.first(task, known)
-        waste = _attempts(task, rule, known, reserved, row, tell, at_limit)
+        waste = _attempts(task, rule, known, reserved, row, on_attempt, at_limit)
         row.tasks += 1
         row.wasted_gb_hours += waste / GB_HOUR
         row.wasted_cold_gb_hours += waste / GB_HOUR if cold else 0.0
         if predicted is not None and not cold:
-            asked += 1
+            counted += 1
             inside += predicted.lower <= (task.peak or 0) <= predicted.upper
         heapq.heappush(running, (task.complete, place))
-    row.coverage = inside / asked if asked else None
+    row.coverage = inside / counted if counted else None
     return row
 
 
@@ -93,7 +93,7 @@ def _attempts(
     known: CompletedTasks,
     reserved: float,
     row: Row,
-    tell: Callable[[Attempt], None] | None,
+    on_attempt: Callable[[Attempt], None] | None,
     at_limit: bool,
 ) -> float:
     """Try until a try is large enough; returns the bytes x seconds wasted by all of them."""
@@ -104,12 +104,12 @@ def _attempts(
         seconds = task.seconds * reserved / peak if killed and at_limit else task.seconds
         attempt = Attempt(task.id, number, reserved, peak, seconds, killed)
         waste += attempt.waste
-        if tell is not None:
-            tell(attempt)
+        if on_attempt is not None:
+            on_attempt(attempt)
         if not killed:
             break
         row.kills += 1
         row.killed_twice += number == 2
-        # Whatever a rule says, a try after a kill gets more than the last one, and at least the request.
+        # Whatever the rule, a try after a kill gets more than the last one, and at least the request.
         reserved = max(rule.again(task, known, reserved), float(task.requested or 0), reserved + 1.0)
     return waste

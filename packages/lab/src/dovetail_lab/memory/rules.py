@@ -1,6 +1,6 @@
 """Rules for how much memory a task gets, each by what it knows at the task's start.
 
-- ``requested``: what the trace itself asked for;
+- ``requested``: the trace's own request;
 - ``largest``: 1.1 times the largest peak of the process so far;
 - ``learned``: what ``--mem auto`` reserves (`dovetail.runtimes.memory`);
 - ``tovar``: the first allocation of least expected waste over the peaks seen (Tovar et al. 2018, "A Job
@@ -65,7 +65,7 @@ class Rule(Protocol):
     """How much a task gets."""
 
     def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
-        """Bytes of the first try, and what the peak is predicted to be, where the rule says it."""
+        """Bytes of the first try, and what the peak is predicted to be, where the rule predicts it."""
         ...
 
     def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
@@ -153,7 +153,7 @@ class Tovar(_Plain):
 
 
 class Witt(_Plain):
-    """A line in the bytes read plus the standard deviation of its errors, within what was seen and asked."""
+    """A line in the bytes read plus the standard deviation of its errors, within the seen and the requested."""
 
     def __init__(self, *, by_size: bool) -> None:
         self._by_size = by_size

@@ -65,23 +65,23 @@ def measured_tasks(path: str | Path) -> list[Task]:
 
 def replay_file(
     path: str | Path,
-    tell: Callable[[str, Attempt], None] | None = None,
+    on_attempt: Callable[[str, Attempt], None] | None = None,
     *,
     at_limit: bool = False,
     risk: float = KILL_RISK,
 ) -> Replayed:
-    """Replay a trace under every rule; ``tell`` gets each attempt with the name of its row."""
+    """Replay a trace under every rule; ``on_attempt`` gets each attempt with the name of its row."""
     tasks = measured_tasks(path)
     found: list[dict[str, Row]] = []
     for by_size, after in ((True, ""), (False, WITHOUT_SIZE)):
         rows: dict[str, Row] = {}
         for name, rule in make_rules(by_size=by_size, risk=risk).items():
 
-            def told(attempt: Attempt, name: str = name + after) -> None:
-                if tell is not None:
-                    tell(name, attempt)
+            def note(attempt: Attempt, name: str = name + after) -> None:
+                if on_attempt is not None:
+                    on_attempt(name, attempt)
 
-            rows[name] = replay(tasks, rule, told, at_limit=at_limit)
+            rows[name] = replay(tasks, rule, note, at_limit=at_limit)
         found.append(rows)
     return Replayed(str(path), *found)
 
@@ -167,13 +167,13 @@ def command(
     with Bar("memory", hidden=quiet or as_json) as bar:
         for place, path in enumerate(files):
 
-            def tell(row: str, attempt: Attempt, file: str = str(path)) -> None:
+            def write(row: str, attempt: Attempt, file: str = str(path)) -> None:
                 killed = "true" if attempt.killed else "false"
                 amounts = (f"{attempt.reserved:.0f}", attempt.peak, f"{attempt.seconds:.3f}")
                 writer.writerow((file, attempt.task, row, attempt.number, *amounts, killed))
 
-            telling = None if table is None else tell
-            found.append(replay_file(path, telling, at_limit=at_limit, risk=risk))
+            writes = None if table is None else write
+            found.append(replay_file(path, writes, at_limit=at_limit, risk=risk))
             bar.tell(place + 1, len(files))
     if table is not None:
         write_text(table, lines.getvalue())

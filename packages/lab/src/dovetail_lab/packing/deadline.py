@@ -1,4 +1,4 @@
-"""A time budget that algorithms ask; the only clock in the package."""
+"""A time budget that algorithms check; the only clock in the package."""
 
 from __future__ import annotations
 

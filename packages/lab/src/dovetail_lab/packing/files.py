@@ -48,7 +48,7 @@ _MODEL_KEYS = {"sequential", "serial_fraction", "overhead", "size", "cores_per_p
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Tasks with their times, which satisfy Equations 1 and 2; ``warning`` says what was repaired."""
+    """Tasks with their times, which satisfy Equations 1 and 2; ``warning`` lists what was repaired."""
 
     times: Floats
     names: tuple[str, ...]

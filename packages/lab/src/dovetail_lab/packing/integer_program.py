@@ -34,7 +34,7 @@ def integer_program(
 ) -> Outcome:
     """Solve the integer program of Theorem 4; the better of its packs and pack-by-pack's are returned.
 
-    x_{i,j,b} says that task i runs on j processors in pack b, y_b is the time of pack b: min sum y_b
+    x_{i,j,b}: task i runs on j processors in pack b; y_b is the time of pack b: min sum y_b
     with every task once, at most k tasks and p processors in a pack, and (iv) t_{i,j} x_{i,j,b} <= y_b.
     That is ``literal``; beyond 6 to 8 tasks it proves nothing.  Otherwise the same program is made
     stronger: (iv') sum_j t_{i,j} x_{i,j,b} <= y_b, no j that is as slow as j - 1, and pack b is the one

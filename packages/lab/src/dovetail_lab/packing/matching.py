@@ -31,7 +31,7 @@ def pair_costs(times: Floats) -> Floats:
 def matching(times: Floats, k: int = 2) -> Packing:
     """The optimal packs of at most two tasks, by matching.
 
-    The paper asks for a perfect matching of least weight in a graph with a loop for each task; as much
+    The paper uses a perfect matching of least weight in a graph with a loop for each task; as much
     is a matching of most saving, where pairing i and j saves t_{i,p} + t_{j,p} - cost(i, j) and only
     pairs that save are edges.  Savings are rounded to integers of 50 bits, in which the matching is
     exact.  O(n^3).  Raises ``InputError`` when k is not 2.

@@ -15,7 +15,7 @@ from dovetail.files.writing import write_text
 from dovetail_lab.packing.schedule import ListSchedule, Packing
 
 SYMBOLS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Paul Tol's light scheme: told apart by colour-blind readers, and dark text stays legible on it.
+# Paul Tol's light scheme: distinct for colour-blind readers, and dark text stays legible on it.
 PALETTE = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#aaaa00", "#dddddd")
 
 

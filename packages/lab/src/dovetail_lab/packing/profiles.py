@@ -145,7 +145,7 @@ def _basis(counts: Floats) -> Floats:
 
 
 def describe_repairs(repairs: Sequence[Repair], names: Sequence[str], *, shown: int = 5) -> str | None:
-    """The warning that says what was repaired, or ``None`` when nothing was."""
+    """The warning that lists what was repaired, or ``None`` when nothing was."""
     if not repairs:
         return None
     lines = [found.describe(names[found.task]) for found in repairs[:shown]]

@@ -40,11 +40,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: ``k`` is within 1..p already, ``asked`` is what the user gave."""
+    """One call: ``k`` is within 1..p already, ``given`` is the user's."""
 
     times: Floats
     k: int
-    asked: int
+    given: int
     options: Options
     rng: np.random.Generator
     deadline: Deadline
@@ -156,7 +156,7 @@ def _pack_approx(request: Request) -> Outcome:
 
 
 def _matching(request: Request) -> Outcome:
-    if request.asked == 2 and request.k == 1:
+    if request.given == 2 and request.k == 1:
         return _exact(each_alone(request.times))
     return _exact(matching(request.times, request.k))
 

@@ -1,7 +1,7 @@
 """``dovetail reproduce policies``: every policy on every kind of queue, against the best fixed one.
 
 A cell is the mean, over random queues of the kind, of a policy's figure over that of the fixed policy which
-was best on that very queue, chosen afterwards: nobody can choose so well beforehand. The look-ahead is no
+was best on that very queue, chosen afterwards: no choice beforehand can be as good. The look-ahead is no
 fixed policy, nor is the optimum.
 """
 
@@ -46,7 +46,7 @@ AHEAD = ("lookahead", *(f"lookahead?objective={name}" for name in ("response", "
 ORDERS = tuple(f"easy?order={order}" for order in ("sjf", "f1", "largest", "saf", "sqrtsaf"))
 OPTIMUM = "optimal?workers=1&time_limit=10"
 LEFT_OUT = ("follow-plan", "pack", "optimal", "mrq", "rq")
-"""Planners, and policies of jobs that borrow GPUs; the optimum is asked for apart."""
+"""Planners, and policies of jobs that borrow GPUs; the optimum is an option apart."""
 LEAST = 1e-3
 """A wait of less, as a part of the mean run time, is as good as none: below it ratios say nothing."""
 
@@ -107,7 +107,7 @@ def rows(
     draws: int = 24,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """Every policy on every kind. Raises `InputError` for an unknown kind, or where no policy is fixed."""
     for kind in kinds:
@@ -120,7 +120,7 @@ def rows(
     if names is None and importlib.util.find_spec("ortools") is not None:
         chosen = (*chosen, OPTIMUM)
     tasks: list[Task] = [(kind, seed, chosen) for kind in kinds for seed in seeds_from(first_seed, draws)]
-    found = mapped(_draw, tasks, workers, tell)
+    found = mapped(_draw, tasks, workers, progress)
     by_kind: dict[str, list[Found]] = {}
     for task, drawn in zip(tasks, found, strict=True):
         by_kind.setdefault(task[0], []).append(drawn)
@@ -206,6 +206,6 @@ def command(
             draws=seeds,
             first_seed=first_seed,
             workers=processes(workers),
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(study(found, first_seed), as_json=as_json, out=out)

@@ -95,7 +95,7 @@ def markthub(
 
 
 def _jobs(rows: list[tuple[float, ...]]) -> list[Job]:
-    """Jobs whose communication says how long they take; those that ask for the same share an app."""
+    """Jobs whose communication gives how long they take; those with the same request share an app."""
     forms: dict[tuple[int, int], Implementation] = {}
     jobs: list[Job] = []
     for i, (nodes, gpus, memory, submit, other, calls, size, net_calls, net_bytes) in enumerate(rows):

@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
     @property
     def both(self) -> Seconds:
-        """Seconds with the CPUs and the GPU on the nodes asked for."""
+        """Seconds with the CPUs and the GPU on the requested nodes."""
         return self.size.times[self.nodes][2]
 
 
@@ -68,7 +68,7 @@ READINGS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], bool]]] = {
     "size": (lambda row: row.nodes == 2, lambda row: row.nodes == 8),
     "size3": (lambda row: row.nodes < 8, lambda row: row.nodes == 8),
 }
-"""The paper does not say which jobs are short or small. ``len``: EM and PR are short, GK is long. ``len2``:
+"""The paper does not define short or small jobs. ``len``: EM and PR are short, GK is long. ``len2``:
 split at the median of the times with both. ``size``: 2 nodes are small, 8 large. ``size3``: 2 and 4."""
 
 

@@ -2,7 +2,7 @@
 
 A job is known by its seconds on one core (SQ) and its speedups over that on all CPUs of a node (MP) and on
 a GPU (GP). The paper runs each benchmark with a small data set, a large one (the table) and with many
-iterations, but prints the large one only; a `Pool` says how the other two are derived from it.
+iterations, but prints the large one only; a `Pool` defines how the other two are derived from it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ POOLS: dict[str, Pool] = {
     "H": Pool((0.1, 0.63), (50, 1.2)),
 }
 """The paper's 30 jobs are not printed; these are eight readings. With a factor of 0.63 on GP, seven of the
-ten small jobs are faster on the CPUs, as the paper says."""
+ten small jobs are faster on the CPUs, as in the paper."""
 
 MIXES: dict[str, float] = {"uniform": 0.5, "cpu75": 0.75, "gpu75": 0.25}
 """Share of jobs that are faster on the CPUs."""

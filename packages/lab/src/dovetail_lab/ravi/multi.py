@@ -106,7 +106,7 @@ def study(
     sharing: Sequence[Sharing] | None = None,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """All policies on ``seeds`` draws of each of the six mixes.
 
@@ -116,7 +116,7 @@ def study(
     interarrival, score = chosen.number("interarrival"), str(chosen.all("score")[0])
     reading = f"batches every {interarrival:g} s, scored by {score}"
     tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in seeds_from(first_seed, seeds)]
-    drawn = mapped(draw, tasks, workers, tell)
+    drawn = mapped(draw, tasks, workers, progress)
     by_mix = {mix: [d for d in drawn if d.mix == mix] for mix in MIXES}
     reference = (interarrival, score) == (30.0, "rollout")
     panels = [
@@ -273,7 +273,7 @@ def claims(by_mix: ByMix, chosen: Chosen | None = None) -> list[Claim]:
         _both(by_mix, SIZES, 1.113, "11.3 % (sizes)", near),
         Claim(
             "Molding types beats molding nodes as large requests grow",
-            "as said",
+            "as stated",
             "nodes are the better one in almost every cell",
             f"25SR/75LR: types {shown(types, least=0.0)}, nodes {shown(nodes, least=0.0)} over both",
             ordered([interval(d.ratio("fms-nodes") - d.ratio("fms-type") for d in largest)]),
@@ -372,7 +372,7 @@ def command(
     chosen = Chosen.of(CONSTANTS, constants)
     chosen = Chosen(CONSTANTS, options | dict(chosen.given))
     out = prepared(out)
-    load_policy(f"fms?score={score}")  # a wrong score is said, and kernels are compiled, before work begins
+    load_policy(f"fms?score={score}")  # a wrong score fails, and kernels are compiled, before work begins
     measured = None if sharing is None else _read(sharing)
     with Bar("moldable jobs", hidden=quiet or as_json) as bar:
         found = study(
@@ -381,7 +381,7 @@ def command(
             chosen=chosen,
             sharing=measured,
             workers=processes(workers),
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(found, as_json=as_json, out=out)
 

@@ -41,8 +41,8 @@ def parts(panel: Panel, study: str, note: str = "") -> tuple[Table, Chart]:
         rows.append((row, *(shown(value, least=panel.least) for value in values)))
         if r < len(panel.reference):
             faint.append(len(rows))
-            told = panel.reference[r]
-            rows.append(("  reference", *("-" if value is None else f"{value:.2f}" for value in told)))
+            reference = panel.reference[r]
+            rows.append(("  reference", *("-" if value is None else f"{value:.2f}" for value in reference)))
     columns = ("policy", *panel.columns)
     table = Table(f"{panel.name} ({panel.unit})", columns, tuple(rows), faint=frozenset(faint), note=note)
     return table, Chart(f"{study}-{_slug(panel.name)}", panel.name, partial(bars, panel))
@@ -72,9 +72,9 @@ def bars(panel: Panel) -> Figure:
                 below_mean = value.mean - max(value.low, min(panel.least, value.mean))
                 ends = ((below_mean,), (value.half_width,))
                 axes.errorbar(r, value.mean, yerr=ends, color=INK, linewidth=1, capsize=2.5)
-            told = panel.reference[r][c] if r < len(panel.reference) else None
-            if told is not None:
-                axes.plot(r, told, "x", color=INK, markersize=5)
+            reference = panel.reference[r][c] if r < len(panel.reference) else None
+            if reference is not None:
+                axes.plot(r, reference, "x", color=INK, markersize=5)
         axes.set_title(column, loc="left", fontsize=9.5, fontweight="bold", color=INK)
         axes.set_xticks(range(len(panel.rows)), panel.rows, rotation=30, ha="right", fontsize=7.5)
         axes.grid(axis="y", color=GRID, linewidth=0.6)

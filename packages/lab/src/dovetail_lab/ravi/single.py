@@ -1,6 +1,6 @@
 """``dovetail reproduce ravi-single``: Figures 3 to 5 of Ravi 2012, single-node jobs on two nodes.
 
-The paper's 30 jobs are printed in part only, and one draw of 24 of them says little: the figures here are
+The paper's 30 jobs are printed in part only, and one draw of 24 of them is too few: the figures here are
 means over many draws from a documented pool (`dovetail_lab.published.ravi_single`).
 """
 
@@ -135,7 +135,7 @@ def study(
     jobs: int = 24,
     first_seed: int = 1,
     workers: int = 1,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Study:
     """All policies on ``seeds`` draws of each mix of every pool; the figures are of ``pool``, by default B.
 
@@ -153,7 +153,7 @@ def study(
         for mix in MIXES
         for seed in seeds_from(first_seed, seeds)
     ]
-    drawn = mapped(_draw, tasks, workers, tell)
+    drawn = mapped(_draw, tasks, workers, progress)
     by_pool: dict[str, ByMix] = {one: {mix: [] for mix in MIXES} for one in pools}
     for task, one_draw in zip(tasks, drawn, strict=True):
         by_pool[task[2]][task[0]].append(one_draw)
@@ -188,7 +188,7 @@ def _over_pools(by_pool: Mapping[str, ByMix], pool: str, optimum: bool, chosen: 
     made = []
     for i, claim in enumerate(judged[pool]):
         readings = {f"pool {one}": own[i].verdict for one, own in judged.items()}
-        told = (
+        words = (
             "; ".join(f"{own[i].ours} ({one})" for one, own in judged.items())
             if len(judged) > 1
             else claim.ours
@@ -196,7 +196,7 @@ def _over_pools(by_pool: Mapping[str, ByMix], pool: str, optimum: bool, chosen: 
         made.append(
             replace(
                 claim,
-                ours=told,
+                ours=words,
                 verdict=across(readings),
                 rests_on=(*claim.rests_on, "pool"),
                 readings=readings,
@@ -329,21 +329,21 @@ def _orders(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]], near: 
         ),
         Claim(
             "RSA has the highest ANL, RSC none",
-            "as said",
+            "as stated",
             "all mixes",
             f"highest: {worst('anl')}; RSC {conservative:.3f} s",
             above("anl", ("rsa", "rsc"), ("rsa", "asjf")) if conservative < 1e-9 else Verdict.NO,
         ),
         Claim(
             "ASJF has the lowest AQL, RSC the highest",
-            "as said",
+            "as stated",
             "all mixes",
             f"lowest: {best('aql')}; highest: {worst('aql')}",
             above("aql", ("rsa", "asjf"), ("rsc", "asjf"), ("rsc", "rsa")),
         ),
         Claim(
             "RSC has the highest MIT of ours",
-            "as said",
+            "as stated",
             "ASJF's is as high",
             f"highest: {worst('mit')}",
             above("mit", ("rsc", "rsa"), ("rsc", "asjf")),
@@ -382,6 +382,6 @@ def command(
     out = prepared(out)
     with Bar("single-node jobs", hidden=quiet or as_json) as bar:
         found = study(
-            seeds=seeds, first_seed=first_seed, chosen=chosen, workers=processes(workers), tell=bar.tell
+            seeds=seeds, first_seed=first_seed, chosen=chosen, workers=processes(workers), progress=bar.tell
         )
     publish(found, as_json=as_json, out=out)

@@ -24,7 +24,7 @@ from dovetail.splitting.rules import Rule, SplitState
 class FileSystem:
     """A file system that all nodes share: the rate model of Figure 7.
 
-    Every task first reads its input, ``seconds`` long when nobody else reads. ``streams`` tasks can read at
+    Every task first reads its input, ``seconds`` long when no other task reads. ``streams`` tasks can read at
     full speed at a time; when more do, all of them slow down alike (processor sharing).
     """
 
@@ -156,7 +156,7 @@ class _Play:
             self.fill(range(self.nodes))
 
     def report(self, node: int) -> None:
-        """The node says which of its tasks have ended."""
+        """The node reports which of its tasks have ended."""
         for k, slot, end in self.waiting[node]:
             kind = self.kinds[k]
             kind.busy[slot] = False
@@ -176,7 +176,7 @@ class _Play:
         return SplitState(self.now, self.left, ready, means)
 
     def fill(self, nodes: range) -> None:
-        """Ask the rule for every idle slot of these nodes, the fastest kind first."""
+        """Apply the rule to every idle slot of these nodes, the fastest kind first."""
         if not self.left:
             return
         at: SplitState | None = None
@@ -192,7 +192,7 @@ class _Play:
                 at.left -= 1
 
     def mean(self, kind: _Kind) -> float:
-        """What is known of its time, for the order in which slots are asked."""
+        """What is known of its time, for the order of the slots."""
         return kind.reported_total / kind.reported if kind.reported else 0.0
 
     def begin(self, k: int, slot: int) -> None:

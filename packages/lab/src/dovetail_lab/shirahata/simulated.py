@@ -172,7 +172,7 @@ def figures(
     first_seed: int = 1,
     workers: int,
     setting: Setting | None = None,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Figures:
     """Play all cases, those with chance for every seed."""
     setting = setting or Setting(NOISES)
@@ -182,6 +182,6 @@ def figures(
         for seed in range(first_seed, first_seed + (1 if case.noise is None else seeds))
     ]
     found: dict[Case, list[Played]] = {}
-    for (case, _, _), played in zip(tasks, mapped(_play, tasks, workers, tell), strict=True):
+    for (case, _, _), played in zip(tasks, mapped(_play, tasks, workers, progress), strict=True):
         found.setdefault(case, []).append(played)
     return Figures(seeds, setting, found)

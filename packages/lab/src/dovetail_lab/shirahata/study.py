@@ -63,9 +63,9 @@ def study(
     workers: int = 1,
     ray_too: bool = False,
     chosen: Chosen | None = None,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Study:
-    """All of it. Raises `InputError` where Ray is asked for and is not there."""
+    """All of it. Raises `InputError` where Ray is wanted and is not there."""
     chosen = chosen or Chosen(CONSTANTS)
     # Of several readings the last one has a file system; without one there is nothing to draw.
     files = (max(chosen.numbers("fs_seconds")[-1], 1e-9), chosen.number("fs_streams"))
@@ -73,7 +73,7 @@ def study(
     rest = [chosen.number(name) for name in ("factor", "gpu_noise", "heartbeat")]
     setting = Setting(noises, rest[0], rest[1], rest[2], *files)
     measured = overheads(ray=ray_too)
-    found = figures(seeds=seeds, first_seed=first_seed, workers=workers, setting=setting, tell=tell)
+    found = figures(seeds=seeds, first_seed=first_seed, workers=workers, setting=setting, progress=progress)
     base, noise = setting.factor, setting.noise
     panels = (
         *(
@@ -195,7 +195,7 @@ CONSTANTS = (
 
 
 def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> list[Claim]:
-    """What the paper says, and what comes out here."""
+    """The paper's statements, and what comes out here."""
     near, base = chosen.number("tolerance"), found.setting.factor
     noises = {f"noise {noise:g}": noise for noise in found.setting.noises}
     random = ("tolerance", "noise", "factor", "gpu_noise", "heartbeat")
@@ -204,11 +204,18 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
         return {name: found.speedup(Case(policy, nodes, base, noise), over) for name, noise in noises.items()}
 
     def judged(
-        text: str, paper: float, reference: str, ours: Mapping[str, Interval], more: str = "", said: str = ""
+        text: str,
+        paper: float,
+        reference: str,
+        ours: Mapping[str, Interval],
+        more: str = "",
+        stated: str = "",
     ) -> Claim:
         readings = {name: matches(paper, one, 1.0, near) for name, one in ours.items()}
-        told = "; ".join(f"{shown(one)} ({name})" for name, one in ours.items())
-        return Claim(text, said or f"{paper:g}", reference, told + more, across(readings), random, readings)
+        figures_here = "; ".join(f"{shown(one)} ({name})" for name, one in ours.items())
+        return Claim(
+            text, stated or f"{paper:g}", reference, figures_here + more, across(readings), random, readings
+        )
 
     most = shares(4000, 14, 2, CPU_SECONDS, CPU_SECONDS / base)
     limit = (14 + 2 * most.acceleration) / 16
@@ -242,7 +249,7 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
             1.93 / 1.13,
             f"at most {limit:.3f} over hadoop by throughput",
             speedups("shares", 64, "hadoop-gpu2"),
-            said="1.93 over hadoop, 1.13 of it without the rule",
+            stated="1.93 over hadoop, 1.13 of it without the rule",
         ),
         Claim(
             "what a rule of ours (finish-time) gains over hadoop there",
@@ -281,7 +288,7 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
             "its own numbers: 15.8 % and 44 % of the task, 18.7 % and 80 % of the program",
             ", ".join(f"{kind} {share:.1%} of the task" for kind, share in outside.items()),
             all_of(
-                as_printed(said, outside[kind], digits=2) for kind, said in (("CPU", 0.06), ("GPU", 0.44))
+                as_printed(stated, outside[kind], digits=2) for kind, stated in (("CPU", 0.06), ("GPU", 0.44))
             ),
         ),
         Claim(
@@ -315,7 +322,7 @@ def _linear(found: Figures, chosen: Chosen) -> Claim:
     words = ", ".join(f"{kind} {slope:.2f} s a node, {miss:.0%}" for kind, (slope, miss) in growths.items())
     return Claim(
         "mean times of CPU and GPU tasks grow linearly with the nodes (Figure 7)",
-        "as said",
+        "as stated",
         "waits that are added to both lower the factor",
         f"growth, and the worst miss of a line as a share of its rise: {words}; the factor is "
         f"{factors[0]:.2f} on one node and {factors[1]:.2f} on 64, where finish-time is {shown(crowded)} "
@@ -335,7 +342,7 @@ def _hardly(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly: fl
         readings[name] = all_of([at_most(1 + hardly, one[name]), more.get(second, second)])
     return Claim(
         f"one GPU is hardly better than none, two are (Figure 8; read: at most {hardly:.0%})",
-        "as said",
+        "as stated",
         "at most 1.11 and 1.22",
         "on 16 nodes " + "; ".join(f"{shown(one[name])} and {shown(two[name])} ({name})" for name in one),
         across(readings),
@@ -367,6 +374,6 @@ def command(
             workers=processes(workers),
             ray_too=ray_too,
             chosen=chosen,
-            tell=bar.tell,
+            progress=bar.tell,
         )
     publish(found, as_json=as_json, out=out)

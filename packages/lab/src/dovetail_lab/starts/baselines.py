@@ -18,7 +18,7 @@ REMEMBERED = 1000
 REFIT = 25
 """Outcomes after which it is fitted anew."""
 ENOUGH = 40
-"""Outcomes without which it has nothing to say: then the last wait is taken."""
+"""Outcomes below which it predicts nothing: then the last wait is taken."""
 STEPS = 30
 RIDGE = 1e-3
 DAY = 86_400.0

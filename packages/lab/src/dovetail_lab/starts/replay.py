@@ -87,10 +87,10 @@ def _median(values: list[float]) -> float | None:
     return median(values) if values else None
 
 
-def replay(world: World, every: int = 10, tell: Callable[[float], None] | None = None) -> Replayed:
+def replay(world: World, every: int = 10, progress: Callable[[float], None] | None = None) -> Replayed:
     """Forecast each ``every``-th job that waits.
 
-    The others that wait are forecast too, unseen, since their outcomes teach the correction. ``tell`` gets
+    The others that wait are forecast too, unseen, as their outcomes teach the correction. ``progress`` gets
     how far it is, from 0 to 1.
     """
     began = time.process_time()
@@ -101,8 +101,8 @@ def replay(world: World, every: int = 10, tell: Callable[[float], None] | None =
         forecast = walk.take_in(moment, shown=shown)
         if forecast is not None and shown:
             found.forecasts.append(forecast)
-            if tell is not None:
-                tell(moment.job.queued.seed / len(world.jobs))
+            if progress is not None:
+                progress(moment.job.queued.seed / len(world.jobs))
     found.cpu_seconds = time.process_time() - began
     return found
 

@@ -118,10 +118,10 @@ def command(
         for place, path in enumerate(traces):
             world = make_world(path, policy, cluster)
 
-            def tell(share: float, before: int = place) -> None:
+            def show(share: float, before: int = place) -> None:
                 bar.tell(int(SHARES * (before + share)), SHARES * len(traces))
 
-            found.append(replay(world, every, tell))
+            found.append(replay(world, every, show))
             for one in found[-1].forecasts:
                 seconds = (one.lower, one.median, one.upper, one.actual, one.others["plan"])
                 writer.writerow((one.trace, one.job, *(f"{value:.3f}" for value in (one.asked_at, *seconds))))

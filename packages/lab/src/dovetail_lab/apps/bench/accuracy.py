@@ -20,7 +20,7 @@ MODELS = ("least-squares", "power", "learned")
 
 @dataclass(frozen=True, slots=True)
 class JudgedPrediction:
-    """One run at an unseen size and what a model that has seen the training sizes says of it."""
+    """One run at an unseen size and its prediction by a model that has seen the training sizes."""
 
     run: MeasuredRun
     prediction: Prediction | None
@@ -58,7 +58,7 @@ class Accuracy:
 
 
 def ask(model: HistoryModel, run: MeasuredRun) -> Prediction | None:
-    """What the model says of such a run."""
+    """The model's prediction of such a run."""
     as_run = run_of(run)
     return model.ask(
         Query(
@@ -90,8 +90,8 @@ def _accuracy(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
         sizes.setdefault((row.run.app, row.run.device, row.run.n), []).append(row)
     errors = []
     for own in sizes.values():
-        actual, said = median(row.run.seconds for row in own), own[0].prediction
-        errors.append(math.inf if said is None else abs(said.expected - actual) / actual)
+        actual, predicted = median(row.run.seconds for row in own), own[0].prediction
+        errors.append(math.inf if predicted is None else abs(predicted.expected - actual) / actual)
     return Accuracy(
         model,
         len(sizes),

@@ -22,7 +22,7 @@ def drawn(measured: Iterable[MeasuredRun], jobs: int = 24, seed: int = 1, mix: s
     """So many jobs for one node, all at t = 0, with commands, inputs and the medians of the times measured.
 
     They are drawn with replacement from the configurations that were measured on the CPU and on one other
-    device; ``mix`` says which part of them comes from those that are faster on the CPU. Raises `InputError`
+    device; ``mix`` is the part of them that comes from those that are faster on the CPU. Raises `InputError`
     where there is no such configuration.
     """
     times: dict[tuple[str, str, int], dict[str, list[Seconds]]] = {}

@@ -63,7 +63,7 @@ PAIRS: tuple[Pair, ...] = tuple(map(_pair, FIG_8.split(",")))
 class Sharing:
     """Seconds of the CPU app alone, beside the other, and beside a process that sleeps, round by round.
 
-    ``on_cores`` says that the device computes on cores of this machine (PoCL), which a GPU does not.
+    ``on_cores``: the device computes on cores of this machine (PoCL), which a GPU does not.
     """
 
     cpu_app: str
@@ -138,7 +138,7 @@ def measure_sharing(
     rounds: int = 5,
     repeat: int = 10,
     lead: Seconds = 3.0,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Sharing]:
     """Both ways, pinned and unpinned; a round is alone, beside and control, in an order that turns.
 
@@ -163,7 +163,7 @@ def measure_sharing(
             for kind in order:
                 with _beside(kind, device_app, device, host, lead):
                     times[kind].append(_timed(cpu_app, own, repeat))
-                _told(tell, len(found) * 3 * rounds + sum(map(len, times.values())), total)
+                _told(progress, len(found) * 3 * rounds + sum(map(len, times.values())), total)
         alone, beside, control = (tuple(runs) for runs in times.values())
         found.append(Sharing(cpu_app, device_app, device, pinned, alone, beside, control, on_cores))
     return found
@@ -175,25 +175,25 @@ def measure_pairs(
     device: str = "opencl",
     rounds: int = 5,
     repeat: int = 10,
-    tell: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Sharing]:
     """`measure_sharing` of several pairs of apps, one after the other."""
     found: list[Sharing] = []
     for i, (cpu_app, device_app) in enumerate(pairs):
 
         def told(done: int, total: int, before: int) -> None:
-            _told(tell, before * total + done, len(pairs) * total)
+            _told(progress, before * total + done, len(pairs) * total)
 
         tell_of_pair = partial(told, before=i)
         found += measure_sharing(
-            cpu_app, device_app, device=device, rounds=rounds, repeat=repeat, tell=tell_of_pair
+            cpu_app, device_app, device=device, rounds=rounds, repeat=repeat, progress=tell_of_pair
         )
     return found
 
 
-def _told(tell: Callable[[int, int], None] | None, done: int, total: int) -> None:
-    if tell is not None:
-        tell(done, total)
+def _told(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
 
 
 def _on_cores(device: str) -> bool:
@@ -214,7 +214,7 @@ def _beside(
 
 
 def _start(app: str | None, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
-    """An app on these cores, with as many threads; a child inherits the cores of whoever starts it."""
+    """An app on these cores, with as many threads; a child inherits the cores of its parent."""
     environment = {key: value for key, value in os.environ.items() if key not in UNSET}
     words = ("-m", "dovetail.apps", str(app), "--device", device, "--repeat", str(repeat))
     environment |= dict.fromkeys((*THREAD_COUNTS, "POCL_MAX_PTHREAD_COUNT"), str(len(cores)))
@@ -255,5 +255,5 @@ def _neighbour(app: str | None, device: str, cores: Sequence[int], lead: Seconds
 
 
 def _failed(app: str, errors: str) -> InputError:
-    said = errors.strip().splitlines()
-    return InputError(f"app {app} failed: {said[-1] if said else 'it said nothing'}", where="bench-sharing")
+    lines = errors.strip().splitlines()
+    return InputError(f"app {app} failed: {lines[-1] if lines else 'no reason given'}", where="bench-sharing")

@@ -1,4 +1,4 @@
-"""Table 2 of a machine: what runs of the apps say about its devices."""
+"""Table 2 of a machine: its devices by runs of the apps."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def changes(measured: Sequence[MeasuredRun], model: str = DEFAULT_MODEL) -> dict
         def fastest(n: int, one_of: dict[str, MeasuredRun] = one_of) -> str:
             times = {}
             for device, run in one_of.items():
-                asked = MeasuredRun(run.app, device, run.role, n, run.seconds, 0.0, 0.0)
-                said = ask(made, asked)
-                times[device] = math.inf if said is None else said.expected
+                wanted = MeasuredRun(run.app, device, run.role, n, run.seconds, 0.0, 0.0)
+                predicted = ask(made, wanted)
+                times[device] = math.inf if predicted is None else predicted.expected
             return min(times, key=lambda device: times[device])
 
         grid = _grid(sizes[0], sizes[-1])

@@ -42,12 +42,12 @@ from dovetail_lab.apps.registry import SUITES, find
 ALONE = 1
 """Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
 DEVICE_KINDS = ("gpu", "opencl", "cuda")
-"""Kinds of device that the apps can run on; on ``gpu`` they are asked for ``cuda``."""
+"""Kinds of device that the apps can run on; on ``gpu`` they use ``cuda``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An app at one size; ``role`` says what it is for (small, medium, large, iterations, train, unseen)."""
+    """An app at one size; ``role`` is what it is for (small, medium, large, iterations, train, unseen)."""
 
     app: str
     role: str
@@ -124,7 +124,7 @@ def suite(
 ) -> Workload:
     """A job for each point, device class of the cluster and repetition, on that class only.
 
-    With ``rng`` every repetition has an order of its own. Each job asks for `ALONE`.
+    With ``rng`` every repetition has an order of its own. Each job requests `ALONE`.
     """
     classes = [c for c in cluster.classes if c.kind in (CPU, *DEVICE_KINDS)]
     if not classes:

@@ -23,7 +23,7 @@ CHANNELS = 64
 """The channels repeat after so many."""
 
 # A work-item owns a row of the grid, so that no two write to one cell.  Visibilities come in the order of
-# their rows; `bounds` says which of them reach this one.  What decides the cell must not become an fma.
+# their rows; `bounds` holds which of them reach this one.  What decides the cell must not become an fma.
 SOURCE = (
     f"""
 #define SIDE {SIDE}

@@ -116,7 +116,7 @@ def opencl(
     force, kick, drift = (device.kernel(SOURCE, name) for name in ("force", "kick", "drift"))
     group = device.group(force, 64)
     where, moving = four(place), four(speed)
-    # The padding's neighbours are atoms as good as any: nobody reads its forces.
+    # The padding's neighbours are atoms as good as any: its forces are never read.
     lists = device.upload(neighbours, (neighbours.shape[0], *items))
     acting = device.allocate(items[0], 4, dtype=np.float32)
     sizes = np.uint32(neighbours.shape[0]), np.float32(side[0])

@@ -1,4 +1,4 @@
-"""Programs that sweep over their data, add up what every part of it says, and begin again.
+"""Programs that sweep over their data, add up the contribution of every part, and begin again.
 
 V. Ravi, W. Ma, D. Chiu, G. Agrawal (ICS 2010) call it a generalized reduction; the paper's programs for
 several nodes are written so. From the few functions of a `Sweeps` follow all forms of a program: on a core,
@@ -28,7 +28,7 @@ PROBES = 16, 4
 class Sweeps:
     """One program. The first ``divided`` inputs have an item in each row: these are what is divided.
 
-    ``start`` makes the state from the inputs, ``host`` and ``device`` say what a part of the items
+    ``start`` makes the state from the inputs, ``host`` and ``device`` compute what a part of the items
     contributes in a sweep of that number, ``load`` brings a part to a device once, and ``update`` makes the
     next state from the total and the number of all items. Contributions are added up, or, where they are
     ``joined``, put one after the other.
