@@ -153,7 +153,7 @@ class Tovar(_Plain):
 
 
 class Witt(_Plain):
-    """A line in the bytes read plus the standard deviation of its errors, within the seen and the requested."""
+    """A line in the bytes plus the standard deviation of its errors, within the seen and the requested."""
 
     def __init__(self, *, by_size: bool) -> None:
         self._by_size = by_size
