@@ -93,6 +93,8 @@ class JobStory:
             return self.measured
         return None if self.start is None or self.end is None else self.end - self.start
 
+    # The backend's time where there is one: the engine's includes starting the process.
+
     def reason(self) -> str:
         """Why it went where it did, in a few words."""
         if self.handed_over:
@@ -102,6 +104,7 @@ class JobStory:
         name, _, device = self.chosen
         if self.suspended:
             return self.suspended
+        # Only ways that were looked at count: others were impossible here.
         others = self.ways - {self.chosen}
         if (name, device) in self.untried:
             return f"explored: {name} had never completed on {device}"
@@ -110,9 +113,11 @@ class JobStory:
         mine = self.predictions.get(self.chosen)
         known = {k: p.expected for k in others if (p := self.predictions.get(k)) is not None}
         if mine is None or not known:
+            # Without two numbers there was no comparison, whatever was known otherwise.
             return self._without_comparison(others)
         fastest = min(known, key=lambda k: known[k])
         waited = ""
+        # It waited although something else was free: the time is what the prediction was worth.
         if self.start is not None and self.bound_at is not None and self.start > self.bound_at:
             waited = f", worth waiting {self.start - self.bound_at:.3g} s for it"
         if mine.expected <= known[fastest]:
@@ -128,6 +133,7 @@ class JobStory:
         assert self.chosen is not None
         elsewhere = {other for _, _, other in others if other != self.chosen[2]}
         classes = " and ".join(sorted(map(str, elsewhere)))
+        # The others were all in use, so there was no choice to compare.
         if elsewhere and elsewhere <= self.busy:
             return f"free when {classes} {'were' if len(elsewhere) > 1 else 'was'} busy"
         if elsewhere and not others & self.predictions.keys():
@@ -163,6 +169,7 @@ def explain(
     from dovetail.workloads.commands import command_workload
     from dovetail.workloads.load import load_workload
 
+    # Refused early, with the list of names, rather than after reading a large journal.
     load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
     of_service = target is not None and not command and _is_of_service(target, at)
@@ -223,10 +230,12 @@ def _is_of_service(target: str, at: str | None) -> bool:
 
     Where no service runs, ``last`` is the last run; a run's id may happen to have digits only.
     """
+    # A file of that name wins: a path is never taken for a job.
     if os.path.exists(target):
         return False
     if at is not None or target == "all":
         return True
+    # A run's id may consist of digits, and then the run is meant.
     if len(target) >= SHORT and any(run.name.startswith(target) for run in run_folders()):
         return False
     if re.fullmatch(r"[0-9][0-9_,-]*", target):
@@ -247,6 +256,7 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
             answer = service.get(f"/api/v1/jobs/{job['id']}/explain")
             story = JobStory(Job(answer["id"], App(answer["app"], ()), ()), state=answer["state"])
             story.waited_for = answer["reason"]
+            # The service sends the numbers of its own decision: predicting here could differ.
             for option in answer["considered"]:
                 name, model = option["implementation"], option["model"]
                 key = (name, option["nodes"], DeviceClass(option["kind"], model))

@@ -71,15 +71,18 @@ def forecast(
     rules = _rules(
         {"partition": partitions, "config": config, "sprio": sprio}, live=squeue is None, notes=notes
     )
+    # Without accounting there is still a forecast, by walltimes: a missing file that was named is an error.
     try:
         ended = state.read_accounting(_text(sacct, "sacct", *call), _where(sacct, "sacct"))
     except DovetailError as error:
         if sacct is not None:
             raise
         notes.append(f"no accounting ({error}): run times are walltimes and what runs")
+    # A recorded queue has its own present; judging it by the clock would shift every wait.
     now = _now(squeue)
     draws = state.draws_of(cluster, ended, jobs, now)
     calibration = _kept()
+    # Starts that were forecast at an earlier call are judged first: they teach the correction.
     for one in jobs:
         if one.hosts and one.start is not None:
             calibration.start(one.id, one.start)
@@ -88,6 +91,7 @@ def forecast(
             calibration.start(past.job.id, past.job.start)
     still = {one.id for one in jobs}
     for key in calibration.waiting:
+        # It left the queue without a start that we could see, so its forecast has no outcome.
         if key not in still:
             calibration.drop(key)
     wanted = None
@@ -96,6 +100,7 @@ def forecast(
         wanted = rules.completed(state.job_of_sbatch(if_, user or getpass.getuser(), now, default))
         if rules.refusal(wanted):
             raise InputError(rules.refusal(wanted), where="--if")
+    # Jobs that no roll-out can place are listed without a start, rather than left out.
     situation, unknown = cluster.situation(jobs, now, rules.policy, rules.tier, rules.is_closed)
     starts = draws.starts(situation)
     found: list[dict[str, Any]] = []
@@ -119,6 +124,7 @@ def forecast(
         if chosen is None or chosen.hosts
         else _sooner(chosen, cluster, rules, draws, jobs, calibration, now)
     )
+    # The job itself is the first of the variants, by the same draws, so differences are not chance.
     if wanted is not None:
         found = [sooner.pop(0)["job"]]
     _keep(calibration)

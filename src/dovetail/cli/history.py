@@ -82,6 +82,7 @@ def inputs_words(inputs: Mapping[str, float | str]) -> str:
 
 def request_words(request: tuple[int, int, float]) -> str:
     """(nodes, cpus, gpus) for people; -1 CPUs are all of the node, -2 the host's share."""
+    # Negative numbers are codes of whole pools, not amounts.
     nodes, cpus, gpus = request
     cores = {-1: "all CPUs", -2: "host CPUs"}.get(cpus, wording.many(cpus, "CPU"))
     share = " + ".join([*([cores] if cpus or not gpus else []), *([f"{gpus:g} device"] if gpus else [])])
@@ -117,6 +118,7 @@ def list_apps(history: Path | None, as_json: bool) -> None:
 
 
 def _largest_peak(store: SqliteHistory, group: Group) -> int | None:
+    # The newest only: a peak of years ago may be of another version.
     """The largest peak of memory of the group's newest runs, where any was measured."""
     runs = store.recent(group.app, group.implementation, group.device_class, NEWEST)
     peaks = [run.usage.peak_memory or 0 for run in runs if run.usage and request_key(run) == group.request]
@@ -141,6 +143,7 @@ def show(
 
     with opened(history) as store:
         found = places(store, app, device, implementation)
+        # One place may have several requests; runs are kept by implementation and class.
         kept = dict.fromkeys((group.implementation, group.device_class) for group in found)
         if runs:
             shown = [run for place in kept for run in store.recent(app, *place, runs)]
@@ -170,12 +173,14 @@ def show(
 
 def inputs_columns(rows: Sequence[Mapping[str, float | str]]) -> list[tables.Cells]:
     """A column for each input, numbers never cut; one column of words where there are too many."""
+    # Sorted, so that the columns do not depend on which run came first.
     names = sorted({name for row in rows for name in row})
     if len(names) > MOST_INPUTS:
         return [tables.Cells("Inputs", [inputs_words(row) for row in rows], right=False)]
     columns = []
     for name in names:
         values = [row.get(name, "-") for row in rows]
+        # A dash stands for a missing number, and must not make a column of words.
         figures = all(isinstance(value, float | int) or value == "-" for value in values)
         cells = [v if isinstance(v, str) else format(v, ".10g") for v in values]
         columns.append(tables.Cells(name, cells, figures))
@@ -241,6 +246,7 @@ def predict(
     from dovetail.runtimes.last_two import LastTwoModel
     from dovetail.runtimes.memory import MemoryModel
 
+    # An input without its dashes is a mistake that would otherwise be taken for an app's name.
     word = next((word for word in values or [] if "=" not in word), None)
     if word is not None:
         raise InputError(
@@ -250,6 +256,7 @@ def predict(
     given = opt.inputs([*(values or []), *(inputs or [])])
     with opened(history) as store:
         found = places(store, app, device, implementation)
+        # A wrong input would silently predict for another size.
         _refuse_unknown(store, app, found, given)
         predictor: HistoryModel = MemoryModel(store) if memory else make_model(model, store)
         rows: list[tuple[Query, Prediction | None]] = []

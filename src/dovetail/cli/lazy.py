@@ -57,6 +57,7 @@ def _line_of(entry: EntryPoint) -> str:
     Empty where it cannot be read so; then the command itself is imported.
     """
     try:
+        # Read, not imported: the list of commands would otherwise load every package.
         spec = importlib.util.find_spec(entry.module)
         text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
         for node in ast.parse(text).body:
@@ -87,6 +88,7 @@ class _Commands(Mapping[str, Any]):
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        # Made once, since typer resolves a command several times in one call.
         if name not in self._made:
             self._made[name] = _made(name, self._group.target(name).load())
         return self._made[name]

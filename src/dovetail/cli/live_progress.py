@@ -43,6 +43,7 @@ class LiveProgress:
             return
         if self._engine is None:
             self._engine = engine
+            # The engine's time 0 by our clock, so that "for" counts on between two instants.
             self._began = time.monotonic() - engine.view.now
             if self._file.isatty():
                 from rich.console import Console
@@ -61,6 +62,7 @@ class LiveProgress:
         now = engine.view.now
         for placed in engine.changes.ended:
             attempt = placed.job.id, placed.attempt
+            # A job may be in the changes of several instants; each attempt has one line.
             if attempt in self._ended or placed.job.foreign:
                 continue
             self._ended.add(attempt)
@@ -68,6 +70,7 @@ class LiveProgress:
             took = now - placed.start_time if record.took is None else record.took
             predicted = "" if placed.predicted is None else f", predicted {placed.predicted:.3g} s"
             state = "" if record.state is State.COMPLETED else f" {record.state}"
+            # It waits again, so the record has no end: the last attempt is among the earlier ones.
             if record.earlier and record.state in (State.PENDING, State.RUNNING):
                 took = record.earlier[-1].end - record.earlier[-1].start
                 state = f" {record.earlier[-1].state}, and is tried again,"

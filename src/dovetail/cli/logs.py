@@ -46,6 +46,7 @@ def logs(
     try:
         connected = opened(at)
     except NoService:
+        # These options need a service: a run has no attempts to choose from, and nothing that follows.
         if at is not None or follow or attempt is not None or tail is not None:
             raise
         _show_file(_newest_with(job), "", job, err)
@@ -59,6 +60,7 @@ def logs(
                 print(f"{chr(10) if number else ''}==> {printable(found['id'])} <==", flush=True)
             if attempt is None and found["attempts"] > 1:
                 note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
+            # From the end of the file, for --tail.
             _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
             if not err and not _written(service, found["id"], "out", attempt):
                 _point_to_errors(_written(service, found["id"], "err", attempt))
@@ -74,6 +76,7 @@ def _point_to_errors(written: int) -> None:
 def _files(folder: Path, job: str) -> list[Sequence[str]]:
     """Standard output and error of each attempt, as its executor, whichever it was, noted at the start."""
     records: list[Any] = []
+    # On Slurm and Ray each node has a log of its own.
     for log in (folder / LOG_NAME, *folder.glob("agents/*.log")):
         if log.exists():
             records += read_log(log).intents.values()
@@ -102,6 +105,7 @@ def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     path = files[-1][1 if err else 0]
     try:
         with open(path, "rb") as file:
+            # Bytes, not text: a job's output may be anything.
             shutil.copyfileobj(file, sys.stdout.buffer)
             nothing = file.tell() == 0
         if nothing and not err:

@@ -86,6 +86,7 @@ def _table() -> dict[str, Target]:
 
 
 BESIDE: Mapping[str, str] = {
+    # Known here so that the list of commands needs none of these packages to be imported.
     "device-server": "Lend this node's devices.",
     "mcp": "Offer the queue to an agent as tools.",
     "pack": "Partition moldable tasks into packs.",
@@ -101,6 +102,7 @@ BESIDE: Mapping[str, str] = {
 def _other(name: str) -> Target:
     """A command of another package; raises `KeyError`, or `InputError` where its package is missing."""
     found = registered("dovetail.commands")
+    # Only the named one is loaded: importing all of them would cost every call half a second.
     if name in found:
         return Target(found[name].load, (lambda: BESIDE[name]) if name in BESIDE else found[name].line)
     need_distribution("dovetail.commands", name, "the command")
@@ -118,6 +120,7 @@ class _Dovetail(LazyGroup):
     @classmethod
     def targets(cls) -> Mapping[str, Target]:
         """All commands; ours win over others of the same name."""
+        # Ours first: another package must not take a command's name over.
         others = [name for name in registered("dovetail.commands") if name not in cls.own]
         return {**cls.own, **{name: _other(name) for name in others}}
 
@@ -180,11 +183,13 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
+    # Buffered whole: a table that is cut by a closed pipe must not end in a traceback.
     sys.stdout = whole(sys.stdout)
     forgiving_stderr()
     interrupts.notice()
     if os.getpid() == 1:  # of a container: what has no handler does not end it
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Before typer looks at the words, so completion sees them as they were typed.
     with whole_words(os.environ):
         sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
@@ -198,11 +203,13 @@ def status_of(arguments: list[str]) -> int:
     """Run a command; returns its exit status. ``--debug`` anywhere before ``--`` shows tracebacks."""
     own, command = _split(arguments)
     debug = "--debug" in own
+    # Taken out, since typer knows no option that is valid in front of every command.
     own = [argument for argument in own if argument != "--debug"]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             outcome = _whole().main(own, "dovetail", standalone_mode=False, obj=command)
+        # Here, while errors are still handled: a full disk shows at the flush.
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except DovetailError as error:
@@ -214,6 +221,7 @@ def status_of(arguments: list[str]) -> int:
     except MemoryError:
         if debug:
             raise
+        # The message is small: the memory that was missing is free again once the error got here.
         limited = _limit_of_memory()
         if limited:
             return _say(limited, 2)
@@ -221,6 +229,7 @@ def status_of(arguments: list[str]) -> int:
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as error:
+        # typer and rich turn a closed pipe into an exit; its cause shows what it was.
         if not isinstance(error.__context__, BrokenPipeError):  # how typer and rich leave over one
             raise
         return _reader_left()
@@ -228,6 +237,7 @@ def status_of(arguments: list[str]) -> int:
         limited = _limit_of_memory() if _lacks_memory(error) else ""
         if limited and not debug:
             return _say(limited, 2)
+        # A library of an extra is missing: the sentence names the extra to install.
         extra = missing(error, what="this command") if isinstance(error, ImportError) else None
         if extra is not None and not debug:
             return _say(str(extra), extra.exit_status)
@@ -236,6 +246,7 @@ def status_of(arguments: list[str]) -> int:
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
             return _say(_meant(own, command) or used_wrongly(error), 2)
+        # A library may turn Ctrl-C into an error of its own.
         if type(error).__name__ == "Abort" or interrupts.noticed():
             return 130
         if debug:
@@ -258,6 +269,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
             return True
         if isinstance(error, RuntimeError | SystemError) and "thread" in str(error):  # it has no stack
             return True
+        # Libraries wrap it: the reason is at the end of the chain.
         error = error.__cause__ or error.__context__
     return False
 
@@ -267,6 +279,7 @@ def _limit_of_memory() -> str:
     import resource
 
     found = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    # Both limits, since allocators may run into either of them.
     limits = [limit for limit in found if limit != resource.RLIM_INFINITY]
     if not limits or min(limits) >= PLENTY:
         return ""

@@ -69,6 +69,7 @@ def map_command(
     }
     chosen = items_of(_names(items or []), out)
     if submit:
+        # The service's job runs this very command, without --submit.
         return _submit([item.path for item in chosen], workers, app or _app_of(commands), at, as_json)
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
@@ -79,11 +80,12 @@ def map_command(
     )  # fmt: skip
     record = Record.open(out, commands, resume=resume)
     finished = False
-    # Who cancels the job that a map is sends SIGTERM: what was done is kept, as with Ctrl-C.
+    # SIGTERM too, since cancelling the job that a map is sends it: what was done is kept, as with Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         todo = [item for item in chosen if not record.is_done(item)]
         made = make(todo, cost=_sizes(todo) if by_size else None)
+        # Interrupts do not propagate from here: the record must be closed with what has been done.
         own, interrupted, failure = _collect(made, record)
         summary = made.summary
         whole = not interrupted and not summary.failed and failure is None
@@ -91,6 +93,7 @@ def map_command(
             reduction.run(record)
         finished = not interrupted and failure is None
     finally:
+        # Only a finished map may be taken as complete by the next --resume.
         record.close(finished=finished)
     form = _form(summary, own, skipped=len(chosen) - len(todo))
     if reduction is not None:
@@ -127,6 +130,7 @@ def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None,
     from dovetail.model.templates import escape
     from dovetail.service.requests import here
 
+    # The workers decide the cores and devices that the job holds: its map starts as many.
     wanted = [] if workers is None else parse_workers(workers)
     cores = sum(some.count * some.cores for some in wanted) if wanted else opt.cpus("all")
     devices = {
@@ -136,6 +140,7 @@ def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None,
         devices = {"gpu": len(devices_here("gpu"))}
     kind, count = next(((kind, count) for kind, count in devices.items() if count), (CPU, 0))
     words = [word for word in sys.argv[1:] if word != "--submit"]
+    # What standard input gave must be part of the command: the job has no such input.
     if "-" in words:  # the list that was read from standard input
         place = words.index("-")
         words[place : place + 1] = paths
@@ -144,6 +149,7 @@ def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None,
             sys.executable,
             "-m",
             "dovetail",
+            # Escaped, since braces in file names would be taken for fields of the command.
             *map(escape, words),
         ],
         "app": app_name(app),

@@ -75,6 +75,7 @@ def list_models(history: Path | None, as_json: bool) -> None:
     with opened(history) as store:
         predictor = make_model(DEFAULT_MODEL, store)
         for app in dict.fromkeys(group.app for group in store.groups()):
+            # One row for each place that runs differ by: implementation, class and request.
             for place in _places(store, app, store.groups(app)):
                 fit = _fit(predictor, place, app)
                 rows.append(_row(app, place, fit, predictor))
@@ -101,6 +102,7 @@ def _row(
     from dovetail.runtimes.describe import formula, law_shares
     from dovetail.runtimes.learned import LearnedModel
 
+    # Only the learned model converts between wall-clock and CPU time.
     route = predictor.route(place.query(app)) if isinstance(predictor, LearnedModel) else None
     return {
         "app": app,
@@ -121,6 +123,7 @@ def _left_out_error(fit: Fit) -> float | None:
     """Median relative error of each input predicted from the others, as the fit itself sees it."""
     import numpy as np
 
+    # With fewer inputs each left-out fit would rest on a line through two points.
     if len(fit.cells) < 4:
         return None
     return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))

@@ -64,6 +64,7 @@ def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[...
         named = inspect.signature(function).parameters
         made: list[inspect.Parameter] = []
         for parameter in named.values():
+            # In the specification's order: positional arguments first, as typer needs them.
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 rest = [option for option in options_of(command) if option.name not in named]
                 at = sum(one.name == "context" or option_of(command, one.name).positional for one in made)
@@ -76,6 +77,7 @@ def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[...
         def call(**given: Any) -> R:
             return function(**given)
 
+        # The name and the signature are what typer reads; the body is one function for all.
         call.__name__, call.__doc__ = function.__name__, function.__doc__
         call.__module__ = function.__module__
         call.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]  # typer reads it

@@ -101,6 +101,7 @@ def write_files(
 ) -> None:
     """Write the files of the options."""
     if csv is not None:
+        # Imported late: most calls write no files, and NumPy alone takes a tenth of a second.
         from dovetail.report.evalys_csv import write_csv
 
         write_csv(report.result, csv)
@@ -114,6 +115,7 @@ def _energy(result: Result, watts: Watts) -> str:
     use = use_of(result)
     share = use.busy / (use.busy + use.idle) if use.busy + use.idle else 0.0
     return (
+        # Rounded for people; the JSON has all digits.
         f"Energy {use.energy(watts):,.0f} J; processors busy for {use.busy:,.6g} s and idle for "
         f"{use.idle:,.6g} s, summed ({share:.1%} busy)"
     )
@@ -145,6 +147,7 @@ def show_comparison(
 ) -> None:
     """The comparison as tables, one for each load, or as a list of JSON forms."""
     options = options or ReportOptions()
+    # In the order in which they were given: the first is what the reader wants on top.
     loads = list(dict.fromkeys(result.load for result in results))
     if folder is not None:
         write_folder(results, folder, options)
@@ -173,6 +176,7 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
     console.print(Text(printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
     console.print()
     names = compared_metrics(results, verbose=verbose)
+    # One table of all, then the paired ones, which need several draws.
     whole = comparison_table(results, names=names, cut=options.cut)
     for table in [whole, *paired_tables(results, cut=options.cut)]:
         console.print(table.text(width))
@@ -185,6 +189,7 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
             console.print(Text(printable(f"{name}{wording.which(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=options.cut).text(width))
             console.print()
+    # Why a simulation took the slow way belongs to the verbose output.
     reasons = {label(result): result.interpreted for result in results if verbose and result.interpreted}
     interpreted = [f"{name} was not compiled: {reason}" for name, reason in reasons.items()]
     _tell([*remarks(results), *_common_notes(results, options), *interpreted], console)
@@ -192,6 +197,7 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
 
 def _common_notes(results: Sequence[Result], options: ReportOptions) -> list[str]:
     """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
+    # A note that all variants share is printed once, without their names.
     firsts = {
         name: notes(
             replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOP_NOTES]),
@@ -228,6 +234,7 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
         if not path.parent.is_dir():
             raise InputError("cannot be written: its folder is not there, expected one", where=str(path))
     if folder is not None:
+        # The nearest folder that is there: the rest is made.
         there = next(part for part in (folder, *folder.absolute().parents) if part.exists())
         if not there.is_dir():
             raise InputError(f"cannot be made: found the file {there}, expected a folder", where=str(folder))
@@ -235,6 +242,7 @@ def check_targets(*files: Path | None, gantt: Path | None = None, folder: Path |
 
 def collect_rarely() -> None:
     """Few searches for reference cycles from now on, and none at exit: what is made lives to the end."""
+    # Results of large runs make millions of objects that live to the end: searching them gains nothing.
     first, *others = gc.get_threshold()
     if 0 < first < MADE:
         gc.set_threshold(MADE, *others)

@@ -57,6 +57,7 @@ def queue(
     if about.get("paused") and not (ended or as_json or parsable):
         note(paused_words(about["paused"]))
     rows = found["jobs"]
+    # Chosen jobs come whatever their state, so the rest of the filters is applied here.
     if ended and chosen is not None:
         rows = [row for row in _ended(rows, states, user, name) if (row["end"] or 0.0) >= (after or 0.0)]
     if as_json:
@@ -66,10 +67,12 @@ def queue(
         print(_nothing(about, ended=ended, chosen=bool(chosen or states or user or name or after)))
         return 0
     show_rows(chosen_columns, [queue_row(row, now, whole=parsable) for row in rows], parsable=parsable)
+    # The total is of all jobs in the queue, not of those that were chosen.
     left = 0 if ended and chosen is not None else found.get("total", len(rows)) - len(rows)
     if left > 0 and not parsable:
         note(f"and {left} more (--limit)")
     age = found.get("forecast_age")
+    # Under a second it is as good as fresh.
     if age is not None and age >= 1 and not parsable:
         note(f"predicted starts are as of {span(age)} ago")
     if not parsable and any(_interval(row, now) for row in rows if row["start"] is None):
@@ -143,6 +146,7 @@ def columns_of(text: str) -> list[str]:
     Raises `InputError`.
     """
     names: list[str] = _LETTER.findall(text)
+    # squeue's widths are dropped: columns here are as wide as they need to be.
     if names and not _LETTER.sub("", text).strip(" |,"):
         unknown = [letter for letter in names if letter not in LETTERS]
         if unknown:
@@ -157,6 +161,7 @@ def columns_of(text: str) -> list[str]:
             raise InputError(
                 f"found {shown(name)}{closest(name, known)}, expected {expected}", where="--columns"
             )
+    # Each once, or the table would have two columns of one name.
     return list(dict.fromkeys(names))
 
 

@@ -80,12 +80,14 @@ def run(
     from dovetail.cli.live_progress import LiveProgress
     from dovetail.model import Workload
 
+    # Both want standard output, and a mixture would be neither.
     if keep_order and as_json:
         raise InputError(
             "found --keep-order with --json, expected one of them: both write to standard output"
         )
     options = None
     if any(given is not None for given in (csv, gantt, report, idle_watts, busy_watts)):
+        # Before anything runs: a report that cannot be written must not be found after a day of work.
         from dovetail.cli.output import check_targets, watts_of  # else once all have run
         from dovetail.report.options import ReportOptions
 
@@ -93,6 +95,7 @@ def run(
         check_targets(csv, gantt=gantt, folder=report)
     command, each, part = list(context.obj or []), given["each"], opt.part_of_options(given)
     script = None if resume or file is None else _script_workload(file, context.obj, part, each)
+    # These two hold for jobs that give none of their own, so they are not part of each job's spec.
     retries, memory = part.pop("retries", None), part.pop("memory", None)
     if resume and command:
         raise InputError("found --resume and a command after '--', expected one of them")
@@ -109,10 +112,12 @@ def run(
         workload: str | Workload | None = failed_jobs(find_run(retry_failed, maps=False))
     else:
         workload = script or (None if resume else _workload(file, command, part, of_commands))
+    # A workload that is built already has its options inside.
     if isinstance(workload, Workload):
         part, of_commands = {}, {"on": of_commands.get("on", ())}
     kept = KeepOrder() if keep_order else None
     ended = _Ended(as_json, csv, gantt, report, options, verbose=verbose, quiet=quiet, ordered=keep_order)
+    # Inside of the block the terminal belongs to the progress, and notes go above it.
     with LiveProgress(hidden=quiet or keep_order) as progress:
 
         def started(session: Session) -> None:
@@ -154,10 +159,12 @@ def run(
                 **of_commands,
                 **part,
             )
+    # After the block: what is left of ordered output must not be overwritten by the progress.
     if kept is not None:
         kept.rest()
     ended.show(found)
     status = ended.status(found.result, what, halted=halt != "never")
+    # Last of all, but before what comes next, which may take long.
     if bell:
         ring()
     if follows is not None:
@@ -184,6 +191,7 @@ def _start_after(words: list[str], result: Result, folder: Path | None, status: 
         "DOVETAIL_STATUS": str(status),
         "DOVETAIL_COUNTS": ",".join(f"{state}={count}" for state, count in sorted(counts.items())),
     }
+    # With the words as they are, and no shell: the user has split them already.
     try:
         done = subprocess.run(words, env={**os.environ, **about}, check=False)
     except OSError as error:
@@ -216,6 +224,7 @@ class _Ended:
 
         result = found.result
         if not self.as_json and result.records:
+            # With --keep-order standard output belongs to the jobs alone.
             line = outcome_line(result, _on_cpus_alone(result, self.folder))
             print(line, file=sys.stderr if self.ordered else sys.stdout, flush=True)
         for line in failures(result):
@@ -243,6 +252,7 @@ class _Ended:
         from dovetail.report.run_summary import FAILED
         from dovetail.running.session import unfinished
 
+        # In this order: an interrupt explains the cancelled jobs, so it is looked at before them.
         records = result.records
         failed = any(record.state in FAILED for record in records)
         cancelled = [record for record in records if record.state is State.CANCELLED]
@@ -250,6 +260,7 @@ class _Ended:
         if cancelled and live is not None and live.stopped:
             left = unfinished(self.folder) if self.folder else []
             if left:
+                # With --halt the run ended as its user wished: no signal's status then.
                 jobs, _, them = _some(len(left))
                 note(f"{jobs} never started; 'dovetail run --resume {self._run()}' takes {them} up")
             return int(failed) if halted else 130

@@ -63,6 +63,7 @@ def _row(folder: Path) -> dict[str, Any] | None:
         if about.executor == MAP and "RUNNING" in counts and not is_alive_map(folder):
             counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: it could not record the end
     except DovetailError as error:
+        # One damaged run must not hide the others.
         note(f"{error}; passed over")
         return None
     return {
@@ -86,11 +87,13 @@ def _pruned(age: float) -> list[str]:
     for folder in run_folders():
         try:
             about = read_about(folder)
+            # A map has no supervisor: its own process is what lives.
             if about.executor == MAP:
                 busy = is_alive_map(folder)
             else:
                 left = recover(folder)
                 busy = left.in_use or bool(left.running) or bool(left.elsewhere)
+        # In doubt a run stays: removing files under a live process could not be undone.
         except (DovetailError, OSError):
             continue
         if time.time() - about.created < age or busy:
@@ -114,6 +117,7 @@ def _pruned_jobs(age: float) -> dict[str, int] | None:
     folder = ServiceFolder(named if os.path.isabs(named) else None)
     if not folder.ledger.exists():
         return None
+    # Another host may be writing there.
     if folder.elsewhere() is not None:
         note(f"{folder.elsewhere()}: prune it there")
         return None

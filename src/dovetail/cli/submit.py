@@ -50,6 +50,7 @@ def submit(
     if isinstance(context.obj, opt.ScriptArguments):
         command, what = [], [*(what or []), *command]
     commands = "implementations" in part
+    # Exactly one source of jobs: with two, options would apply to which?
     if sum((bool(command), bool(what), commands)) != 1:
         raise InputError(
             "found several things to run, or none; expected one of a command after '--', --cpu and --gpu, "
@@ -77,8 +78,10 @@ def submit(
         jobs = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
     form = {**here(), **jobs}
     if command:
+        # Checked here, where the user is, rather than as a failed job later.
         _check_program(command, at)
     with opened(at, start=True) as service:
+        # Under slurm-queue the script keeps all its options, so nothing was passed over.
         if passed_over and not service.get("/api/v1/info")["executor"].startswith("slurm-queue"):
             for line in passed_over:  # a guest hands the script over as it is
                 note(line)
@@ -89,6 +92,7 @@ def submit(
                 test_jobs(service, form, as_json=as_json)
                 return 0
             found = service.post("/api/v1/jobs", form)
+        # An error of the service names a field; the script's own line is what its user can change.
         except InputError as error:
             raise _placed(error, script) from None
         tell_submitted(found, as_json, parsable)

@@ -62,6 +62,7 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
         raise InputError(
             "found nothing to change, expected e.g. --walltime 2h or --priority 5", where="update"
         )
+    # A singleton is a throttle by name, which the service sets together with the dependencies.
     if part.get("singleton"):
         part.setdefault("depends", [])
     with opened(at) as service:
@@ -72,6 +73,7 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
 @opt.takes("move")
 def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
     """Give a waiting job another place in the queue; priorities and fair shares go before places."""
+    # Exactly one of them: both, and neither, leave the place open.
     if first == (after is not None):
         raise InputError("found no place, or two, expected --first or --after JOB", where="move")
     with opened(at) as service:
@@ -137,6 +139,7 @@ def wait(
 ) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
     with opened(at) as service:
+        # A short timeout of the user's must not be stretched by the patience for a restart.
         service.be_patient(patience if timeout is None else min(patience, timeout), note)
         if not as_json:
             _show_expected(service, ",".join(jobs))
@@ -148,10 +151,12 @@ def wait(
 
 def _show_expected(service: Connection, jobs: str) -> None:
     """On a terminal: between when and when the last of the jobs ends that wait or run, where it is known."""
+    # For people only: a script would have to parse it.
     if not sys.stderr.isatty():
         return
     rows = service.get("/api/v1/jobs", jobs=jobs, limit=MOST_LOOKED_AT, patience=LOOK)["jobs"]
     rows = [row for row in rows if row["end"] is None]
+    # One unknown length leaves the end of all open.
     if rows and all(row["predicted_end_high"] is not None for row in rows):
         last = max(rows, key=lambda row: float(row["predicted_end_high"]))
         words = between(last, "predicted_end", time.time())

@@ -61,6 +61,7 @@ def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
         bar = "█" * round(share * 20)
         used = sum(bool(device["jobs"]) for device in node["devices"])
         devices = f"{used}/{len(node['devices'])}" if node["devices"] else ""
+        # Only where a driver reports memory: zeros would look like an idle device.
         held = sum(device.get("memory_used") or 0 for device in node["devices"])
         if held:
             devices += f", {held / 1e9:.1f} of {sum(d['memory'] or 0 for d in node['devices']) / 1e9:.1f} GB"
@@ -81,6 +82,7 @@ def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> i
     """Show when the jobs of this moment would start and end under another policy, or on another cluster."""
     with opened(at) as service:
         info = service.get("/api/v1/info")
+        # Under its own policy too, so that both columns come from one model and one moment.
         usual = service.post("/api/v1/whatif", {"policy": info["policy"]})
         form = {"policy": policy or info["policy"], **({"cluster": cluster} if cluster else {})}
         found = service.post("/api/v1/whatif", form)

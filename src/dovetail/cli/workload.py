@@ -89,6 +89,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
     """The summary for people."""
     from dovetail.files.sentences import printable
 
+    # "not defined" for one instant: a load needs a span of time.
     load = "unknown without --cluster" if found["cluster"] is None else "not defined"
     if found["load"] is not None:
         load = f"{found['load']:.4g} of the {found['resources']} of {found['cluster']}"
@@ -134,6 +135,7 @@ def _write(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
     from dovetail.workloads.swf_writer import edited_swf
 
     if out.lower().endswith(SWF):
+        # Its own lines, where there are any: comments and unknown fields of a log survive.
         if loaded.log is not None:
             write_text(out, edited_swf(loaded.log, workload))
         else:
@@ -144,6 +146,7 @@ def _write(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
         raise InputError(
             f"found {Path(out).name!r}, expected a name that ends in .swf, .swf.gz or .toml", where="OUT"
         )
+    # To standard error, since OUT may be /dev/stdout.
     left_out = len(loaded.workload.rejected)
     notes = f", {left_out} rejected jobs left out" if left_out else ""
     notes += f", {workload.skipped} malformed lines skipped" if workload.skipped else ""

@@ -113,7 +113,7 @@ class StartIntervals:
         """
         self._take_in(archive, entries, now)
         self.tested_draws = {}
-        # Fewer ended jobs than this say nothing about run times or arrivals.
+        # Fewer ended jobs than this show nothing of run times or arrivals.
         if len(self._ended) < ENOUGH:
             return {}
         situation = _situation(entries, records, cluster, now, drained)._replace(policy=policy)

@@ -343,7 +343,7 @@ def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
             return
         for job in left:
             if is_alive(job.pid, job.boot):
-                # Killed, not asked: the ledger does not know them, so nothing waits for their result.
+                # Killed without grace: the ledger does not know them, so nothing waits for their result.
                 kill_group(job.pid, signal.SIGKILL)
         time.sleep(0.02)
 
@@ -392,8 +392,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     beyond = beyond_ledger(ledger, left, folder.forgotten_number())
     if beyond:
         _log.warning("%s %s", folder.path / LOG_NAME, beyond)
-        # The log knows jobs that the ledger lost with its disk: they are ended, since no record says whose
-        # they are.
+        # The log knows jobs that the ledger lost with its disk: they are ended, since no record shows
+        # what they were to hold.
         if beyond.running and isinstance(executor, LeavesJobs):
             await executor.leave()
             _end_lost(folder, {uid_of(about.uid, one.job, one.attempt) for one in beyond.running})
