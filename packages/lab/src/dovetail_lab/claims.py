@@ -52,6 +52,7 @@ class Constant:
             value = float(text)
         except ValueError:
             value = math.nan
+        # NaN fails both comparisons, so one test refuses it as well.
         if not self.least <= value < math.inf:
             raise InputError(f"found {text!r}, expected a number of at least {self.least:g}", where=where)
         return value
@@ -78,6 +79,7 @@ class Chosen:
         given: dict[str, Value] = {}
         for text in texts or ():
             name, equals, value = text.partition("=")
+            # A misspelt name would leave the constant as it was, unnoticed.
             if name not in by_name:
                 raise InputError(f"found {name!r}, expected one of {', '.join(by_name)}", where="--set")
             if not equals:
@@ -142,6 +144,7 @@ class Claim:
         """
         if not self.readings:
             return "the only reading"
+        # All readings agree: their names are enough.
         if len(set(self.readings.values())) == 1:
             return " / ".join(self.readings)
         by_verdict: dict[Verdict, list[str]] = {}

@@ -81,7 +81,9 @@ class Measured:
         migration and there are no helper processes, so those constants are 0. The pause is a constant and a
         time for each byte, beside the transfer that Equation 6 counts apart.
         """
+        # A call that is sent ahead may cost less than a round trip.
         network = min(self.round_trip / 2, self.remote_call)  # calls that are sent ahead may hide it
+        # At least 1: a connection is never slower than what goes through it.
         overhead = max(1.0, self.raw_bandwidth / min(self.put, self.get))
         slope, pause = _line(self.pauses)
         transfer = overhead / self.raw_bandwidth + 1 / self.local_put

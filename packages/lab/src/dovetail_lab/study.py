@@ -107,6 +107,7 @@ class Study:
     chosen: Chosen = field(default_factory=lambda: Chosen(()))
 
     def __post_init__(self) -> None:
+        # Checked when it is made: a claim must not rest on what --set cannot change.
         known = {constant.name for constant in self.chosen.known}
         for claim in self.claims:
             if not known.issuperset(claim.rests_on):
@@ -141,8 +142,10 @@ def shown(found: Interval | None, digits: int | None = None, least: float = -mat
     if found is None:
         return "-"
     if digits is None:
+        # As many digits as the number carries: three or so.
         digits = 0 if abs(found.mean) >= 100 else 1 if abs(found.mean) >= 10 else 2
     half = "" if found.half_width is None else f" ± {found.half_width:,.{digits}f}"
+    # A ratio cannot be below its least value, so the symmetric form would mislead.
     if round(found.low, digits) < least <= found.mean:
         half = f" ({least:,.{digits}f} to {found.high:,.{digits}f})"
     return f"{round(found.mean, digits) + 0.0:,.{digits}f}{half}"  # + 0.0: a mean of -0.001 is 0.00

@@ -69,13 +69,16 @@ class ArrayDevice:
             raise InputError("this app has no array-API source; its devices are cpu, opencl and cpu+opencl")
         start = time.perf_counter()
         there = [self._to_device(array) for array in inputs]
+        # Transfers may be asynchronous: without this they would be counted as computing.
         self._synchronize()
         loaded = time.perf_counter()
         result = app.array_api(self.xp, *there)
+        # So may the computation itself.
         self._synchronize()
         computed = time.perf_counter()
         output = self._from_device(result)
         done = time.perf_counter()
+        # Without a device elsewhere there are no transfers to speak of.
         if not self._remote:
             return output, Timing(computed - loaded)
         sent = sum(array.nbytes for array in inputs)
@@ -122,6 +125,7 @@ def _remote(which: str) -> ArrayDevice:
 
 
 def _cuda() -> ArrayDevice:
+    # CuPy first where both are installed.
     cupy = _import("cupy")
     if cupy is not None and cupy.cuda.is_available():
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
@@ -139,6 +143,7 @@ def _cuda() -> ArrayDevice:
             _compat("torch"),
             f"torch {torch.__version__}",
             torch.cuda.get_device_name(),
+            # PyTorch takes contiguous arrays only.
             to_device=lambda array: torch.from_numpy(np.ascontiguousarray(array)).to("cuda"),
             from_device=lambda tensor: np.asarray(tensor.cpu()),
             synchronize=torch.cuda.synchronize,

@@ -79,6 +79,7 @@ def open_device(name: str) -> Device:
     kind, _, which = name.partition(":")
     if kind == "cpu" and not which:
         return Cpu()
+    # Imported late: opening the CPU must not need any of these libraries.
     if kind == "opencl":
         from dovetail_lab.apps.opencl import OpenCL
 

@@ -68,6 +68,7 @@ class OpenCL:
         try:
             output: Array = app.opencl(self, *inputs)
             self._queue.finish()
+        # Errors of earlier commands surface at the finish: the queue is asynchronous.
         except cl.MemoryError as error:
             raise InputError(f"n is too large for device {self.device_name!r}: {error}") from error
         except cl.Error as error:
@@ -83,6 +84,7 @@ class OpenCL:
 
     def kernel(self, source: str, name: str) -> Any:
         """Return kernel ``name`` of ``source``, built once (and cached on disk by pyopencl and PoCL)."""
+        # Building takes longer than most runs, and is reported apart from them.
         program = self._programs.get(source)
         if program is None:
             begin = time.perf_counter()
@@ -106,8 +108,10 @@ class OpenCL:
         Raises:
             InputError: the device cannot hold a buffer of this size.
         """
+        # OpenCL knows no empty buffers.
         count = max(1, math.prod(shape))
         size = count * np.dtype(dtype).itemsize
+        # Kernels index by 32 bits, whatever the device could hold.
         most = min(self.device.max_mem_alloc_size, MOST_ELEMENTS * np.dtype(dtype).itemsize)
         if size > most:
             raise InputError(
@@ -134,6 +138,7 @@ class OpenCL:
         size = math.prod(list(shape)) * array.itemsize
         if shape != array.shape and size:
             pattern = np.asarray(fill, dtype=array.dtype)
+            # For a row the padding is one stretch behind it; an image is filled as a whole first.
             start = array.nbytes if array.ndim == 1 else 0  # all padding follows a single row
             filled = self._cl.enqueue_fill_buffer(self._queue, buffer, pattern, start, size - start)
             self._transfer_events.append(filled)

@@ -97,6 +97,7 @@ def bench(
         if written is not None:
             check_writable(written)  # before minutes of measuring
     if measurements is not None:
+        # Options of a run, beside one that runs nothing, are a mistake.
         for name, value in (("--sizes", sizes), ("--repeat", repeat)):
             if value is not None:
                 raise InputError("found with --from, which runs nothing", where=name)
@@ -104,6 +105,7 @@ def bench(
     else:
         machine = two_devices() if cluster is None else Cluster.parse(cluster)
         found = _points(names(apps, suite), sizes, judge, suite)
+        # Three for the study, whose errors are medians.
         times = repeat or (3 if judge else 2)
         if not quiet:
             note(
@@ -120,6 +122,7 @@ def bench(
     if workload is not None:
         write_text(workload, dump_jobfile(drawn(done, jobs, seed, mix)))
     judged = accuracy(done) if judge and done else []
+    # What was read from a file is not this machine's, so it does not go into its history.
     kept = None if measurements is not None else history or default_history_path()
     if as_json:
         print(json.dumps(_form(done, undone, judged, machine, kept), indent=1))

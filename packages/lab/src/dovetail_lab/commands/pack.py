@@ -93,6 +93,7 @@ def pack(
     from dovetail_lab.packing.registry import Options, solve
 
     watts = watts_of(idle_watts, busy_watts)
+    # Before anything is solved, which may take minutes.
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"found {str(picture)!r}, expected a file .svg or .png", where="--picture")
     if write_profile is not None and write_profile.suffix.lower() not in (".json", ".csv"):
@@ -110,6 +111,7 @@ def pack(
         from dovetail_lab.commands.pack_history import write_profile as write
 
         write(write_profile, instance)
+    # Without a limit a pack may hold as many tasks as there are processors.
     k = instance.processors if k is None else k
     options = Options(
         seed=seed,

@@ -61,6 +61,7 @@ def queue(jobs: int, seed: int) -> Workload:
 
 def trained(history: MemoryHistory, seed: int = 1, sizes: int = 5) -> MemoryHistory:
     """Records so many runs of every application on both devices, with 5 % noise."""
+    # A stream of its own, so that the queue's draws stay the same.
     rng = np.random.Generator(np.random.PCG64([seed, 0]))
     table = gregg_table2()
     for job in table.jobs:
@@ -79,6 +80,8 @@ def trained(history: MemoryHistory, seed: int = 1, sizes: int = 5) -> MemoryHist
                         0 if gpus else 1,
                         gpus,
                         {"size": size},
+                        # Normal noise has no lower end; half the time is far below anything that is drawn in
+                        # practice.
                         seconds * size * max(0.5, float(rng.normal(1.0, 0.05))),
                     )
                 )

@@ -73,6 +73,7 @@ def figure_4(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, 
     """All sixteen: (a) static placement, (b) the dynamic rules."""
     workload = gregg_table2("", gpu_cost, cpu_cost)
     gpu_only = scheduled(workload, "gpu-only").makespan
+    # Static placement knows the faster device of each job, as the paper's does.
     static = scheduled(preferred(workload), "best-device")
     return (
         _flow("(a) each on its faster device", static, gpu_only, (10.0, 0.17)),

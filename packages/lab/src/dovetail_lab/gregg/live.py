@@ -151,6 +151,7 @@ class Live:
 def one_of_each(found: Cluster | None = None) -> Cluster:
     """This machine's CPU and one other device, as in the paper; raises `InputError` where one is missing."""
     cluster = two_devices() if found is None else found
+    # One device only, as in the paper: further ones would change every figure.
     for node in cluster.nodes:
         device = next((device for device in node.devices if device.kind in DEVICE_KINDS), None)
         if node.cores and device is not None:

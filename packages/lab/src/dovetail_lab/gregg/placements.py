@@ -74,6 +74,7 @@ STATIC = "static_cpu_utilisation"
 
 def _shares(paper: dict[str, float]) -> dict[str, float]:
     """What of the paper's figures can be compared with kernel times: shares and ratios, not seconds."""
+    # Seconds depend on the clock; shares and ratios can be compared across clocks.
     return {name: value for name, value in paper.items() if name not in SECONDS}
 
 
@@ -140,6 +141,7 @@ CASES: tuple[Case, ...] = (
 
 def clocks(gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float | None) -> tuple[Case, ...]:
     """The readings of the clocks, with what is given put in the place of theirs; each reading once."""
+    # All three left open: the readings as the paper has them.
     if gpu_cost is cpu_cost is slowdown is None:
         return CASES
     made: dict[tuple[str, float, float, float], Case] = {}
@@ -148,6 +150,7 @@ def clocks(gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float |
         cpu = case.cpu_cost if cpu_cost is None else cpu_cost
         slow = case.slowdown if slowdown is None else slowdown
         key = (case.only, gpu, cpu, slow)
+        # A reading that is one of the paper's keeps its name and its reference.
         if key == (case.only, case.gpu_cost, case.cpu_cost, case.slowdown):
             made[key] = case
             continue

@@ -67,12 +67,14 @@ class Curve:
 
 def draw_run(seed: int, repetition: int, run: int, noise: float = NOISE, spread: float = SPREAD) -> Draw:
     """The training run of a repetition; orders, sizes and noise each have a stream of their own."""
+    # Streams of their own, so that another noise does not change orders and sizes.
     order, sizes, errors = (
         np.random.Generator(np.random.PCG64([seed, repetition, run, purpose])) for purpose in range(3)
     )
     return Draw(
         order.permutation(16),
         sizes.uniform(1 - spread, 1 + spread, 16),
+        # Never below a tenth: a normal error could make a time negative.
         np.maximum(0.1, errors.normal(1.0, noise, (16, 2))),
     )
 
@@ -82,6 +84,7 @@ def suite(draw: Draw | None) -> Workload:
     table = gregg_table2()
     jobs: list[Job] = []
     times: dict[tuple[str, str, int], Seconds] = {}
+    # The place in the drawn order is the order of submission.
     for place, i in enumerate(range(16) if draw is None else draw.order.tolist()):
         job = table.jobs[i]
         size = 1.0 if draw is None else float(draw.sizes[i])
@@ -113,11 +116,13 @@ def train(
 ) -> tuple[list[Seconds], list[float]]:
     """One repetition from an empty history: the tests' makespans, the training runs' ratios to GPU only."""
     history, test = MemoryHistory(), suite(None)
+    # Tested before the first training run as well: the curve begins untrained.
     tests = [scheduled(test, policy, history, record=False)]
     ratios = []
     for run in range(runs):
         workload = suite(draw_run(seed, repetition, run, noise, spread))
         ratios.append(scheduled(workload, policy, history, record=True) / gpu_only(workload))
+        # The test itself must teach nothing, or later points would know its answers.
         tests.append(scheduled(test, policy, history, record=False))
     return tests, ratios
 

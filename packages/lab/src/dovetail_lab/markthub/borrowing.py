@@ -40,6 +40,7 @@ LEAST_GAIN = 1e-9
 def simulate_borrowing(jobs: Columns, machine: Machine, costs: Costs, how: Borrowing) -> State:
     """Run all jobs to their ends. O(jobs · (nodes + running jobs · their nodes, GPUs)), roll-outs apart."""
     state = new_state(jobs, machine)
+    # The scratch state is only for roll-outs; without them the same one serves.
     _simulate(jobs, machine, costs, how, state, new_state(jobs, machine) if how.looks else state)
     return state
 
@@ -56,6 +57,7 @@ def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
     """Jobs that are due give back what they hold."""
     held, lent, free, count = state.held, state.lent, state.free, state.idle
     kept = 0
+    # Compacted in place: slots of ended jobs leave the order without a copy of it.
     for i in range(state.at[RUNNING]):
         s = state.order[i]
         if state.due[s] > now:
@@ -64,6 +66,7 @@ def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
             continue
         j = state.job[s]
         state.ends[j] = now
+        # Before what it holds is given back, while its nodes are still known.
         count_processes(jobs, how, state.processes, state.touched, j, s, held, lent, -1)
         for k in range(held.nodes[s]):
             n = held.node[s, k]
@@ -89,11 +92,13 @@ def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-de
         s = state.order[i]
         state.moved[s] = False
         before.borrowed[s] = lent.borrowed[s]
+        # Moving must pay for itself (Equations 5 to 7 against Equation 12), where the policy looks.
         if lent.borrowed[s] and how.looks and not pays(jobs, machine, costs, how, state, s, now):
             before.borrowed[s] = 0  # it stays where it is
         for k in range(before.borrowed[s]):
             before.client[s, k] = lent.client[s, k]
             before.donor[s, k], before.gpu[s, k] = lent.donor[s, k], lent.gpu[s, k]
+    # Again and again: a GPU that one job frees by going home may be another job's way home.
     again = True
     while again:
         again = False
@@ -103,6 +108,7 @@ def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-de
                 again = any_moved = state.moved[s] = True
     if not any_moved:
         return
+    # All stalls first, by the processes of before: the daemons that leave would make them too short.
     for i in range(state.at[RUNNING]):
         s = state.order[i]
         if state.moved[s]:
@@ -130,6 +136,7 @@ def _start(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
     for k in range(lent.borrowed[s]):
         n = lent.donor[s, k]
         free[n] &= ~lent.gpu[s, k]
+        # After the nodes: what is lent belongs to nodes that the job does not list.
         count[n] = bits(free[n])
     state.job[s] = j
     state.order[state.at[RUNNING]] = s
@@ -146,6 +153,7 @@ def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-u
     held, lent = state.held, state.lent
     for i in range(state.at[RUNNING]):
         s = state.order[i]
+        # A job is touched if it moved, has just started, or shares a node with what changed.
         stirred = state.moved[s] or i >= started
         for k in range(held.nodes[s]):
             stirred = stirred or state.touched[held.node[s, k]]
@@ -155,6 +163,7 @@ def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-u
             continue
         j = state.job[s]
         lasts = time_as_it_stands(jobs, machine, costs, how, state.processes, j, s, held, lent)
+        # The same time as before: its end need not be reckoned again.
         if lasts == state.took[s] and not state.moved[s]:
             continue
         if now > state.since[s]:
@@ -163,6 +172,7 @@ def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-u
         if lasts != state.took[s]:
             state.took[s] = lasts
             state.rate[s] = jobs.base[j] / lasts
+        # While it stalls nothing gets done, so its progress counts from the end of the stall.
         if state.moved[s]:
             state.since[s] += state.stall[s]
             state.moved[s] = False

@@ -45,6 +45,7 @@ def fit(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped
     most = 0
     for n in range(len(free)):
         most = max(most, count[n])
+    # Fewest free GPUs first (best fit), which keeps whole nodes for larger jobs.
     for level in range(wanted, most + 1):
         for n in range(len(free)):
             if count[n] == level and cpus[n] >= jobs.cpus[j] and memory[n] >= jobs.memory[j]:
@@ -62,12 +63,14 @@ def borrow(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # typ
     total = 0
     for n in range(len(free)):
         total += count[n]
+    # Not even with every free GPU of the machine: no need to look further.
     if total < nodes * wanted:
         return False
     most = 0
     for n in range(len(free)):
         most = max(most, count[n])
     found = 0
+    # Most local GPUs first, since each borrowed one costs calls over the network.
     for own in range(wanted, how.local - 1, -1):  # most local GPUs first
         for level in range(own, (most if own == wanted else own) + 1):  # then fewest free
             if found == nodes:
@@ -82,6 +85,7 @@ def borrow(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # typ
     missing = 0
     for k in range(nodes):
         missing += max(0, wanted - count[held.node[s, k]])
+    # The job's own nodes are not donors of what it takes from them itself.
     for n in range(len(free)):
         rest[n] = free[n]
     for k in range(nodes):
@@ -106,6 +110,7 @@ def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-unt
     open_here = 0
     if jobs.nodes[j] > 0:
         open_here = jobs.gpus[j] - min(jobs.gpus[j], count[held.node[s, 0]])
+    # From nodes with fewest left first, as the paper's RQ does: larger remainders stay whole.
     for level in range(1, most + 1):
         for n in range(len(rest)):
             if bits(rest[n]) != level:
@@ -115,6 +120,7 @@ def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-unt
                 while open_here == 0:
                     k += 1
                     open_here = jobs.gpus[j] - min(jobs.gpus[j], count[held.node[s, k]])
+                # The lowest device of the mask, so that the same choice is made in every implementation.
                 low = mask & -mask
                 mask ^= low
                 at = lent.borrowed[s]

@@ -46,9 +46,11 @@ def time_as_it_stands(jobs, machine, costs, how, processes, j, s, held, lent):  
 def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
     """Equations 5 to 7."""
     replay = costs.replay_per_call * (jobs.calls[j] * done) + costs.replay_constant
+    # At most what the GPU holds at a time is copied, whatever went through it before.
     size = min(jobs.size[j], costs.active_memory)
     copy = 0.0
     if size > 0:
+        # Small copies do not reach the full bandwidth: it grows with the size up to a limit.
         copy = size / min(size * costs.copy_bandwidth_per_byte, costs.copy_bandwidth)
     sync = copy + costs.sync_per_byte * size + costs.sync_constant
     latency = costs.remote_latency + costs.network_latency
@@ -58,6 +60,7 @@ def stall(jobs, costs, j, done, bandwidth):  # type: ignore[no-untyped-def]
 @uncounted(forceinline=True)
 def fraction_done(jobs, state, s, now):  # type: ignore[no-untyped-def]
     """Of its work, by now."""
+    # Never below zero: a stalled job counts from the end of its stall, which lies ahead.
     ahead = state.left[s] - max(0.0, now - state.since[s]) * state.rate[s]
     return 1.0 - max(0.0, ahead) / jobs.base[state.job[s]]
 
@@ -75,6 +78,7 @@ def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-d
         for i in range(lent.borrowed[s]):
             came += lent.client[s, i] == held.node[s, k]
         took = jobs.calls[j] * costs.gpu_latency + jobs.size[j] / machine.gpu[held.node[s, k]]
+        # One process for a node gets a helper when a second GPU comes home (not with one a GPU).
         if not how.per_gpu and came >= 2:
             took += (
                 costs.helper_per_byte * jobs.size[j]

@@ -75,6 +75,7 @@ def lifetimes(
 
     Raises `InputError`, as `api.simulate` does.
     """
+    # Made once for all policies, since the jobs are the same.
     machine = cluster or workload.machine
     arrays: tuple[Columns, Machine] | None = None
     for policy in policies:
@@ -86,6 +87,7 @@ def lifetimes(
                 how, costs = options_of(chosen, model), model.constants
                 if how is not None and arrays is None:
                     arrays = arrays_of(prepare(work, nodes, need_truth=True), nodes, model)
+        # Policies and jobs that the kernel does not model go through the simulator itself.
         if how is None or costs is None or arrays is None:
             yield _in_full(workload, policy, cluster, rates)
             continue
@@ -121,6 +123,7 @@ def _in_full(workload: Workload, policy: str, cluster: Cluster | None, rates: st
 def options_of(policy: object, rates: RemoteGpu) -> Borrowing | None:
     """The policy's options as the kernel takes them; a class of a user's own is nothing it knows."""
     recorded, per_gpu = rates.recorded == "yes", rates.processes == "gpu"
+    # By exact type: a subclass may decide anything.
     if type(policy) is Fcfs and policy.placement == "pack":
         return Borrowing(False, False, 0, policy.skip, recorded, per_gpu, 0)
     if type(policy) is Rq:
@@ -162,6 +165,7 @@ def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
         if count < 1 or count != int(count) or choice.implementation.kind != kind:
             return None
         kinds.add(kind)
+    # Devices of several classes would need the simulator's matching of models.
     found = kinds.pop() if len(kinds) == 1 else None
     return found if found is not None and len(cluster.device_classes(found)) == 1 else None
 

@@ -76,6 +76,7 @@ class BorrowingState:
         """
         rates, communication = self._rates, placed.job.communication
         expected = None if self._forecast is None else self._forecast.expected(placed.job.id)
+        # Without prices or predictions it moves as plain MRQ does.
         if rates is None or communication is None or expected is None:
             return True
         took, home = rates.standing(placed.job.id)
@@ -85,12 +86,14 @@ class BorrowingState:
             node = self._view.cluster.nodes[n]
             at_home = times.local_gpu(costs, communication, node.gpu_bandwidth or costs.gpu_bandwidth)
             came = home.get(n, 0) + sum(donor.client == n for donor in allocation.donors)
+            # With two or more GPUs at home a helper process is needed (Equation 12's term).
             if rates.processes == "node" and came >= 2:
                 at_home += times.after_helper(costs, communication)
             worst = max(worst, at_home)
         network = times.network(costs, communication, costs.network_bandwidth)
         healed = network + worst + communication.other
         left = expected.left - max(0.0, self._view.now - expected.since) * expected.rate
+        # What is left now, by the rate since the forecast was made.
         done = 1.0 - max(0.0, left) / expected.total
         stalled = self._stall(communication, allocation, None, done)
         return (1.0 - done) * (took - healed) > stalled
@@ -100,6 +103,7 @@ class BorrowingState:
     ) -> Seconds:
         """The longest stall of the GPUs that move, by the processes that there are before anything moves."""
         assert self._rates is not None
+        # A GPU that stays borrowed does not stall the job.
         staying = set() if after is None else {(donor.donor, donor.device) for donor in after.donors}
         return max(
             (
@@ -118,6 +122,7 @@ class BorrowingState:
     def _share(self, n: int) -> float:
         """Equation 2."""
         assert self._rates is not None
+        # Counted once an instant: every question about a share needs all nodes.
         if self._counted is None:
             running = self._view.running.values()
             self._counted = self._processes((placed.job, placed.allocation) for placed in running)
@@ -151,6 +156,7 @@ class BorrowingState:
         from dovetail_lab.markthub.borrowing import worth_borrowing  # loads a compiler
 
         rates, view = self._rates, self._view
+        # Without prices there is nothing to weigh, so it borrows as MRQ does.
         if rates is None:
             return True
         runs = [*self._running(home), *self._started(started)]

@@ -66,13 +66,16 @@ def replay(
     row, known = Row(), CompletedTasks()
     inside = counted = 0
     running: list[tuple[Seconds, int]] = []
+    # By start: a rule may only know what had completed by then.
     ordered = sorted(tasks, key=lambda task: task.start)
     for place, task in enumerate(ordered):
         while running and running[0][0] < task.start:
             done = ordered[heapq.heappop(running)[1]]
             known.completed(done)
             rule.completed(done)
+        # The machine is taken to be as large as the largest request so far, since traces name none.
         known.largest_request = max(known.largest_request, task.requested or 0)
+        # Cold: too few runs of the process to predict from. Counted apart, since all rules guess there.
         cold = len(known.of(task).peaks) < COLD
         reserved, predicted = rule.first(task, known)
         waste = _attempts(task, rule, known, reserved, row, on_attempt, at_limit)
@@ -101,6 +104,7 @@ def _attempts(
     waste = 0.0
     for number in range(1, MOST_ATTEMPTS + 1):
         killed = peak > reserved
+        # At the limit it is killed when it reaches it, in proportion; otherwise it runs to its end in vain.
         seconds = task.seconds * reserved / peak if killed and at_limit else task.seconds
         attempt = Attempt(task.id, number, reserved, peak, seconds, killed)
         waste += attempt.waste

@@ -83,6 +83,7 @@ class _Plain:
     def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """The request where it is more."""
         request = float(task.requested or 0)
+        # As a user would: back to the own request, and doubling from there.
         return request if request > killed else 2.0 * killed
 
     def completed(self, task: Task) -> None:
@@ -115,6 +116,7 @@ class Learned:
 
     def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """The cheapest amount."""
+        # One CPU class: the traces do not name the nodes' models.
         run = self._run(task)
         query = Query(run.app, CPU, DeviceClass(CPU), (1, run.cpus, 0.0), canonical_inputs(run.inputs))
         request = float(task.requested or 0)

@@ -39,6 +39,7 @@ def anneal(
     k = min(k, p, n)
     deadline = deadline or Deadline()
     packing = fill(times, start)
+    # Arrays of fixed size, as the compiled kernel needs them: n packs at most, of k tasks each.
     members = np.zeros((n, k), np.int64)
     sizes = np.zeros(n, np.int64)
     costs = np.zeros(n)
@@ -49,11 +50,13 @@ def anneal(
     packs = len(packing.packs)
     best_members, best_sizes, best_packs, best = members.copy(), sizes.copy(), packs, packing.cost
     chunks = max(1, -(-steps // CHUNK))
+    # Heat as a share of a pack's mean cost, so that one setting suits seconds and days.
     hot = heat * packing.cost / packs
     step = (END / START) ** (1.0 / chunks)
     for chunk in range(chunks):
         if deadline.passed():
             break
+        # Drawn here and handed over, since the result must be the same with and without the compiled kernel.
         draws = rng.random((min(CHUNK, steps - chunk * CHUNK), 4))
         packs, better, best = anneal_kernel(
             times, members, sizes, costs, packs, draws, hot, hot * step, best_members, best_sizes, best

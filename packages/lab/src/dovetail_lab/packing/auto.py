@@ -34,8 +34,10 @@ def auto(times: Floats, k: int, rng: np.random.Generator, deadline: Deadline) ->
     packs that came up; annealing of what that gives.
     """
     n, p = times.shape
+    # One task at a time: there is nothing to choose, and the answer is exact.
     if k == 1 or p == 1:
         return _proven(each_alone(times))
+    # Only with seconds left: cut short, the exact program would return nothing.
     if n <= FEW_TASKS and deadline.left >= FEW_SECONDS:
         packing = subset_dp(times, k, deadline)
         if packing is not None:
@@ -62,6 +64,7 @@ def _search(
     few = n <= LISTED_TASKS
     ways = contiguous_groups(times, k)
     greedy = pack_by_pack(times, k, NINE)
+    # The better of two cheap heuristics, since neither dominates the other.
     best = min(fill(times, min(ways, key=lambda way: way[0])[1]), greedy, key=_cost)
     if annealing:
         # Hot annealing helps on tens of tasks; on hundreds in few packs it only shakes them up.

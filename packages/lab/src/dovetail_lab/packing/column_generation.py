@@ -81,6 +81,7 @@ class ColumnPool:
         """The index of a pack at its own cost or ``level``, added unless it is there already."""
         tasks = tuple(sorted(group))
         own = _cost(self.times, tasks)
+        # A pack may come in at several levels, which are columns of their own.
         key = (tasks, max(own, level))
         if key not in self._index:
             self._index[key] = len(self.groups)
@@ -91,6 +92,7 @@ class ColumnPool:
 
     def matrix(self, columns: Sequence[int]) -> csc_array:
         """Tasks by columns, 1 where the task is in the pack."""
+        # Columns one after the other, as the solver stores them: no sorting, and no dense matrix.
         rows = np.fromiter((i for c in columns for i in self.groups[c]), dtype=np.int32)
         starts = np.cumsum([0] + [len(self.groups[c]) for c in columns]).astype(np.int32)
         return csc_array((np.ones(len(rows)), rows, starts), shape=(self.times.shape[0], len(columns)))
@@ -133,12 +135,15 @@ def generate_columns(
     once that cost is proven optimal.
     """
     n, p = times.shape
+    # A pack never holds more than p tasks, whatever k allows: each needs a processor.
     pool = ColumnPool(times, min(k, p, n), lower_bound=quick_bound(times, k))
     active = frozenset(pool.add(group) for group in start)
+    # The relaxation without steps is the bound that all branches start from.
     root = relax(pool, Relaxation((), 0.0, np.inf, None, active), deadline=deadline, upper_bound=upper_bound)
     if root.prices is not None:
         pool.proven, pool.prices = root.bound, root.prices
     pool.lower_bound = max(pool.lower_bound, pool.proven)
+    # Converged also where the packs at hand are proven best, without the master being solved to its end.
     pool.converged = pool.lower_bound >= min(root.value, upper_bound) * (1.0 - CONVERGED)
     return pool, root
 
@@ -167,13 +172,16 @@ def relax(
     value, columns, weights = np.inf, list[int](), np.empty(0)
     box = BOX
     while best is not None and not deadline.passed() and bound < upper_bound * (1.0 - CONVERGED):
+        # Sorted, so that the master, and with it the result, does not depend on the order of a set.
         master = sorted(active)
         solved = pricing.master(master, best, box, upper_bound, deadline)
         if solved is None:
+            # Whatever was proven before holds on: a bound needs no solved master.
             break  # out of time: what is proven stands
         exact, value, weights = solved
         columns = master
         promised = value - bound
+        # Inside of the box the master's value is concave in the prices: no promise means the optimum.
         if promised <= tolerance and pricing.inside(exact, best, box):
             break
         if promised <= CONVERGED * value:
@@ -184,15 +192,18 @@ def relax(
         found: set[int] = set()
         before = bound
         for share in SHARES:
+            # Towards the best prices: the master's own jump about, and their bound is often worse.
             mixed = share * best + (1.0 - share) * exact
             new, ratio = pricing.run(mixed, deadline)
             found |= new
+            # Dividing by the ratio makes the prices feasible, which proves their worth (Farley).
             proven = pricing.worth(mixed) / ratio * (1.0 - SAFETY)
             if proven > bound:
                 bound, best = proven, mixed / max(ratio, 0.5)
                 break
             if deadline.passed():
                 break
+        # The prices moved as far as was promised: a larger step may be worth trying.
         if bound - before > 0.5 * promised:
             box = min(box * WIDER, MOST_BOX)
         elif bound == before:

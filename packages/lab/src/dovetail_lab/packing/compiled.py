@@ -29,10 +29,12 @@ def one_pack(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Floats
         sigma[a] = 1
         current[a] = times[tasks[a], 0]
     for _ in range(p - size):
+        # A scan instead of a heap: packs hold few tasks.
         longest = 0
         for a in range(1, size):
             if current[a] > current[longest]:
                 longest = a
+        # The longest gets the next processor: only it can lower the cost of the pack.
         sigma[longest] += 1
         current[longest] = times[tasks[longest], sigma[longest] - 1]
     cost = 0.0
@@ -54,6 +56,7 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
         left -= sigma[a]
         current[a] = times[tasks[a], sigma[a] - 1]
     if size == 1:
+        # Alone it takes the whole machine, as times never grow with processors.
         return float(times[tasks[0], p - 1])
     if size == 2:
         # One time falls and the other grows with the first's share: the best is where they cross.
@@ -66,6 +69,7 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
             else:
                 low = share + 1
         cost = max(float(times[tasks[0], low - 1]), float(times[tasks[1], p - low - 1]))
+        # The crossing lies between two shares: one of them is on each side of it.
         if low > 1:
             cost = min(cost, max(float(times[tasks[0], low - 2]), float(times[tasks[1], p - low])))
         return cost
@@ -74,6 +78,7 @@ def pack_cost(times: Floats, tasks: Ints, size: int, sigma: Ints, current: Float
         for a in range(1, size):
             if current[a] > current[longest]:
                 longest = a
+        # At its shortest the longest task cannot be helped, whatever is left.
         if left == 0 or current[longest] == times[tasks[longest], p - 1]:
             return float(current[longest])
         left -= 1
@@ -88,6 +93,7 @@ def fill_packs(times: Floats, pack_of: Ints, packs: int, sigma: Ints, costs: Flo
     Task ``i`` is in pack ``pack_of[i]``; returns the sum of the costs.  O(n p).
     """
     n = times.shape[0]
+    # Counted first, then placed: all packs' tasks in one array, without lists.
     first = np.zeros(packs + 1, np.int64)  # where a pack's tasks begin in ``tasks``
     for i in range(n):
         first[pack_of[i] + 1] += 1
@@ -127,9 +133,11 @@ def make_pack(times: Floats, order: Ints, sigma: Ints, k: int, pack_of: Ints) ->
     for position in range(n):
         i = order[position]
         need = sigma[i]
+        # Full packs in front are skipped for good, which makes first fit nearly linear.
         b = first_open
         while b < packs and (free[b] < need or count[b] >= k):
             b += 1
+        # In this order the first task of a pack is its longest, so it alone adds to the cost.
         if b == packs:
             free[b] = p
             count[b] = 0
@@ -151,9 +159,11 @@ def pack_approx(times: Floats, order: Ints, k: int, best_pack_of: Ints, best_sig
     n(p-1)+1 steps of O(n * packs).
     """
     n, p = times.shape
+    # A copy, since the order is kept sorted in place from step to step.
     order = order.copy()
     sigma = np.ones(n, np.int64)
     pack_of = np.empty(n, np.int64)
+    # Total work is kept up to date, not summed anew, at each of up to n p steps.
     work = 0.0
     for i in range(n):
         work += times[i, 0]
@@ -166,6 +176,7 @@ def pack_approx(times: Floats, order: Ints, k: int, best_pack_of: Ints, best_sig
             best_sigma[:] = sigma
         j = order[0]
         longest = times[j, sigma[j] - 1]
+        # Below this the longest task is no longer the bottleneck: the work is (the stop of Algorithm 3).
         if work / p > longest or sigma[j] == p:
             return best
         work -= sigma[j] * longest
@@ -212,6 +223,7 @@ def pack_by_pack(times: Floats, start_order: Ints, k: int, epsilon: float, pack_
     cost = 0.0
     while head < n:
         first = order[head]
+        # Tasks within epsilon of the longest go into one pack, if together they fill the machine.
         threshold = (1.0 - epsilon) * listed[head]
         requested = 0
         position = head

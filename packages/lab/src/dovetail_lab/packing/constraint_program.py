@@ -49,12 +49,15 @@ def constraint_program(
     deadline = deadline or Deadline()
     counts = useful_counts(times)
     listable = n <= LISTED_TASKS
+    # Checked before minutes of column generation, whose result it could not use.
     if not listable and sum(len(counts[i]) * (i + 1) for i in range(n)) > MOST_VARIABLES:
         raise InputError(f"cp-sat takes at most {MOST_VARIABLES} variables, got {n} tasks on {p} processors")
+    # Good packs first: both the bound and the solver prune by them.
     best = min(pack_by_pack(times, k), contiguous(times, k), key=_cost)
     rng = np.random.Generator(np.random.PCG64(seed))
     best = anneal(times, k, [[entry.task for entry in pack] for pack in best.packs], rng, steps=ANNEALING)
     start = [[entry.task for entry in pack] for pack in best.packs]
+    # Half of the time for the bound, which decides how many packs are left to choose among.
     share = 0.5 if np.isfinite(deadline.left) else 1.0
     pool, _ = generate_columns(
         times, k, start, deadline=deadline.at_most(share * deadline.left), upper_bound=best.cost
@@ -63,9 +66,11 @@ def constraint_program(
     if groups is not None:
         best = min(best, fill(times, groups), key=_cost)
     bound = max(pool.lower_bound, quick_bound(times, k))
+    # Equal up to the tolerance is proven: no solver is needed.
     if bound >= best.cost * (1.0 - CONVERGED):
         return Outcome(best, best.cost, proven_optimal=True)
     packs = listed(pool, best.cost, deadline) if listable and pool.prices is not None else None
+    # Beyond this CP-SAT spends its time on reading the model.
     if packs is not None and len(packs.costs) > MOST_LISTED:
         best, proven = cheapest(times, packs, best, deadline.at_most(0.8 * deadline.left))
         if proven:
@@ -103,14 +108,17 @@ class _Solver:
         solver.parameters.num_workers = self.workers
         solver.parameters.random_seed = self.seed
         if np.isfinite(self.deadline.left):
+            # The solver takes 0 for no limit.
             solver.parameters.max_time_in_seconds = max(self.deadline.left, 1e-2)
         status = solver.solve(model)
+        # Infeasible is a proof as well: nothing is cheaper than what was at hand.
         proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
         return solver, status in (cp_model.OPTIMAL, cp_model.FEASIBLE), proven
 
 
 def _whole(values: Floats) -> tuple[Ints, float]:
     """Values in whole units, rounded down, and the unit in seconds."""
+    # Whole seconds stay exact, so that a proven optimum is one without rounding.
     whole = bool(np.all(values == np.floor(values))) and values.max() <= STEPS
     unit = 1.0 if whole else float(values.max()) / STEPS
     return np.floor(values / unit).astype(np.int64), unit
@@ -133,6 +141,7 @@ def _choose(
     model.add(total <= int(best.cost / unit))  # what was at hand: the search begins below it
     model.minimize(total)
     run, found, proven = solver.run(model)
+    # The bound is a whole number of units; rounding errors of the solver must not push it up by one.
     bound = float(np.ceil(run.best_objective_bound - 1e-6)) * unit if found or not proven else 0.0
     if not found:
         return None, proven, bound
@@ -147,6 +156,7 @@ def _assign(
 
     n, p = times.shape
     scaled, unit = _whole(times)
+    # A pack is named by its lowest task, which breaks the symmetry between packs.
     pack_of = {entry.task: min(e.task for e in pack) for pack in best.packs for entry in pack}
     given = {entry.task: entry.processors for pack in best.packs for entry in pack}
     model = cp_model.CpModel()
@@ -171,6 +181,7 @@ def _assign(
     model.add(sum(longest) >= max(0, int(bound / unit) - n))
     model.minimize(sum(longest))
     for (i, j, b), variable in x.items():
+        # A hint in a count that has no variable would be dropped: the next lower useful one takes its place.
         useful = max(count for count in counts[i] if count <= given[i])
         model.add_hint(variable, pack_of[i] == b and j == useful)
     run, found, proven = solver.run(model)

@@ -44,6 +44,7 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     deadline = deadline or Deadline()
     full = (1 << n) - 1
     costs = np.empty(1 << n)
+    # In chunks, between which the deadline is looked at: the compiled loop cannot look itself.
     for start in range(0, 1 << n, CHUNK):
         if deadline.passed():
             return None
@@ -51,6 +52,7 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     best = np.zeros(1 << n)
     choice = np.zeros(1 << n, np.int32)
     start = 0
+    # Packs hold the lowest task of what is left, so subsets without task 0 are all that the last step needs.
     while start < full:  # every subset without task 0, then the full set
         if deadline.passed():
             return None
@@ -61,6 +63,7 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     subset_program(costs, best, choice, full, full + 1, 1)
     groups = []
     left = full
+    # Backwards along the choices: each step names the pack that was taken off.
     while left:
         taken = int(choice[left])
         groups.append([i for i in range(n) if taken >> i & 1])

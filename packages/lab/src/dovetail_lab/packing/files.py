@@ -68,6 +68,7 @@ def read_instance(path: Path) -> Instance:
     text = read_text(path, "times by task, as JSON or CSV")
     read = _read_csv if path.suffix.lower() == ".csv" else _read_json
     times, names = read(text, file_name(path))
+    # Repaired after reading, so that the warning can name tasks as the file does.
     repaired, repairs = repair(times)
     return Instance(repaired, names, describe_repairs(repairs, names))
 
@@ -80,11 +81,13 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         raise InputError(f"{at}: found a fault in the JSON ({error.msg})", where=where) from None
     except (ValueError, RecursionError):  # a number of thousands of digits, hundreds of nested brackets
         raise InputError("found a number or a nesting beyond all bounds in the JSON", where=where) from None
+    # Unknown keys are refused, since a misspelt one would silently take its default.
     if not isinstance(data, dict):
         raise InputError(f"found {_kind(data)}, expected an object with processors and times", where=where)
     if unknown := sorted(set(data) - _KEYS):
         raise InputError(f"unknown key {unknown[0]!r}, expected {', '.join(sorted(_KEYS))}", where=where)
     processors = data.get("processors")
+    # bool is a whole number to Python.
     if (
         isinstance(processors, bool)
         or not isinstance(processors, int)

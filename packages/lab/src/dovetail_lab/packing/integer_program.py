@@ -26,6 +26,7 @@ TOLERANCE = 1e-6  # HiGHS keeps constraints and gaps to this; the bound is lower
 
 def useful_counts(times: Floats) -> list[list[int]]:
     """For each task the processor counts that are faster than all smaller ones (from 1)."""
+    # A count that is no faster than a smaller one can be left out without losing an optimum.
     return [[j + 1 for j in range(times.shape[1]) if j == 0 or row[j] < row[j - 1]] for row in times]
 
 
@@ -43,11 +44,14 @@ def integer_program(
     n, p = times.shape
     deadline = deadline or Deadline()
     counts = [list(range(1, p + 1))] * n if literal else useful_counts(times)
+    # Pack b may only hold tasks from b on: otherwise each solution would come in n! orders.
     variables = [(i, j, b) for i in range(n) for j in counts[i] for b in range(n if literal else i + 1)]
     if len(variables) > MOST_VARIABLES:
         raise InputError(f"ilp takes at most {MOST_VARIABLES} variables, found {len(variables)}")
+    # In thousandths of the longest time, so that the solver's tolerances mean the same for all instances.
     unit = float(times.max()) / 1000.0
     rows = _constraints(times / unit, k, variables, literal=literal)
+    # A tenth, so that what it calls optimal is optimal within our own tolerance.
     options: dict[str, float] = {"mip_rel_gap": TOLERANCE / 10}
     if np.isfinite(deadline.left):
         options["time_limit"] = max(deadline.wall_left, 1e-2)
@@ -59,6 +63,7 @@ def integer_program(
         constraints=rows,
         options=options,
     )
+    # Also without a solution in time there is one to return.
     best: Packing = pack_by_pack(times, k)
     if solved.x is not None:
         groups: list[list[int]] = [[] for _ in range(n)]
@@ -71,6 +76,7 @@ def integer_program(
     dual = solved.mip_dual_bound
     bound = quick_bound(times, k)
     if dual is not None and np.isfinite(dual):
+        # Less the tolerance: the solver's bound may be a little too high.
         bound = max(bound, float(dual) * unit * (1.0 - TOLERANCE))
     notes = () if proven else ("the time limit ended the search before optimality was proven",)
     return Outcome(best, min(bound, best.cost), proven, notes)

@@ -34,16 +34,19 @@ def best_list(times: Floats, deadline: Deadline | None = None) -> tuple[float, I
     deadline = deadline or Deadline()
     rows = np.arange(n)
     levels = np.unique(times)
+    # Below the longest task's least time no level is feasible.
     levels = levels[levels >= times[:, p - 1].max()]
     bound = area_bound(times)
     starts = np.empty(n)
     best, best_order, best_sigma = np.inf, np.empty(0, np.int64), np.empty(0, np.int64)
+    # From the bound outwards: a good schedule found early rules most levels out.
     for level in levels[np.argsort(np.abs(levels - bound), kind="stable")]:
         if deadline.passed() and best < np.inf:
             break
         sigma = needs(times, level)
         current = times[rows, sigma - 1]
         work = sigma * current
+        # Neither work nor longest task leaves room for a better schedule.
         if current.max() >= best or work.sum() / p >= best:
             continue
         for key in (current, sigma, work):
@@ -78,6 +81,7 @@ def improve_list(
     hot = 5e-3 * best
     step = 1e-3 ** (1.0 / chunks)
     for chunk in range(chunks):
+        # Within the accepted gap of a proven bound more time is wasted.
         if deadline.passed() or best <= bound * (1.0 + ACCEPTED_GAP):
             break
         draws = rng.random((min(CHUNK, steps - chunk * CHUNK), 4))

@@ -33,6 +33,7 @@ def bars(schedule: Packing | ListSchedule, processors: int) -> list[Bar]:
     """Give every task the lowest processors that are free at its start; in order of start."""
     free_at = np.zeros(processors)
     found = []
+    # By start, so that a processor's earlier task has ended when the next one looks for it.
     for entry in sorted(schedule.started(), key=lambda task: (task.start, task.task)):
         # Ends are sums of the same times in another order, so equality is up to rounding.
         free = np.flatnonzero(free_at <= entry.start + 1e-9 * max(entry.end, 1.0))[: entry.processors]
@@ -45,6 +46,7 @@ def grid(drawn: Sequence[Bar], processors: int, width: int) -> NDArray[np.int64]
     """The task in each cell, -1 where a processor idles; shape ``(processors, width)``."""
     span = max(bar.end for bar in drawn)
     cells = np.full((processors, width), -1, np.int64)
+    # A cell shows what runs at its middle: short tasks are not stretched to a cell each.
     middles = (np.arange(width) + 0.5) * span / width
     for bar in drawn:
         inside = (middles >= bar.start) & (middles < bar.end)
@@ -63,6 +65,7 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
     drawn = bars(schedule, processors)
     span = schedule.cost
     left, top, inner = 46.0, 30.0, 900.0
+    # Rows shrink with their number, so that a picture of 1,000 processors still fits a page.
     row = min(22.0, max(4.0, 480.0 / processors))
     bottom = top + row * processors
     parts = [
@@ -77,6 +80,7 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
         name = escape(names[bar.task])
         count = len(bar.processors)
         parts.append(f"<g><title>{name}: {bar.end - bar.start:.6g} s on {count} processors</title>")
+        # Neighbouring processors as one rectangle: far fewer elements, and no seams.
         for first, last in _runs(bar.processors):
             y, tall = top + first * row, (last - first + 1) * row
             colour = PALETTE[bar.task % len(PALETTE)]

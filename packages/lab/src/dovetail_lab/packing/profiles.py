@@ -50,6 +50,7 @@ def check_times(rows: object, *, processors: int | None = None, where: str = "ti
     table: list[list[float]] = []
     for i, row in enumerate(rows):
         table.append(check_row(row, processors=processors, where=f"{where}: task {i}"))
+        # The first row decides the width, so that the error names the row that differs from it.
         processors = len(table[0])
     return np.array(table)
 
@@ -81,11 +82,13 @@ def repair(times: Floats) -> tuple[Floats, list[Repair]]:
     3).  Then t_j = max(t_j, (j-1)/j t_{j-1}): no processor adds more than its share.  Both run from
     left to right, and the second keeps the first.  O(n p).
     """
+    # Equation 1 first: the second repair keeps it, and the reverse does not hold.
     lowered = np.minimum.accumulate(times, axis=1)
     repaired = lowered.copy()
     superlinear = np.zeros(times.shape, dtype=np.bool_)
     for j in range(1, times.shape[1]):
         least = j / (j + 1) * repaired[:, j - 1]
+        # Within the tolerance it is rounding of the file, and no violation to report.
         superlinear[:, j] = repaired[:, j] < least * (1.0 - TOLERANCE)
         repaired[superlinear[:, j], j] = least[superlinear[:, j]]
     slower = lowered < times

@@ -115,9 +115,11 @@ def fill(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
 
     The groups need not hold all tasks, but none twice.  O(p * size) for each pack.
     """
+    # Numbers rather than lists from here on, since the kernel works on all packs at once.
     pack_of = np.full(times.shape[0], -1, np.int64)
     for pack, group in enumerate(groups):
         pack_of[list(group)] = pack
+    # Tasks that are in no group, in a partial packing, are left out of the arrays.
     present = np.flatnonzero(pack_of >= 0)
     if len(present) == len(pack_of):
         return fill_partition(times, pack_of)

@@ -71,6 +71,7 @@ def model_times(
         raise InputError(
             f"{processors} processors of {cores_per_processor} cores: expected at least one each"
         )
+    # Core counts in multiples of a node, as the paper's processors are nodes of eight cores.
     cores = cores_per_processor * np.arange(1, processors + 1, dtype=np.float64)
     overhead = KAPPAS[kappa](size, cores)
     result: NDArray[np.float64] = (
@@ -97,8 +98,10 @@ def generate(
     kappas = [name for name in KAPPAS if name != "none"]
     times = np.empty((tasks, processors))
     for i in range(tasks):
+        # Log-uniform: as many tasks twice as long as half as long.
         sequential = scale * float(spread ** (rng.random() - 0.5))
         kappa = kappas[int(rng.integers(len(kappas)))]
+        # In turns, not drawn: each workload then has all five fractions, as the paper's have.
         fraction = SERIAL_FRACTIONS[i % len(SERIAL_FRACTIONS)]
         times[i] = model_times(sequential, fraction, kappa, processors, size=size)
     return repair(times)[0]

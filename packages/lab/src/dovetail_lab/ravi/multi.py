@@ -90,6 +90,7 @@ def draw(task: Task) -> Drawn:
     workload = ravi_multi(mix, interarrival=interarrival, seed=seed)
     found: dict[str, float] = {}
     for name in POLICIES:
+        # Only the FMS family judges by a score.
         spec = f"{name}?score={score}" if name.startswith("fms") else name
         found[name] = dovetail.simulate(workload, cluster=NODES, policy=spec).makespan
     shared = dovetail.simulate(workload, cluster=NODES, policy=f"fms?score={score}", rates="sharing-penalty")
@@ -118,6 +119,7 @@ def study(
     tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in seeds_from(first_seed, seeds)]
     drawn = mapped(draw, tasks, workers, progress)
     by_mix = {mix: [d for d in drawn if d.mix == mix] for mix in MIXES}
+    # The reference figures belong to this reading alone.
     reference = (interarrival, score) == (30.0, "rollout")
     panels = [
         _panel("Figure 6: lengths of jobs", LENGTHS, by_mix, 0 if reference else None),

@@ -68,6 +68,7 @@ class _Reading:
         self._count = 0
 
     def _speed(self) -> float:
+        # Processor sharing: with more readers than streams all slow down alike.
         return min(1.0, self._system.streams / len(self._heap)) if self._heap else 1.0
 
     def _advance(self, now: float) -> None:
@@ -77,6 +78,7 @@ class _Reading:
     def begin(self, now: float, slot: tuple[int, int]) -> None:
         self._advance(now)
         self._count += 1
+        # In units of one reader's own progress, so that ends stay in order whatever the speed does.
         heapq.heappush(self._heap, (self._clock + self._system.seconds, self._count, slot))
 
     def next_end(self) -> float:
@@ -87,6 +89,7 @@ class _Reading:
     def take(self, now: float) -> tuple[int, int]:
         self._advance(now)
         end, _, slot = heapq.heappop(self._heap)
+        # The clock may lag behind by rounding: an end that was taken lies in the past.
         self._clock = max(self._clock, end)
         return slot
 
@@ -113,12 +116,14 @@ class _Play:
         self.waiting: list[list[tuple[int, int, float]]] = [[] for _ in range(nodes)]  # ended, not reported
         self.beats: list[tuple[float, int]] = []
         if heartbeat:
+            # Phases are drawn: nodes that all report at once would be a pattern of the model.
             self.beats = [(float(phase), n) for n, phase in enumerate(rng.uniform(0, heartbeat, nodes))]
             heapq.heapify(self.beats)
 
     def run(self) -> float:
         """Until the last task has ended."""
         finish = 0.0
+        # Without heartbeats nodes report at once, so all slots are filled from the start.
         if not self.heartbeat:
             self.fill(range(self.nodes))
         while self.left or self.running:
@@ -126,6 +131,7 @@ class _Play:
             end = self.ends[0][0] if self.ends else math.inf
             beat = self.beats[0][0] if self.beats else math.inf
             self.now = min(read, end, beat)
+            # Reads first at equal times: a task must have its input before it can end.
             if read <= min(end, beat):
                 assert self.reading is not None
                 self.compute(*self.reading.take(self.now))

@@ -76,6 +76,7 @@ class Case:
         setting = setting or Setting()
         cpus, gpus, rule = POLICIES[self.policy]
         slots, seconds = {"cpu": cpus, "gpu": gpus}, {"cpu": CPU_SECONDS, "gpu": CPU_SECONDS / self.alpha}
+        # The clean model has a closed form, which needs no events.
         if self.noise is None and not self.shared:
             every = {kind: count * self.nodes for kind, count in slots.items()}
             return Played(makespan(TASKS, every, seconds, RULES[rule]), {}, {})
@@ -113,6 +114,7 @@ class Figures:
 
     def speedup(self, case: Case, over: str = "hadoop") -> Interval:
         """How many times faster than another policy in the same setting, seed by seed."""
+        # Paired seed by seed, which takes the draw's own difficulty out of the ratio.
         others = self.plays[replace(case, policy=over, count_gap=True)]
         pairs = zip(others, self.plays[case], strict=True)
         return _known(interval(other.makespan / mine.makespan for other, mine in pairs))

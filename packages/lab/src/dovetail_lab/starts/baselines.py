@@ -40,6 +40,7 @@ def mean_wait_of_last_hour(moment: Moment) -> float:
 def features(moment: Moment, plan: float) -> Floats:
     """What a regression knows: plan, queue, machine, job, waits of late, hour of the day."""
     situation, kind = moment.situation, moment.job.queued.kind
+    # As an angle, so that 23 h and 0 h are neighbours.
     hour = 2 * math.pi * (situation.now % DAY) / DAY
     ahead = sum(job.nodes * job.bound for job in situation.waiting)
     left = sum(job.nodes * max(job.bound - job.spent, 0.0) for job in situation.running)
@@ -56,6 +57,7 @@ def features(moment: Moment, plan: float) -> Floats:
 
 def median_regression(rows: Floats, targets: Floats) -> Floats:
     """Coefficients of least absolute error, by iteratively reweighted least squares. O(steps · rows)."""
+    # Columns differ by orders of magnitude; unscaled the ridge would act on some of them only.
     scale = np.maximum(np.abs(rows).mean(axis=0), 1e-9)
     scaled = rows / scale
     ridge = RIDGE * len(rows) * np.eye(rows.shape[1])
@@ -64,6 +66,7 @@ def median_regression(rows: Floats, targets: Floats) -> Floats:
     for _ in range(STEPS):
         weighted = scaled * weights[:, None]
         found = np.linalg.solve(weighted.T @ scaled + ridge * weights.mean(), weighted.T @ targets)
+        # Bounded from below, or a point that is met exactly would take all weight.
         weights = 1.0 / np.maximum(np.abs(targets - scaled @ found), 1e-3)
     result: Floats = found / scale
     return result
@@ -91,4 +94,5 @@ class QuantileRegression:
         if self._fitted is None or self._new >= REFIT:
             self._fitted = median_regression(np.array(self._rows), np.array(self._targets))
             self._new = 0
+        # Capped: an extrapolation of the log scale can overflow.
         return wait_of(min(float(row @ self._fitted), 20.0))

@@ -117,15 +117,18 @@ class _Walk:
 
     def take_in(self, moment: Moment, *, shown: bool) -> Forecast | None:
         """Take in what has happened; the forecast of the job that waits, where one is made."""
+        # In the order of a live service: submissions, starts and ends are known before the forecast is made.
         for job in moment.submitted:
             self._draws.submit(job.submit, job.queued)
         for job in moment.started:
             self._calibration.start(job.queued.key, job.start)
+            # An outcome teaches the regression only if a forecast was made for it.
             row = self._rows.pop(job.queued.key, None)
             if row is not None:
                 self._regression.learn(row, job.start - job.submit)
         for job in moment.ended:
             self._draws.end(job.queued.key, job.queued.kind, job.end - job.start)
+        # Long queues make roll-outs dear; those that are not shown can be left out.
         if not shown and len(moment.situation.waiting) > LONG_QUEUE:
             return None
         return self._forecast(moment, shown=shown)

@@ -65,6 +65,7 @@ class World:
 def make_world(path: Path, policy: str, cluster: str | None = None) -> World:
     """Simulate a trace. Raises `InputError` where policy or trace has no such world."""
     loaded = load_policy(policy).policy
+    # Roll-outs model these policies exactly; under others the truth would follow another rule.
     plain = (type(loaded) is Fcfs and loaded.skip == 0) or (
         type(loaded) is Easy and loaded.order == "fcfs" and loaded.walltime == "user"
     )
@@ -79,11 +80,13 @@ def make_world(path: Path, policy: str, cluster: str | None = None) -> World:
         if seconds is None:
             raise InputError(f"job {job.id} has no run time, expected one", where=file_name(path))
         key = (job.id, choice.implementation.name, choice.request.nodes)
+        # Jobs end at their walltime there, as they would on the machine.
         truth[key] = min(seconds, job.walltime or seconds)
     report = simulate(
         replace(workload, jobs=jobs, truth=TableTruth(truth)),
         cluster=machine,
         policy=policy,
+        # Overruns cannot occur: times have been cut already.
         overrun="run",
         default_walltime=ENDLESS,
         knowledge="perfect",
@@ -98,6 +101,7 @@ def _load(path: Path, cluster: str | None) -> tuple[Workload, Cluster]:
     workload = load_workload(path, given)
     machine = given or workload.machine
     if machine is None:
+        # Traces without a machine are known by the app that their reader names.
         named = MACHINES.get(workload.jobs[0].app.name) if workload.jobs else None
         if named is None:
             raise InputError("names no machine, expected --cluster", where=file_name(path))
@@ -111,6 +115,7 @@ def _made(trace: str, policy: str, jobs: list[Job], records: dict[str, Record], 
     amounts = [
         (len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 0) for node in machine.nodes
     ]
+    # Nodes are only counted where all are alike and every job takes whole ones.
     counted = len(set(amounts)) == 1 and all(_takes_whole(need, amounts[0]) for need in set(needs.values()))
     limited = min(memory for _, _, memory in amounts) > 0
     made = []

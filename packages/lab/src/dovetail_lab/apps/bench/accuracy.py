@@ -88,6 +88,7 @@ def _accuracy(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
     sizes: dict[tuple[str, str, int], list[JudgedPrediction]] = {}
     for row in rows:
         sizes.setdefault((row.run.app, row.run.device, row.run.n), []).append(row)
+    # One error for each size: ten runs of one size must not count ten times.
     errors = []
     for own in sizes.values():
         actual, predicted = median(row.run.seconds for row in own), own[0].prediction

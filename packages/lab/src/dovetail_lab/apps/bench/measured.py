@@ -84,6 +84,7 @@ def read_measurements(text: str, where: str) -> list[MeasuredRun]:
 
 def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> MeasuredRun:
     """One line; raises `InputError` with the column."""
+    # The csv module files extra fields under None, and fills missing ones with it.
     if None in row or None in row.values():
         raise InputError(
             f"found {'more' if None in row else 'fewer'} than {len(COLUMNS)} fields", where=where
@@ -95,6 +96,7 @@ def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> M
     for name in ("device", "role"):
         if not cells[name]:
             raise InputError("found nothing, expected a name", where=f"{where}: {name}")
+    # isdecimal accepts digits of other scripts, which int would read.
     if not (
         cells["n"].isdecimal() and cells["n"].isascii() and 0 < int(cells["n"]) <= known[cells["app"]].largest
     ):
@@ -117,6 +119,7 @@ def _seconds(text: str, where: str) -> Seconds:
 def to_history(measured: Iterable[MeasuredRun]) -> MemoryHistory:
     """The runs as a history, in their order, on device classes of their kind."""
     history = MemoryHistory()
+    # Times of recording in order, as a live history has them.
     for when, m in enumerate(measured):
         history.record(run_of(m, float(when)))
     return history
@@ -124,6 +127,7 @@ def to_history(measured: Iterable[MeasuredRun]) -> MemoryHistory:
 
 def run_of(measured: MeasuredRun, when: Seconds = 0.0) -> Run:
     """One measurement as history keeps it."""
+    # A split over core and device counts under the device.
     device = measured.device.removeprefix("cpu+")
     on_cpu = device == CPU
     return Run(

@@ -87,6 +87,7 @@ class Sharing:
     @property
     def shows(self) -> bool:
         """Whether this machine can show Fig. 8: its device is no core, and the control costs nothing."""
+        # The interval of the control must hold zero: otherwise the machine is too noisy to show an effect.
         noise = self.noise
         quiet = noise is None or noise.half_width is None or noise.low <= 0 <= noise.high
         return quiet and not self.on_cores
@@ -94,6 +95,7 @@ class Sharing:
     @property
     def penalty(self) -> Interval | None:
         """By which fraction it takes longer; each round beside over its own round alone."""
+        # Round by round, so that drifts of the machine over minutes cancel out.
         return interval(b / a - 1 for a, b in zip(self.alone, self.beside, strict=True))
 
     @property
@@ -149,6 +151,7 @@ def measure_sharing(
     for name in (cpu_app, device_app):
         if name not in APPS and name not in RAVI:
             raise InputError(f"found {name!r}, expected one of {', '.join((*APPS, *RAVI))}", where="app")
+    # Affinity rather than the machine's count: a container may have fewer.
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise InputError("this process may use one core only; sharing needs two", where="bench-sharing")

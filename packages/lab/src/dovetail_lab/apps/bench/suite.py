@@ -75,6 +75,7 @@ def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
     """
     chosen = list(apps)
     found: list[Point] = []
+    # Size by size, so that a run that is cut short has seen every app.
     for size in sizes:
         for app in chosen:
             spec = find(app)
@@ -109,11 +110,13 @@ def two_devices(found: Inventory | None = None) -> Cluster:
     """
     found = inventory() if found is None else found
     cluster = found.cluster()
+    # A real device is always better than the substitute below.
     if cluster.total_devices or len(found.cores.usable) < 2:
         return cluster
     pocl = next((d for d in found.devices if d.kind == "opencl" and d.model == "pocl"), None)
     if pocl is None:
         return cluster
+    # Two cores as two devices: pinned, so that they do not disturb each other.
     first, second = found.cores.usable[:2]
     device = Device("opencl", "pocl", 0, (second,))
     return Cluster((Node("here", (first,), (device,)),), "two cores: NumPy, PoCL")
@@ -132,6 +135,7 @@ def suite(
     kinds = list(dict.fromkeys(c.kind for c in classes))
     apps = {name: app_of(name, kinds) for name in dict.fromkeys(point.app for point in found)}
     jobs: list[Job] = []
+    # By repetition first: a machine that slows down affects all apps alike.
     for turn in range(1, repeat + 1):
         order = range(len(found)) if rng is None else rng.permutation(len(found)).tolist()
         for point in (found[i] for i in order):
