@@ -456,6 +456,64 @@ def test_the_status_of_a_step(slurm: Shims, tmp_path: Path, command: str, status
     assert text.split("\n")[-2] == str(status)
 
 
+def test_steps_are_on_record(slurm: Shims, tmp_path: Path) -> None:
+    """Numbers, programs, tasks, states and statuses, beside those of the job and its script."""
+    script = (
+        "#!/bin/sh\n#SBATCH -n 2 -o /dev/null\nsrun true\nsrun -n 1 sh -c 'exit 3'\n"
+        "srun -n1 sh -c 'kill -9 $$'\nsrun -n1 nosuchprogram\nexit 0\n"
+    )
+    job = slurm.submit(cwd=tmp_path, stdin=script)
+    assert slurm.ended(job) == "COMPLETED"
+    layout = "JobID,JobName%20,State,ExitCode,NTasks,AllocCPUS,NNodes"
+    found = slurm.out("sacct", "-nP", "-j", job, "-o", layout).splitlines()
+    assert [line.split("|")[0] for line in found] == [job, *(f"{job}.{n}" for n in ("batch", 0, 1, 2, 3))]
+    assert found[2:] == [
+        f"{job}.0|true|COMPLETED|0:0|2|2|1",
+        f"{job}.1|sh|FAILED|3:0|1|1|1",
+        f"{job}.2|sh|FAILED|0:9|1|1|1",
+        f"{job}.3|nosuchprogram|FAILED|2:0|1|1|1",
+    ]
+    assert slurm.out("sacct", "-nP", "-X", "-j", job, "-o", "JobID") == f"{job}\n"
+    assert slurm.out("sacct", "-nP", "-j", f"{job}.1", "-o", "JobID,MaxRSS").startswith(f"{job}.1|")
+    peak = slurm.out("sacct", "-nP", "-j", f"{job}.0", "-o", "MaxRSS").strip()
+    assert 100 < int(peak.removesuffix("K")) < 100_000
+
+
+def test_a_step_that_runs_and_one_that_is_cancelled_with_its_job(slurm: Shims, tmp_path: Path) -> None:
+    job = slurm.submit(cwd=tmp_path, stdin="#!/bin/sh\n#SBATCH -o /dev/null\nsrun sleep 100\n")
+    step = ("sacct", "-nP", "-j", f"{job}.0", "-o", "JobName,State")
+    until(lambda: slurm.out(*step) == "sleep|RUNNING\n", "its step runs")
+    slurm.out("scancel", job)
+    assert slurm.ended(job) == "CANCELLED"
+    assert slurm.out(*step) == "sleep|CANCELLED\n"
+
+
+def test_tasks_are_spread_over_the_nodes_of_a_job(tmp_path: Path) -> None:
+    """On a service whose machine is described as several nodes."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core is here, and each node needs its own")
+    nodes = "".join(
+        f'[[node]]\nname = "{name}"\ncores = [{core}]\n' for name, core in zip("ab", cores, strict=False)
+    )
+    (tmp_path / "nodes.toml").write_text(nodes)
+    with serving(tmp_path, "--cluster", str(tmp_path / "nodes.toml")) as service:
+        slurm = Shims(service, tmp_path / "shims")
+        say = "sh -c 'echo $SLURMD_NODENAME $SLURM_NODEID $SLURM_PROCID'"
+        lines = f"srun -l {say}\nsrun -l -n 3 {say}\nsrun -N1 -n1 -w b {say}\nsrun -N 3 true\n"
+        head = "#!/bin/sh\n#SBATCH -N 2 --ntasks-per-node=1 -o out\n"
+        job = slurm.submit(cwd=tmp_path, stdin=head + lines)
+        assert slurm.ended(job) == "FAILED"
+        text = (tmp_path / "out").read_text()
+        lines_of = text.split("\n")
+        assert sorted(lines_of[:2]) == ["0: a 0 0", "1: b 1 1"]
+        assert sorted(lines_of[2:5]) == ["0: a 0 0", "1: a 0 1", "2: b 1 2"]
+        assert lines_of[5] == "b 0 0"
+        assert "More nodes requested than the job has" in text
+        wide = slurm.out("sacct", "-nP", "-j", f"{job}.0", "-o", "NNodes,NodeList,NTasks")
+        assert wide == "2|a,b|2\n"
+
+
 def test_labels_and_input(slurm: Shims, tmp_path: Path) -> None:
     script = (
         "#!/bin/sh\nprintf 'a\\nb' | srun -l cat\nsrun -l -n 2 sh -c 'echo $SLURM_PROCID >&2' 2>&1 | sort\n"

@@ -41,7 +41,7 @@ STEP: Seconds = 600.0
 """So much the clock may have been set forward since the last look: else all may only seem old."""
 IDLE: Seconds = 7 * DAY
 """Where nothing has happened for so long before a start, the clock may be wrong as well."""
-_NAME = re.compile(r"(\d+(?:_\d+)?)(?:\.\d+)?\.(?:out|err)(?:\.[0-9a-f]{8}\.old)?")
+_NAME = re.compile(r"(\d+(?:_\d+)?)(?:\.\d+)?\.(?:out|err|steps)(?:\.[0-9a-f]{8}\.old)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dovetail_slurm.shims.columns import fit
 from dovetail_slurm.shims.jobs import Job
 from dovetail_slurm.shims.options import Given, Options, Wrong, has, last, listed
 from dovetail_slurm.shims.service import Service
+from dovetail_slurm.shims.step_records import StepRecord, path_of, read_records
 from dovetail_slurm.shims.times import cpu, full, moment, parse_moment
 
 OPTIONS = Options(
@@ -58,10 +59,11 @@ UNIT_NAMES = "KMGTP"
 
 
 class Line(NamedTuple):
-    """A job, or its batch step."""
+    """A job, its batch step, or a step of ``srun``'s in it."""
 
     job: Job
     step: str = ""
+    own: StepRecord | None = None
 
 
 class Column(NamedTuple):
@@ -98,7 +100,10 @@ def _exit(line: Line, unit: str) -> str:
 
 
 def _peak(job: Job, unit: str) -> str:
-    amount = job["peak_memory"]
+    return _amount(job["peak_memory"], unit)
+
+
+def _amount(amount: int | None, unit: str) -> str:
     if amount is None:
         return ""
     number, at = amount / 1024, 0
@@ -201,6 +206,63 @@ VALUES: Mapping[str, Callable[[Line, str], str]] = {
     "workdir": _for_jobs(lambda j: str(j["folder"])),
 }
 """Those of which something is known; others are empty."""
+
+
+def _step_state(line: Line, one: StepRecord) -> str:
+    if one.end is None:  # what its job took along has no end of its own
+        return "RUNNING" if line.job["end"] is None else "CANCELLED"
+    if one.code or one.signal:
+        return "CANCELLED" if line.job.state in ("CANCELLED", "TIMEOUT") else "FAILED"
+    return "COMPLETED"
+
+
+def _step_elapsed(line: Line, one: StepRecord) -> float:
+    end = one.end if one.end is not None else line.job["end"]
+    return max(0.0, (line.job.now if end is None else float(end)) - one.start)
+
+
+def _step_tres(one: StepRecord) -> str:
+    return f"cpu={one.cpus},node={one.nodes}"
+
+
+STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
+    "alloccpus": lambda line, one, unit: str(one.cpus),
+    "allocnodes": lambda line, one, unit: str(one.nodes),
+    "alloctres": lambda line, one, unit: _step_tres(one),
+    "avecpu": lambda line, one, unit: full((one.user + one.system) / max(1, one.tasks)),
+    "averss": lambda line, one, unit: _amount(one.mean or None, unit),
+    "cputime": lambda line, one, unit: full(_step_elapsed(line, one) * one.cpus),
+    "cputimeraw": lambda line, one, unit: str(int(_step_elapsed(line, one) * one.cpus)),
+    "elapsed": lambda line, one, unit: full(_step_elapsed(line, one)),
+    "elapsedraw": lambda line, one, unit: str(int(_step_elapsed(line, one))),
+    "end": lambda line, one, unit: moment(line.job["end"] if one.end is None else one.end),
+    "exitcode": lambda line, one, unit: f"{one.code}:{one.signal}",
+    "jobname": lambda line, one, unit: one.name,
+    "maxrss": lambda line, one, unit: _amount(one.peak or None, unit),
+    "maxrssnode": lambda line, one, unit: one.where if one.peak else "",
+    "maxrsstask": lambda line, one, unit: str(one.task) if one.peak else "",
+    "ncpus": lambda line, one, unit: str(one.cpus),
+    "nnodes": lambda line, one, unit: str(one.nodes),
+    "nodelist": lambda line, one, unit: one.where,
+    "ntasks": lambda line, one, unit: str(one.tasks),
+    "reqcpus": lambda line, one, unit: str(one.cpus),
+    "reqnodes": lambda line, one, unit: str(one.nodes),
+    "start": lambda line, one, unit: moment(one.start),
+    "state": lambda line, one, unit: _step_state(line, one),
+    "submit": lambda line, one, unit: moment(one.start),
+    "systemcpu": lambda line, one, unit: cpu(one.system),
+    "totalcpu": lambda line, one, unit: cpu(one.user + one.system),
+    "usercpu": lambda line, one, unit: cpu(one.user),
+}
+"""Fields in which a step of ``srun``'s is not as the batch step of its job."""
+
+
+def _value(line: Line, name: str, unit: str) -> str:
+    if line.own is not None and name in STEP_VALUES:
+        return STEP_VALUES[name](line, line.own, unit)
+    return VALUES.get(name, _nothing)(line, unit)
+
+
 _NEWER = "StdErr:20 StdOut:20 StdIn:20 Restarts:8 Planned:10"
 
 
@@ -223,7 +285,8 @@ def run(words: list[str], place: str) -> int:
     if rest:
         raise Wrong("sacct: error: Unknown arguments:", *(f"sacct: error:  {one}" for one in rest))
     columns = _columns(given)
-    found = chosen(given, Service("sacct", place))
+    service = Service("sacct", place)
+    found = chosen(given, service)
     if has(given, "json"):
         import json
 
@@ -239,8 +302,8 @@ def run(words: list[str], place: str) -> int:
         print(_line(names, columns, parsed, delimiter))
         if not parsed:
             print(" ".join("-" * abs(one.width) for one in columns) + " ")
-    for line in _lines(given, found):
-        values = [VALUES.get(one.name.lower(), _nothing)(line, unit) for one in columns]
+    for line in _lines(given, found, service):
+        values = [_value(line, one.name.lower(), unit) for one in columns]
         print(_line(values, columns, parsed, delimiter))
     return 0
 
@@ -356,15 +419,19 @@ def _states(given: Sequence[Given]) -> list[str]:
         raise Wrong(f"sacct: fatal: Unknown state: {error}") from None
 
 
-def _lines(given: Sequence[Given], found: Sequence[Job]) -> Iterator[Line]:
-    """Each job and, of a script that has begun, its batch step; with ``-j 12.batch`` those steps alone."""
+def _lines(given: Sequence[Given], found: Sequence[Job], service: Service) -> Iterator[Line]:
+    """Each job and, once it has begun, its steps; with ``-j 12.batch`` or ``-j 12.0`` those steps alone."""
     texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
     steps = {of.selector(text)[1] for text in texts}
     for job in found:
         has_begun = job["script"] and not job.waits and job["start"] is not None
-        if steps <= {""}:
+        every = steps <= {""}
+        if every:
             yield Line(job)
-            if has_begun and not has(given, "allocations"):
-                yield Line(job, "batch")
-        elif "batch" in steps and has_begun:
+        if not has_begun or (every and has(given, "allocations")):
+            continue
+        if every or "batch" in steps:
             yield Line(job, "batch")
+        for one in read_records(path_of(service, job.id)):
+            if every or str(one.number) in steps:
+                yield Line(job, str(one.number), one)

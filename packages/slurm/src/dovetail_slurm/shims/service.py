@@ -85,6 +85,13 @@ class Service:
                     self._socket = str(json.loads(file.read())["socket"])
         return self._socket
 
+    def folder(self) -> str:
+        """The folder of the service, if that is one of this machine; else empty."""
+        if self._place and not os.path.isdir(self._place):
+            return ""
+        folder = self._place or _default_folder()
+        return folder if os.path.exists(f"{folder}/address.json") else ""
+
     def _client(self) -> Any:
         from dovetail.errors import DovetailError
         from dovetail.service.client import connection

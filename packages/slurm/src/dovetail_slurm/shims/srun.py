@@ -11,10 +11,12 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from dovetail_slurm.shims import step_records
 from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last
 from dovetail_slurm.shims.service import Refused, Service
 
@@ -82,6 +84,8 @@ OF_THE_JOB = (
     "gid",
 )
 """Options that describe a job where srun makes one; the reader of batch scripts knows them."""
+MOST_NAME = 200
+"""Characters of a step's name that are kept."""
 UNDONE = {
     "multi-prog": "a file of several programs",
     "pty": "a terminal on the job's node",
@@ -126,7 +130,7 @@ def run(words: list[str], place: str) -> int:
     if wanted is not None and not (inside and wanted in (own, os.environ["DOVETAIL_JOB"])):
         raise Wrong(f"srun: error: --jobid={wanted}: found another job, expected the one in which srun runs")
     if inside:
-        return Step(given, command).run()
+        return Step(given, command, place).run()
     return _as_job(given, words[: len(words) - len(command)], command, place)
 
 
@@ -145,7 +149,8 @@ class Task(NamedTuple):
 class Step:
     """The tasks of one call inside a job."""
 
-    def __init__(self, given: Sequence[Given], command: Sequence[str]) -> None:
+    def __init__(self, given: Sequence[Given], command: Sequence[str], place: str) -> None:
+        self.place = place
         self.given, self.command = given, list(command)
         self.nodes = self._nodes()
         self.count = self._count()
@@ -154,6 +159,8 @@ class Step:
         self.pids: dict[int, Task] = {}
         self.status = 0
         self.number = 0
+        self.worst = (0, 0)  # exit code and signal of the task with the highest status
+        self.used: dict[int, Any] = {}  # what each task used, by its rank
 
     def run(self) -> int:
         """Start the tasks, look after them; the highest status."""
@@ -169,6 +176,9 @@ class Step:
                 os.chdir(folder)
             except OSError as error:
                 raise Wrong(f"srun: error: couldn't chdir to `{folder}': {error.strerror}") from None
+        records = step_records.path_of(Service("srun", self.place), os.environ["DOVETAIL_JOB"])
+        if records:
+            step_records.add_record(records, self.number, self._begun())
         program = _program(self.command[0])
         labels = []
         for task in self.tasks:
@@ -178,13 +188,49 @@ class Step:
                     f"srun: error: {task.name}: task {task.rank}: Exited with exit code 2",
                 )
                 self.status = 2
+                self.worst = (2, 0)
                 continue
             labels += self._start(program, task)
         threads = [_labelled(*one) for one in labels]
         self._look_after(keeper)
         for thread in threads:
             thread.join()
+        if records:
+            step_records.add_record(records, self.number, self._over())
         return self.status
+
+    # .. what is kept of it
+
+    def _begun(self) -> dict[str, Any]:
+        """What is known of the step when it begins, as `StepRecord` has it."""
+        each = last(self.given, "cpus-per-task") or os.environ.get("SLURM_CPUS_PER_TASK", "1")
+        cpus = self.count * (int(each) if each.isdecimal() else 1)
+        held = sum(_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")))
+        return {
+            "uid": os.environ.get("DOVETAIL_UID", ""),
+            "name": os.path.basename(self.command[0])[:MOST_NAME],
+            "start": time.time(),
+            "tasks": self.count,
+            "cpus": min(cpus, held) if held else cpus,
+            "nodes": len(self.nodes),
+            "where": _hostlist(self.nodes),
+        }
+
+    def _over(self) -> dict[str, Any]:
+        """How the step ended, and what it used."""
+        peaks = {rank: int(used.ru_maxrss) << 10 for rank, used in self.used.items()}
+        top = max(peaks, key=lambda rank: peaks[rank], default=0)
+        code, number = self.worst
+        return {
+            "end": time.time(),
+            "code": code,
+            "signal": number,
+            "peak": peaks.get(top, 0),
+            "mean": sum(peaks.values()) // max(1, len(peaks)),
+            "task": top,
+            "user": float(sum(used.ru_utime for used in self.used.values())),
+            "system": float(sum(used.ru_stime for used in self.used.values())),
+        }
 
     # .. what is wanted
 
@@ -294,7 +340,7 @@ class Step:
                 f"slurmstepd-{task.name}: error: execve(): {self.command[0]}: {error.strerror}",
                 f"srun: error: {task.name}: task {task.rank}: Exited with exit code {_unstarted(error)}",
             )
-            self.status = max(self.status, _unstarted(error))
+            self._note_status(_unstarted(error), (_unstarted(error), 0))
         else:
             self.pids[pid] = task
         for fd in opened:
@@ -429,13 +475,14 @@ class Step:
             reaped = False
             while self.pids:
                 try:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    pid, status, used = os.wait4(-1, os.WNOHANG)
                 except ChildProcessError:
                     return
                 if not pid:
                     break
                 task = self.pids.pop(pid, None)
                 if task is not None:
+                    self.used[task.rank] = used
                     self._ended(task, os.waitstatus_to_exitcode(status))
 
     def _forward(self, number: int) -> None:
@@ -446,8 +493,7 @@ class Step:
     def _ended(self, task: Task, code: int) -> None:
         if not code:
             return
-        status = code if code > 0 else 128 - code
-        self.status = max(self.status, status)
+        self._note_status(code if code > 0 else 128 - code, (max(0, code), max(0, -code)))
         if not has(self.given, "quiet"):
             how = (
                 f"Exited with exit code {code}" if code > 0 else signal.strsignal(-code) or f"signal {-code}"
@@ -455,6 +501,18 @@ class Step:
             complain(f"srun: error: {task.name}: task {task.rank}: {how}")
         if has(self.given, "kill-on-bad-exit") and last(self.given, "kill-on-bad-exit") != "0":
             self._forward(signal.SIGKILL)
+
+    def _note_status(self, status: int, worst: tuple[int, int]) -> None:
+        if status > self.status:
+            self.status, self.worst = status, worst
+
+
+def _counts(text: str) -> list[int]:
+    """The numbers of ``4(x2),3``, each as often as it stands for a node."""
+    found: list[int] = []
+    for match in re.finditer(r"(\d{1,9})(?:\(x(\d{1,6})\))?", text, re.ASCII):
+        found += [int(match[1])] * int(match[2] or 1)
+    return found
 
 
 def _program(name: str) -> str | None:
