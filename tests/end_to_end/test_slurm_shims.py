@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -403,6 +404,20 @@ def test_a_signal_before_the_limit(slurm: Shims, tmp_path: Path) -> None:
     job = slurm.submit(cwd=tmp_path, stdin=text)
     assert slurm.ended(job) == "COMPLETED"
     assert (tmp_path / "out").read_text().split() == ["ready", "task", "after", "0"]
+
+
+def test_a_job_knows_when_its_walltime_ends(slurm: Shims, tmp_path: Path) -> None:
+    """And none is known to one without."""
+    say = "echo $((SLURM_JOB_END_TIME - SLURM_JOB_START_TIME)) $SLURM_JOB_START_TIME"
+    limited = slurm.submit("-t", "5", "-o", "out", "--wrap", say, cwd=tmp_path)
+    free = slurm.submit("-o", "free", "--wrap", "echo ${SLURM_JOB_END_TIME-none}", cwd=tmp_path)
+    assert [slurm.ended(job) for job in (limited, free)] == ["COMPLETED", "COMPLETED"]
+    length, start = (tmp_path / "out").read_text().split()
+    assert length == "300"
+    noted = slurm.out("sacct", "-nPX", "-j", limited, "-o", "Submit,End")
+    submitted, ended = (datetime.fromisoformat(text).timestamp() for text in noted.strip().split("|"))
+    assert submitted - 1 <= int(start) <= ended + 1
+    assert (tmp_path / "free").read_text() == "none\n"
 
 
 def test_a_job_requeues_itself(slurm: Shims, tmp_path: Path) -> None:

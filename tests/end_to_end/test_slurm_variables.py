@@ -54,6 +54,8 @@ THEIRS = {
 """Variables that only sbatch sets, and why."""
 OURS = {
     "SLURM_CPUS_PER_TASK": "for scripts that read it without --cpus-per-task",
+    "SLURM_JOB_START_TIME": "as in later versions",
+    "SLURM_JOB_END_TIME": "as in later versions",
     "SLURM_NTASKS": "for scripts that read it without --ntasks",
     "SLURM_NPROCS": "as SLURM_NTASKS",
     "SLURM_JOB_NAME": "there always",

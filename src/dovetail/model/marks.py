@@ -11,6 +11,7 @@ that the jobs of an array, of which there may be 100,000, share one.
 ``i``  id of the job: number and index                              ``P``  CPUs of all nodes: ``4(x2),3``
 ``r``  how often it has begun again; empty: never                   ``g``  devices on its first node
 ``p``  its partition                                                ``G``  their places there
+``S``  when it begins, seconds since 1970                           ``E``  when its walltime ends; empty: none
 =====  ===========================================================  =====  =================================
 """
 

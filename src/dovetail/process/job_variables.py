@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import groupby
 
 from dovetail.model import Cluster, Placed
@@ -30,6 +31,7 @@ class Facts:
         self._placed, self._cluster = placed, cluster
         self._of_job = job_marks(placed.job.id, "" if launch is None else launch.indices, placed.job.index)
         self._known: dict[str, str] = {}
+        self._now = time.time()  # the job is handed over now, and begins a moment later
 
     def __call__(self, letter: str) -> str:
         """The value of a mark; empty for a letter that stands for nothing."""
@@ -53,6 +55,10 @@ class Facts:
             return str(max(1, len(self._cores()[0])))
         if letter == "P":
             return counted([max(1, len(cores)) for cores in self._cores()])
+        if letter == "S":
+            return str(int(self._now))
+        if letter == "E":
+            return "" if placed.job.walltime is None else str(int(self._now + placed.job.walltime))
         if letter == "r":
             return str(placed.attempt - 1) if placed.attempt > 1 else ""
         if letter == "p":
