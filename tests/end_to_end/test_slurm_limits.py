@@ -96,11 +96,17 @@ def test_what_jobs_use_of_their_walltimes_is_read_from_the_accounting(
 ) -> None:
     for name, value in accounted.environment.items():
         monkeypatch.setenv(name, value)
-    accounted.call("sbatch", "-W", "-A", "open", "-t", "1", "-o", "/dev/null", "--wrap", "sleep 3")
+    """A job without a limit, which Slurm notes as one of a year, does not count."""
+    sbatch = ("sbatch", "--parsable", "-W", "-A", "open", "-o", "/dev/null")
+    endless = accounted.call(*sbatch, "--wrap", "sleep 2").strip()
+    job = accounted.call(*sbatch, "-t", "1", "--wrap", "sleep 3").strip()
     until(lambda: ("all", False) in times_used(), "it is known", 20)
     found = times_used()["all", False]
     assert found.jobs == 1
-    assert 0.04 < found.share < 0.2
+    ran = accounted.call("sacct", "-nXP", "-j", job, "-o", "ElapsedRaw,TimelimitRaw").strip().split("|")
+    assert (int(ran[0]) >= 2, ran[1]) == (True, "1")
+    assert found.share == min(1.0, int(ran[0]) / 60)
+    assert accounted.call("sacct", "-nXP", "-j", endless, "-o", "TimelimitRaw,State") == "525600|COMPLETED\n"
 
 
 @pytest.mark.skipif(not full(1, 0), reason="Slurm forgets jobs every minute: DOVETAIL_TEST_FULL=1")

@@ -362,12 +362,16 @@ def _times(node: NodeFacts, cpus: int, request: Request) -> int:
     return max(0, min(fits))
 
 
+NO_LIMIT = 365 * 24 * 60
+"""Minutes that Slurm notes for a job without a time limit on a partition without one; no estimate of a user's."""
 Line = tuple[str, bool]
 """A partition, and whether jobs there hold devices."""
 
 
 def times_used(days: int = 2) -> dict[Line, TimeUsed]:
     """What jobs of the last days used of their walltimes, as far as the accounting lets us see them.
+
+    Jobs without a walltime count for nothing.
 
     Raises `SlurmError` where there is none.
     """
@@ -376,7 +380,9 @@ def times_used(days: int = 2) -> dict[Line, TimeUsed]:
     everybody = ("sacct", "-a", "-n", "-X", "-P", *period, "-o", columns)
     found: dict[Line, list[tuple[float, float]]] = {}
     for partition, state, elapsed, limit, given in rows(everybody, 5, timeout=20.0):
-        if state in ("COMPLETED", "FAILED", "TIMEOUT") and limit.isdecimal() and int(elapsed) and int(limit):
+        if state not in ("COMPLETED", "FAILED", "TIMEOUT") or not limit.isdecimal() or not int(elapsed):
+            continue
+        if 0 < int(limit) < NO_LIMIT:
             found.setdefault((partition, "gres/" in given), []).append((float(elapsed), 60.0 * int(limit)))
     return {
         line: TimeUsed(
