@@ -363,7 +363,7 @@ def _times(node: NodeFacts, cpus: int, request: Request) -> int:
 
 
 NO_LIMIT = 365 * 24 * 60
-"""Minutes that Slurm notes for a job without a time limit on a partition without one; no estimate of a user's."""
+"""Minutes that Slurm notes for a job without a time limit on a partition without one: no user's estimate."""
 Line = tuple[str, bool]
 """A partition, and whether jobs there hold devices."""
 
