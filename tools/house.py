@@ -4,9 +4,9 @@
     python tools/house.py --json      the same for programs
     python tools/house.py --words     every line with a word that pages and code do without
 
-A room is a folder of `src/dovetail`, one of the packages, or a folder of pages. Everything is counted in the
-files as they are, so that a figure means the same from one commit to the next. `tests/test_words.py` holds the
-limit on words.
+A room is a folder of `src/dovetail`, one of the packages, or a folder of pages. Everything is counted in
+the files as they are, so that a figure means the same from one commit to the next. `tests/test_words.py`
+holds the limit on words.
 """
 
 from __future__ import annotations

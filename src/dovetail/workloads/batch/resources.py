@@ -126,14 +126,27 @@ def _check_devices(requested: Requested, tasks: int | None) -> None:
         raise ValueError("found --gpus-per-task and --ntasks-per-gpu, expected one of them")
     if requested.tasks_per_gpu and requested.tasks_per_node:
         raise ValueError("found --ntasks-per-gpu and --ntasks-per-node, expected one of them")
-    if requested.gpus_per_task and not any((requested.tasks, requested.tasks_per_node, requested.gpus, requested.gpus_per_node)):
+    if requested.gpus_per_task and not any(
+        (requested.tasks, requested.tasks_per_node, requested.gpus, requested.gpus_per_node)
+    ):
         raise ValueError(
             "found --gpus-per-task without tasks, expected --ntasks, --ntasks-per-node or --gpus"
         )
-    if requested.gpus_per_task and requested.gpus and tasks is not None and requested.gpus != tasks * requested.gpus_per_task:
+    if (
+        requested.gpus_per_task
+        and requested.gpus
+        and tasks is not None
+        and requested.gpus != tasks * requested.gpus_per_task
+    ):
         each = f"{requested.gpus_per_task} for each of {tasks} tasks"
         raise ValueError(f"found {requested.gpus} GPUs in all and {each}, expected as many in all")
-    ways = (requested.gpus, requested.gpus_per_node, requested.gpus_per_task, requested.gpus_per_socket, requested.tasks_per_gpu)
+    ways = (
+        requested.gpus,
+        requested.gpus_per_node,
+        requested.gpus_per_task,
+        requested.gpus_per_socket,
+        requested.tasks_per_gpu,
+    )
     if requested.memory_per_gpu is not None and all(way is None for way in ways):
         raise ValueError("found --mem-per-gpu without GPUs, expected both")
 

@@ -691,8 +691,8 @@ def _passed_over(option: ScriptOption) -> str:
 
 
 RIVALS = (("mem", "mem-per-cpu", "mem-per-gpu"), ("cpus-per-task", "cpus-per-gpu"))
-"""Options that express the same in other ways: one of the script replaces those of the environment, one of the
-command line both."""
+"""Options that express the same in other ways: one of the script replaces those of the environment, one of
+the command line both."""
 LATE = frozenset(
     {"array", "dependency", "gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "partition"}
 )
