@@ -9,10 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from dovetail.batch import backlog
+from dovetail.batch.executor import BatchExecutor
+from dovetail.batch.system import BatchJob, BatchSystem, TaskVariables
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import CLOSES_WITHIN, ENDS_WITHIN, LEAVES_WITHIN, LiveRun
 from dovetail.engine.state.core import no_bound
@@ -169,15 +172,26 @@ def test_a_service_ends_though_an_order_does_not_come_back() -> None:
 def test_a_disk_that_is_full_for_a_while_keeps_no_guest_job_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty jobs to Slurm's queue; each kind of write fails some times before it goes well."""
-    queue = pytest.importorskip("dovetail_slurm.queue")
-    backlog = pytest.importorskip("dovetail_slurm.backlog")
+    """Forty jobs to a batch system; each kind of write fails some times before it goes well."""
     sent: dict[str, int] = {}
 
-    def send(options: Any, script: str, *, name: str, indices: Any, **_: Any) -> str:
-        sent[str(len(sent) + 1)] = 1 if indices is None else len(indices)
+    def submit(job: BatchJob) -> str:
+        sent[str(len(sent) + 1)] = 1 if job.indices is None else len(job.indices)
         return str(len(sent))
 
+    system = SimpleNamespace(
+        title="Batch",
+        variables=TaskVariables(),
+        changed=(),
+        longest_array=1000,
+        looks=(1.0, 1.0),
+        pause=0.0,
+        submit=submit,
+        look=dict,
+        look_again=lambda gone: {},
+        cpus_of=lambda shape, tasks: 1,
+        clean_environment=dict,
+    )
     refusals = {"handed.jsonl": 25, ".json": 12}
     write = notes.private_file
 
@@ -191,22 +205,9 @@ def test_a_disk_that_is_full_for_a_while_keeps_no_guest_job_from_starting(
     monkeypatch.setattr(notes, "private_file", private_file)
     monkeypatch.setattr(backlog, "FIRST", 0.01)
     monkeypatch.setattr(backlog, "MOST", 0.02)
-    monkeypatch.setattr(queue, "configuration", lambda names: {})
-    monkeypatch.setattr(queue, "send", send)
-    monkeypatch.setattr(queue, "look", dict)
-    monkeypatch.setattr(queue, "look_again", lambda gone, accounting: {})
-    monkeypatch.setattr(
-        queue,
-        "Questions",
-        lambda *_, **__: SimpleNamespace(
-            ask_all=asyncio.Event().wait,
-            options_for=lambda shape, tasks: ["--cpus-per-task=1"],
-            cpus_of=lambda shape, tasks: 1,
-            nodes=SimpleNamespace(forget=lambda: None),
-        ),
-    )
     node = replace(Cluster.uniform(1, 1).nodes[0], partitions=("all",))
-    executor = queue.SlurmQueue().open(RunFolder(tmp_path), Cluster((node,)))
+    executor = BatchExecutor(cast(BatchSystem, system), RunFolder(tmp_path), Cluster((node,)))
+    executor.files.create()
     heard: list[Event] = []
 
     async def idle() -> None:

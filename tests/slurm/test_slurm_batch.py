@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from dovetail.batch.system import JobFacts, Phase
 from dovetail.model import Request, Shape, State
 from dovetail.model.batch_options import script_options
 from dovetail_slurm import batch as slurm_batch
 from dovetail_slurm import commands as slurm_commands
-from dovetail_slurm.outcomes import TERMINAL
 
 SQUEUE = (
     "4711|OUT_OF_MEMORY|n3|2026-05-04T12:30:00|OutOfMemory|/home/a b/queue/0123456789ab.sh x|y\n"
@@ -43,11 +43,12 @@ def test_a_kill_for_memory_is_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(slurm_commands, "call", call)
     seen = slurm_batch.look()
-    assert TERMINAL[seen["4711"].state] is State.OUT_OF_MEMORY
+    assert seen["4711"].end is State.OUT_OF_MEMORY
     assert [one.batch for one in seen.values()] == ["0123456789ab", "", ""]
-    assert seen["4713"].reason in slurm_batch.HOPELESS
+    assert seen["4713"].is_hopeless
+    assert [one.phase for one in seen.values()] == [Phase.ENDED, Phase.RUNNING, Phase.WAITING]
     again = slurm_batch.look_again(["4711_3", "4711_4"], accounting=True)
-    assert [TERMINAL[one.state] for one in again.values()] == [State.OUT_OF_MEMORY, State.CANCELLED]
+    assert [one.end for one in again.values()] == [State.OUT_OF_MEMORY, State.CANCELLED]
 
 
 def test_what_jobs_use_of_their_walltimes_is_told_by_partition_and_kind(
@@ -74,7 +75,7 @@ def test_a_job_at_length_has_its_files_and_each_task_of_an_array(
     monkeypatch.setattr(slurm_batch, "call", lambda argv, **_: (SHOWN, ""))
     found = slurm_batch.facts_of("3", accounting=False)
     path = "/tmp/a b/slurm-3_2.out"
-    assert found["3_2"] == slurm_batch.JobFacts("FAILED", 3, 1777890600.0, 1777890601.0, path, path, 2)
+    assert found["3_2"] == JobFacts("FAILED", 3, 1777890600.0, 1777890601.0, path, path, 2)
     assert found["3_3-5%2"].start is None
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log
 from statistics import pstdev
 
-from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, TimeUsed
+from dovetail.batch.system import BatchStatus, JobFacts, Phase
+from dovetail.model import HOST_CPUS, WHOLE_POOL, Cluster, Node, Request, Seconds, Shape, State, TimeUsed
 from dovetail.model.batch_options import of_script
-from dovetail.model.hostlist import expand
-from dovetail.records import dataclass
 from dovetail_slurm.commands import (
     MEBIBYTE,
     NodeFacts,
@@ -40,35 +39,38 @@ HOPELESS = frozenset(
 """Why jobs wait that will never start, though Slurm has taken them."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStatus:
-    """What squeue shows of a batch job: its state and its nodes; ``start`` is foreseen while it waits.
+TERMINAL = {
+    "CANCELLED": State.CANCELLED,
+    "DEADLINE": State.CANCELLED,
+    "REVOKED": State.CANCELLED,
+    "TIMEOUT": State.TIMEOUT,
+    "NODE_FAIL": State.NODE_FAIL,
+    "BOOT_FAIL": State.NODE_FAIL,
+    "PREEMPTED": State.NODE_FAIL,
+    "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
+    "FAILED": State.FAILED,
+    "COMPLETED": State.COMPLETED,
+}
+"""How a job has ended."""
+WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+"""States of jobs in the queue, those that Slurm has put back there among them."""
 
-    ``reason`` is why it waits, where that is out of the ordinary; ``batch`` which of ours it is.
-    """
 
-    id: str
-    state: str
-    nodes: str
-    start: Seconds | None
-    batch: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class JobFacts:
-    """What scontrol shows of one job: status, times in seconds since the epoch, files of its output.
-
-    ``restarts`` is how often it went back into the queue; ``exit_code`` is negative after a signal.
-    """
-
-    state: str
-    exit_code: int
-    start: Seconds | None
-    end: Seconds | None
-    stdout: str
-    stderr: str
-    restarts: int = 0
+def status_of(
+    id: str, word: str, nodes: str, start: str, *, batch: str = "", reason: str = ""
+) -> BatchStatus:
+    """A job as squeue or sacct print it."""
+    end = TERMINAL.get(word)
+    if end is not None:
+        phase = Phase.ENDED
+    elif word in WAITS:
+        phase = Phase.WAITING
+    else:
+        phase = Phase.ENDING if word == "COMPLETING" else Phase.RUNNING
+    waits = word == "PENDING"
+    why = reason if waits and reason not in ORDINARY else ""
+    hopeless = waits and reason in HOPELESS
+    return BatchStatus(id, phase, word, nodes, moment(start), batch, why, end, hopeless)
 
 
 def cluster_of_partitions(
@@ -268,9 +270,9 @@ def look() -> dict[str, BatchStatus]:
     ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
     for id, state, nodes, start, reason, command in rows(ours, 6):
-        why = "" if state != "PENDING" or reason in ORDINARY else reason
-        batch = _BATCH.search(command)
-        found[id] = BatchStatus(id, state, nodes, moment(start), batch[1] if batch else "", why)
+        match = _BATCH.search(command)
+        batch = match[1] if match else ""
+        found[id] = status_of(id, state, nodes, start, batch=batch, reason=reason)
     return found
 
 
@@ -285,7 +287,7 @@ def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus
     for id, state, nodes, start in rows(known, 4):
         if id in wanted:
             nodes = "" if nodes.startswith("None") else nodes
-            found[id] = BatchStatus(id, state.split()[0], nodes, moment(start), "")
+            found[id] = status_of(id, state.split()[0], nodes, start)
     return found
 
 
@@ -392,8 +394,3 @@ def times_used(days: int = 2) -> dict[Line, TimeUsed]:
         )
         for line, jobs in found.items()
     }
-
-
-def node_indices(cluster: Cluster, nodes: str) -> list[int]:
-    """The nodes of a hostlist as we know them; those that we do not know are left out."""
-    return [cluster.index_of[name] for name in (expand(nodes) if nodes else ()) if name in cluster.index_of]

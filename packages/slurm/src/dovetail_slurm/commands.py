@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from dovetail.errors import ExecutorError, InputError
+from dovetail.batch.system import BatchError
+from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node, Seconds
 from dovetail.model.hostlist import expand
 from dovetail.records import dataclass
@@ -75,15 +76,8 @@ _SLEEPS = "emporarily unable to accept job"
 """sbatch tries again for two minutes by itself, which is for its caller to do."""
 
 
-class SlurmError(ExecutorError):
-    """A command of Slurm failed. ``passing``: the same call may work a little later.
-
-    ``no_place``: it will when the cluster has fewer jobs, or for fewer jobs at once.
-    """
-
-    def __init__(self, message: str, *, passing: bool = False, no_place: bool = False) -> None:
-        super().__init__(message)
-        self.passing, self.no_place = passing, no_place
+class SlurmError(BatchError):
+    """A command of Slurm failed."""
 
 
 def call(

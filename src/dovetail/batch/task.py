@@ -1,12 +1,14 @@
-"""What a batch job of Slurm does: run one command, once, and write down how that went.
+"""What a batch job does on its node: run one command, once, and write down how that went.
 
-Run as ``python -I -S queue_task.py BATCH.json`` in the batch script; an array's task takes the command of its
-number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end; after
-Slurm has put the job back into its queue R times (it was preempted, or its node went down) that is
-``runs/BATCH.NUMBER.R``. Each is created exclusively: should Slurm start the job again without having put it
-back, nothing is run a second time. ``runs/BATCH.NUMBER.stop`` ends the command, also where Slurm has given
-the node up and cannot end it itself, and ``runs/BATCH.NUMBER.R.stop`` that one start of it. Standard library
-only.
+Run as ``python -I -S task.py BATCH.json`` in the batch script; an array's task takes the command of its
+number. ``runs/BATCH.NUMBER`` beside the file gets a line of JSON at the start and one at the end; after the
+batch system has put the job back into its queue R times (it was preempted, or its node went down) that is
+``runs/BATCH.NUMBER.R``. Each is created exclusively: should the job be started again without having been put
+back, nothing is run a second time. ``runs/BATCH.NUMBER.stop`` ends the command, also where the node was given
+up and can be reached by nothing else, and ``runs/BATCH.NUMBER.R.stop`` that one start of it.
+
+``variables`` in BATCH.json names the variables in which the batch system describes the job. Standard library
+only: the node may have another Python than the one that submits.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,8 +31,8 @@ PASSED_ON = (
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM),
     *(signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGWINCH, signal.SIGURG),
 )
-"""What ``sbatch --signal=B:`` may send to the batch job, which is us: meant for the command."""
-AWAITED = {signal.SIGCHLD, *ENDINGS, *PASSED_ON}
+"""What a batch system may send to this process (Slurm: ``--signal=B:``), and means for the command."""
+WATCHED = {signal.SIGCHLD, *ENDINGS, *PASSED_ON}
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
@@ -63,7 +66,7 @@ class RunRecordFile:
             os.close(fd)
 
     def is_to_stop(self) -> bool:
-        """Whether Dovetail wants the command ended, or Slurm has started it elsewhere."""
+        """Whether the command is to end, or was started elsewhere."""
         return any(map(os.path.exists, self.endings))
 
 
@@ -72,8 +75,13 @@ def record_path(stem: str, restarts: int) -> str:
     return f"{stem}.{restarts}" if restarts else stem
 
 
+def variable(batch: dict[str, Any], what: str, default: str = "") -> str:
+    """What the batch system says of this job, in the variable that it has for that."""
+    return os.environ.get(batch["variables"][what] or "", default)
+
+
 def environment(batch: dict[str, Any], run: dict[str, Any]) -> dict[str, str]:
-    """Slurm's variables, the user's and Dovetail's; what was changed to call sbatch is undone."""
+    """The batch system's variables, the user's and Dovetail's, with none that the submission changed."""
     environ = dict(os.environ)
     for name, value in batch["restore"].items():
         environ.pop(name, None)
@@ -82,7 +90,7 @@ def environment(batch: dict[str, Any], run: dict[str, Any]) -> dict[str, str]:
     if batch["hide_devices"]:
         for name in VISIBLE[:2]:
             environ.setdefault(name, "")
-    nodes = environ.get("SLURM_JOB_NODELIST", "")
+    nodes = variable(batch, "nodes")
     return {**environ, **batch["env"], **run["env"], "DOVETAIL_NODES": nodes}
 
 
@@ -107,8 +115,7 @@ def begin(batch: dict[str, Any], run: dict[str, Any]) -> subprocess.Popen[bytes]
             env=environment(batch, run),
             # A group of its own, so that what the command leaves behind can be ended with it.
             process_group=0,
-            # Blocked here, since we wait for them; the command must get them.
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, AWAITED) and None,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED) and None,
         )
     finally:
         os.close(out)
@@ -128,8 +135,8 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
                 os.killpg(pid, signal.SIGKILL)  # what it has left behind
             return status, used, forced
         left = LOOK if deadline is None else max(0.0, deadline - time.monotonic())
-        received = signal.sigtimedwait(AWAITED, left)
-        number = None if received is None else received.si_signo
+        caught = signal.sigtimedwait(WATCHED, left)
+        number = None if caught is None else caught.si_signo
         if number is None and deadline is not None:
             # Its grace is over.
             forced = True
@@ -148,20 +155,18 @@ def watch(pid: int, once: RunRecordFile) -> tuple[int, Any, bool]:
 
 def run_batch(path: str) -> int:
     """Run the command of this batch job, or of this task of its array."""
-    # Before anything is started: a signal in between would end us without a record.
-    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     with open(path, encoding="utf-8") as file:
         batch = json.load(file)
-    number = os.environ.get("SLURM_ARRAY_TASK_ID", "0")
+    number = variable(batch, "index", "0")
     run = batch["runs"][int(number)]
     stem = os.path.basename(path).removesuffix(".json")
-    restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    restarts = int(variable(batch, "restarts", "0"))
     once = RunRecordFile(os.path.join(os.path.dirname(path), "runs", f"{stem}.{number}"), restarts)
     began = time.time()
     visible = {name: os.environ[name] for name in VISIBLE if name in os.environ}
-    node = os.environ.get("SLURMD_NODENAME", "")
-    # Written before the start: from here on no other start of this attempt counts.
-    once.note(t="start", at=began, node=node, nodes=os.environ.get("SLURM_JOB_NODELIST", ""), visible=visible)
+    node = variable(batch, "node") or socket.gethostname()
+    once.note(t="start", at=began, node=node, nodes=variable(batch, "nodes") or node, visible=visible)
     try:
         process = begin(batch, run)
     except OSError as error:

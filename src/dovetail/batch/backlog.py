@@ -1,4 +1,4 @@
-"""What waits to be handed to sbatch, by shape: as much at once as Slurm takes, the rest later.
+"""What waits to be handed over, by shape: as much at once as the batch system takes, the rest later.
 
 A cluster limits how many jobs a user, an account, an array or the whole queue may have. What is refused for
 that is not refused for good: an array is halved until it fits, a single job waits.

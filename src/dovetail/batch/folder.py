@@ -1,15 +1,15 @@
-"""What a run keeps of the batch jobs that it handed to Slurm, for itself and for the next Dovetail.
+"""What a run keeps of the batch jobs that it handed over, for itself and for the next Dovetail.
 
 ``queue/`` in the run folder holds
 
 ==================  ==========================================================================
-``handed.jsonl``    what was handed over: a line before each sbatch, one after it with the id,
-                    and one for each job whose end the engine has
+``handed.jsonl``    what was handed over: a line before each submission, one after it with the id,
+                    and one for each job whose end the engine knows
 ``BATCH.json``      the commands of one batch job or array (read on the nodes)
 ``BATCH.sh``        its batch script: ours, or a user's as it was submitted
 ``BATCH.log``       what our batch script wrote, where it wrote anything
-``runs/BATCH.N``    start and end of its N-th command, written on the node; ``BATCH.N.R`` after Slurm
-                    has put it back into its queue R times
+``runs/BATCH.N``    start and end of its N-th command, written on the node; ``BATCH.N.R`` after the batch
+                    system has put it back into its queue R times
 ==================  ==========================================================================
 """
 
@@ -32,10 +32,10 @@ from dovetail.records import dataclass
 class HandedOverStart:
     """One start of a job that was handed over, as the ``number``-th command of a batch.
 
-    ``id`` is Slurm's, empty before it is known. ``stop`` is the state in which it is to end, if a stop
-    is wanted, ``said`` why Slurm keeps it, where that is out of the ordinary. ``restarts`` is how often
-    Slurm has put it back; ``is_back``: it has just done so. A user's batch script has a ``task`` of its array
-    (-1: none) instead of a ``number``, and no record of its runs.
+    ``batch_id`` is the batch system's, empty before it is known. ``stop`` is the state in which it is to end,
+    empty unless it was stopped, ``reason`` why the system keeps it, where that is out of the ordinary.
+    ``restarts`` is how often the system has put it back; ``is_back``: it has just done so. A user's batch
+    script has a ``task`` of its array (-1: none) instead of a ``number``, and no record of its runs.
     """
 
     job: JobId
@@ -51,7 +51,7 @@ class HandedOverStart:
     started: bool = False
     reported: bool = False
     stop: str = ""
-    said: str = ""
+    reason: str = ""
     missed: int = 0
     restarts: int = 0
     is_back: bool = False
@@ -60,13 +60,11 @@ class HandedOverStart:
     leaves: bool = False
 
     @property
-    def id(self) -> str:
-        """The id of its task, or of its job where it is no array."""
-        if not self.batch_id:
-            return ""
+    def index(self) -> int | None:
+        """The number of its task; ``None`` where it goes alone."""
         if self.is_script:
-            return f"{self.batch_id}_{self.task}" if self.task >= 0 else self.batch_id
-        return f"{self.batch_id}_{self.number}" if self.count > 1 else self.batch_id
+            return self.task if self.task >= 0 else None
+        return self.number if self.count > 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class QueueFolder:
     def note_later(self, **record: Any) -> None:
         """The same of what has been done already: where it cannot be written now, with the next one."""
         self._owed.append(line_of(record))
-        with contextlib.suppress(ExecutorError):  # the next Dovetail finds it out without, from Slurm
+        with contextlib.suppress(ExecutorError):  # the next Dovetail finds it out by a look at the queue
             self._append(self._owed)
 
     def _append(self, lines: Sequence[bytes]) -> None:
@@ -111,7 +109,7 @@ class QueueFolder:
         return path
 
     def write_script(self, batch: str, text: bytes) -> Path:
-        """What is handed to sbatch."""
+        """The script that is handed over."""
         path = self.path / f"{batch}.sh"
         write_private(path, text, os.O_EXCL)
         return path
@@ -135,7 +133,7 @@ class QueueFolder:
         )
 
     def note_again(self, handed: HandedOverStart) -> None:
-        """A start that Slurm has put back is a further start of its job."""
+        """A start that was put back into the queue is a further start of its job."""
         self.note(
             t="again",
             batch=handed.batch,
@@ -146,9 +144,9 @@ class QueueFolder:
         )
 
     def handed(self) -> list[HandedOverStart]:
-        """All that was handed over, in that order; a batch that Slurm refused was not.
+        """All that was handed over, in that order; a batch that was refused was not.
 
-        ``is_back`` are those that Slurm has put back of which no further start was noted.
+        ``is_back`` are those that were put back of which no further start was noted.
         """
         batches: dict[str, list[HandedOverStart]] = {}
         reported: set[str] = set()
@@ -203,7 +201,7 @@ class QueueFolder:
                     file.write(b'{"t":"withdrawn"}\n')
             except FileExistsError:
                 return False
-        self.fence(handed)  # also should Slurm start it more than once
+        self.fence(handed)  # also should it be started more than once
         return True
 
     def is_claimed(self, handed: HandedOverStart) -> bool:
@@ -216,13 +214,13 @@ class QueueFolder:
             (self.path / "runs" / f"{handed.batch}.{handed.number}.stop").touch(mode=0o600)
 
     def fence_start(self, handed: HandedOverStart) -> None:
-        """Have the node end this start alone: Slurm is to begin another one."""
+        """Have the node end this start alone: the batch system is to begin another one."""
         with contextlib.suppress(OSError):
             stem = f"{handed.batch}.{handed.number}.{handed.restarts}"
             (self.path / "runs" / f"{stem}.stop").touch(mode=0o600)
 
-    def said(self, batch: str) -> list[str]:
-        """The lines that a batch's script wrote, and slurmstepd with it."""
+    def read_log(self, batch: str) -> list[str]:
+        """The lines that a batch's script wrote, and the batch system's own processes beside it."""
         try:
             lines = (self.path / f"{batch}.log").read_text(errors="replace").strip().splitlines()
         except OSError:
