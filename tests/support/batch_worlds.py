@@ -27,6 +27,7 @@ class BatchWorld:
     cpus: int
     requeue: Callable[[str], None]
     forget: Callable[[str], None] | None
+    keeps_the_impossible: bool = False
 
 
 @contextmanager
@@ -44,6 +45,7 @@ def spooling(folder: Path, cpus: int = 2) -> Iterator[BatchWorld]:
             cpus,
             lambda id: void(system.call("requeue", id)),
             lambda id: void(system.call("forget", id)),
+            keeps_the_impossible=True,
         )
     finally:
         for id in system.look():
