@@ -63,6 +63,7 @@ class BatchExecutor(Reporting):
     def __init__(self, system: BatchSystem, folder: RunFolder, cluster: Cluster) -> None:
         super().__init__(folder, cluster)
         self.system = system
+        # This process may be in a batch job itself, whose variables would make a new one take over its limits.
         self._environ = system.clean_environment(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._questions = Questions(system, self._happened)
@@ -98,7 +99,8 @@ class BatchExecutor(Reporting):
         handed_over: list[tuple[Submit, int]] = []
         for one in last.values():
             self._outputs.paths[one.job] = one.files[0], one.files[1]
-            if self.files.is_claimed(one):  # it was to go another way
+            # A claim is a file that the node finds: the job will not run there, whatever the system does.
+            if self.files.is_claimed(one):
                 continue
             ran = self.files.run_of(one) is not None
             if not one.batch_id:  # Dovetail ended between the submission and its answer
@@ -106,6 +108,7 @@ class BatchExecutor(Reporting):
             if one.reported and one.is_back:
                 # Its next start is yet to be decided, and will be another batch job.
                 self._drop_back(one)
+            # It ran, or may still run: the first look decides. What was refused is handed over again.
             elif ran or (one.batch_id and not one.reported):
                 one.is_back = False
                 handed_over.append((one.submit, one.attempt))
@@ -124,6 +127,7 @@ class BatchExecutor(Reporting):
         if self._closing:
             raise ExecutorError(f"job {job.id} was submitted after the executor was closed")
         self._attach()
+        # Before the hand-over: a wrong command ends the job here, and not in a queue hours later.
         refused = await self._find_refusal(job, decision)
         if refused is not None:
             self._happened(refused)
@@ -147,7 +151,7 @@ class BatchExecutor(Reporting):
         reasons = await asyncio.to_thread(self.system.explain_closed)
         named = [f"{name}: {reasons[name]}" for name in decision.target.split(",") if name in reasons]
         there = ", ".join(self._served())
-        why = f"it asks for partition {decision.target}, and this guest may use {there}"
+        why = f"it names partition {decision.target}, and this guest may use {there}"
         why += f" ({'; '.join(named)})" if named else ""
         return Ended(job.id, State.FAILED, None, why, Usage(), now, now, ran=False)
 
@@ -184,6 +188,7 @@ class BatchExecutor(Reporting):
             run: Mapping[str, Any] = {"env": names, "files": None if chooses else files}
         else:
             if decision.request.nodes > 1 or tasks > 1:
+                # Through the system, so that MPI and the tasks of all nodes are started by it.
                 words = self.system.run_tasks(decision.request, tasks, words)
             run = {"argv": words, "files": files, "chosen": chosen, "env": names}
         shape = Shape(decision.target, decision.request, decision.walltime, options)
@@ -216,6 +221,7 @@ class BatchExecutor(Reporting):
         if handed.is_back:
             self._leave_back(handed)
             return
+        # Set first: a submission that is under way sees it and cancels as soon as it has the id.
         handed.stop = reason
         if self._sender.take_out(handed):
             self._report_end(handed, end_unsent(handed))
@@ -242,6 +248,7 @@ class BatchExecutor(Reporting):
         if handed.is_script:
             await self._withdraw_script(handed)
             return
+        # The first to write the file wins: if the node did, the job has begun.
         if not self.files.claim(handed):
             return
         self._let_go(handed)
@@ -384,6 +391,7 @@ class BatchExecutor(Reporting):
                 self._look_at(one, seen.get(id), batches, facts.get(id))
                 for one, id in [(one, self._id(one)) for one in watched]
             ]
+            # Put back and not wanted again within its time: the place in the queue goes.
             for one in [one for one, until in self._back.values() if until < time.monotonic()]:
                 self._drop_back(one)
             pause = least if any(changed) else min(most, 1.2 * pause)
@@ -413,13 +421,14 @@ class BatchExecutor(Reporting):
     ) -> bool:
         """Report what has become of a job since the last look; whether anything has."""
         record = None
+        # Files on a shared system are read only where there may be something new.
         if seen is None or seen.phase is not Phase.WAITING:
             record = self.files.run_of(handed) if not handed.is_script else start_of_script(seen, facts)
         changed = False
         if record is not None and not handed.started:
             handed.started = changed = True
             self._sender.forget_command(handed.job)
-            if facts is not None:
+            if facts is not None:  # at the start: users follow the output while the job runs
                 self._link_output(handed, facts)
             self._happened(start_of(self.cluster, handed, seen, record))
         if seen is not None and seen.reason != handed.reason:
@@ -428,6 +437,7 @@ class BatchExecutor(Reporting):
         if handed.is_back:
             return changed
         back = handed.started and seen is not None and seen.phase is Phase.WAITING
+        # A restart that no look has seen shows in the node's records.
         if not handed.stop and (back or (handed.started and self.files.has_started_again(handed))):
             self._put_back(handed)
             return True
@@ -515,6 +525,7 @@ class BatchExecutor(Reporting):
     def _drop_back(self, handed: HandedOverStart) -> None:
         """The batch job is wanted no more."""
         self._back.pop(handed.job, None)
+        # Fenced first: should it start before the cancel arrives, it finds that it is not wanted.
         self.files.fence(handed)
         id = self._id(handed)
         try:
@@ -530,6 +541,7 @@ class BatchExecutor(Reporting):
         Of a waiting task of an array that is cancelled Slurm keeps nothing. What was lost is handed over
         again; should it turn up after all, it finds that it is not wanted.
         """
+        # More than one look: a queue may miss a job that is changing its state.
         handed.missed += 1
         if handed.missed < MISSED:
             return False

@@ -134,6 +134,7 @@ class BatchSender:
             due = self._backlog.due() - time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), due if due < inf else None)
+            # A moment for others of the same shape to come: one array costs the system as much as one job.
             await asyncio.sleep(GATHER)
             self._news.clear()
             while (found := self._backlog.next(time.monotonic())) is not None:
@@ -144,7 +145,7 @@ class BatchSender:
             await self._send(key, waiting)
         except (ExecutorError, OSError) as error:  # a full disk, too: nothing was handed over yet
             self._files.note_later(t="refused", batch=waiting[0].handed.batch)
-            for one in waiting:
+            for one in waiting:  # it is written anew with the next try, under another name
                 one.handed.batch = ""
             kept = self._backlog.refused(key, waiting, time.monotonic(), str(error))
             self._keep_back(kept, str(error))
@@ -179,6 +180,7 @@ class BatchSender:
             one.batch, one.number, one.count = batch, number, len(handed)
         prepare = self._prepare_script if key.script else self._prepare_commands
         job = prepare(key, waiting, batch)
+        # Before the submission: after a crash in between the batch is found in the queue.
         self._files.note_batch(batch, handed)
         id = await self._deliver(job, waiting)
         if not id:
@@ -187,7 +189,7 @@ class BatchSender:
         for one in handed:
             one.batch_id = id
             _log.info("job %s is %s of %s", one.job, id, self._system.title)
-        self._sent(handed)
+        self._sent(handed)  # which cancels those that were stopped meanwhile
 
     def _prepare_commands(self, key: BatchKey, waiting: Sequence[Waiting], batch: str) -> BatchJob:
         """A script of ours, and the commands that it runs."""

@@ -113,6 +113,7 @@ class SlurmSystem:
             out, err = script.outputs
             options = [f"--output={out}", f"--error={err}", "--open-mode=append", *options]
         words = {one.option.name for one in head_options(script.text)}
+        # A script that is silent on it may go back into the queue, as our own jobs do.
         if words.isdisjoint(("requeue", "no-requeue")):
             options = ["--requeue", *options]
         if "dependency" in words:  # which names jobs by our numbers, and is fulfilled before the hand-over
