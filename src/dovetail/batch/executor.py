@@ -63,7 +63,7 @@ class BatchExecutor(Reporting):
     def __init__(self, system: BatchSystem, folder: RunFolder, cluster: Cluster) -> None:
         super().__init__(folder, cluster)
         self.system = system
-        # This process may be in a batch job itself, whose variables would make a new one take over its limits.
+        # This process may be in a batch job itself, whose variables would limit the new ones.
         self._environ = system.clean_environment(self._environ)
         self.files = QueueFolder(self.run_dir)
         self._questions = Questions(system, self._happened)
