@@ -35,7 +35,7 @@ class Counting(submitit.helpers.Checkpointable):
 
 
 def main(folder: Path) -> None:
-    executor = submitit.AutoExecutor(folder=folder, cluster="slurm")
+    executor = submitit.AutoExecutor(folder=folder, cluster="slurm", slurm_max_num_timeout=100)
     executor.update_parameters(timeout_min=5, slurm_job_name="sub", slurm_array_parallelism=2)
     job = executor.submit(add, 1, 2)
     assert job.result() == 3, job
@@ -70,7 +70,11 @@ def main(folder: Path) -> None:
     counts = folder / "limited"
     executor.update_parameters(timeout_min=1, slurm_signal_delay_s=55)
     job = executor.submit(Counting(), 60, counts)
-    assert job.result() == (60, "1"), job.result()
+    count, restarts = (
+        job.result()
+    )  # each start has the same few seconds; how far it comes is the machine's affair
+    assert count == 60, job.result()
+    assert int(restarts) >= 1, job.result()
     print("all well")
 
 
