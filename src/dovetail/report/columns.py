@@ -45,6 +45,7 @@ class NodeRuns:
 def ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     """``count`` whole numbers from each ``first`` on, one after the other, and which range each is of."""
     line = np.repeat(np.arange(len(count)), count)
+    # The running number within each range is the overall number less that of the range's beginning.
     return line, first[line] + np.arange(len(line)) - np.repeat(np.cumsum(count) - count, count)
 
 
@@ -277,6 +278,8 @@ class Columns:
     def stretches(self) -> HeldIntervals:
         """What all jobs held, and when. O(jobs)."""
         ran = np.flatnonzero(self.ran).tolist()
+        # Since its last move, or its last attempt: what came before is in `earlier`, and must not count
+        # twice.
         since = self.start.copy()
         for j in ran:
             if self.records[j].since is not None:
@@ -326,6 +329,7 @@ class TableColumns(Columns):
             records,
             records.in_order(records.submit),
             records.in_order(records.start),
+            # A table holds simulated jobs that all started and ended: every one of them counts.
             records.in_order(records.end),
             everybody,
             records.in_order(records.nodes * float(records.pool)),
@@ -373,6 +377,7 @@ class TableColumns(Columns):
     def predictions(self) -> Floats:
         """Expected time, lower and upper end of the jobs, NaN where there is none, shape (jobs, 3)."""
         seconds = self.table.in_order(self.table.seconds)
+        # Tables come from simulations with perfect knowledge, whose predictions are the true times.
         return np.stack([seconds] * 3, axis=1)
 
     @cached_property
@@ -488,6 +493,7 @@ def _held(allocation: Allocation | None, cluster: Cluster) -> tuple[float, float
         count = part.nodes.bit_count()
         cpus += count * part.cpus
         if part.devices:
+            # The nodes of one part are alike in what they give, so the first one's devices stand for all.
             node = cluster.nodes[(part.nodes & -part.nodes).bit_length() - 1]
             shares = (share_taken(node.devices[d], part.units, part.gpu_memory) for d in part.devices)
             devices += count * sum(shares)

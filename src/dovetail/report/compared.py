@@ -73,6 +73,7 @@ def comparison_table(
     columns = [Cells("policy", rows, right=False, keep_end=True)]
     for rank, name in enumerate(names or compared_metrics(results)):
         intervals = [interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
+        # The first column stays even where it is empty, as it carries the marks of unknown schedules.
         if rank and not any(intervals):
             continue
         # Only the first column marks a schedule as unknown: the others stay empty.
@@ -233,6 +234,7 @@ def best_rows(means: Sequence[float | None], name: str) -> set[int]:
     if len(known) < 2:
         return set()
     top = max(known) if name in HIGHER_IS_BETTER else min(known)
+    # Means that differ by rounding alone share the mark.
     slack = 1e-9 * max(abs(v) for v in known)
     best = {i for i, v in enumerate(means) if v is not None and abs(v - top) <= slack}
     return set() if len(best) == len(known) else best

@@ -40,6 +40,7 @@ STYLE: dict[Any, Any] = {
     "font.sans-serif": ["DejaVu Sans"],
     "text.parse_math": False,
     "svg.fonttype": "none",
+    # matplotlib makes ids from this salt instead of random numbers: the same figure has the same bytes.
     "svg.hashsalt": "dovetail",
     "hatch.linewidth": 0.6,
 }
@@ -206,6 +207,7 @@ def _rectangle(shape: Rectangle) -> str:
     else:
         about = escape(printable(shape.about), quote=False)
         text = f"<rect {place} {how}><title>{about}</title></rect>"
+    # The hatching lies above the bar and must not take the pointer from it, or the title would not appear.
     return text + (f'<rect {place} fill="url(#hatch)" pointer-events="none"/>' if shape.hatched else "")
 
 
@@ -231,6 +233,7 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     rows, columns, _ = pixels.shape
+    # Each row of a PNG begins with the number of its filter, 0 for none.
     lines = np.zeros((rows, 1 + 4 * columns), np.uint8)
     lines[:, 1:] = pixels.reshape(rows, -1)
     head = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
@@ -291,6 +294,7 @@ def _painted(drawing: Drawing) -> Figure:
         for shape in drawing.shapes:
             _paint(axes, shape)
     axes.set_xlim(0, drawing.width)
+    # matplotlib counts upwards, drawings count downwards from the upper edge.
     axes.set_ylim(drawing.height, 0)
     axes.set_aspect("auto")
     return figure

@@ -94,6 +94,7 @@ class ResourceNumbers:
             for low, high in runs(part.nodes):
                 yield from self._of_run(allocation, part, low, high)
         for donor in allocation.donors:
+            # A donor lends devices only, so the numbers of its CPUs are passed over.
             group, first = self._of_node(donor.donor)
             number = first + len(group.node.cores) + donor.device
             yield number, number
@@ -103,6 +104,7 @@ class ResourceNumbers:
             group, first = self._of_node(low)
             end = min(high, group.first + group.count)
             pool, devices = len(group.node.cores), len(group.node.devices)
+            # Whole nodes without devices have consecutive numbers: one span, however many nodes the run has.
             if part.cpus == pool and not devices and not allocation.cores:
                 yield first, first + (end - low) * pool - 1
             else:
@@ -130,6 +132,7 @@ def _spelt(spans: Iterable[tuple[int, int]]) -> tuple[str, int]:
     """Inclusive spans in any order as ``0-3 7``, neighbours together; and how many numbers that is."""
     joined: list[list[int]] = []
     for low, high in sorted(spans):
+        # One spelling for one set, however its spans were cut: `0-3` and `4-7` are `0-7`.
         if joined and low <= joined[-1][1] + 1:
             joined[-1][1] = max(joined[-1][1], high)
         else:
@@ -156,6 +159,7 @@ def csv_pieces(result: Result) -> Iterator[str]:
     numbers = ResourceNumbers(columns.cluster)
     names, app = columns.keys("app")
     apps = list(map(_cell, names))
+    # The division by 0 is meant: a job that waited and took no time has an infinite stretch.
     with np.errstate(divide="ignore", invalid="ignore"):
         stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
     stretch[(columns.run <= 0) & (columns.response <= 0)] = 1.0
@@ -247,6 +251,7 @@ class SwfNumbers:
 
 def _cell(text: str) -> str:
     """A name as a cell: quoted where it must be, and never a formula."""
+    # A leading minus is a number where digits follow, and a formula where anything else does.
     if text[:1] in FORMULA and not (text[:1] == "-" and text[1:].isdecimal()):
         text = f"'{text}"
     return '"' + text.replace('"', '""') + '"' if SPECIAL.search(text) else text

@@ -111,6 +111,8 @@ def student(freedom: int, confidence: float) -> float:
     (4.302653, 2.262157, 1.0)
     """
     low, high = 0.0, math.pi / 2
+    # The angle whose tangent is t / √freedom has a finite range, so halving needs no upper limit for t. It
+    # ends where the two bounds are neighbouring floating point numbers.
     while (angle := (low + high) / 2) not in (low, high):
         low, high = (angle, high) if _share_within(angle, freedom) < confidence else (low, angle)
     return math.tan(angle) * math.sqrt(freedom)
@@ -139,6 +141,8 @@ def chance_beyond(t: float, freedom: int) -> float:
     """
     square = t * t
     outside, inside = freedom / (freedom + square), square / (freedom + square)
+    # The continued fraction converges fast where x is below (a + 1) / (a + b + 2) only; the symmetry of the
+    # distribution gives the other.
     if outside < (freedom + 2.0) / (freedom + 5.0):
         return _incomplete_beta(outside, inside, freedom / 2, 0.5)
     return 1.0 - _incomplete_beta(inside, outside, 0.5, freedom / 2)
@@ -202,6 +206,8 @@ def paired(
     ``cut`` leaves out a warm-up and a cool-down. Raises `InputError` if they have no draw in
     common, or a draw twice.
     """
+    # Not every policy gives every metric on every draw (no jobs counted, no predictions), so only draws with
+    # both are pairs.
     known = _common(a, b, metric, cut)
     if not known:
         raise InputError(
@@ -237,6 +243,7 @@ def compare_pairs(
     """`paired` on bare values, which must not be empty."""
     table = np.array(pairs, float)
     differences = table[:, 0] - table[:, 1]
+    # Sums in another order may differ in the last digits: that is a tie, neither a win nor a loss.
     equal = np.isclose(table[:, 0], table[:, 1], rtol=1e-12, atol=0.0)
     better = (differences > 0) if metric in HIGHER_IS_BETTER else (differences < 0)
     difference = interval(differences, confidence, replicates=replicates)
@@ -261,6 +268,8 @@ def _chance(differences: npt.NDArray[np.float64], replicates: float) -> float | 
         return None
     error = float(differences.std(ddof=1)) * _width(n, replicates)
     if error == 0.0:
+        # All draws differ by the same amount: chance explains nothing of it, or there is no difference to
+        # explain.
         return 0.0 if differences[0] else 1.0
     return chance_beyond(float(differences.mean()) / error, n - 1)
 

@@ -70,6 +70,7 @@ def summary(
     name, where = printable(label(result)), printable(wording.where(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
     if not result.known:
+        # Any other figure would be a guess: the schedule of such a result is not known.
         footnotes = [Text(printable(note), style="dim") for note in notes(result)]
         return Group(
             heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *footnotes
@@ -113,6 +114,8 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
         spread = name.startswith(("mean_", "median_", "p95_", "max_"))
         if value is None or spread or name == "aql" or (name in UNUSUAL and not value):
             continue
+        # A simulation with perfect knowledge predicts without error by construction; zeros would look like a
+        # merit.
         known_beforehand = name.startswith("prediction") and result.knowledge == "perfect" and not result.live
         if known_beforehand or (name in DETAILS and not verbose):
             continue
@@ -137,6 +140,7 @@ def spread_table(found: Metrics) -> Table:
     names = ("wait", "response", "bounded_slowdown")
     spreads = ("mean", "median", "p95", "max")
     times = [found[f"{spread}_{name}"] for name in names[:2] for spread in spreads]
+    # One unit for both rows, as the rows are compared with each other; a slowdown has none.
     factor, unit, decimals = wording.scale_of(times)
     rows = dict.fromkeys(names[:2], (factor, decimals)) | {names[2]: (1.0, 2)}
     columns = [Cells("", [f"Wait {unit}", f"Response {unit}", "Bounded slowdown"], right=False)]
@@ -199,6 +203,8 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
     together = not any(submits)
     known = result.knowledge == "perfect" and not result.live and flawless
     named = all(r.job.id.startswith(r.job.app.name) for r in records)  # a job's id names its app already
+    # The table drops columns that are empty throughout: so `app`, `submit` and `predicted` disappear where
+    # they would repeat what is known.
     apps = ["-" if named else r.job.app.name for r in records]
     columns = [
         Cells("job", [r.job.id for r in records], right=False, keep_end=True),

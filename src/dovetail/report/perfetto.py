@@ -39,6 +39,7 @@ def trace_events(result: Result) -> Iterator[dict[str, Any]]:
     columns = columns_of(result)
     lanes = _Lanes(result.cluster)
     order = np.argsort(columns.stretches.start, kind="stable").tolist()
+    # All slices before the names: which lanes exist is known when every slice has found its own.
     slices = [event for i in order for event in _slices(columns, i, lanes)]
     yield from lanes.names()
     yield from slices
@@ -114,6 +115,8 @@ def _counters(result: Result) -> Iterator[dict[str, Any]]:
         if record.start is not None:
             at = changes.setdefault(record.start, [0, 0])
             at[0] -= 1
+            # One moment takes a job from waiting to running, so that a counter is never too high for an
+            # instant.
             at[1] += 1
             if record.end is not None:
                 changes.setdefault(record.end, [0, 0])[1] -= 1

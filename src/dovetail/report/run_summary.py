@@ -27,6 +27,7 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
     done = sum(record.state is State.COMPLETED for record in result.records)
     text = f"{done:,} of {wording.many(total, 'job')} done"
     makespan = found["makespan"]
+    # `done` may be 0 with a makespan, where jobs ran and failed: their time is not the time of anything done.
     if done and makespan is not None:
         text += f" in {wording.shortly(makespan)}"
     parts = [text]
@@ -90,6 +91,7 @@ def _why(record: Record, lines: list[str]) -> str:
         return f" after {wording.shortly(record.run_time)}: its walltime"
     code = f"exit code {record.exit_code}" if record.exit_code else ""
     why = record.detail or code
+    # A program's error often ends with the line that is also the job's reason; it is shown once.
     if lines and printable(why).endswith(printable(lines[-1].strip())):
         why = code
     return f": {why}" if why else ""
@@ -101,6 +103,7 @@ def _last_lines(path: str | None) -> list[str]:
         return []
     try:
         with open(path, "rb") as file:
+            # Only the end of the file is read: output can be gigabytes.
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOOKED_AT))
             text = file.read().decode("utf-8", "replace")
     except OSError:

@@ -60,14 +60,18 @@ class Held:
                     first = len(every)
                     every += runs(part.nodes)
                     of_part = first, len(every) - first
+                    # Narrow masks recur from job to job; wide ones hardly do, and are costly as keys, as
+                    # hashing reads all of their bits.
                     if part.nodes.bit_length() <= NARROW:
                         known[part.nodes] = of_part
                 if part.cpus:
                     found += (j, -1, part.cpus, *of_part)
+                # The nodes of one part give the same, so the first stands for all of them.
                 first_node = (part.nodes & -part.nodes).bit_length() - 1
                 for d in part.devices:
                     given = columns.cluster.nodes[first_node].devices[d]
                     found += (j, d, share_taken(given, part.units, part.gpu_memory), *of_part)
+            # A donor lends a whole device.
             for donor in allocation.donors:
                 found += (j, donor.device, 1.0, len(every), 1)
                 every.append((donor.donor, donor.donor + 1))
@@ -124,6 +128,8 @@ def busy_seconds(columns: Columns) -> Floats:
     places, nodes = Places(cluster), np.arange(len(cluster))
     for device in np.unique(held.device).tolist():
         mine = held.device == device
+        # Where every job holds all of a unit, stretches on it cannot overlap, and their sum is the busy time.
+        # Shared units need the union of the stretches, pair by pair.
         if not _exclusive(columns, held.amount[mine], pool=device < 0):
             for found, units, _ in _pairs(held.part(mine), places):
                 _union(units, stretches.start[found], stretches.end[found], busy, covered)
@@ -160,6 +166,7 @@ def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
     first = 0
     while first < len(counts):
         done = ends[first - 1] if first else 0
+        # At least one line, however many nodes it spans, or a gang wider than a chunk would never be passed.
         last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
         some, count = held.part(slice(first, last)), counts[first:last]
         line, node = ranges(some.low, count)
@@ -177,6 +184,8 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     capacity = _capacity(cluster)
     count, bins = int(groups.max(initial=-1)) + 1, len(edges) - 1
     offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
+    # `searchsorted` gives 0 before the first edge and bins + 1 after the last, hence two places more than
+    # bins.
     size, stretches = bins + 2, columns.stretches
     changes = [
         (times - edges[0], np.searchsorted(edges, times)) for times in (stretches.start, stretches.end)
@@ -193,8 +202,12 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
             place = group * size + places[found]
             totals += np.bincount(place, amount, minlength=len(totals))
             moments += np.bincount(place, amount * since[found], minlength=len(totals))
+    # What steps of `amount` at times `s` add up to until an edge t is t · Σ amount - Σ amount · s: two sums
+    # by bin are enough, without a pass over the jobs for each edge. Times count from the first edge, so that
+    # neither term is large beside the difference.
     before, moment = (np.cumsum(m.reshape(count, size), axis=1)[:, :-1] for m in (totals, moments))
     area = before * (edges - edges[0]) - moment  # until each edge
+    # A group without units and an interval of no length have a share of 0, not a division by 0.
     width = np.diff(edges)
     share = np.diff(area) / (np.maximum(offered, 1)[:, None] * np.where(width > 0, width, 1.0))
     return np.asarray(np.clip(share, 0.0, 1.0))
@@ -237,6 +250,7 @@ def _union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Float
     reach = levels[lifted - units * len(levels)]
     before = np.empty_like(reach)
     before[1:] = reach[:-1]
+    # The first stretch of each unit goes on from what earlier chunks have covered.
     heads = np.flatnonzero(np.diff(units, prepend=-1))
     before[heads] = covered[units[heads]]
     busy += np.bincount(units, np.maximum(reach - np.maximum(start, before), 0.0), minlength=len(busy))

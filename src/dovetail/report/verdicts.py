@@ -55,6 +55,8 @@ def verdicts(
             found[name] = paired(groups[name], groups[base], metric, cut=cut)
         except InputError:  # no draw on which both have it
             found[name] = None
+    # Holm's correction counts only comparisons that have a test at all: a policy without a second draw costs
+    # the others nothing.
     chances = {name: one.chance for name, one in found.items() if one is not None and one.chance is not None}
     clear = _clear(chances)
     return {
@@ -68,6 +70,7 @@ def verdicts(
 def _clear(chances: Mapping[str, float]) -> set[str]:
     clear: set[str] = set()
     for rank, name in enumerate(sorted(chances, key=lambda name: chances[name])):
+        # Up to the first that fails: later ones stay open even where they would pass their own, milder level.
         if chances[name] > LEVEL / (len(chances) - rank):
             break
         clear.add(name)
@@ -84,6 +87,8 @@ def _verdict(one: Paired, clear: bool, compared: int) -> Verdict:
     if clear:
         better = (d.mean > 0) is (one.metric in HIGHER_IS_BETTER)
         return Verdict(one, "clear", f"{'better' if better else 'worse'}: {on}")
+    # Its own interval leaves out zero, the corrected one does not: a reader who sees the first is owed the
+    # reason.
     if one.significant:
         return Verdict(one, "open", f"{on}; among {compared} policies chance alone gives as much")
     return Verdict(one, "open", f"{on}; the interval holds zero")

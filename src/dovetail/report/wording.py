@@ -51,6 +51,7 @@ def seconds(value: Seconds | None) -> str:
     exact = abs(value) >= LONG  # then whole seconds are shown, not hours with decimals
     factor, unit, decimals = (1.0, "s", 0) if exact else scale_of([value])
     text = f"{fixed(value * factor, decimals)} {unit}"
+    # Below twice the unit one decimal would hide more than it helps.
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if abs(value) >= 2 * size:
             return f"{value / size:,.1f} {name} ({text})"
@@ -120,6 +121,7 @@ def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
     ('1,234.6', '0.00', '+3')
     """
     text = f"{value:{'+' if signed else ''},.{decimals}f}"
+    # A negative number that rounds to 0 would keep its sign: `-0.0` looks like a small loss.
     return text.lstrip("+-") if not text.strip("+-0.") else text
 
 
@@ -167,6 +169,7 @@ def which(group: Sequence[Result]) -> str:
     """Which of several draws of one variant is shown: the first."""
     if len(group) == 1:
         return ""
+    # Draws of a replicated trace have no seed; the first of them is the trace itself, replicate 0.
     if group[0].seed is None:
         return (
             ", the trace as it is" if any(r.replicate.number and not r.replicate.fresh for r in group) else ""

@@ -83,14 +83,17 @@ def _draw_bar(
 ) -> None:
     left, top, inner, each = place
     scale = inner / (made.last - made.first or 1.0)
+    # A job of seconds in a schedule of days would be invisible: 0.3 points keep it on the page.
     x, wide = left + (bar.start - made.first) * scale, max(0.3, (bar.end - bar.start) * scale)
     colour, about = tones.of(bar.record), bar.record.job.id
+    # Bars that are thinner than their white edge would vanish behind it.
     edge, line = (FAILED[1], 1.0) if bar.failed else ("white", min(0.8, wide / 9))
     for low, high in bar.shares:
         height = (high - low) * 0.84 * each
         y = top + 0.92 * each - low * 0.84 * each - height
         drawn.add(Rectangle(x, y, wide, height, colour, 1.0, edge, line, bar.failed, about))
         size = min(8.5, height * 0.72)
+        # Letters below five points cannot be read.
         room = int((wide - 4) / (size * drawing.LETTER)) if size >= 5 else 0
         name = made.labels.fitting(bar.record, room)
         if name:
@@ -101,6 +104,7 @@ def _draw_bar(
 def ink_on(colour: str) -> str:
     """Black or white, whichever reads on a colour."""
     red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    # Luma of ITU-R BT.601: the eye takes green for much brighter than blue.
     return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 else "#ffffff"
 
 
@@ -125,6 +129,7 @@ def _legend_rows(
 ) -> list[list[tuple[float, tuple[str, str]]]]:
     """The entries in rows, each with where it begins."""
     rows: list[list[tuple[float, tuple[str, str]]]] = []
+    # As if a row were full, so that the first entry opens one.
     x = WIDTH
     for entry in entries:
         wide = 26 + text_width(entry[0], 8)
@@ -144,6 +149,7 @@ def _density(result: Result, titled: bool) -> Drawing:
     high = min(432.0, max(108.0, count * 6.5))
     drawn = Drawing(WIDTH, top + high + 24)
     drawn.add(Shading(left, top, inner, high, BLUE, chart.share))
+    # Fewer than 48 names, as more would run into each other.
     every = max(1, count // 24)
     for row in range(0, count, every):
         drawn.add(Label(left - 6, top + (row + 0.5) * high / count + 2.5, names[row], 7, INK, "end"))

@@ -173,6 +173,7 @@ class AppColours:
     def __init__(self, records: Sequence[Record]) -> None:
         apps = Counter(r.job.app.name for r in records)
         users = Counter(r.job.user or "" for r in records)
+        # With one app and several users, colours by app would all be the same.
         self.by = "app" if len(apps) > 1 or len(users) < 2 else "user"
         counts = apps if self.by == "app" else users
         order = {name: i for i, name in enumerate(counts)}
@@ -215,6 +216,7 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
     cluster = result.cluster
     units = cluster.units
     stretches = columns.stretches
+    # By start, then by job: of bars that begin together the same one is at the bottom in every drawing.
     order = np.lexsort((stretches.job, stretches.start))
     found: list[list[Bar]] = [[] for _ in units]
     free = [np.full(_slots(cluster, unit), -np.inf) for unit in units]
@@ -223,6 +225,7 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
         for i, u, amount in zip(which.tolist(), where.tolist(), amounts.tolist(), strict=True):
             start, end = float(stretches.start[i]), float(stretches.end[i])
             whole = len(free[u])
+            # A share that rounds to nothing still shows as one slot.
             wanted = round(amount) if units[u].device is None else max(1, round(amount * whole))
             shares = tuple((low / whole, high / whole) for low, high in _take(free[u], wanted, start, end))
             record = columns.records[int(stretches.job[i])]
@@ -287,6 +290,8 @@ def _density(result: Result, rows: int, intervals: int, span: Span) -> Density:
     names: list[str] = []
     for place, kind in enumerate(kinds):
         mine = np.flatnonzero(of_unit == place)
+        # Each kind has rows in proportion to its units, and one at least, so that a few devices beside many
+        # CPUs are seen.
         count = max(1, min(len(mine), round(rows * len(mine) / len(of_unit))))
         for members in np.array_split(mine, count):
             groups[members] = len(names)

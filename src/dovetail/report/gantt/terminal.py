@@ -42,6 +42,7 @@ def terminal(result: Result, *, width: int = 80, units: int = 24) -> RenderableT
     if count <= units:
         made = lanes(result)
         rows = sum(made.rows(lane) for lane in range(count))
+        # As many rows as units are always accepted, as one row a unit is the least that this form can have.
         if rows <= max(MOST_ROWS, count):
             return _rows(made, AppColours(result.records), width)
     return _levels(result, min(count, units), width)
@@ -61,6 +62,8 @@ def _rows(made: Lanes, tones: AppColours, width: int) -> RenderableType:
 
 
 def _levels(result: Result, rows: int, width: int) -> RenderableType:
+    # The width that is left for the chart depends on the names of the groups, so these are formed once with a
+    # single column.
     names = _names(density(result, rows, 1).names, width)
     margin = len(names[0]) + 1
     cells = max(1, width - margin - 1)
@@ -81,6 +84,8 @@ def _names(names: tuple[str, ...], width: int) -> list[str]:
 
 
 def _blocks(share: Floats) -> str:
+    # Rounded up, so that any use at all is visible; the tiny term keeps a share that rounding has lifted
+    # above a level from the next one.
     heights = np.ceil(np.clip(share, 0, 1) * (len(LEVELS) - 1) - 1e-9).astype(int)
     return "".join(LEVELS[h] for h in heights)
 
@@ -107,6 +112,8 @@ def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> T
         else:
             bar = bars[owner[cell]]
             style = "red" if bar.failed else tones.of(bar.record)
+            # Two cells less: a bar keeps its fill on both sides of a name, or neighbours' names would run
+            # into each other.
             name = made.labels.fitting(bar.record, end - cell - 2)
             fill = FILLS[shown % 2]
             text.append(
@@ -129,6 +136,7 @@ def _axis(first: float, last: float, margin: int, width: int) -> list[Text]:
         line[place] = "┬"
         text = tick_text(tick - first, step)
         start = max(0, min(place - len(text) // 2, width + 1 - len(text)))
+        # A label that would touch its neighbour is left out, its tick stays.
         if all(c == " " for c in labels[max(0, start - 1) : start + len(text) + 1]):
             labels[start : start + len(text)] = text
     pad = " " * margin
