@@ -56,6 +56,8 @@ class Conservative:
             return
         order = ORDERS[self.order]
         new = view.unpromised(order.key, bounded=order.bounded)
+        # While there are no promises, nothing can be delayed: what fits from the front starts without the
+        # cost of a profile.
         front = [] if view.reservations else list(_front(view, new))
         new = new[len(front) :]
         if not new and not view.reservations:
@@ -65,8 +67,10 @@ class Conservative:
         if plan is None:
             yield from _start(view, _startable_under_overrun(view, new))
             return
+        # What the front takes must be in the plan before it promises the rest.
         for promise in front:
             plan.hold(promise.start, _limit(view, promise), promise.allocation)
+        # Promises move only where capacity came free earlier than planned: ends on time are in the plan.
         if _came_free(view):
             renewal = plan.renew()
             if renewal is not None:
@@ -141,6 +145,7 @@ def _startable_under_overrun(view: View, new: Sequence[Job]) -> Iterator[Promise
     Promises stay as they are; new jobs are promised nothing yet.
     """
     profile = view.profile()
+    # Of those promised the same instant the jobs of no length first, as they free at once what they hold.
     held = sorted(view.reservations.values(), key=lambda p: (p.start, _limit(view, p) > 0))
     wishes = [(promise.job, Choice(promise.implementation, promise.allocation.request)) for promise in held]
     for job, choice in [*wishes, *((job, fastest(view, job)) for job in new)]:

@@ -230,9 +230,11 @@ def best_pair(
             area += shapes.units_of(table, option) * table.seconds[option]
         last = max(latest, *ends)
         if rest is not None and last < inf:
+            # A job that starts nowhere would make every option infinite, and so all alike.
             followed = (shapes.put(state, rest, job, packed=False) for job in range(len(rest.seconds)))
             last = max([last, *(end for end in followed if end < inf)])
         score = _microseconds(last), _microseconds(area), _microseconds(sum(ends))
+        # The first option counts even if it never ends, so that there always is a best one.
         if best[0] < 0 or score < least:
             best, least = (a, b, swapped), score
     return best
@@ -269,6 +271,7 @@ def _commit(times: ReadyTimes, chosen: Sequence[tuple[Job, Way]]) -> list[Decisi
             times.restore(before)
             return None
         decisions.append(decision)
+    # A pair of which neither starts now waits for the next decision, when other pairs may be better.
     if not any(isinstance(decision, Start) for decision in decisions):
         times.restore(before)
         return None

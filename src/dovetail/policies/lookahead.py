@@ -77,6 +77,8 @@ def _rigid(view: View) -> bool:
     """
     if not view.queue:
         return True
+    # Each key puts the jobs in question first, so that one look at an index of the queue answers for all
+    # jobs.
     if len(next(iter(view.queue.by(_one_way))).choices) > 1:
         return False
     if next(iter(view.queue.by(_bounded))).walltime is not None:

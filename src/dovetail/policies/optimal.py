@@ -56,6 +56,8 @@ class Optimal:
         """Gangs, and jobs that need several units at once, are refused."""
         for job in jobs:
             for choice in one_node_choices(job):
+                # A plan gives each job one unit, so what holds a pool and a device at once, or several
+                # devices, has no place in it.
                 if choice.implementation.kind.startswith("cpu+") or choice.request.gpus > 1:
                     return f"plans jobs that use one CPU pool or one device; job {job.id} uses several"
         return refuse_gangs(jobs)
@@ -107,6 +109,7 @@ def _alike(view: View, ready: Sequence[Seconds]) -> list[list[int]]:
     groups: dict[Any, list[int]] = {}
     for unit in view.cluster.units:
         node = view.cluster.nodes[unit.node]
+        # A busy unit is not interchangeable with others: what it has to finish sets it apart.
         if ready[unit.index] == 0:
             groups.setdefault((unit.device_class, node.cpus, node.memory), []).append(unit.index)
     return [group for group in groups.values() if len(group) > 1]
@@ -134,6 +137,7 @@ def least_makespan(
     # Where all times are below 1e-290 s the quotient is infinite: they count as nothing.
     scale = min(RESOLUTION / longest, sys.float_info.max) if longest > 0 else 1.0
     model = cp_model.CpModel()
+    # Rounding lengthens a job by half a unit at most, so one for each job is room enough.
     horizon = RESOLUTION + len(table)
     makespan = model.new_int_var(0, horizon, "makespan")
     loads: dict[int, list[Any]] = {}
@@ -146,11 +150,13 @@ def least_makespan(
         chosen.append(variables)
     for u, terms in loads.items():
         model.add(cp_model.LinearExpr.sum(terms) + round(ready[u] * scale) <= makespan)
+    # Interchangeable units in order of their load: of all permutations of a plan the solver looks at one.
     for group in alike:
         used = [u for u in group if u in loads]
         for first, second in itertools.pairwise(used):
             model.add(cp_model.LinearExpr.sum(loads[first]) >= cp_model.LinearExpr.sum(loads[second]))
     model.minimize(makespan)
+    # The solver starts from a complete plan, so that a short time limit does not end with none.
     searched, searched_bound = _searched(table, ready, alike)
     for key, variables in zip(searched, chosen, strict=True):
         for other, variable in variables.items():
@@ -187,6 +193,8 @@ def _searched(
     at, units = np.array(ready, np.float64), np.arange(len(ready))
     assigned, _, bound = assigning.least_makespan(times, at, units, np.empty(0, np.int64), EVALUATIONS, 1)
     load = at + np.bincount(assigned, times[np.arange(len(table)), assigned], len(ready))
+    # The model demands falling loads of interchangeable units: those of the search are renamed to comply, or
+    # its plan would be no valid hint.
     name = units.copy()
     for group in alike:
         by_load = sorted(group, key=lambda u: -load[u])

@@ -87,6 +87,7 @@ def workload(
         job, times = timed(row[0], row[1], submit=submit, index=index)
         jobs.append(job)
         table |= times
+    # The engine takes workloads in order of submission, jobs of one instant in file order.
     jobs.sort(key=lambda job: (job.submit_time, job.index))
     return Workload("test", jobs, TableTruth(table))
 

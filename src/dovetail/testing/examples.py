@@ -68,6 +68,7 @@ def _run(
         follow=FollowPlan(),
         options=options,
     )
+    # Examples in docstrings are checked like any other schedule, so a wrong one fails where it stands.
     check_schedule(result, workload)
     return RenderedResult(result)
 

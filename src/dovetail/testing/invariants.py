@@ -55,6 +55,7 @@ def check_schedule(
             _check_work(record, result, workload)
     _check_capacity(result)
     if promises:
+        # A job that runs on beyond its walltime can break a promise without any fault of the policy.
         kept = result.promises_broken - result.broken_by_overrun
         if kept:
             raise InvariantError(f"{kept} promises were broken, and no overrun explains them")
@@ -97,6 +98,8 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
     for part in allocation.parts:
         for n in bits(part.nodes):
             node = cluster.nodes[n]
+            # -1 and -2 stand for the whole pool and for the CPUs beside devices, which each node has its own
+            # number of.
             cpus = {-1: node.cpus, -2: node.host_cpus}.get(request.cpus, request.cpus)
             cores = allocation.cores_on(n, node)
             if part.cpus != cpus or len(set(cores)) != cpus or not set(cores) <= set(node.cores):
@@ -126,6 +129,7 @@ def _check_devices(job: JobId, part: Part, request: Request, node: Node, *, borr
         if device.memory is not None and device.memory < max(request.gpu_memory, request.gpu_least):
             raise InvariantError(f"job {job} holds {node.name}/{device.name}, which has too little memory")
         units = FRACTION_UNITS if least >= 1 else max(1, round(least * FRACTION_UNITS))
+        # Where memory is requested of a device, it is divided by memory, and units are not counted.
         if least >= 1 and request.gpu_memory and device.memory is not None and not borrows:
             units = 0
         if request.sharing:
@@ -219,6 +223,7 @@ def _add_use(
                     use((n, "device memory", device), share)
             if part.memory and cluster.nodes[n].memory is not None:
                 use((n, "memory", 0), part.memory)
+    # A lent device is held whole, with all of its memory, whatever the request.
     for donor in allocation.donors:
         use((donor.donor, "device", donor.device), FRACTION_UNITS)
         size = cluster.nodes[donor.donor].devices[donor.device].memory

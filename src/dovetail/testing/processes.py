@@ -24,6 +24,7 @@ from dovetail.model import (
     Request,
 )
 
+# In a container, or under taskset, these are not all cores of the machine.
 CORES = tuple(sorted(os.sched_getaffinity(0)))
 
 
@@ -66,6 +67,7 @@ def device(kind: str, model: str = "", local: int = 0, cores: tuple[int, ...] = 
 async def ends(executor: LocalExecutor, count: int) -> dict[str, Ended]:
     """The next ``count`` ends by job."""
     found: dict[str, Ended] = {}
+    # With no job to wait for the stream of events would never end.
     if count:
         async for event in executor.events():
             assert isinstance(event, Ended)
@@ -104,6 +106,7 @@ def run_all(
 
 async def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
     """Wait for something that must happen."""
+    # Far longer than needed: machines that run tests are busy.
     for _ in range(int(seconds / 0.01)):
         if condition():
             return
@@ -114,6 +117,8 @@ async def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
 def runs(pid: int) -> bool:
     """Whether a process lives (a zombie does not)."""
     try:
+        # The command's name stands in brackets and may hold brackets and blanks itself, so the state is what
+        # follows the last bracket.
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except FileNotFoundError:
         return False

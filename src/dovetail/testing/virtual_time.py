@@ -16,6 +16,7 @@ class _NoWait(selectors.SelectSelector):
     """Never blocks: nothing outside the process is waited for in virtual time."""
 
     def select(self, timeout: float | None = None) -> Any:
+        # With the timeout the loop would sleep until its next timer, in real time.
         return super().select(0)
 
 
@@ -41,11 +42,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _run_once(self) -> None:
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         ready = self._ready  # type: ignore[attr-defined]
+        # The base class drops cancelled timers later than this, and the clock would have jumped to one of
+        # them.
         while scheduled and scheduled[0].cancelled():
             handle = heapq.heappop(scheduled)
             handle._scheduled = False  # type: ignore[attr-defined]
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
         if not ready and scheduled:
+            # A timer that was set into the past must not turn the clock back.
             self._virtual = max(self._virtual, scheduled[0].when())
         super()._run_once()  # type: ignore[misc]
 
@@ -55,6 +59,7 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     loop = VirtualTimeLoop()
     try:
         return loop.run_until_complete(main)
+    # Asynchronous generators are closed while their loop can still run.
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()

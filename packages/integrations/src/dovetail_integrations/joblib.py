@@ -87,6 +87,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             return 1
         if n_jobs > 0:
             return n_jobs
+        # As joblib counts: -1 is all, -2 all but one.
         return max(1, _executor(self._options).most_workers + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **more: Any) -> int:
@@ -122,6 +123,8 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Calls that wait are cancelled; those that run end in their time, no later one waits for them."""
         if self._executor is not None:
+            # A call that runs cannot be stopped: new calls would wait behind it, so they get another
+            # executor.
             stopped = [future.cancel() or future.done() for future in list(self._futures)]
             if not all(stopped):
                 _forget(self._executor)

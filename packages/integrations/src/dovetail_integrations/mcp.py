@@ -87,6 +87,8 @@ class Queue:
         """Rows of this agent's jobs: of these, or of all that have not ended."""
         given = {"limit": 100_000} if jobs is None else {"jobs": ",".join(jobs), "limit": 1000}
         rows = self._service.get("/api/v1/jobs", **given)["jobs"]
+        # An agent mostly shares the account of its user: the comment distinguishes its jobs from the user's
+        # own.
         return [row for row in rows if row["options"].get("comment") == self._mark]
 
     @_answers
@@ -115,6 +117,7 @@ class Queue:
                  "depends": depends, "env": env, "folder": folder}  # fmt: skip
         form |= {key: value for key, value in given.items() if value is not None}
         there = len(self._own())
+        # An agent that submits in a loop must not fill the queue.
         if there >= self._most:
             raise InputError(f"found {there} jobs of this agent that have not ended, expected {self._most}")
         return self._post("/api/v1/jobs", {**here(), "jobs": [form], "dry_run": dry_run})
@@ -193,6 +196,7 @@ class Queue:
 
 def _number(job: str) -> str:
     """The number of one job. Raises `InputError`: no names, ranges, 'all'."""
+    # The text becomes part of a path: only digits and one underscore may pass.
     if not all(part.isdecimal() for part in job.split("_", 1)):
         raise InputError(f"found {json.dumps(job)}, expected the number of a job, such as 12 or 12_3")
     return job

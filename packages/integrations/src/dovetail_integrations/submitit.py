@@ -47,6 +47,7 @@ def service() -> Connection:
     return found
 
 
+# A forked process needs a connection of its own: on a shared one each would read replies to the other.
 os.register_at_fork(after_in_child=service.cache_clear)
 
 
@@ -67,8 +68,10 @@ class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
                 rows = service().get("/api/v1/jobs", jobs=",".join(chosen), limit=STATES)["jobs"]
                 self._info_dict.update({row["id"]: {"State": row["state"], **row} for row in rows})
         except DovetailError as error:
+            # An error would end the wait for all jobs, while the service may only be restarting.
             logger.get_logger().warning(f"States may be old: {error}")
         self._last_status_check = time.time()
+        # From what has just been read: another mode would cost a request for each job.
         self._finished |= {job for job in left if self.get_state(job, "cache") not in OPEN}
 
 
@@ -80,6 +83,7 @@ class DovetailJob(core.Job[core.R]):  # type: ignore[misc]
     def wait(self) -> None:
         """Until the job has ended, or its result is there."""
         while not self.done():
+            # The service answers as soon as the job has ended, so nothing is polled in between.
             service().post("/api/v1/wait", {"jobs": self.job_id, "timeout": QUESTION})
             self.watcher.get_info(self.job_id, mode="force")
 
@@ -136,6 +140,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
             delayed.set_timeout(self.parameters.get("timeout_min", 5), self.max_num_timeout)
             delayed.dump(pickles[-1])
         size, many = pickles[0].stat().st_size / 1024**3, len(pickles)
+        # Before anything is submitted: later, jobs would be left without their functions.
         if size * many > self.max_pickle_size_gb:
             for path in pickles:
                 path.unlink()
@@ -157,12 +162,14 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         if given.get("setup"):  # lines of a shell that the user wrote
             call = ["bash", "-c", "\n".join(["set -e", *given["setup"], f"exec {shlex.join(call)}"])]
         paths, seconds = utils.JobPaths(self.folder), given.get("timeout_min", 5) * 60
+        # The usual 90 s would come at once in a job of a minute.
         notice = min(given.get("signal_delay_s", 90), seconds / 2)
         function = getattr(delayed.function, "__qualname__", type(delayed.function).__qualname__)
         form = {
             "command": call, "name": given.get("name", "submitit"), "app": f"submitit.{function}",
             "cpus": tasks * given.get("cpus_per_task", 1), "walltime": seconds, "restartable": True,
             "signal": f"{DovetailJobEnvironment.USR_SIG}@{max(1, round(notice))}", "append": True,
+            # The job's own log is that of task 0; further tasks open theirs (`main`).
             "stdout": str(paths.stdout).replace("%t", "0"),
             "env": {"SUBMITIT_EXECUTOR": DovetailExecutor.name(), "SUBMITIT_DOVETAIL_NTASKS": str(tasks)},
         }  # fmt: skip

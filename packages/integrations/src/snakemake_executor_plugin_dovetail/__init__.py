@@ -77,6 +77,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         """Connect; a service is started where none runs. Raises `WorkflowError`."""
         settings = self.workflow.executor_settings or ExecutorSettings()
         try:
+            # Two connections: a request that waits for ends would hold up submissions on the same one.
             self._submits = connection(settings.service, start=self.logger.info)
             self._watches = connection(settings.service)
         except DovetailError as error:
@@ -109,6 +110,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         resources = job.resources
         logs = os.path.abspath(os.path.join(LOGS, job.name))
         os.makedirs(logs, exist_ok=True)
+        # A percent sign in a name would begin a pattern in `stdout`. More memory after a failure is the
+        # rule's own affair, by Snakemake's `attempt`, hence no `retry_memory`.
         form: dict[str, Any] = {
             "script": f"#!/bin/bash\n{self.format_job_exec(job)}\n",  # lines that Snakemake made
             "name": job.name, "app": f"snakemake.{job.name}", "inputs": _features(job),

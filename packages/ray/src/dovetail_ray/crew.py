@@ -113,6 +113,7 @@ class RayCrew(Crew):
         self._connected = not ray.is_initialized()
         if self._connected:
             self._connect(address)
+        # Without restarts: an actor that Ray begins anew lacks the function, so the crew replaces it itself.
         self._actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Worker)
         self._look_at_nodes()
         missing = self._missing()
@@ -149,6 +150,7 @@ class RayCrew(Crew):
         self._jobs += 1
         self._shipped = shipped
         try:
+            # Into Ray's store once, instead of along with a message to each actor.
             self._work = self._ray.put(self._ray.cloudpickle.dumps(work))
         except (TypeError, AttributeError, ValueError) as error:
             raise InputError(f"cannot be sent to a worker: {error}", where="common") from error
@@ -160,6 +162,7 @@ class RayCrew(Crew):
         """Give an actor items."""
         actor = self._actors[slot.number]
         actor.orders.append(order)
+        # Ray fetches references that are arguments themselves; within a list they would arrive as references.
         if any(isinstance(item, self._ray.ObjectRef) for item in items):
             ref = actor.handle.run.remote(start, plain, *items)
         else:

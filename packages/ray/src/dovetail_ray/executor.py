@@ -78,13 +78,16 @@ class RayExecutor(Reporting):
     def __init__(self, patience: Seconds, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> None:
         super().__init__(folder, cluster)
         self._ray = ray = import_ray()
+        # By value, as the nodes of the cluster need not have this package.
         ray.cloudpickle.register_pickle_by_value(ray_task)
+        # Ray repeats nothing: the engine counts attempts, and decides where the next one runs.
         self._run = ray.remote(max_retries=0)(ray_task.run_command)
         errors = ray.exceptions
         self._lost_errors = (
             *(errors.WorkerCrashedError, errors.NodeDiedError, errors.ObjectLostError),
             errors.TaskUnschedulableError,
         )
+        # A beacon holds no CPU, or every node would have one less for jobs.
         self._beacon = ray.remote(num_cpus=0, max_restarts=0)(ray_task.Beacon)
         self._patience = patience
         self._marker = self.run_dir / f".{self.run_uid}"
@@ -146,6 +149,7 @@ class RayExecutor(Reporting):
         intent = {"job": placed.job.id, "attempt": placed.attempt, "uid": uid, "files": files}
         task = _Task(placed, files, intent)
         self._running[placed.job.id] = task
+        # On record before it starts: if this Dovetail is killed in between, its successor finds the attempt.
         self._note(t="intent", **intent)
         self._begin_task(self._begin, task, words, uid)
 
@@ -167,6 +171,7 @@ class RayExecutor(Reporting):
         except (ExecutorError, self._ray.exceptions.RayError) as error:
             self._over(task, {"error": str(error).strip().splitlines()[0]})
             return
+        # Meanwhile the job may have been stopped, since Ray can take its time for a gang.
         if task.stop:
             self._over(task, {"error": "it was ended before it began", "state": task.stop})
             return
@@ -199,8 +204,10 @@ class RayExecutor(Reporting):
         if len(nodes) == 1:
             return [(nodes[0], NodeAffinitySchedulingStrategy(self._ids[nodes[0]], soft=False))]
         bundles = [self._bundle(task.placed, n) for n in nodes]
+        # By the id of each node: the policy has chosen these very nodes, and Ray must not choose others.
         places = [{"ray.io/node-id": self._ids[n]} for n in nodes]
         task.group = group = placement_group(bundles, strategy="PACK", bundle_label_selector=places)
+        # In a thread, as this blocks, and the loop serves all jobs.
         held = await asyncio.to_thread(group.wait, self._patience)
         if not held:
             raise ExecutorError(
@@ -213,6 +220,7 @@ class RayExecutor(Reporting):
         part = placed.allocation.part_on(node)
         assert part is not None
         held = {"CPU": float(part.cpus), "GPU": float(len(part.devices)), "memory": float(part.memory)}
+        # Ray refuses a bundle of nothing.
         return {name: amount for name, amount in held.items() if amount} or {"CPU": 0.001}
 
     def _needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
@@ -232,6 +240,7 @@ class RayExecutor(Reporting):
         placed, files = task.placed, task.files
         cores = cores_of(placed, self.cluster)
         own = child_environment(placed, self.cluster, cores, self._environ)
+        # Ray sets this itself, by the devices that it has given to the task.
         own.pop("CUDA_VISIBLE_DEVICES", None)
         if len(placed.allocation.nodes) > 1:
             mine = placed.allocation.cores_on(node, self.cluster.nodes[node])
@@ -260,6 +269,7 @@ class RayExecutor(Reporting):
         if task is None or task.stop:
             return
         task.stop = reason
+        # Without force: the task ends its own group within the grace, and reports how that went.
         for ref in task.refs:
             self._ray.cancel(ref, force=False, recursive=False)
 
@@ -286,6 +296,7 @@ class RayExecutor(Reporting):
 
     def _task_ended(self, task: _Task, future: Any) -> None:
         """One of a job's tasks has ended; the job has when all have, and one failure ends the others."""
+        # After the loss of a node the driver has ended the job: this report comes too late.
         if self._running.get(task.placed.job.id) is not task:
             return
         error = future.exception()

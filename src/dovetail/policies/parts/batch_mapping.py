@@ -105,6 +105,8 @@ class _Mapping:
 
     def _second(self, ends: Times) -> Times:
         """The least completion over all units but the best one; shape (jobs,)."""
+        # Of like units the second that is ready counts as another unit, so the least over all but the best
+        # unit is among the two earliest of each set.
         next_ready = [np.partition(ready, 1)[1] if len(ready) > 1 else np.inf for ready in self.ready]
         both = np.concatenate([ends, self.times + np.array(next_ready)], axis=1)
         return both.min(axis=1) if both.shape[1] == 1 else np.partition(both, 1, axis=1)[:, 1]
@@ -119,6 +121,7 @@ class _Mapping:
         g, i = at
         job, unit, choice = self.jobs[j], self.alike[g][i], self.choices[j, g]
         units, seconds = self.units, self.times[j, g]
+        # Nothing starts on a busy unit, but what is mapped there counts for the jobs after it.
         if unit.index not in self.open:
             self.ready[g][i] += seconds
             return
@@ -139,6 +142,8 @@ def _like_units(view: View) -> list[list[Unit]]:
     for unit in view.cluster.units:
         if unit.node in view.cluster.gone:
             continue
+        # A class of devices does not decide alone what fits a unit: the node's CPUs, memory and partitions
+        # do, too.
         node = view.cluster.nodes[unit.node]
         models = tuple((device.kind, device.model) for device in node.devices)
         alike = (node.cpus, node.host_cpus, node.memory, node.cpu_model, node.partitions, models)

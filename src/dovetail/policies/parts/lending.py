@@ -32,8 +32,10 @@ def borrow(free: Free, cluster: Cluster, request: Request, *, local: int = 0) ->
     if not lends(request):
         return None
     wanted, gpus = int(request.devices[0][1]), _free_gpus(free, request)
+    # Any device can serve any node of the gang, so their sum rules most gangs out before nodes are looked at.
     if sum(map(len, gpus.values())) < request.nodes * wanted:
         return None
+    # CPUs and memory a node must have itself; devices can come from elsewhere.
     roomy = free.nodes(Request(1, request.cpus, (), request.memory))
     fit = [(n, len(gpus.get(n, ()))) for n in bits(roomy)]
     fit = sorted(

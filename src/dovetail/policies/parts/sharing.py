@@ -45,6 +45,7 @@ def together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> Toge
     (Together(there=12.5, comes=12.5), Together(there=8.0, comes=14.0))
     """
     first, second = left * slows, takes * slowed
+    # When the first of both ends, the other goes on at full speed with what it has left.
     if first <= second:
         return Together(first, first + takes - first / slowed)
     return Together(second + left - second / slows, second)
@@ -108,6 +109,7 @@ class Sharing:
         guests = self._at.get(unit.index, ())
         if not guests:
             return Together(0.0, inf if takes is None else takes)
+        # At most two on one device; and without a prediction for both there is nothing to weigh.
         if takes is None or len(guests) > 1 or not guests[0].request.sharing or guests[0].left is None:
             return None
         guest = guests[0]
@@ -155,12 +157,16 @@ class Sharing:
         times = {mine: takes, its: self._alone(guest.job, guest.implementation, guest.request, unit) or 0.0}
         counts = {one: runs(*one) for one in times}
         tried = runs(mine[0], mine[1], mine[2].beside(its[0]))
+        # A slowdown is measured against runs alone: without one of each app a trial would show nothing.
         if min(counts.values()) < 1 or tried >= tries_allowed(sum(counts.values())) - (
             foreseen and not tried
         ):
             return False
+        # The most that a trial can lose is the shorter of both, and that has to be little beside all that
+        # these apps have run.
         if min(guest.left or 0.0, takes) > RISKED * sum(counts[one] * times[one] for one in times):
             return False
+        # One trial at a time, so that the next is chosen with what this one shows.
         return not any(self._is_trial(guests, index) for index, guests in self._at.items())
 
     def _is_trial(self, guests: Sequence[Guest], index: int) -> bool:
