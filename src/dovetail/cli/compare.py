@@ -193,9 +193,11 @@ def _live(
             except UnsupportedWorkload as refusal:  # raised before anything runs
                 refused[policy] = refusal
                 continue
+            # A cancelled job means Ctrl-C: the comparison ends, too, instead of going on to the next policy.
             if any(r.state is State.CANCELLED for r in result.records):
                 raise KeyboardInterrupt
             found[policy, seed] = result
+    # A policy that refused on one seed is left out on all, or means would be over different draws.
     left = left_out(policies, refused)
     return [found[policy, seed] for policy in policies if policy not in left for seed in seeds]
 

@@ -131,6 +131,7 @@ def _speak_plainly(command: Any) -> None:
     for parameter in command.params:
         word = parameter.display_type
 
+        # Defaults bind the parameter of this turn; a plain closure would see the last one.
         def shown(ctx: Any, *, word: Any = word, names_itself: bool = parameter.metavar is not None) -> str:
             text = str(word(ctx))
             return "" if names_itself else _PLAIN.get(text, text)
@@ -180,6 +181,7 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Their list in the help."""
         wide = max(map(len, self.list_commands(ctx)), default=0)
+        # Each command's line is read from its source, as its module may take seconds to load.
         with self._only_listing():
             for title, names in self.sections().items():
                 rows = [

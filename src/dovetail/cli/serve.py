@@ -62,6 +62,7 @@ def serve(
     place = folder_of(folder)
     if drain or stop:
         return _end(place, drain)
+    # Imported here, so that `--stop` and `--drain` need not load the service.
     from dovetail.service.daemon import log_to_stderr
     from dovetail.service.hooks import CommandHook
     from dovetail.service.partitions import read_partitions
@@ -130,6 +131,7 @@ def _fair(half_life: float | None, shares: list[str]) -> FairUse | None:
 
 def folder_of(folder: Path | None) -> ServiceFolder:
     """The folder that is named, by the option or by the environment, or the default one."""
+    # Only an absolute path: a relative one would name another folder from each working directory.
     named = os.environ.get(VARIABLE, "")
     return ServiceFolder(folder or (named if os.path.isabs(named) else None))
 
@@ -142,6 +144,7 @@ def _end(place: ServiceFolder, drain: bool) -> int:
         service = connection(place.path)
     except NoService as error:
         holder = place.holder()
+        # Without an answer on its socket a service can be stopped by its lock's holder, but not drained.
         if drain or not holder:
             raise
         note(f"{error}; it is ended by a signal")
@@ -154,6 +157,7 @@ def _end(place: ServiceFolder, drain: bool) -> int:
         if drain and waiting:
             note(f"waits for {waiting} jobs that run")
         service.post(f"/api/v1/service/{'drain' if drain else 'stop'}")
+    # The lock is free only when the process has ended: then the next service can begin.
     while place.is_locked():
         time.sleep(0.05)
     return 0

@@ -53,6 +53,7 @@ def between(row: Mapping[str, Any], name: str, now: float) -> str:
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     if low is None or high is None:
         return ""
+    # What is predicted for the past is due now: the forecast is from a moment ago.
     return f"between {clock(max(low, now), now)} and {clock(high, now)} ({100 * row['confidence']:.0f} %)"
 
 
@@ -83,6 +84,7 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, pars
     """A table on lines that never break; with ``parsable`` one line a row, with all of it."""
     if parsable:
         for row in rows:
+            # A bar within a name would add a column.
             print("|".join(printable(row[name]).replace("|", "\\|") for name in columns))
         return
     _print(columns, rows)
@@ -138,6 +140,7 @@ def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: i
             widths.pop(name, None)
     over = _total(widths) - width
     while over > 0:
+        # From the widest, a column at a time, so that texts lose evenly.
         longest = max((n for n in widths if n in FLEXIBLE), key=widths.__getitem__, default="")
         if not longest or widths[longest] <= LEAST:
             break
@@ -161,6 +164,8 @@ def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     from dovetail.report import tables
 
     table = table_of(columns, rows, tables.console().width)
+    # A table that cannot be made narrow enough is wider than the terminal: a broken line reads worse than a
+    # cut one.
     tables.console(width=max(tables.console().width, table.width)).print(table)
 
 

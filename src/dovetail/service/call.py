@@ -62,6 +62,8 @@ def outcome_of(data: bytes, *, trusted: bool) -> Outcome:
     if not data.startswith(PICKLE):
         raise ValueError("no result")
     pickled, _, content = data.removeprefix(PICKLE).partition(b" ")
+    # Reading a pickle runs code: one that another user may have written would run with the rights of this
+    # one.
     if not trusted:
         what = printable(content[:200].decode("ascii", "replace"))
         raise Untrusted(
@@ -95,8 +97,10 @@ def data_of(value: Any) -> Any:
     if value is None or kind in (bool, str):
         return value
     if kind is int:
+        # JSON numbers beyond 2^53 lose digits in readers that take them for floating point.
         return value if abs(value) < 1 << 53 else {"int": hex(value)}
     if kind is float:
+        # In hexadecimal, so that each bit arrives, and infinities and NaN, which JSON lacks.
         return {"float": value.hex()}
     if kind is complex:
         return {"complex": [value.real.hex(), value.imag.hex()]}
@@ -167,6 +171,7 @@ _MADE: Mapping[str, Callable[[Any], Any]] = {
 
 def main() -> NoReturn:
     """Make the call; exit status 0 if it returned."""
+    # What the function prints goes to standard error: standard output carries the result alone.
     out = os.dup(1)
     os.dup2(2, 1)
     with open(sys.argv[1], encoding="ascii") as script:

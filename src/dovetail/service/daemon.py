@@ -52,6 +52,7 @@ class Handler(logging.StreamHandler[TextIO]):
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self._file = ""
+        # Only a file can be opened anew by its name; a pipe or the journal leads to where it leads.
         if stat.S_ISREG(os.fstat(2).st_mode):
             self._file = os.readlink("/proc/self/fd/2")
 
@@ -59,6 +60,7 @@ class Handler(logging.StreamHandler[TextIO]):
         """Open the log's file anew: the old one may have another name by now."""
         if self._file:
             fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            # The number stays 2, so that children and C libraries write to the new file as well.
             os.dup2(fd, 2)
             os.close(fd)
 
@@ -68,6 +70,7 @@ def log_to_stderr(level: LogLevel, form: LogFormat) -> Handler:
     handler = Handler()
     handler.setFormatter(LogFormatter(form, journal="JOURNAL_STREAM" in os.environ))
     logger = logging.getLogger("dovetail")
+    # A second service in one process (tests) must not write each line twice.
     for old in list(logger.handlers):
         logger.removeHandler(old)
     logger.addHandler(handler)
@@ -99,6 +102,8 @@ class SystemdNotifier:
 
     def __init__(self) -> None:
         self._address = os.environ.pop("NOTIFY_SOCKET", "")
+        # systemd names the process that it watches; a child that inherits the variables must not answer for
+        # it.
         usec, pid = os.environ.pop("WATCHDOG_USEC", ""), os.environ.pop("WATCHDOG_PID", "")
         ours = usec.isdecimal() and pid in ("", str(os.getpid()))
         self._every = int(usec) / 2e6 if ours else 0.0
@@ -107,6 +112,7 @@ class SystemdNotifier:
         """Send ``READY=1`` and its like; without systemd nothing."""
         if not self._address:
             return
+        # A leading @ stands for a socket without a file, whose name begins with a zero byte.
         name = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
             try:

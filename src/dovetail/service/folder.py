@@ -82,6 +82,7 @@ class ServiceFolder:
 
     def make(self) -> None:
         """Make it, readable by its owner only. Raises `OSError`."""
+        # The folder itself first: all others lie within it.
         for name in ("", "journal", "output", "scripts"):
             private_folder(self.path / name)
 
@@ -127,6 +128,7 @@ class ServiceFolder:
     def note_drained(self, name: str, drained: bool) -> None:
         """Have a node among them, or not. Raises `InputError`, `OSError`."""
         names = {*self.drained_nodes(), name} if drained else {*self.drained_nodes()} - {name}
+        # Replaced as a whole, so that a crash leaves the old list or the new one.
         replace_file(self.drained, json.dumps(sorted(names)))
 
     @property
@@ -165,6 +167,8 @@ class ServiceFolder:
         runtime = os.environ.get("XDG_RUNTIME_DIR", "")
         if not (os.path.isabs(runtime) and os.access(runtime, os.W_OK | os.X_OK)):
             return self.path / "service.sock"
+        # The path of the folder is in the name: a user may keep several services. A digest, since paths of
+        # sockets have 107 bytes at most.
         name = hashlib.blake2b(os.fsencode(self.path), digest_size=6).hexdigest()
         return Path(runtime) / f"dovetail-{name}.sock"
 
@@ -174,6 +178,7 @@ class ServiceFolder:
         Raises `OSError`.
         """
         marker = self.path / "shared"
+        # Kept for good: a process that another user's job left behind may still write.
         if now and not marker.exists():
             replace_file(marker, b"others than this account may have submitted jobs here\n")
         return now or marker.exists()

@@ -17,6 +17,7 @@ def info(service: Service) -> dict[str, Any]:
     """How the service stands. O(nodes)."""
     engine, about = service.engine, service.about
     cluster = engine.cluster
+    # Jobs of other Dovetails hold places here and are none of this queue.
     running = [placed for placed in engine.running.values() if not placed.job.foreign]
     used = sum(part.cpus * part.nodes.bit_count() for placed in running for part in placed.allocation.parts)
     return {

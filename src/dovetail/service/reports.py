@@ -45,6 +45,7 @@ async def reports(service: Service, question: Question, person: Principal) -> li
         values.append(service.archive.listed(ids))
     where = f"{' AND '.join(conditions) or 'TRUE'} ORDER BY seq LIMIT ?"
     entries = await service.ask(lambda archive: archive.entries(where, (*values, question.limit), whole=True))
+    # What a run used is known to the engine while it remembers the job, later only to the history of runs.
     uids = {_uid(service, entry): entry.job.id for entry in entries if entry.ended is not None}
     away = [uid for uid, job in uids.items() if job not in service.engine.records]
     used = await service.ask(lambda archive: archive.usage(away, Path(service.about.history)))
@@ -96,6 +97,7 @@ def _further(service: Service, job: Job, entry: Entry) -> Row:
     request = choice.request if entry.allocation is None else entry.allocation.request
     node = "" if entry.allocation is None else service.engine.cluster.nodes[entry.allocation.first_node].name
     out, err = (None, None) if launch is None else launch.files(entry.job, service.about.cwd, node)
+    # Where the job itself names no file, the service keeps the output in its folder.
     ours = endless_paths(str(service.folder.path), job.id, max(1, entry.attempt))
     number, _, index = job.id.partition("_")
     return {

@@ -69,6 +69,8 @@ class Answer(JSONResponse):
         """Its bytes; names that are no UTF-8 are spelt out."""
         try:
             return orjson.dumps(content)
+        # A file name need not be UTF-8; Python spells such bytes as surrogates, which only its own encoder
+        # writes.
         except orjson.JSONEncodeError:  # it refuses what cannot be spelt in UTF-8
             return json.dumps(content).encode()
 
@@ -107,6 +109,7 @@ def _errors(app: FastAPI) -> None:
     statuses: dict[type[DovetailError], int] = {NotFound: 404, Forbidden: 403, Full: 503, InputError: 400}
 
     async def ours(request: Request, error: Exception) -> Answer:
+        # In the order of the table: the first kind that fits decides.
         status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
         return Answer({"error": str(error)}, status)
 
@@ -158,6 +161,7 @@ async def _form(request: Request, form: type[Entry]) -> Any:
     def read() -> Entry:
         data = _parsed(body)
         if not isinstance(data, dict):
+            # A list or a number would be valid JSON and no form.
             raise InputError("the body: expected an object")
         check_words(data)
         return validated(form, data, "request")
@@ -230,6 +234,8 @@ def _look(app: FastAPI, service: Service) -> None:
         """Jobs that have not ended, in the order of the queue; or those that a selector names."""
         await service.forecast.wait(patience)
         if jobs is not None:
+            # A selector may name jobs that ended long ago, which only the archive knows; the queue itself is
+            # in memory.
             rows = await service.rows(jobs, _principal(request), limit)
             return Answer({"jobs": rows, "total": len(rows), **service.forecast.about()})
         rows, total = service.page(states=state or (), user=user, name=name, limit=limit, offset=offset)
@@ -359,6 +365,7 @@ async def _log_piece(
     while True:
         found = await files(service, id, person, attempt)
         path = found.out if stream == "out" else found.err
+        # In a thread: the file may lie on a slow network.
         piece = await loop.run_in_executor(None, read_log, path, offset, found.ended, found.chosen)
         left = deadline - loop.time()
         if piece.data or piece.ended or left <= 0:
@@ -377,6 +384,7 @@ async def _events(service: Service) -> AsyncIterator[bytes]:
             except TimeoutError:
                 yield b": still here\n\n"
                 continue
+            # A burst of changes is one event: a page that loads anew for each would only load.
             await asyncio.sleep(GAP)
             yield _event(service)
     finally:
@@ -402,6 +410,7 @@ def _change(app: FastAPI, service: Service) -> None:
         found = await service.submit(form, _principal(request))
         if form.dry_run:
             return Answer({"ids": [], "notes": found.notes, "jobs": previewed(service, found.jobs)}, 200)
+        # Elements of an array share one number.
         numbers = sorted({number for number, _ in found.numbers})
         return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 

@@ -51,6 +51,7 @@ def parse(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
     at = 0
     while at < len(words):
         word = words[at]
+        # srun takes no options behind the first word that is none: the rest is the program's own.
         if word == "--" or not word.startswith("-") or word == "-":
             break
         taken, letters = [word], ""
@@ -60,6 +61,8 @@ def parse(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
         else:
             letters = word[1:]
             while letters and letters[0] in SHORT_FLAGS:
+                # Letters may be joined (-ln2): flags first (I and K with a value joined to them); a letter
+                # that takes a value takes all that follows.
                 letters = "" if letters[0] in "IK" else letters[1:]
             name, value = SHORT.get(letters[:1], letters[:1]), letters[1:].removeprefix("=")
             takes = bool(letters) and not value
@@ -69,6 +72,7 @@ def parse(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
             taken.append(value)
         if name in OURS or (name in DEVICES and (name != "gres" or "gpu" in value)):
             found[name] = value
+            # Flags that stood before our option in the same word stay srun's.
             flags = "" if word.startswith("--") else word[1 : len(word) - len(letters)]
             rest += [f"-{flags}"] if flags else []
         else:
@@ -91,6 +95,7 @@ def chosen_nodes(options: Mapping[str, str], ours: Sequence[str]) -> list[str]:
     if "nodelist" in options:
         named = [name for name in options["nodelist"].split(",") if name]
         foreign = [name for name in named if name not in ours]
+        # Names in brackets are left to srun, which expands and checks them.
         if foreign and not any("[" in name for name in named):
             sys.exit(f"srun: found node {foreign[0]}, expected of the job's own: {', '.join(ours)}")
         return [name for name in named if name in ours] or list(ours)
@@ -122,6 +127,7 @@ def part_of(options: Mapping[str, str], nodes: Sequence[str], shares: Mapping[st
     for name, most in (("cores", cores), ("gpus", gpus)):
         if part.get(name, 0) > most:
             sys.exit(f"srun: found {part[name]} {name} a node, expected at most the job's {most}")
+    # A step that takes all of the job's part needs no division.
     return {name: n for name, n in part.items() if n < (cores if name == "cores" else gpus)}
 
 
@@ -137,6 +143,8 @@ def hold(part: Mapping[str, int], most: Mapping[str, int], folder: str) -> dict[
             for place in range(most[name]):
                 if len(found.setdefault(name, [])) == wanted:
                     break
+                # Locks of files end with their process, even where it is killed, so no step leaves cores
+                # behind as taken.
                 lock = os.open(f"{folder}.{name}.{place}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,9 +154,12 @@ def hold(part: Mapping[str, int], most: Mapping[str, int], folder: str) -> dict[
                 held.append(lock)
                 found[name].append(place)
         if all(len(found[name]) == wanted for name, wanted in part.items()):
+            # Python's descriptors close on exec; these must stay with srun, which holds them until the step
+            # ends.
             for lock in held:
                 os.set_inheritable(lock, True)
             return found
+        # All or nothing: two steps that each wait with half of what they need would wait for ever.
         for lock in held:
             os.close(lock)
         time.sleep(PATIENCE)
@@ -163,6 +174,7 @@ def srun(words: Sequence[str]) -> None:
         sys.exit("srun: was not found in PATH")
     options, rest, command = parse(words)
     if options.get("jobid", os.environ["SLURM_JOB_ID"]) != os.environ["SLURM_JOB_ID"]:
+        # Another allocation's step is no affair of this job: srun gets the words as they are.
         os.execv(program, ["srun", *words])
     shares = json.loads(os.environ["DOVETAIL_GANG"])
     nodes = chosen_nodes(options, list(shares))
@@ -212,6 +224,8 @@ def task() -> None:
     tasks, local = counts[node] if node < len(counts) else 1, int(environ.get("SLURM_LOCALID", "0"))
     usable = sorted(os.sched_getaffinity(os.getppid()))
     cores = [share["cores"][place] for place in step.get("cores", range(len(share["cores"])))]
+    # Where Slurm gave the task other CPUs than were counted on, places would name wrong ones: then it keeps
+    # what it has.
     if len(usable) == share["cpus"] and cores:
         mine = slice_of([usable[core] for core in cores], local, tasks)
         os.sched_setaffinity(os.getppid(), mine)

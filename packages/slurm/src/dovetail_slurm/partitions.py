@@ -69,6 +69,8 @@ class Member:
         qos = value_of(options, "--qos", "-q") or environ.get("SBATCH_QOS", "")
         accounts, kinds = self.accounts, self.qos
         if account and accounts is not None:
+            # The account that a job names is tried first, as Slurm does; the others stay for jobs that name
+            # them.
             accounts = [account, *(one for one in accounts if one != account)]
         if qos and kinds is not None:
             kinds = [*qos.split(","), *(one for one in kinds if one not in qos.split(","))]
@@ -115,10 +117,12 @@ def read_member(settings: Mapping[str, str]) -> Member:
     try:
         usual = commands.rows(["sacctmgr", "-nP", "show", "user", name, "format=DefaultAccount"], 1)
         held = commands.rows(["sacctmgr", "-nP", "show", "assoc", *only, "format=Account,DefaultQOS,QOS"], 3)
+    # Without the accounting database nothing is enforced here; Slurm still refuses what it does not allow.
     except SlurmError as error:
         _log.warning("which accounts and QOS may be used is not known: %s", error)
         return Member(name, frozenset(groups), is_owner=owner)
     first = [row[0] for row in usual if row[0]]
+    # Stable: within the usual account, and within the others, Slurm's own order holds.
     held.sort(key=lambda row: row[0] not in first)
     accounts = list(dict.fromkeys([row[0] for row in held]))
     kinds: dict[str, None] = {}
@@ -188,10 +192,13 @@ def why_closed(partition: Partition, member: Member, *, usual: bool) -> str:
     for what, name, held, allowed, denied in lists:
         if held is None:
             continue
+        # A job that names no account runs under the first one, so only that one counts there.
         mine = held[:1] if usual else held
         if allowed and not set(mine) & set(allowed):
             ours = ", ".join(mine) or "none"
             return f"it is for the {what} {' or '.join(allowed)} (Allow{name}), ours is {ours}"
+        # An account is denied only where no list of allowed ones decides (slurm.conf(5): AllowAccounts goes
+        # before).
         if not allowed and mine and set(mine) <= set(denied):
             return f"it is not for the {what} {', '.join(mine)} (Deny{name})"
     return ""
@@ -203,6 +210,7 @@ def preempted_by(partition: Partition, others: Iterable[Partition], settings: Ma
         return ""
     lower = [
         one
+        # Tiers only matter where partitions share nodes.
         for one in others
         if one.tier < partition.tier and one.can_lose_jobs() and one.nodes & partition.nodes
     ]

@@ -57,6 +57,7 @@ def gang_environment(placed: Placed, cluster: Cluster, shares: Mapping[str, Shar
     for n in allocation.nodes:
         node, part = cluster.nodes[n], allocation.part_on(n)
         assert part is not None
+        # Sorted, since places in this list are what a step's tasks hold, on every node the same way.
         cores = sorted(allocation.cores_on(n, node))
         threads = str(max(1, len(cores) // tasks))
         gang[node.name] = {
@@ -85,6 +86,8 @@ def slurm_environment(
     first = allocation.part_on(allocation.first_node)
     devices = () if first is None else first.devices
     numbers = numbers_by_variable(cluster.nodes[allocation.first_node], devices).values()
+    # Of Dovetail's own environment only these: its other SLURM_* variables describe what Dovetail holds, not
+    # what the job has.
     kept = (*STEERING, "SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION")
     nodes, count = compress(names), str(len(names))
     found = {

@@ -58,6 +58,8 @@ def run(words: list[str], place: str) -> int:
     except Refused as error:
         raise Wrong(f"sbatch: error: Batch job submission failed: {reworded(error)}") from None
     for note in found.get("notes", ()):
+        # The partition that stands for the whole machine here is in many scripts; a warning each time would
+        # be noise.
         if not quiet and not (note["field"] == "partition" and form["jobs"][0].get("partition") == PARTITION):
             complain(f"sbatch: --{note['field']} has no meaning here and is passed over: {note['text']}")
     number = found["numbers"][0]
@@ -67,6 +69,7 @@ def run(words: list[str], place: str) -> int:
         print(f"Submitted batch job {number}")
     if not (wait or has(given, "wait")):
         return 0
+    # Scripts read the number from a pipe while this process waits on.
     sys.stdout.flush()
     return status_after(service, found["ids"])
 
@@ -111,6 +114,7 @@ def script_form(
         _check_options(script.refused)
         around = here()
         environ = _environment(environment_of(script, around["environment"]))
+        # Users of sbatch expect Slurm's file in their folder, not one in the service's.
         if output and not script.own.get("stdout"):
             usual = "slurm-%A_%a.out" if script.array is not None else "slurm-%j.out"
             script.fields.setdefault("stdout", usual)
@@ -159,6 +163,7 @@ def _script(rest: Sequence[str]) -> tuple[str, str, str]:
     if not rest:
         return _read(0, "standard input"), "standard input", ""
     path = rest[0]
+    # As sbatch does: a name without a slash is looked up in PATH where the folder has no such file.
     if "/" not in path and not os.path.exists(path):
         from shutil import which
 
@@ -234,6 +239,7 @@ def _test(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
 def status_after(service: Service, ids: Sequence[str]) -> int:
     """Wait until jobs have ended; the highest exit status, of one that a signal ended 128 and its number."""
     jobs = ",".join(ids)
+    # The service answers after 30 s at the latest, so that a connection that broke unnoticed is found out.
     while service.post("/api/v1/wait", {"jobs": jobs, "timeout": 30})["left"]:
         pass
     found = service.get("/api/v1/records", {"jobs": jobs})["jobs"]
@@ -244,4 +250,5 @@ def _status_of(row: Mapping[str, Any]) -> int:
     code = row["exit_code"]
     if code is None:
         return int(row["state"] != "COMPLETED")
+    # A shell's convention: 128 and the number of the signal.
     return int(code) if code >= 0 else 128 - int(code)

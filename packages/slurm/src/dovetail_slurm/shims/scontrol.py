@@ -31,6 +31,7 @@ def run(words: list[str], place: str) -> int:
     if not rest:
         raise Wrong("scontrol: error: found no command, expected one, such as show job")
     name = rest[0].lower()
+    # Slurm takes abbreviations of commands as long as only one begins so.
     near = [one for one in _COMMANDS if one == name] or [one for one in _COMMANDS if one.startswith(name)]
     if len(near) != 1:
         raise Wrong(f"invalid keyword: {rest[0]}")
@@ -58,6 +59,7 @@ def _show_jobs(service: Service, names: Sequence[str], oneline: bool) -> int:
 
     ids = _ids(names)
     found = of.load(service, jobs=",".join(ids) or None)
+    # As slurmctld does, which forgets jobs MinJobAge after their end.
     found = [job for job in found if job["end"] is None or job["end"] > now - MIN_JOB_AGE]
     if ids and not found:
         raise Wrong(f"slurm_load_jobs error: {NO_JOB}")
@@ -89,6 +91,7 @@ def _job_lines(job: Job) -> list[str]:
 
         first = expand(nodes)[0]
     limit, least = "UNLIMITED" if job.limit is None else full(job.limit), max(1, int(job["request"]["cpus"]))
+    # Eligible from its submission on, or from the begin that it names.
     begin = max(float(job["submit"]), float(job["begin"] or 0))
     lines = [
         f"JobId={job.number} {array}JobName={job.name}",
@@ -308,6 +311,7 @@ def _by_name(service: Service, words: Sequence[str]) -> list[str]:
 
 def _want(service: Service, action: str, id: str, form: Mapping[str, Any] | None = None) -> int:
     """Have one thing done; 1 where it was refused. Raises `Wrong`."""
+    # A job may requeue or hold itself: this process must not end with it before the request is through.
     outlive_our_job()
     try:
         answer = service.post(f"/api/v1/{action}", {"jobs": id} if form is None else form)
@@ -344,6 +348,7 @@ def _held_when_it_waits(service: Service, ids: Sequence[str]) -> None:
     deadline = time.monotonic() + 60
     left = list(ids)
     while left and time.monotonic() < deadline:
+        # A job that runs is refused until its processes have ended, so it is tried until it waits.
         answer = service.post("/api/v1/hold", {"jobs": ",".join(left)})
         left = [job for job, why in answer["refused"].items() if why == "it runs"]
         if left:
@@ -354,6 +359,7 @@ def _top(service: Service, words: Sequence[str], oneline: bool) -> int:
     if not words:
         raise Wrong("too few arguments for keyword:top")
     status = 0
+    # Each goes to the front, so the last one named comes first, and the order of the words remains.
     for id in reversed(_ids(words)):
         try:
             answer = service.post("/api/v1/move", {"job": id})
@@ -403,6 +409,7 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
                 if value[:1] in "+-" and limit is not None:
                     now = of.load(service, jobs=ids[0])
                     before = now[0].limit if now else None
+                    # A limit that is reduced below a minute would end the job before a user can correct it.
                     limit = max(60.0, (before or 0) + (limit if value[0] == "+" else -limit))
                 if limit is None:
                     raise ValueError(f"found {value!r}, expected a limit")
