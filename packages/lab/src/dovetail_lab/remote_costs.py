@@ -111,6 +111,7 @@ class Measured:
 def _line(points: dict[int, float]) -> tuple[float, float]:
     """Slope and intercept of the line through the points, each weighed by its own size."""
     sizes, times = np.array(list(points)), np.array(list(points.values()))
+    # Weighed, as otherwise the largest array would decide alone, and the constant would be noise.
     slope, intercept = np.polyfit(sizes, times, 1, w=1 / np.maximum(times, 1e-6))
     return float(slope), float(intercept)
 
@@ -157,6 +158,7 @@ def measure(
         turn.append(("round_trip", _trips(remote)))
         turn.append(("raw", _raw(link, data)))
         turn += zip(("put", "get"), _arrays(remote, size), strict=True)
+        # Another size in each round, as memory that was freed before would be handed out again.
         turn += zip(("put_first", "get_first"), _arrays(remote, size - 8 * (number + 1)), strict=True)
         turn.append(("remote_call_cpu", _enqueued(remote)))
         turn.append(("local_put", _arrays(here, size)[0]))
@@ -198,6 +200,7 @@ def _enqueued(device: Device) -> float:
 
 def _of_calls(device: Device, clock: Callable[[], float], *, waited: bool) -> float:
     x = Namespace([device]).ones(8)
+    # The first call prepares what all later ones use.
     x + x
     device.synchronize()
     begin = clock()
@@ -245,6 +248,7 @@ def _migrations(server: str, local: str, size: int, token: bytes | None) -> Sequ
     """From the server to this process, and back."""
     device = Device(server, token=token)
     try:
+        # No arrays at all for size 0, so that the constant part of a pause is measured bare.
         xp = Namespace([device])
         arrays = [xp.ones(max(size // 80, 1)) for _ in range(10)] if size else []
         home, back = device.migrate(local), device.migrate(server)
@@ -269,6 +273,8 @@ def own_server(device: str) -> Iterator[tuple[str, int]]:
         try:
             assert process.stdout is not None
             assert process.stderr is not None
+            # A server that starts prints one line of JSON; one that does not prints none, and its reason on
+            # standard error.
             line = process.stdout.readline()
             if not line:
                 raise DeviceError(process.stderr.read().strip().removeprefix("dovetail: "))

@@ -62,7 +62,9 @@ def claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Claim, ..
     )
     reading = f"the longest sequential time {chosen.number('spread'):g} times the shortest"
     return tuple(
-        claim if claim.readings else replace(claim, readings={reading: claim.verdict}) for claim in made
+        # A claim without readings of its own was judged on the one spread that was drawn.
+        claim if claim.readings else replace(claim, readings={reading: claim.verdict})
+        for claim in made
     )
 
 
@@ -98,6 +100,7 @@ def _saved(found: StudySamples, near: float) -> Claim:
 
 def _close(text: str, found: StudySamples, close: float) -> Claim:
     both = {name: found.excess("I-like", name, "optimum") for name in ("pack-approx", "pack-by-pack-9")}
+    # Every k has to be close, so the worst one is shown.
     worst = {
         name: max((one for one in all_k if one), key=lambda one: one.mean) for name, all_k in both.items()
     }
@@ -148,6 +151,7 @@ def _ratios(found: StudySamples, near_one: float) -> Claim:
     """The lower of the ratios of pack-Approx and pack-by-pack-9, for every k of II."""
     ks = SETS["II"]
     lower = [
+        # "Ratios are very close to one" is about both heuristics: the lower one of each draw decides.
         interval(
             np.minimum(
                 found.values("II", k, "pack-approx", "packing_ratio"),
@@ -210,6 +214,7 @@ def _third(found: StudySamples, words: str, measure: str, paper: float, near: fl
 
 def _one_run(found: StudySamples, close: float) -> Claim:
     excess = found.excess("III", "pack-by-pack-1", "pack-by-pack-9")
+    # As above: all k have to be close.
     worst = max((one for one in excess if one), key=lambda one: one.mean)
     return Claim(
         f"III: pack-by-pack-1 is very close to pack-by-pack-9 (read: within {close:.0%})",

@@ -96,8 +96,10 @@ def _solved(task: Task) -> Solved:
     measures: dict[tuple[int, str], tuple[float, ...]] = {}
     seconds: dict[str, list[float]] = {}
     for label, (name, full_range) in ALGORITHMS.items():
+        # The exact search is exponential in the tasks: 65 of them are out of reach.
         if name == "subset-dp" and workload != "I-like":
             continue
+        # The same instance for all k and algorithms, so that differences between them are not the instances'.
         for k in SETS[workload]:
             solution = solve(times, k, name, Options(seed=seed, full_range=full_range))
             measures[k, label] = tuple(getattr(solution.metrics, measure) for measure in MEASURES)
@@ -145,6 +147,8 @@ def approx_steps(times: Floats) -> int:
     sigma = np.ones(n, dtype=np.int64)
     current = times[:, 0].copy()
     steps = 1
+    # Algorithm 3 adds a processor to the longest task until the mean work of a processor exceeds the longest
+    # time, or that task has all processors.
     while True:
         j = int(np.argmax(current))
         if float(sigma @ current) / p > current[j] or sigma[j] == p:

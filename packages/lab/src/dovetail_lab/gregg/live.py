@@ -259,6 +259,7 @@ def _queue(sizes: dict[str, int], kind: str) -> Workload:
 
 
 def _only(workload: Workload, names: Sequence[str]) -> Workload:
+    # Indices begin anew: they are the order of the queue, without gaps.
     kept = [job for job in workload.jobs if job.id in names]
     return replace(workload, jobs=[replace(job, index=i) for i, job in enumerate(kept)])
 
@@ -272,6 +273,9 @@ def _alone(runs: Sequence[tuple[Placement, Workload, Result]]) -> dict[str, dict
             assert record.took is not None
             times.setdefault(record.job.id, {}).setdefault(record.implementation.kind, []).append(record.took)
     return {app: {kind: median(own) for kind, own in on.items()} for app, on in sorted(times.items())}
+
+
+# The median of the rounds: a machine has slow minutes, which one run cannot distinguish from a slow app.
 
 
 def _faster(alone: dict[str, dict[str, Seconds]], kind: str) -> tuple[str, ...]:

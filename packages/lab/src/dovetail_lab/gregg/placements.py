@@ -207,6 +207,7 @@ class CaseOutcome:
 
     def dynamic(self) -> tuple[Seconds, Seconds, Seconds]:
         """Mean, least and greatest dynamic makespan over the random orders."""
+        # Without random orders the order of the table stands for all.
         spans = [order.makespans["dynamic"] for order in self.orders] or [self.table.makespans["dynamic"]]
         return fmean(spans), min(spans), max(spans)
 
@@ -235,6 +236,7 @@ def optimum(workload: Workload) -> Seconds:
             seconds = workload.truth.seconds(job, choice.implementation, choice.request)
             assert seconds is not None
             own[choice.implementation.kind] = seconds
+        # Each job doubles the assignments: the first half has it on the GPU, the second on the CPU.
         cpu = np.concatenate([cpu, cpu + own["cpu"]])
         gpu = np.concatenate([gpu + own["gpu"], gpu])
     return float(np.maximum(cpu, gpu).min())
@@ -262,6 +264,7 @@ def cpu_utilisation(result: Result) -> float:
 
 def in_order(case: Case, workload: Workload) -> QueueOrder:
     """The workload as it is ordered, under every placement of Figure 3."""
+    # The static schedule is the paper's: by kernel times, in the order of the queue, on the preferred device.
     static = scheduled(preferred(workload), "best-device", case.slowdown).result
     dynamic = scheduled(workload, "history", case.slowdown).result
     ends = _ends(static)
@@ -299,6 +302,7 @@ def cases(
     for i, case in enumerate(readings):
         workload = case.workload()
         shuffles = [o for task, part in zip(tasks, parts, strict=True) if task[0] == i for o in part]
+        # A slowdown depends on what else runs, so the optimum of fixed times is none there.
         best = optimum(workload) if case.slowdown == 1 else None
         found.append(CaseOutcome(case, in_order(case, workload), tuple(shuffles), best))
     return found
@@ -308,6 +312,8 @@ def _chunk(task: tuple[int, Case, int, int, int]) -> Sequence[QueueOrder]:
     _, case, seed, start, stop = task
     workload = case.workload()
     return [
+        # A generator for each order, so that order 7 is the same however the orders are divided among
+        # processes.
         in_order(case, shuffled(workload, np.random.Generator(np.random.PCG64([seed, order]))))
         for order in range(start, stop)
     ]

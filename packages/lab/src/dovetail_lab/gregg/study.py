@@ -206,6 +206,8 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
     undone: list[Record] = []
 
     with tempfile.TemporaryDirectory(prefix="dovetail-gregg-") as folder:
+        # In turns: if the machine is slow for a while, the sizes to learn from and those to predict both meet
+        # it.
         for i, (found, repeat) in enumerate(parts):
             more, undone = measure(
                 found,
@@ -219,6 +221,7 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
                 rng=rng,
             )
             done.extend(more)
+            # What failed once would fail in each further part.
             if undone:
                 break
     completed(undone, "--figure-1")

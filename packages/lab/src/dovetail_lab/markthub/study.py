@@ -250,6 +250,7 @@ def _readings(found: PointOutcomes) -> Table:
     faint = []
     for name, (_, _, _, reference) in figures.READINGS.items():
         crossings = [found.crossing(figures.reading(name), policy) for policy in POLICIES[:2]]
+        # A factor exists only where both curves cross zero within the calls that were simulated.
         factor = "-"
         if crossings[0] is not None and crossings[1] is not None:
             factor = f"{10 ** (crossings[1].mean - crossings[0].mean):.1f}"
@@ -280,6 +281,8 @@ def _skipping(found: PointOutcomes) -> Table:
 
 
 def _aware(found: PointOutcomes) -> Table:
+    # The point where looking ahead does worst against the better of fcfs and mrq is shown beside those that
+    # were made for it.
     worst = min(figures.grid(), key=lambda point: found.beyond(point, AWARE).mean)
     rows = [
         (name, *(shown(found.decrease(point, policy)) for policy in POLICIES))

@@ -73,10 +73,11 @@ def replay_file(
     """Replay a trace under every rule; ``on_attempt`` gets each attempt with the name of its row."""
     tasks = measured_tasks(path)
     found: list[dict[str, Row]] = []
+    # Twice: a rule may use what a task reads, which a workflow does not always know beforehand.
     for by_size, after in ((True, ""), (False, WITHOUT_SIZE)):
         rows: dict[str, Row] = {}
         for name, rule in make_rules(by_size=by_size, risk=risk).items():
-
+            # The default binds this turn's name, as the loop goes on before the closure is called again.
             def note(attempt: Attempt, name: str = name + after) -> None:
                 if on_attempt is not None:
                     on_attempt(name, attempt)
@@ -108,6 +109,7 @@ def study(found: Sequence[Replayed], cpu_seconds: float, *, at_limit: bool) -> S
 def _table(title: str, found: Sequence[tuple[str, dict[str, Row]]]) -> Table:
     lines = []
     for file, rows in found:
+        # Rules differ once they have some history; cold tasks, which have none, would blur that.
         warm = {name: row.wasted_gb_hours - row.wasted_cold_gb_hours for name, row in rows.items()}
         for name in ROWS:
             row = rows[name]

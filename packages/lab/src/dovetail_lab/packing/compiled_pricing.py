@@ -30,6 +30,7 @@ def _items(
     count = 0
     for position in range(n):
         i = by_price[position]
+        # By price in falling order: all that follow are worth nothing, too.
         if prices[i] <= 0.0:
             break
         if times[i, p - 1] > level:
@@ -64,6 +65,7 @@ def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, va
         for a in range(count):
             w = weights[a]
             price = prices[items[a]]
+            # Downwards, so that each item is counted once: row[q - w] does not hold it yet.
             for q in range(p, w - 1, -1):
                 row[q] = max(row[q], row[q - w] + price)
         return float(row[p])
@@ -71,6 +73,7 @@ def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, va
     for a in range(count):
         w = weights[a]
         price = prices[items[a]]
+        # Downwards in the number of items as well, for the same reason.
         for c in range(min(k, a + 1), 0, -1):
             row = value[c, w:]
             below = value[c - 1, : p + 1 - w]
@@ -112,6 +115,7 @@ def best_ratio(
     value = np.empty((k + 1, p + 1))
     top = levels.shape[0] - 1
     count = _items(times, levels[top], prices, by_price, k, items, weights)
+    # Halving adds two intervals for each level looked at, which bounds the queue.
     queue = np.empty((2 * most + 1, 2), np.int64)
     above = np.empty(2 * most + 1)  # the knapsack value at the level just above the interval
     queue[0, 0] = 0
@@ -130,6 +134,8 @@ def best_ratio(
         known = above[first]
         first += 1
         ratio = (known + extra[low]) / levels[low]
+        # No level in the interval has more value than `known`, found just above it, so this bounds all of
+        # their ratios.
         for level in range(low + 1, high):
             ratio = max(ratio, (known + extra[level]) / levels[level])
         if ratio <= 1.0 + share * (best - 1.0) or looked == most:
@@ -173,6 +179,7 @@ def best_column(times: Floats, level: float, prices: Floats, by_price: Ints, k: 
                 if c > 0 and q >= w and value[a, c - 1, q - w] + price > best:
                     best = value[a, c - 1, q - w] + price
                 value[a + 1, c, q] = best
+    # Backwards through the tables: an item is in the pack where it has raised the value.
     c = rows
     q = p
     size = 0

@@ -146,6 +146,8 @@ def _build(times: Floats, tasks: Ints, pack_of: Ints, sigma: Ints) -> Packing:
         pack_of.tolist(), tasks.tolist(), sigma.tolist(), seconds, strict=True
     ):
         packs[pack].append(PackedTask(task, count, time))
+    # By cost, so that the mean response time is least; by the lowest task among equals, so that one packing
+    # has one spelling.
     packs.sort(key=lambda pack: (max(entry.time for entry in pack), pack[0].task))
     return Packing(tuple(map(tuple, packs)))
 
@@ -180,6 +182,8 @@ def measure(times: Floats, schedule: Packing | ListSchedule) -> Metrics:
     """
     n, p = times.shape
     started = schedule.started()
+    # Shortest first, in order that the reference is the best that one task at a time can do for response
+    # times.
     alone = np.sort(times[:, p - 1])
     work = sum(entry.processors * entry.time for entry in started)
     response = sum(entry.end for entry in started) / n
@@ -201,6 +205,7 @@ def check(times: Floats, k: int, schedule: Packing | ListSchedule) -> None:
     if sorted(entry.task for entry in started) != list(range(n)):
         raise InvariantError("a task is missing or runs twice")
     for entry in started:
+        # Exactly equal: a time that was computed instead of looked up would be another instance's.
         if not 1 <= entry.processors <= p or entry.time != times[entry.task, entry.processors - 1]:
             raise InvariantError(f"task {entry.task} has {entry.processors} processors for {entry.time} s")
     if isinstance(schedule, Packing):
@@ -210,6 +215,7 @@ def check(times: Floats, k: int, schedule: Packing | ListSchedule) -> None:
             if sum(entry.processors for entry in pack) > p:
                 raise InvariantError(f"a pack uses more than {p} processors")
         return
+    # Ends before starts at one instant, as processors change hands there.
     changes = sorted(
         [(entry.start, 1, entry.processors) for entry in started]
         + [(entry.end, 0, -entry.processors) for entry in started]

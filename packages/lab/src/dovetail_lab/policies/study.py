@@ -80,6 +80,7 @@ def _draw(task: Task) -> Found:
     """Every policy's figures on one queue, in seconds (slowdowns are plain numbers)."""
     kind, seed, names = task
     queue = KINDS[kind].draw(seed)
+    # The optimum plans by true times, so it is no answer where times are noisy or learned.
     able = [name for name in names if name != OPTIMUM or queue.knowledge == "perfect"]
     return {name: _figures(queue, name) if name in able else None for name in names}
 
@@ -114,6 +115,7 @@ def rows(
         if kind not in KINDS:
             raise InputError(f"found the queue {kind!r}, expected one of {', '.join(KINDS)}")
     chosen = tuple(dict.fromkeys(default_policies() if names is None else names))
+    # Fixed ones alone are the measure: against itself a look-ahead would always be as good as the best.
     fixed = [name for name in chosen if not name.startswith(("lookahead", "optimal"))]
     if not fixed:
         raise InputError("found no fixed policy to compare with, expected one at least", where="--policies")
@@ -128,6 +130,7 @@ def rows(
 
 
 def _row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -> Row:
+    # A policy that refuses one draw of a kind has no mean that could be compared with the others'.
     if any(drawn[policy] is None for drawn in draws):
         return Row(policy, kind, len(draws), None, None)
     ratios: dict[str, list[float]] = {figure: [] for figure in FIGURES}
@@ -136,6 +139,7 @@ def _row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -
         assert own is not None
         for figure in FIGURES:
             best = min(other[figure] for name in fixed if (other := drawn[name]) is not None)
+            # Near 0 a ratio of waits is noise, see `LEAST`.
             least = LEAST * own["mean_response"]
             ratios[figure].append(max(own[figure], least) / max(best, least))
     return Row(

@@ -68,6 +68,8 @@ class Drawn:
     def ratio(self, policy: str) -> float:
         """Over the completion time of FMS."""
         if policy == BETTER:
+            # The better of the two on this very draw, as the paper compares with "the better of TORQUE and
+            # MCT".
             return min(self.ratio("torque"), self.ratio("mct"))
         return self.seconds[policy] / self.seconds["fms"]
 
@@ -93,6 +95,7 @@ def draw(task: Task) -> Drawn:
         # Only the FMS family judges by a score.
         spec = f"{name}?score={score}" if name.startswith("fms") else name
         found[name] = dovetail.simulate(workload, cluster=NODES, policy=spec).makespan
+    # Figures 6 and 7 leave out the penalty of Figure 8; this is what it would cost.
     shared = dovetail.simulate(workload, cluster=NODES, policy=f"fms?score={score}", rates="sharing-penalty")
     found[SHARED] = shared.makespan
     return Drawn(mix, seed, found)
@@ -154,6 +157,7 @@ def study(
 
 def _under(reading: str, claim: Claim) -> Claim:
     """The claim with the one reading that was drawn."""
+    # A run draws one interarrival time and one score, so only that reading is on record.
     return replace(claim, rests_on=claim.rests_on or OPEN[1:], readings={reading: claim.verdict})
 
 
@@ -241,6 +245,7 @@ def _numbers(by_mix: ByMix) -> dict[str, Any]:
 
 def _over_mixes(by_mix: ByMix, mixes: Sequence[str], ratio: Callable[[Drawn], float]) -> Interval | None:
     """Mean of the mixes' means; the draws of one seed make one value."""
+    # The mixes of a seed share their random numbers, so they are no independent values; one mean a seed is.
     return interval(fmean(map(ratio, same)) for same in zip(*(by_mix[mix] for mix in mixes), strict=True))
 
 
@@ -342,6 +347,8 @@ def sharing_claim(measured: Sequence[Sharing], chosen: Chosen | None = None) -> 
         ", ".join(f"{100 * pair.penalty:.1f} %" for pair in PAIRS),
         "ignored",
         ", ".join(f"{_percent(one)} %" for one in found),
+        # A device that computes on the CPU's own cores cannot show the paper's penalty, nor can a machine on
+        # which the control is slowed, too.
         verdict if all(s.shows for s in shared) else Verdict.OPEN,
         ("tolerance",),
     )

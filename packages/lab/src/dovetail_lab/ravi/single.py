@@ -114,6 +114,7 @@ def _draw(task: Task) -> Drawn:
     found: dict[str, dict[str, float]] = {}
     gap = None
     for name in _names(optimum):
+        # A single worker, as several draws are solved beside each other, and so that a run repeats itself.
         spec = f"optimal?workers=1&time_limit={OPTIMAL_SECONDS:g}" if name == "optimal" else name
         report = dovetail.simulate(workload, cluster=NODES, policy=spec)
         found[name] = {key: float(report.metrics[key] or 0.0) for key in METRICS}
@@ -143,9 +144,11 @@ def study(
     """
     chosen = chosen or Chosen(CONSTANTS, {} if pool is None else {"pool": pool})
     pools = [str(name) for name in chosen.all("pool")]
+    # The figures are of one pool; B is the reading that the reference program has.
     pool = pools[0] if len(pools) == 1 else "B"
     if pool not in POOLS:
         raise InputError(f"found {pool!r}, expected one of {', '.join(POOLS)}", where="--pool")
+    # The solver is an extra: without it the policies can still be compared with each other.
     optimum = importlib.util.find_spec("ortools") is not None
     tasks = [
         (mix, seed, one, jobs, optimum)
@@ -273,6 +276,7 @@ def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool, near: float = 
     if optimum:
         ours: Interval | None = figures["ours_over_optimum"]
         per_policy: dict[str, Interval] = figures["policy_over_optimum"]
+        # The paper does not name its best policy, so here it is the one that is best in the mean.
         best = min(per_policy, key=lambda p: per_policy[p].mean)
         # Without any effect ours would be as far from the optimum as round robin.
         blind = fmean(d.over_optimum("brr") for draws in by_mix.values() for d in draws)
@@ -332,6 +336,7 @@ def _orders(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]], near: 
             "as stated",
             "all mixes",
             f"highest: {worst('anl')}; RSC {conservative:.3f} s",
+            # "None" is no matter of draws: a single second of ANL contradicts it.
             above("anl", ("rsa", "rsc"), ("rsa", "asjf")) if conservative < 1e-9 else Verdict.NO,
         ),
         Claim(
