@@ -171,6 +171,7 @@ def matches(paper: float, ours: Interval | None, nothing: float | None, toleranc
     low, high = ends
     if 1 - tolerance <= low and high <= 1 + tolerance:
         return Verdict.YES
+    # Absolute seconds have no "no effect" that a direction could be measured from.
     if nothing is None:
         return Verdict.NO if high < 1 - tolerance or low > 1 + tolerance else Verdict.OPEN
     if high <= tolerance:
@@ -204,6 +205,7 @@ def _share(paper: float, ours: Interval | None, nothing: float) -> tuple[float, 
     """The ends of an interval as shares of the paper's effect; ``None`` where there is no interval."""
     if ours is None or ours.half_width is None:
         return None
+    # Rounded, so that an interval which ends exactly at the paper's figure is not outside by a last digit.
     low, high = sorted(round((end - nothing) / (paper - nothing), 12) for end in (ours.low, ours.high))
     return low, high
 
@@ -229,6 +231,7 @@ def ordered(differences: Sequence[Interval | None]) -> Verdict:
     """
     if not differences:
         return Verdict.OPEN
+    # "Greater" is the reverse of "at most 0".
     turned = {Verdict.YES: Verdict.NO, Verdict.NO: Verdict.YES}
     found = (at_most(0.0, one) for one in differences)
     return all_of(turned.get(one, one) for one in found)
@@ -249,6 +252,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     >>> all_of([Verdict.YES, Verdict.DIRECTION]).value
     'in direction only'
     """
+    # Worst first: one `no` outweighs all, and what is open outweighs a direction.
     worst = (Verdict.NO, Verdict.OPEN, Verdict.DIRECTION, Verdict.YES)
     return min(verdicts, key=worst.index)
 

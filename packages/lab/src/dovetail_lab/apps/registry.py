@@ -284,6 +284,7 @@ def implementation(name: str) -> Implementation:
 def bound(name: str, iterations: int | None, world: Any = None) -> Implementation:
     """The app with its number of iterations filled in, and the communicator of its ranks if there is one."""
     app, spec = implementation(name), find(name)
+    # An app without iterations needs nothing filled in.
     if spec.iterations is None:
         return app
     given = {"iterations": spec.iterations[0] if iterations is None else iterations}
@@ -376,6 +377,7 @@ def run(
         inputs = app.inputs(size, np.random.Generator(np.random.PCG64(seed)))
         inputs_seconds = time.perf_counter() - begin
         output, timing = opened.run(app, inputs)
+        # Over the same inputs, as making them can take longer than the app.
         for _ in range(repeat - 1):
             output, again = opened.run(app, inputs)
             timing = timing.plus(again)
@@ -403,6 +405,7 @@ def run(
 
 def _world(spec: AppSpec) -> Any:
     """The communicator of all ranks; ``None`` where there is one."""
+    # Without several ranks no MPI is needed, and none is loaded.
     if os.environ.get("DOVETAIL_RANKS", "1") == "1":
         return None
     if not spec.nodes:

@@ -227,6 +227,7 @@ def _decisions(found: Sequence[DecisionTime]) -> Claim:
     """Read as "at most": the machine is another one, and no constant can make it the paper's."""
     readings = {}
     for one in found:
+        # Times were taken for a whole queue: the deviation is of it, while the claim is about one job.
         half = 1.96 * one.stdev / np.sqrt(one.calls) * one.calls / one.queued if one.calls > 1 else None
         readings[f"{one.queued} queued"] = at_most(PAPER, Interval(one.per_job, half, one.calls))
     return Claim(

@@ -66,6 +66,7 @@ def bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
             continue  # two other sizes at least, or there is no line
         n = _trial_size(app, counts)
         trials = [m for m in own if m.n == n]
+        # Without the runs of the size that is predicted: the paper's claim is about what was never run.
         others = to_history(m for m in own if m.n != n)
         paper, learned = (ask(make_model(model, others), trials[0]) for model in ("least-squares", "learned"))
         seen = ask(make_model("learned", to_history(own)), trials[0])

@@ -91,6 +91,7 @@ def _drawn(both: list[Occupancy]) -> Figure:
     heading(
         fig, "GPU occupancy", "a row is a GPU, three a node; a colour is a job; hatched: lent to another node"
     )
+    # One axis of time for both, or the shorter schedule would look as long as the other.
     most = max(one.makespan for one in both)
     for i, one in enumerate(both):
         axes = fig.add_axes((0.06, 0.53 - 0.45 * i, 0.91, 0.36))

@@ -51,6 +51,7 @@ def table_4(
     **options: object,
 ) -> Point:
     """A point with Table 4's defaults but for these options."""
+    # Sorted, so that one point is one key, however its options are written.
     given = tuple(sorted((name, str(value)) for name, value in options.items()))
     return Point(given, policies, reading, rates)
 
@@ -95,6 +96,7 @@ def _lives(found: Lifetimes, base: Lifetimes) -> Lives:
     return Lives(
         found.policy.partition("?")[0],
         float(np.median(100 * (before - lives) / before)),
+        # A tie that only rounding decides is no sacrifice.
         float(np.mean(lives > before * (1 + 1e-12))),
         found.utilisation,
         float(np.mean(found.borrowed > 0)),

@@ -18,6 +18,7 @@ def list_schedule(times: Floats, sigma: Ints, order: Ints, starts: Floats, limit
     O(n^2) at worst.
     """
     n, p = times.shape
+    # A linked list, as tasks leave it in the middle while it is read.
     following = np.empty(n + 1, np.int64)  # a linked list of what waits; n is its head
     previous = n
     for position in range(n):
@@ -37,6 +38,8 @@ def list_schedule(times: Floats, sigma: Ints, order: Ints, starts: Floats, limit
             if sigma[task] <= free:
                 starts[task] = now
                 end = now + float(times[task, sigma[task] - 1])
+                # Most moves of the annealing make things worse: those end here, long before their schedule is
+                # complete.
                 if end >= limit:
                     return np.inf
                 makespan = max(makespan, end)
@@ -56,6 +59,7 @@ def list_schedule(times: Floats, sigma: Ints, order: Ints, starts: Floats, limit
             if ends[a] <= now:
                 free += widths[a]
                 running -= 1
+                # The last one takes the freed place: the order of what runs does not matter.
                 ends[a] = ends[running]
                 widths[a] = widths[running]
             else:
@@ -90,6 +94,8 @@ def anneal_list(
         temperature *= cooling
         position = int(draws[step, 0] * n)
         task = order[position]
+        # The Metropolis rule turned round: the draw decides beforehand which makespan is still accepted, and
+        # becomes the limit.
         allowed = makespan - temperature * np.log(1.0 - draws[step, 3])
         limit = allowed * (1.0 + 1e-12)
         if draws[step, 1] < 0.5:

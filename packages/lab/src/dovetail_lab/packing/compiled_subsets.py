@@ -59,6 +59,7 @@ def subset_program(
         taken = 0
         while True:
             cost = costs[part | lowest]
+            # A pack that alone costs as much as the best cannot win, and the second look-up is saved.
             if cost < least:
                 cost += best[rest ^ part]
                 if cost < least:
@@ -91,6 +92,7 @@ def listed_program(
         least = np.inf
         taken = -1
         for c in range(first[lowest], first[lowest + 1]):
+            # Packs come by increasing cost, so none that follow can be better.
             if costs[c] >= least:
                 break
             if masks[c] & full == masks[c]:
@@ -109,6 +111,8 @@ def partitions(costs: Floats, n: int, pack_of: Ints) -> float:
     Tasks join an open pack or open one, in turn (restricted growth), depth first; a branch that costs
     as much as the best already is cut, since no pack gets cheaper by growing.  O(Bell(n)).
     """
+    # Recursion by hand, since compiled code has none that is fast: `tried` holds where each task's loop
+    # stands.
     packs = np.zeros(n + 1, np.int64)  # the subset in each open pack
     opened = np.zeros(n + 1, np.int64)  # open packs when task i is to be placed
     totals = np.zeros(n + 1)  # cost of the packs then

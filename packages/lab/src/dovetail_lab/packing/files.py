@@ -105,6 +105,7 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         times = check_times(data["times"], processors=processors, where=f"{where}: times")
     else:
         times, own = _tasks(data["tasks"], processors, f"{where}: tasks")
+        # Names at the top are the user's last word; those within tasks are only their usual place.
         names = own if names is None else names
     n = times.shape[0]
     if names is None:
@@ -179,6 +180,7 @@ def _observations(table: Any, at: str) -> list[tuple[int, float]]:
         raise InputError("observed: expected an object of seconds by number of processors", where=at)
     found = []
     for count, seconds in table.items():
+        # Nine digits are beyond any machine, and converting thousands of them takes quadratic time.
         if not count.isdecimal() or len(count) > 9:
             raise InputError(f"observed: {count!r} is not a number of processors", where=at)
         for value in seconds if isinstance(seconds, list) else [seconds]:
@@ -216,6 +218,7 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         if len(row) != len(header):
             raise InputError(f"has {len(row)} cells, expected {len(header)}", where=at)
         values = [_cell(cell, at) for cell in row[1:]]
+        # With all counts present there is nothing to fit: the times are taken as they are.
         complete = counts == list(range(1, counts[-1] + 1)) and None not in values
         if complete:
             rows.append(np.array(check_row(values, where=at)))

@@ -44,11 +44,14 @@ def listed(pool: ColumnPool, upper_bound: float, deadline: Deadline) -> Listed |
     """
     n = pool.times.shape[0]
     assert pool.prices is not None
+    # A pack whose cost exceeds its price by more than this gap cannot be part of anything cheaper than the
+    # bound.
     slack = upper_bound - pool.proven + ROUNDING * upper_bound
     masks: list[NDArray[np.int64]] = []
     kept: list[Floats] = []
     costs = np.empty(1 << n)
     worth = np.zeros(1)
+    # The price of each set, by doubling: a set with the next task is worth that much more.
     for price in pool.prices[:n].tolist():
         worth = np.concatenate([worth, worth + price])
     for start in range(0, 1 << n, CHUNK):
@@ -71,6 +74,7 @@ def cheapest(times: Floats, packs: Listed, best: Packing, deadline: Deadline) ->
     """
     n = times.shape[0]
     lowest = _lowest(packs.masks)
+    # By lowest task, then by cost, as the program reads them.
     order = np.lexsort((packs.costs, lowest))
     masks, costs = packs.masks[order], packs.costs[order]
     first = np.searchsorted(lowest[order], np.arange(n + 1)).astype(np.int64)

@@ -92,6 +92,7 @@ class Pack:
         if not timed:
             return Plan(tuple(items), 0.0, "optimal", 0.0)
         solution = self._solve(times[timed], k)
+        # Packs of jobs without length come first, and take the first numbers.
         first = -(-len(timeless) // most)
         packs = getattr(solution.schedule, "packs", ())
         pack_of = {entry.task: first + b for b, pack in enumerate(packs) for entry in pack}
@@ -108,6 +109,7 @@ class Pack:
     def _solve(self, times: NDArray[np.float64], k: int) -> Solution:
         from dovetail_lab.packing.registry import Options, solve
 
+        # Learned times need not fall with processors, which the algorithms rely on (Equations 1 and 2).
         repaired, _ = repair(times)
         return solve(repaired, k, self.algorithm, Options(seed=self.seed, time_limit=self.time_limit))
 
@@ -148,11 +150,13 @@ def _profiles(
                 options.append((width, found.expected, choice))
         row: list[tuple[Choice, Seconds]] = []
         for j in range(1, processors + 1):
+            # Of equally fast choices the widest, as the job holds the processors anyway.
             usable = [(seconds, -width, choice) for width, seconds, choice in options if width <= j]
             if not usable:
                 raise InputError(f"job {job.id} has no known time on {j} processors", where="policy pack")
             seconds, _, choice = min(usable, key=lambda entry: entry[:2])
             row.append((choice, seconds))
             times[i, j - 1] = seconds
+        # Index 0 only shifts the counts, which begin at 1.
         chosen.append([row[0], *row])
     return times, chosen

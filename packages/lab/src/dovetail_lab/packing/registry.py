@@ -105,6 +105,7 @@ def solve(times: Floats, k: int, algorithm: str, options: Options | None = None)
         Deadline(entry.time_limit, cpu=True) if options.time_limit is None else Deadline(options.time_limit)
     )
     rng = np.random.Generator(np.random.PCG64(options.seed))
+    # CPU time, so that other processes on the machine do not count; kernels are loaded by now.
     begin = time.process_time()
     outcome = entry.run(Request(times, min(k, p), k, options, rng, deadline))
     seconds = time.process_time() - begin
@@ -156,6 +157,7 @@ def _pack_approx(request: Request) -> Outcome:
 
 
 def _matching(request: Request) -> Outcome:
+    # One processor, although the user allows two tasks: each runs alone, and no matching is needed.
     if request.given == 2 and request.k == 1:
         return _exact(each_alone(request.times))
     return _exact(matching(request.times, request.k))
@@ -186,6 +188,7 @@ def _cp_sat(request: Request) -> Outcome:
 
 
 def _annealing(request: Request) -> Outcome:
+    # From the best contiguous packs, which are found fast and often good.
     _, start = min(contiguous_groups(request.times, request.k), key=lambda way: way[0])
     return Outcome(
         anneal(request.times, request.k, start, request.rng, steps=STEPS, deadline=request.deadline)

@@ -58,6 +58,7 @@ def branch(
         if step is None:  # the staircase is whole, the packs are not: this search cannot split them
             closed = min(closed, bound)
             continue
+        # Two children: at most floor(N) packs of this cost, or one more at least.
         for child in (step, replace(step, sense=1, count=step.count + 1)):
             prices = None if node.prices is None else np.append(node.prices, 0.0)
             start = Relaxation((*node.steps, child), bound, np.inf, prices, node.active)
@@ -81,6 +82,7 @@ def widest_step(pool: ColumnPool, node: Relaxation) -> Step | None:
     packs = np.cumsum(np.bincount(position, weights=node.weights[used]))
     below = np.append(levels[1:], 0.0)
     down = packs - np.floor(packs + WHOLE)
+    # Far from whole, and over a wide range of costs: there a decision changes most.
     score = np.minimum(np.maximum(down, 0.0), 1.0 - down) * (levels - below)
     at = int(np.argmax(score))
     if score[at] <= WHOLE * levels[0]:
@@ -94,6 +96,7 @@ def widest_step(pool: ColumnPool, node: Relaxation) -> Step | None:
 def _raise(pool: ColumnPool, start: Relaxation) -> Relaxation:
     """Count somewhat cheaper packs at the level of a new "at least" step too, to start from."""
     step = start.steps[-1]
+    # Only a step "at least" can lack columns; "at most" leaves those that there are.
     if step.sense < 0:
         return start
     near = [c for c in start.active if NEAR * step.level <= pool.costs[c] < step.level]

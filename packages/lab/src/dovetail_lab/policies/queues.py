@@ -50,6 +50,8 @@ class Kind:
 
 def noisy_model(workload: Workload, seed: int) -> MistakenModel:
     """Predictions with an error of `NOISE`; two standard deviations either way are their interval."""
+    # Streams of their own (the second number) for order, times and noise: more of one changes none of the
+    # others.
     rng = _rng(seed, 5)
     return MistakenModel(
         workload,
@@ -76,6 +78,7 @@ def _gregg_cold(seed: int) -> Queue:
     thrice: list[Job] = []
     times: dict[tuple[JobId, str, int], float] = {}
     for job in list(queue.workload.jobs) * 3:
+        # Ids must differ, while the app, by which times are learned, stays the same.
         thrice.append(replace(job, id=f"{job.id}.{len(thrice)}", index=len(thrice)))
         for choice in job.choices:
             seconds = queue.workload.truth.seconds(job, choice.implementation, choice.request)
@@ -86,6 +89,7 @@ def _gregg_cold(seed: int) -> Queue:
 
 def _ravi(seed: int, jobs: int = 24) -> Queue:
     pools = list(POOLS)
+    # In turns through all pools and mixes, so that few seeds already have each.
     pool, mix = pools[seed % len(pools)], MIXES[seed // len(pools) % len(MIXES)]
     return Queue(ravi_single(mix, jobs, pool, seed), Cluster.parse("2x1cpu+1gpu"), seed=seed)
 
@@ -98,6 +102,7 @@ def online(workload: Workload, units: int, seed: int, load: float = LOAD) -> Wor
         for job in workload.jobs
     ]
     gaps = _rng(seed, 9).exponential(float(np.mean(best)) / units / load, len(best))
+    # The first job comes at 0, as the makespan counts from there.
     times = np.cumsum(gaps) - gaps[0]
     jobs = [replace(job, submit_time=float(at)) for job, at in zip(workload.jobs, times, strict=True)]
     return replace(workload, jobs=jobs)
@@ -137,11 +142,13 @@ def mixed(seed: int, jobs: int = 40) -> Queue:
         elif kind == 2:
             forms, sizes = ((cpu, gpu)[int(rng.integers(2))],), (int(rng.integers(1, 5)),)
         choices = tuple(Choice(form, form.request.on(n)) for form in forms for n in sizes)
+        # Half of the jobs at once, the others while these run.
         submit = float(rng.choice([0.0, 0.0, 20.0, 60.0]))
         name = f"j{i}"
         made.append(Job(name, App(name, forms), choices, index=i, submit_time=submit, nodes=sizes[-1]))
         for choice in choices:
             n, form = choice.request.nodes, choice.implementation.name
+            # Some speedup is lost for each further node, as with real programs.
             times[name, form, n] = seconds[form] / n**0.8
     made.sort(key=lambda job: (job.submit_time, job.index))
     return Queue(Workload("mixture", made, TableTruth(times)), cluster, seed=seed)

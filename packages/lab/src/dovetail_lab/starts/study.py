@@ -62,6 +62,7 @@ def _study(found: Sequence[Replayed]) -> Study:
         "Coverage: intervals of 90 % that held, %; raw: before the correction. Errors: the median, seconds."
     )
     if ratios:
+        # A geometric mean, as ratios of 2 and 1/2 should cancel out.
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         note += f" Ours over the plan's, geometric mean: {mean:.2f}."
     columns = (

@@ -83,6 +83,7 @@ class Sweeps:
             short, long = (_timed(sweep_of(device, state, _rows(part, 0, count))) for count in (few, more))
             slope = max((long - short) / max(1, more - few), 0.1 * long / more)  # a noisy line never falls
             lines.append((long - slope * more, slope))
+        # Where both lines meet: the core takes as long for its part as the device for the rest.
         (here, each_here), (there, each_there) = lines
         share = (there - here + each_there * items) / ((each_here + each_there) * items)
         return min(1.0, max(0.0, share))
@@ -98,6 +99,7 @@ class Sweeps:
         """The items of this rank."""
         items = inputs[0].shape[0]
         rank, ranks = (0, 1) if world is None else (world.rank, world.size)
+        # By products instead of a fixed length, so that sizes differ by one at most and nothing is left over.
         return _rows(inputs[: self.divided], items * rank // ranks, items * (rank + 1) // ranks)
 
     def _run(self, inputs: tuple[Array, ...], iterations: int, world: Any, sweep_once: Sweep) -> Array:
