@@ -212,6 +212,7 @@ def _add_items(rows: Sequence[dict[str, Any]], target: str | None) -> None:
     row = None if items is None else next((row for row in rows if row["id"] == items["job"]), None)
     if row is None or items is None:
         return
+    # A map that was killed could not write its own end.
     if row["state"] == "RUNNING" and not items["alive"]:
         row["state"], row["reason"] = "NODE_FAIL", "its Dovetail was killed"
     row["map"] = {key: value for key, value in items.items() if key not in ("job", "alive")}
@@ -219,6 +220,7 @@ def _add_items(rows: Sequence[dict[str, Any]], target: str | None) -> None:
 
 def _newest_journal() -> Path:
     """Of the run that was begun last. Raises `InputError` where nothing has run."""
+    # By the time of writing: folders of runs are not named in their order.
     runs = sorted(default_runs_folder().glob("*/journal.jsonl"), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError("there is no run to explain yet; expected a journal or a file of jobs")
@@ -293,6 +295,8 @@ def _journal(target: str | None) -> Journal | None:
     from dovetail.engine.journal.journal import read_journal
 
     if target is None:
+        # The service gives the reason for a waiting job itself; for others the same words as a journal's are
+        # made here.
         return read_journal(_newest_journal())
     path = journal_of(target) or Path(target)
     return read_journal(path) if path.suffix == ".jsonl" else None
@@ -306,6 +310,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     cluster = journal.cluster
     suspensions = Suspensions()
     company = CompanyBook()
+    # Foreign jobs are no part of the run, but explain why devices were not there.
     others: dict[JobId, Placed] = {}  # foreign jobs, which hold devices that others use
     for batch in journal.batches:
         runs |= {
@@ -333,8 +338,11 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
             elif isinstance(event, Started):
                 _begin_elsewhere(stories[event.job], event, batch.now, cluster)
         for question in batch.asked:
+            # Only what was predicted before its start counts: later predictions know the run itself.
             if question[0] == "predict" and stories[question[1]].start is None:
                 stories[question[1]].predictions[question[2], question[3], question[4]] = question[5]
+        # As the engine does before it decides, or a suspension that ended at this instant would still be
+        # named.
         suspensions.lapse(batch.now)
         for decision in batch.decisions:
             if isinstance(decision, Enqueue):
@@ -351,6 +359,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 story.chosen = (decision.implementation, allocation.request.nodes, device)
                 story.suspended = _suspended(suspensions, story)
                 suspensions.started((story.job.app.name, decision.implementation, device), story.job.id)
+                # What was busy for this job: without itself, so before it joins `running`.
                 story.busy = _busy(cluster, running.values())
                 running[decision.job] = allocation
                 placed = Placed(story.job, implementation, allocation, batch.now, None, float("inf"))
@@ -505,6 +514,7 @@ def _future(
     path = default_history_path() if history is None else history
     with ExitStack() as stack:
         store: Any = MemoryHistory()
+        # Without a history file none is created by looking at it.
         if path.exists():
             store = stack.enter_context(SqliteHistory(path, must_exist=True))
         foresight = ways.ModelOn(cluster, make_model(model, store).predict)

@@ -54,6 +54,7 @@ def places(
     if device is not None:
         classes = sorted({group.device_class for group in found})
         wanted = device.lower()
+        # The narrowest meaning first: a class by its full name, then all of a kind, then a model.
         for matches in (
             [c for c in classes if str(c).lower() == wanted],
             [c for c in classes if c.kind.lower() == wanted],

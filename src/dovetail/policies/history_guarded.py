@@ -191,6 +191,7 @@ def known_of(backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> AppTim
 def first_try(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice:
     """For an app that never ran: of the first class that is not a CPU the unit with the fewest jobs."""
     first = next((place for place in places if place.unit.kind != CPU), places[0])
+    # Within one class only: which implementation is the better one is not known yet either.
     same = [
         place
         for place in places

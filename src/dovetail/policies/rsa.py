@@ -30,6 +30,8 @@ def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
     cpu = found.get(CPU)
     seconds = [way.seconds for way in found.values() if way.seconds is not None]
     sequential = job.sequential
+    # The base of speedups: a job's own sequential time, else that of the CPU, else the slowest known one, so
+    # that none is below 1.
     if sequential is None:
         sequential = cpu.seconds if cpu is not None else None
         if sequential is None:
@@ -40,6 +42,7 @@ def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
         if speedup is not None:
             known[kind] = speedup
         elif predicted is not None and sequential is not None:
+            # No time at all is infinitely faster, and must not divide by 0.
             known[kind] = sequential / predicted if predicted > 0 else inf
     best = max(known.values(), default=1.0)
     return {kind: known.get(kind, best) for kind in found}
@@ -79,6 +82,7 @@ class SpeedupQueues:
             if not found:
                 continue
             speedup = speedups(job, found)
+            # Ties go to a device, then to the kind that the cluster names first.
             preferred = max(speedup, key=lambda kind: (speedup[kind], kind != CPU, -kinds.index(kind)))
             choices = {kind: way.choice for kind, way in found.items()}
             queues[preferred].append(Relative(job, choices, speedup, preferred))
@@ -95,6 +99,7 @@ class SpeedupQueues:
             self.own[kind] = [(entry.job, entry.choices[kind]) for entry in queues[kind]]
             able = [e for k, queue in queues.items() if k != kind for e in queue if kind in e.choices]
             able.sort(key=lambda entry: entry.loss(kind, difference), reverse=True)
+            # From the back of the other queues: those jobs lose least by running here.
             self.others[kind] = [(entry.job, entry.choices[kind]) for entry in reversed(able)]
 
 

@@ -26,6 +26,8 @@ class _Static(UnitFifos):
         for job in view.queue:
             if is_gang(job):
                 yield self.gang_decision(backlog, job)
+                # A gang at the front holds up those behind it, or it would never find its nodes free
+                # together.
                 return  # the policy is called again once it runs
             places = places_for(view, job)
             if not places:
@@ -103,9 +105,12 @@ class BestDevice(_Static):
         if nothing_known(backlog.view, job):
             return idle[:1]
         best = min(places, key=lambda place: (_seconds(backlog, job, place), _kind(place) == CPU))
+        # Not the whole class of unit alone: another implementation there may be slower.
         same = [
             p for p in places if p.choice is best.choice and p.unit.device_class == best.unit.device_class
         ]
+        # While a class is untried, an assignment to a busy unit could turn out wrong: only what is idle is
+        # taken.
         if any(never_tried(backlog.view, job, place.choice, place.device_class) for place in places):
             return [place for place in same if backlog.can_start(place)]
         return same

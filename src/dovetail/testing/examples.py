@@ -89,6 +89,7 @@ def one_node(
     for index, row in enumerate(rows):
         name, times = row[0], row[1]
         app = apps.get(name) or apps.setdefault(name, App(name, tuple(map(_default, times))))
+        # Ids have to differ; a single job of an app keeps the bare name, which reads better.
         seen[name] += 1
         job = f"{name}-{seen[name]}" if many[name] > 1 else name
         choices = tuple(Choice(i, i.request) for i in app.implementations)
@@ -102,6 +103,7 @@ def _default(kind: str) -> Implementation:
     """An implementation of that kind with its default request."""
     device = kind.removeprefix("cpu+")
     if device == "cpu":
+        # A job on a device leaves the rest of the pool to others; one on both holds all of it.
         return Implementation(kind, kind, Request())
     cpus = HOST_CPUS if device == kind else WHOLE_POOL
     return Implementation(kind, kind, Request(cpus=cpus, devices=((device, 1),)))

@@ -46,6 +46,7 @@ def launch(
     sweep.mkdir(parents=True, exist_ok=True)
     name = str(config.hydra.job.name)
     given: dict[str, Any] = {"name": name, "app": f"hydra.{name}", **options}
+    # GPUs are wanted, so the job must not go to a CPU where those are busy.
     if given.get("gpus"):
         given["on"] = ["gpu"]
     jobs = []
@@ -59,6 +60,7 @@ def launch(
             log.info("Submitted %d jobs, sweep output dir : %s", len(jobs), sweep)
             _log_end(service, [one.job for one in jobs])
             return [_returned(one.result()) for one in jobs]
+        # A sweep that is interrupted, or whose job fails, leaves none of the others behind.
         finally:
             for one in jobs:
                 if not one.done():
@@ -94,6 +96,7 @@ def _execute(
 
 def _returned(data: Mapping[str, Any]) -> JobReturn:
     """What Hydra's sweepers read, from the data of a job."""
+    # As text, since OmegaConf's objects belong to the process that made them.
     found = JobReturn()
     found.overrides, found.working_dir = data["overrides"], data["working_dir"]
     found.cfg, found.hydra_cfg = OmegaConf.create(data["cfg"]), OmegaConf.create(data["hydra_cfg"])
@@ -113,6 +116,7 @@ def _features(overrides: Sequence[str]) -> dict[str, float | str]:
             if 0 < len(text) <= 40:
                 found[key] = text
         else:
+            # Features have to be numbers a model can learn from: no infinities, nothing negative.
             if math.isfinite(number) and number >= 0:
                 found[key] = number
     return found

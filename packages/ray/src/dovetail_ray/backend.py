@@ -79,6 +79,7 @@ class Ray:
         for node in cluster.nodes:
             id, found = names.get(node.name, ("", node))
             if not id:
+                # A file of nodes can be older than the cluster: better refused by name than waited for.
                 known = ", ".join(names)
                 raise InputError(f"found no such node in Ray, expected of {known}", where=f"node {node.name}")
             if node.cpus > found.cpus or len(node.devices) > len(found.devices):
@@ -101,6 +102,7 @@ class Ray:
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[RayExecutor, LastAttempts]:
         """Take up a run. Its tasks have ended with its Dovetail, as Ray has it: what ran is lost."""
+        # By node, not by id: a node that was started anew has another id, and is the same machine.
         here = {node: id for id, node in self._nodes()}
         ids = [here.pop(node, "") for node in cluster.nodes]
         executor = self._executor(folder, cluster, ids)
@@ -126,6 +128,8 @@ def knock(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         with socket.create_connection((host.strip("[]"), int(port)), KNOCK) as peer:
+            # Ray's client retries for minutes; a first look costs a round trip. Under TLS no plain answer can
+            # be expected.
             if os.environ.get("RAY_USE_TLS", "0") == "0":
                 peer.sendall(HTTP2)
                 if peer.recv(4)[3:] != b"\4":
@@ -140,9 +144,11 @@ def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]])
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is not None:
+        # Before `ray.init`, which prints pages where nothing is there.
         knock(address)
         ray.init(address=address, **quiet)
     else:
+        # On the loopback address only: a Ray that we start is for this run, and open to no other machine.
         here = {"address": "local", "_node_ip_address": "127.0.0.1", "include_dashboard": False}
         ray.init(**here, **own(), **quiet)
 
@@ -165,6 +171,7 @@ def nodes_of(listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, Node]]:
     Its name is its host's, with the beginning of its id where several share that.
     """
     alive = [about for about in listed if about["Alive"]]
+    # Of all, dead ones too: a name must not change when a namesake dies.
     hosts = [about["NodeManagerHostname"] for about in listed]
     found: list[tuple[str, Node]] = []
     for about in alive:

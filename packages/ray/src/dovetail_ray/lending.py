@@ -58,7 +58,9 @@ class _ServersOfActors(DeviceServers):
 
     def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
         """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
+        # Nodes without an id were lost before this run was taken up.
         nodes = [n for n, id in enumerate(ids) if id]
+        # All at once: each waits for Ray to give it its node's GPUs.
         lenders = [self.meet(n, cluster.nodes[n], ids[n]) for n in nodes]
         try:
             self._ray.get([lender.hold.remote() for lender in lenders], timeout=self._patience)
@@ -78,6 +80,8 @@ class _ServersOfActors(DeviceServers):
 
         address = next((a["NodeManagerAddress"] for a in self._ray.nodes() if a["NodeID"] == id), "")
         self._nodes[n] = node, id
+        # The lender puts the token's own file in place of `{token}`: a secret in a command line could be read
+        # by every user of the node.
         argv = server_command(node, self._chosen, "-", bracketed(address), "{token}")
         where = NodeAffinitySchedulingStrategy(id, soft=False)
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))

@@ -158,6 +158,7 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     fault, env = _environment(spec)
     if fault:
         return {"from": began, "at": began, "error": fault}
+    # Whether the node sees the run's folder: a marker with the run's id is there, or it is not.
     shared = os.path.exists(spec["marker"])
     folder = None if shared else tempfile.mkdtemp(prefix="dovetail-")
     files = spec["files"] if folder is None else [os.path.join(folder, name) for name in ("out", "err")]
@@ -173,6 +174,7 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     fence.stdin.flush()
     try:
         line = _hear(fence)
+    # Ray interrupts the task; the fence then has the grace to end what it holds.
     except KeyboardInterrupt:
         fence.stdin.write(b"stop\n")
         fence.stdin.flush()
@@ -200,6 +202,8 @@ def _hear(fence: subprocess.Popen[bytes]) -> bytes:
 
 def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """What is wrong with the devices that Ray shows us, and the command's environment."""
+    # Variables of the node itself (libraries, drivers, temporary folders) must not be those of the machine
+    # that submits.
     node = {name: value for name, value in os.environ.items() if name.startswith(OURS)}
     env = {**os.environ, **spec["environ"], **node, **spec["env"]}
     if "visible" in spec:  # the run holds the node's GPUs itself
@@ -215,6 +219,7 @@ def _tail(path: str) -> str:
     """The end of a file, for JSON."""
     try:
         with open(path, "rb") as file:
+            # The end of an output is what explains a failure; all of it could exceed what Ray sends.
             file.seek(max(0, os.fstat(file.fileno()).st_size - MOST))
             return base64.b64encode(file.read()).decode()
     except OSError:
