@@ -290,7 +290,7 @@ def test_no_json_makes_a_traceback(data, tmp_path_factory):
     [
         (
             "JobID           JobName\n------------ ----------\n1 sleep\n",
-            "line 1: found a table whose columns cannot be told apart",
+            "line 1: found a table whose columns cannot be separated",
         ),
         ("1|sleep|2026-01-05T10:00:00|COMPLETED\n", "line 1: found no header, expected the names of the"),
         ("JobID|JobName\n1|sleep\n", "expected also Submit, State"),

@@ -43,7 +43,7 @@ def header_of(line: str) -> tuple[list[str], str]:
     """The names of the columns, and what stands between them; the last is empty in ``--parsable``."""
     text = line.removeprefix("\ufeff").rstrip("\r\n")
     match = _BETWEEN.match(text)
-    # blanks alone are those of the table for people, whose columns cannot be told apart
+    # blanks alone are those of the table for people, whose columns cannot be separated
     delimiter = "|" if match is None else match[1].strip(" ") or "|"
     return [name.strip() for name in text.split(delimiter)], delimiter
 

@@ -104,7 +104,7 @@ def read_sacct(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
         return read_sacct_json(path, cluster, lenient=lenient)
     if head and len(header_of(head[0])[0]) == 1:
         raise InputError(
-            "found a table whose columns cannot be told apart, expected that of sacct --parsable2 (or "
+            "found a table whose columns cannot be separated, expected that of sacct --parsable2 (or "
             "--json), and not the one that sacct prints for people",
             where=f"{file_name(path)}: line 1",
         )
