@@ -314,6 +314,7 @@ class _Reader:
     def _dependency(self, value: str) -> str:
         if not value:
             return "no dependency"
+        # Slurm allows no mix: commas mean all of them, question marks any.
         if "?" in value and "," in re.sub(r"\[[^]]*\]", "", value):
             raise ValueError(f"found {value!r}, expected ',' or '?' between dependencies, and not both")
         either = "?" if "?" in value else ""
