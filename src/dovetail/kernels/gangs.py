@@ -140,6 +140,7 @@ def place(
     if found < wanted:
         return np.inf
     start = keys[wanted - 1]
+    # A second pass: nodes that are busy longest elsewhere are taken, so that idle ones stay whole for wide gangs.
     if packed:
         choose(ready, lanes, pool, count, eligible, at, start, wanted, chosen, keys)
     return float(start)
