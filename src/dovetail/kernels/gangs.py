@@ -95,7 +95,7 @@ def choose(
     """Choose, of the nodes that are ready by ``start``, those that break up least; how many were found.
 
     They are the nodes whose other columns are busy longest (where there are none: the latest ready), ties to
-    the lowest index. ``at`` says when each node can give its share. O(nodes · wanted).
+    the lowest index. ``at`` is when each node can give its share. O(nodes · wanted).
     """
     found = 0
     for node in range(ready.shape[0]):
@@ -140,7 +140,7 @@ def place(
     if found < wanted:
         return np.inf
     start = keys[wanted - 1]
-    # A second pass: nodes that are busy longest elsewhere are taken, so that idle ones stay whole for wide gangs.
+    # A second pass, so that idle nodes stay whole for wide gangs.
     if packed:
         choose(ready, lanes, pool, count, eligible, at, start, wanted, chosen, keys)
     return float(start)
