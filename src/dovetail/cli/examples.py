@@ -52,6 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dovetail update 12 --depends none",
     ),
     "move": ("dovetail move 12 --first", "dovetail move 12 --after 15"),
+    "reserve": ("dovetail reserve --gpus 2 --from 14:00 --for 3h", "dovetail reserve --list"),
     "pause": ("dovetail pause", "dovetail pause --kind gpu"),
     "resume": ("dovetail resume", "dovetail resume --kind gpu"),
     "top": ("dovetail top",),

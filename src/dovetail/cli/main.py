@@ -51,6 +51,7 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "move": ("wait:move", "Give a waiting job another place."),
         "pause": ("wait:pause", "Have nothing new start; what runs goes on."),
         "resume": ("wait:resume", "Have jobs start again after a pause."),
+        "reserve": ("reserve:reserve", "Keep GPUs for a user from one moment to another."),
         "forecast": ("forecast:forecast", "Predict when jobs of a Slurm cluster start."),
         "top": ("watch:top", "Watch the service."),
         "whatif": ("watch:whatif", "Predict when jobs would end under another policy."),

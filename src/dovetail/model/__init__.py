@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from dovetail.model.plan import *
     from dovetail.model.promise import *
     from dovetail.model.record import *
+    from dovetail.model.reservation import *
     from dovetail.model.result import *
     from dovetail.model.ways import *
     from dovetail.model.workload import *
 
 _PARTS = (
     *("job", "node", "note", "cluster", "allocation", "outside", "plan", "decision", "event", "record"),
-    *("result", "workload", "promise", "device_classes", "fitting", "ways"),
+    *("result", "workload", "promise", "device_classes", "fitting", "ways", "reservation"),
 )
 """In this order: what is used most, and imports least, first."""
 

@@ -107,9 +107,13 @@ class Allocation:
 
     def device_names(self, cluster: Cluster) -> list[str]:
         """``node/device`` of every device held, remote ones too, in node order."""
+        held = sorted(self.device_places())
+        return [f"{cluster.nodes[n].name}/{cluster.nodes[n].devices[d].name}" for n, d in held]
+
+    def device_places(self) -> list[tuple[int, int]]:
+        """(node, device) of every device held, remote ones too."""
         held = [(n, d) for part in self.parts for n in bits(part.nodes) for d in part.devices]
-        held += [(donor.donor, donor.device) for donor in self.donors]
-        return [f"{cluster.nodes[n].name}/{cluster.nodes[n].devices[d].name}" for n, d in sorted(held)]
+        return held + [(donor.donor, donor.device) for donor in self.donors]
 
     def node_names(self, cluster: Cluster) -> list[str]:
         """Names of the gang's nodes, in node order."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
 from typing import overload
 
+from dovetail.model.job import EMPTY
 from dovetail.model.node import (
     CPU,
     HERE,
@@ -95,7 +96,8 @@ class Cluster:
     """Nodes in a fixed order; a node is known by its index in ``nodes``.
 
     ``gone`` are those that take no jobs now: lost or drained. They keep their index, and their units theirs.
-    ``closed`` are partitions into which only jobs go that name them.
+    ``closed`` are partitions into which only jobs go that name them. ``kept`` has the bits of the
+    reservations of devices, by (node, device), as `Request.avoids` names them.
 
     A question about the cluster as a whole costs O(groups of like neighbours), not O(nodes).
 
@@ -108,6 +110,7 @@ class Cluster:
     label: str = field(default="", compare=False)
     gone: frozenset[int] = frozenset()
     closed: frozenset[str] = frozenset()
+    kept: Mapping[tuple[int, int], int] = EMPTY
 
     def __len__(self) -> int:
         return len(self.nodes)

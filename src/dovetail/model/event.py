@@ -11,6 +11,7 @@ from dovetail.model.job import Job, JobId, Recipients, Request, Seconds
 from dovetail.model.node import DeviceClass, Node
 from dovetail.model.outside import Shape, TimeUsed
 from dovetail.model.plan import Plan
+from dovetail.model.reservation import Reservation
 from dovetail.records import dataclass
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Event",
     "Foreseen",
     "Held",
+    "KeptOff",
     "Lingering",
     "Migrated",
     "Moved",
@@ -39,6 +41,7 @@ __all__ = [
     "RecentSubmission",
     "Released",
     "Requeued",
+    "Reserved",
     "Signalled",
     "Sized",
     "Started",
@@ -192,6 +195,14 @@ class Sized:
 
 # A prediction, not a fact: a place that is given away early may have to be taken back (`Lingering`).
 @dataclass(frozen=True, slots=True)
+class KeptOff:
+    """A waiting job is to stay off the devices of the reservations with these bits (0: of none)."""
+
+    job: JobId
+    avoids: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """A job that runs will have ended in a moment: its place may be given to one that begins after it."""
 
@@ -309,6 +320,13 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """From now on these are all reservations that there are; which jobs stay off them `KeptOff` tells."""
+
+    reservations: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterEnds:
     """All nodes will be gone in ``left`` seconds, counted from this instant; ``None``: no end is known.
 
@@ -421,6 +439,7 @@ Event = (
     | Withdrawn
     | Requeued
     | Sized
+    | KeptOff
     | Held
     | Released
     | Updated
@@ -431,6 +450,7 @@ Event = (
     | NodeDrained
     | NodeJoined
     | Paused
+    | Reserved
     | ClusterEnds
     | Estimated
     | Delayed

@@ -160,12 +160,21 @@ def fits_unit(cluster: Cluster, request: Request, unit: Unit) -> bool:
     node = cluster.nodes[unit.node]
     if request.nodes != 1 or unit.kind != device_kind(request):
         return False
-    if unit.device is not None and not suits(node.devices[unit.device], unit.kind, request):
-        return False
+    if unit.device is not None:
+        if not suits(node.devices[unit.device], unit.kind, request):
+            return False
+        if request.avoids and cluster.kept.get((unit.node, unit.device), 0) & request.avoids:
+            return False
     return fits_node(request, node)
 
 
 @lru_cache(maxsize=1024)
 def units_for(cluster: Cluster, request: Request) -> tuple[Unit, ...]:
-    """The units on which a request for one node can be run, in their order. O(units) once, then O(1)."""
-    return tuple(unit for unit in cluster.units if fits_unit(cluster, request, unit))
+    """The units on which a request for one node can be run, in their order. O(units) once, then O(1).
+
+    Devices that are reserved for it come first: they leave the others to those who may not use these.
+    """
+    units = [unit for unit in cluster.units if fits_unit(cluster, request, unit)]
+    if cluster.kept:
+        units.sort(key=lambda unit: (unit.node, unit.device) not in cluster.kept)
+    return tuple(units)

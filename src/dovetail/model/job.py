@@ -98,7 +98,8 @@ class Request:
     shares them as far as their memory goes; without it it has them to itself, and one with a share of a
     device is counted with that share of its memory. ``gpu_least`` is the bytes that a device must have.
     With ``sharing`` two such jobs may be on one device, where a policy expects that to pay and the memory of
-    each is known, or is not counted.
+    each is known, or is not counted. ``avoids`` are bits of reservations whose devices it does not use
+    (`dovetail.model.reservation`).
     """
 
     nodes: int = 1
@@ -110,12 +111,15 @@ class Request:
     gpu_memory: int = 0
     gpu_least: int = 0
     sharing: bool = False
+    avoids: int = 0
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
         # Computed once: slots and a frozen class leave no cached_property.
         key = (self.nodes, self.cpus, self.devices, self.memory, self.models, self.partition)
-        object.__setattr__(self, "_hash", hash((*key, self.gpu_memory, self.gpu_least, self.sharing)))
+        object.__setattr__(
+            self, "_hash", hash((*key, self.gpu_memory, self.gpu_least, self.sharing, self.avoids))
+        )
 
     # Requests key hot dictionaries: hash once.
     def __hash__(self) -> int:
@@ -126,7 +130,7 @@ class Request:
         if nodes == self.nodes:
             return self
         own = self.cpus, self.devices, self.memory, self.models, self.partition
-        return Request(nodes, *own, self.gpu_memory, self.gpu_least, self.sharing)
+        return Request(nodes, *own, self.gpu_memory, self.gpu_least, self.sharing, self.avoids)
 
     @property
     def gpus(self) -> float:

@@ -54,7 +54,7 @@ from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
-from dovetail.service.forms import SubmitForm, UpdateForm
+from dovetail.service.forms import ReserveForm, SubmitForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.notices import Notices
@@ -62,6 +62,7 @@ from dovetail.service.open_jobs import OpenJobs, name_of
 from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
 from dovetail.service.repeating import EVERY, MOST, RepeatingJobs
+from dovetail.service.reservations import ReservationBook
 from dovetail.service.rows import Row, foretold_row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
@@ -180,6 +181,7 @@ class Service:
         self.tidying = Tidying(folder, ledger, self.archive, options.limits, self._wanted)
         self.notices = Notices(driver, self.row)
         self.repeating = RepeatingJobs(ledger.has_next)
+        self.reservations = ReservationBook(folder)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -921,6 +923,47 @@ class Service:
         await self.on_record()
         _log.info("queue: %s", f"paused for {', '.join(sorted(after))}" if after else "not paused")
         return self.paused
+
+    # ------------------------------------------------------------------ reservations
+
+    def reserved(self) -> list[dict[str, Any]]:
+        """The reservations that are not over."""
+        return self.reservations.rows(self.engine)
+
+    async def reserve(self, form: ReserveForm, person: Principal) -> dict[str, Any]:
+        """Keep GPUs for somebody. Raises `InputError`, `Forbidden`, `Full`."""
+        most = self.options.max_gpus_per_user
+        if most is not None and form.gpus > most and not person.admin:
+            raise Forbidden(f"gpus: found {form.gpus}, and one user may have {most} at a time here")
+        start = time.time() if form.start is None else form.start
+        user, span = form.user, form.span
+        try:
+            made = self.reservations.reserve(
+                form.gpus, start, span, user, form.name or "", person, self.engine, self.epoch
+            )
+        except OSError as error:
+            raise Full(f"the reservation cannot be kept: {error.strerror}") from error
+        await self._renew_reservations()
+        _log.info("reservation %s: %s for %s", made.id, made.devices, ", ".join(made.users))
+        return next(one for one in self.reserved() if one["id"] == made.id)
+
+    async def cancel_reservation(self, id: str, person: Principal) -> str:
+        """Give a reservation up. Raises `NotFound`, `Forbidden`, `Full`."""
+        try:
+            found = self.reservations.cancel(id, person)
+        except OSError as error:
+            raise Full(f"the reservation cannot be given up: {error.strerror}") from error
+        await self._renew_reservations()
+        _log.info("reservation %s was given up by %s", found.id, person.name)
+        return found.id
+
+    async def _renew_reservations(self) -> None:
+        """Have the driver know the reservations as they are now."""
+        change = self.reservations.event(self.engine.cluster, self.epoch)
+        self.driver.happened(change)
+        while any(event is change for event in self.driver.pending):
+            await self.instant()
+        await self.on_record()
 
     # ------------------------------------------------------------------ waiting
 

@@ -12,6 +12,7 @@
       drained.json       the nodes that were drained by hand
       forgotten          the highest number of a job that the ledger has dropped
       paused.json        the kinds of devices for which the queue was paused by hand
+      reservations.json  the devices that are reserved, until when and for whom
       shared             there, once others than its account might submit
       tokens.json        who may come in over the network
       token              that of the service's own account

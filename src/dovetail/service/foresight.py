@@ -63,6 +63,7 @@ from dovetail.service.archive import Archive
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.intervals import Span, StartIntervals
+from dovetail.service.reservations import ReservationBook
 from dovetail.service.usage import Usage
 
 MOST = 20_000
@@ -128,8 +129,10 @@ def foresee(
             if record.start is not None and record.end is not None:
                 known = standing.expected.knows(record)
                 jobs[record.job.id] = now + record.start, now + record.end if known else None
-        spans: Mapping[JobId, Span] = EMPTY
-        if intervals is not None:
+        spans: Mapping[JobId, Span] = {}
+        # The roll-outs know no reservations: where there is one, the points alone are shown.
+        reserved = bool(ReservationBook(ServiceFolder(folder)).open(now))
+        if intervals is not None and not reserved:
             records = {record.job.id: record for record in result.records}
             tested = {job.id for job in also}
             # Another cluster has none of the nodes that were drained here.
@@ -138,8 +141,7 @@ def foresee(
             spans = intervals.spans(archive, entries, records, machine, now, tested, drained, like)
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
-    # Those that the engine rejects here, beyond those that had no run time to begin with.
-    draws = EMPTY if intervals is None else intervals.tested_draws
+    draws = {} if intervals is None or reserved else intervals.tested_draws
     return PredictedTimes(now, jobs, standing.left_out + rejected, unknown, spans, draws)
 
 
@@ -178,6 +180,7 @@ def _simulated(
         model = make_model(about.model, history)
         elsewhere = Elsewhere(about.uid, machine, local=local)
         paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
+        kept = ReservationBook(ServiceFolder(folder)).event(machine, now)
         standing = _standing(entries, machine, model, now, elsewhere.holders(), paused)
         result = simulate(
             standing.waiting,
@@ -192,7 +195,7 @@ def _simulated(
                 seed=about.seed,
             ),
             follow=FollowPlan(),
-            incidents=standing.incidents,
+            incidents=[(0.0, kept), *standing.incidents] if kept.reservations else standing.incidents,
             priorities=Priorities(
                 priorities=needs_priorities(loaded.policy),
                 shares=Usage.kept(ServiceFolder(folder).usage, now),

@@ -18,6 +18,8 @@ _PLACE = "#/components/schemas/{model}"
 MOST_JOBS = 100_000
 
 Text: Any = annotation_of(kinds.TEXT)
+Moment: Any = annotation_of(kinds.MOMENT)
+Span: Any = annotation_of(kinds.duration(above=True))
 Patience = Annotated[float, Field(ge=0, le=60), BeforeValidator(duration()), number_or_text(most=60)]
 
 _Job: Any = form_of("http", "JobForm", {})
@@ -109,6 +111,18 @@ class PauseForm(Entry):
     )
 
 
+class ReserveForm(Entry):
+    """Devices that are to be kept for somebody."""
+
+    gpus: Annotated[int, Field(ge=1, le=100_000)] = Field(description="how many GPUs")
+    start: Moment | None = Field(
+        default=None, description="seconds since 1970, or 16:00, now+1hour …; default: now"
+    )
+    span: Span = Field(description="how long, in seconds or as 3h")
+    user: Text | None = Field(default=None, description="whose jobs run there; default: the caller")
+    name: Text | None = Field(default=None, description="for people")
+
+
 class WaitForm(Entry):
     """Which jobs to wait for, and how long."""
 
@@ -148,6 +162,7 @@ def definitions() -> dict[str, Any]:
         MoveForm,
         PauseForm,
         RequeueForm,
+        ReserveForm,
         SubmitForm,
         UpdateForm,
         WaitForm,

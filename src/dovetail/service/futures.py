@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias, overload
+from urllib.parse import quote
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.records import dataclass
@@ -267,6 +268,36 @@ class Client:
         with self._lock:
             found: list[str] = self._asks.post(f"/api/v1/queue/{action}", {"kinds": list(kinds)})["paused"]
         return found
+
+    def reserve(
+        self,
+        gpus: int,
+        *,
+        start: float | str | None = None,
+        span: float | str,
+        user: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, Any]:
+        """Keep so many GPUs for a user (default: the caller) for ``span`` seconds or e.g. ``3h``.
+
+        ``start`` is seconds since 1970 or e.g. ``14:00`` (default: now). Returns the reservation with its
+        ``id`` and ``devices``. Raises `InputError` where that many are not there, or not free then.
+        """
+        form = {"gpus": gpus, "start": start, "span": span, "user": user, "name": name}
+        with self._lock:
+            found: dict[str, Any] = self._asks.post("/api/v1/reservations", form)
+        return found
+
+    def reservations(self) -> list[dict[str, Any]]:
+        """The reservations that are not over."""
+        with self._lock:
+            found: list[dict[str, Any]] = self._asks.get("/api/v1/reservations")["reservations"]
+        return found
+
+    def cancel_reservation(self, id: str) -> None:
+        """Give a reservation up. Raises `InputError` (`NotFound`) where there is none of that id."""
+        with self._lock:
+            self._asks.post(f"/api/v1/reservations/{quote(id, safe='')}/cancel", {})
 
     # ------------------------------------------------------------------- watching
 

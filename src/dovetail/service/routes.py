@@ -36,6 +36,7 @@ from dovetail.service.forms import (
     MoveForm,
     PauseForm,
     RequeueForm,
+    ReserveForm,
     SubmitForm,
     UpdateForm,
     WaitForm,
@@ -219,6 +220,11 @@ def _look(app: FastAPI, service: Service) -> None:
     async def nodes() -> Answer:
         """The nodes, what they have, and which jobs use it."""
         return Answer({"nodes": overview.nodes(service)})
+
+    @app.get("/api/v1/reservations", responses=ERRORS)
+    async def reservations() -> Answer:
+        """The reservations that are not over, by their start."""
+        return Answer({"reservations": service.reserved()})
 
     @app.get("/api/v1/jobs", responses=ERRORS)
     async def jobs(
@@ -471,6 +477,17 @@ def _change(app: FastAPI, service: Service) -> None:
         form = await _form(request, MoveForm)
         found = await service.move(form.job, form.after, _principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
+
+    @app.post("/api/v1/reservations", status_code=201, responses=ERRORS, openapi_extra=_takes(ReserveForm))
+    async def reserve(request: Request) -> Answer:
+        """Keep GPUs for somebody between two moments; answers with the reservation."""
+        form = await _form(request, ReserveForm)
+        return Answer(await service.reserve(form, _principal(request)), 201)
+
+    @app.post("/api/v1/reservations/{id}/cancel", responses=ERRORS)
+    async def cancel_reservation(request: Request, id: str) -> Answer:
+        """Give a reservation up: its devices are for all again."""
+        return Answer({"reservation": await service.cancel_reservation(id, _principal(request))})
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
     async def wait(request: Request) -> Answer:

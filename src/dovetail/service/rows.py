@@ -11,11 +11,13 @@ from typing import Any
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, JobId, Record, Seconds, State
 from dovetail.model.hostlist import compress
+from dovetail.model.reservation import avoids_of
 from dovetail.model.strangers import barred_devices, device_kinds
 from dovetail.model.templates import DEVICE, render
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import UNKNOWN_SPAN, Forecast
+from dovetail.service.reservations import reserved_words
 from dovetail.starts.calibration import CONFIDENCE
 
 Row = dict[str, Any]
@@ -49,7 +51,8 @@ def row_of_record(
     if record.end is not None:
         reason = reason_of_end(record.state, record.detail)
     elif running is None:
-        reason = engine.held.get(job.id) or record.wait_reason or _waits_for(job, engine, elsewhere)
+        reason = engine.held.get(job.id) or _reserved_for_others(job, engine, epoch)
+        reason = reason or record.wait_reason or _waits_for(job, engine, elsewhere)
     return {
         **_of_job(job),
         "state": str(record.state),
@@ -151,6 +154,19 @@ def command_words(job: Job) -> str:
     if _OWN_COPY.search(words[0]):
         return ""
     return shlex.join(words)[:MOST_COMMAND]
+
+
+def _reserved_for_others(job: Job, engine: Engine, epoch: Seconds) -> str:
+    """The reservations that a waiting job stays off, where it could start now but for them."""
+    if not avoids_of(job):
+        return ""
+    free = engine.view.free()
+    requests = [choice.request for choice in job.choices]
+    if any(free.count(request) >= request.nodes for request in requests):
+        return ""
+    if not any(free.count(replace(request, avoids=0)) >= request.nodes for request in requests):
+        return ""  # these devices are in use: that is what it waits for
+    return f"waits: {reserved_words(job, engine.reservations, engine.cluster, epoch)}"
 
 
 def _waits_for(job: Job, engine: Engine, elsewhere: Elsewhere) -> str:

@@ -496,6 +496,8 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     if paused := folder.paused_kinds():
         driver.happened(Paused(tuple(paused)))
         options.tell(f"the queue is paused ({', '.join(paused)}): 'dovetail resume' lets jobs start")
+    if (kept := found.reservations.event(driver.engine.cluster, epoch)).reservations:
+        driver.happened(kept)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
         elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""

@@ -193,6 +193,15 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("first", "Before all others of its priority."),
         Option("after", "Right after this one.", "JOB"),
     ),
+    "reserve": (
+        Option("gpus", "How many GPUs.", "N", "--gpus -G", least=1, most=100_000),
+        Option("start", "When it begins, e.g. 14:00 or now+1hour. Default: now.", "WHEN", "--from"),
+        Option("span", "How long it lasts, e.g. 3h.", DURATION, "--for", least=0, above=True),
+        Option("user", "Whose jobs run there. Default: the caller; an operator names others.", "USER"),
+        Option("name", "A name for people.", "NAME", "--name -J"),
+        Option("list_", "Show the reservations that are not over.", flags="--list"),
+        Option("cancel", "Give this reservation up.", "ID"),
+    ),
     "pause, resume": (
         Option("kind", "Only these kinds of devices, e.g. gpu or cpu,gpu. Default: all.", "KINDS"),
     ),
@@ -523,7 +532,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "submit, map, queue, logs, wait, cancel, explain, info, nodes, hold, release, requeue, "
-        "update, move, pause, resume, top, whatif, dashboard, mcp"
+        "update, move, pause, resume, reserve, top, whatif, dashboard, mcp"
     ): (
         Option(
             "at",
@@ -534,7 +543,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     ),
     (
         "run, submit, queue, wait, cancel, explain, map, info, nodes, hold, release, requeue, "
-        "update, move, pause, resume, whatif, dashboard, token list, simulate, compare, policies, "
+        "update, move, pause, resume, reserve, whatif, dashboard, token list, simulate, compare, policies, "
         "workload describe, "
         f"workload pack-nodes, split, {HISTORY}, memory, forecast, model starts, devices, device-server, "
         "runs, recover"

@@ -36,6 +36,8 @@ from dovetail.model.fitting import (
 
 Placement = Literal["pack", "spread", "first"]
 UNLIMITED = -1
+KEPT_FIRST = 1 << 300
+"""Beyond any rank: who may use a reserved device takes it before one that all may use."""
 FEW = 6
 """So many bits are taken one by one."""
 MOST_CPUS = 1 << 40  # above the CPUs of any node
@@ -88,6 +90,7 @@ class NodeState(NamedTuple):
     """What is free on a node: class index, CPUs, memory (`UNLIMITED`: not counted), units of each device.
 
     ``device_memory`` is the free bytes of each device (`UNLIMITED`: not counted); empty where none has any.
+    ``kept`` is the bits of each device's reservations; empty where no device is reserved.
     """
 
     node_class: int
@@ -95,6 +98,7 @@ class NodeState(NamedTuple):
     memory: int
     devices: tuple[int, ...]
     device_memory: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
 
 
 class Share(NamedTuple):
@@ -209,6 +213,8 @@ class Layout:
             if share.devices and shares_device(request):
                 tightest = max(self._tightness(state, d) for d in share.devices)
                 rank = tightest * MOST_BYTES + rank if self.placement == "spread" else tightest
+            if state.kept and any(state.kept[d] for d in share.devices):
+                rank -= KEPT_FIRST
             fit = Fit(share, after, rank)
         self.fits[request][state_id] = fit
         return fit
@@ -235,6 +241,8 @@ class Layout:
         free = [d for d in range(len(devices)) if self._has_room(request, state, d)]
         if shares_device(request):
             free.sort(key=lambda d: self._tightness(state, d))
+        if state.kept:  # what others may not use goes first: it leaves them the rest
+            free.sort(key=lambda d: not state.kept[d])
         for alike in takes_alike(request, devices, free):
             chosen = _chosen(request, devices, alike)
             if chosen is not None:
@@ -246,7 +254,7 @@ class Layout:
         """Whether a device has free what the request would take of it, were it of the right kind."""
         device = self._classes[state.node_class].devices[d]
         units = units_taken(request, device)
-        if state.devices[d] < units:
+        if state.devices[d] < units or (state.kept and state.kept[d] & request.avoids):
             return False
         if device.memory is None:
             return True
@@ -258,7 +266,8 @@ class Layout:
         if memory == UNLIMITED:
             memory = MOST_BYTES
         tightness = memory * (FRACTION_UNITS + 1) + state.devices[d]
-        return {"pack": tightness, "spread": -tightness, "first": 0}[self.placement]
+        kept = KEPT_FIRST if state.kept and state.kept[d] else 0
+        return {"pack": tightness, "spread": -tightness, "first": 0}[self.placement] - kept
 
     def tightness(self, state_id: int, device: int) -> int:
         """The same of a state by its id; lower is taken first."""
@@ -274,7 +283,12 @@ class Layout:
             and state.devices[d] == FRACTION_UNITS
             and (device.memory is None or state.device_memory[d] == device.memory)
             and (not models or device.model in models)
+            and not (state.kept and state.kept[d])
         )
+
+    def with_kept(self, state_id: int, kept: tuple[int, ...]) -> int:
+        """The same state with these reservations of its devices."""
+        return self._intern(self.states[state_id]._replace(kept=kept))
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
@@ -303,6 +317,7 @@ class Layout:
                     min(a.memory, b.memory),
                     tuple(map(min, a.devices, b.devices)),
                     tuple(map(min, a.device_memory, b.device_memory)),
+                    a.kept or b.kept,
                 )
             )
         return self._least[key]
@@ -328,7 +343,8 @@ class Layout:
             return None
         if state.memory != UNLIMITED and not 0 <= memory <= node_class.memory:
             return None
-        return self._intern(NodeState(state.node_class, cpus, memory, tuple(devices), tuple(device_memory)))
+        after = NodeState(state.node_class, cpus, memory, tuple(devices), tuple(device_memory), state.kept)
+        return self._intern(after)
 
 
 def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
@@ -526,6 +542,8 @@ class FreeCapacity:
                 device = layout.cluster.nodes[unit.node].devices[unit.device]
                 if not suits(device, unit.kind, request):
                     return None
+                if state.kept and state.kept[unit.device] & request.avoids:
+                    return None
                 cpus, units = layout.cpus_of(request, state.node_class), units_taken(request, device)
                 share = Share(cpus, (unit.device,), units, request.memory, request.gpu_memory)
                 if layout.after_take(state_id, share) is None:
@@ -652,6 +670,17 @@ class FreeCapacity:
                 self._states[state] = self._states.get(state, 0) | bit
                 return
 
+    def keep(self, node: int, kept: tuple[int, ...]) -> None:
+        """A node's devices have these reservations from now on; nothing for a node that is not there."""
+        bit = 1 << node
+        for state, mask in self._states.items():
+            if mask & bit:
+                after = self._layout.with_kept(state, kept)
+                if after != state:
+                    self.lose(node)
+                    self.set_state(node, after)
+                return
+
     def state_of(self, node: int) -> int:
         """Id of the state that a node is in; raises `ValueError` for one that is lost."""
         for state, mask in self._states.items():
@@ -662,6 +691,10 @@ class FreeCapacity:
     def set_state(self, node: int, state: int) -> None:
         """A node that was not there is, in this state."""
         self._states[state] = self._states.get(state, 0) | (1 << node)
+
+    def by_state(self) -> dict[int, int]:
+        """The nodes in each state, by its id."""
+        return self._states.copy()
 
     def alike(self) -> bool:
         """Whether all nodes of the cluster are alike, with CPUs and without devices."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dovetail.engine.capacity.cores import CoreBook
@@ -43,6 +43,7 @@ class Occupancy:
         self.lost: set[int] = set()
         self.drained: set[int] = set()
         self.uncounted: set[JobId] = set()
+        self._kept: dict[int, tuple[int, ...]] = {}  # by node: its devices' reservations, where there are any
         self._cores = CoreBook(cluster)
         self._aside = FreeCapacity(self.layout, {})  # of drained nodes
         self._shown: dict[JobId, Allocation] = {}  # in ``releases``, where not the whole allocation
@@ -221,6 +222,24 @@ class Occupancy:
         elif node in self.lost:
             self.lost.discard(node)
             self.free.join(node)
+            self.free.keep(node, self._kept.get(node, ()))
+
+    def keep(self, devices: Mapping[tuple[int, int], int]) -> None:
+        """These devices are reserved from now on, and no others: bits of reservations by (node, device)."""
+        before, self._kept = self._kept, {}
+        for node in sorted({node for node, _ in devices}):
+            count = len(self.cluster.nodes[node].devices)
+            self._kept[node] = tuple(devices.get((node, d), 0) for d in range(count))
+        for node in before.keys() | self._kept.keys():
+            for capacity in (self.free, self._aside):
+                capacity.keep(node, self._kept.get(node, ()))
+
+    def unused_states(self) -> dict[int, int]:
+        """The states in which all nodes are while nothing is in use, with the nodes in each."""
+        whole = FreeCapacity(self.layout)
+        for node, kept in self._kept.items():
+            whole.keep(node, kept)
+        return whole.by_state()
 
     def shown(self, placed: Placed) -> Allocation | None:
         """What a running job holds of nodes that take new jobs; ``None`` if it is not counted."""
@@ -265,7 +284,7 @@ class Occupancy:
 
     def validate(self) -> None:
         """Compare the books with what the running jobs hold; raises `InvariantError`. O(running + states)."""
-        known = FreeCapacity(self.layout)
+        known = FreeCapacity(self.layout, self.unused_states())
         cores: set[tuple[int, int]] = set()
         shown: list[Seconds] = []
         for job, placed in self.running.items():

@@ -45,6 +45,7 @@ from dovetail.engine.driver.orders import (
 from dovetail.engine.driver.prefill import Prefill
 from dovetail.engine.driver.prepare import StrandedJobs
 from dovetail.engine.driver.priority import Priorities
+from dovetail.engine.driver.reservations import Reservations
 from dovetail.engine.driver.runs import RunRecorder
 from dovetail.engine.driver.wishes import WISHES, Wish, Wishes, WishEvent, refusal_of, subject_of
 from dovetail.engine.state.books import Bound
@@ -80,6 +81,7 @@ from dovetail.model import (
     Rejected,
     Released,
     Requeued,
+    Reserved,
     Result,
     Seconds,
     Signalled,
@@ -200,6 +202,9 @@ class Driver:
             None  # from the first job on that shares devices by what is learned
         )
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
+        # A job without any limit is one whose length is not known, also where walltimes end nothing.
+        limits = Deadlines(kill=True, default=options.default_walltime)
+        self.reservations = Reservations(self.engine, limits.limit)
         self._withheld = UnrecordedOrders()
         self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
@@ -388,7 +393,7 @@ class Driver:
             if not (wakes and wakes[0] <= now):
                 self.engine.handle(now, events)
                 return self.engine.changes.started
-        happened = [*self.pending, *events]
+        happened = [*self.pending, *events, *self.reservations.over(now)]
         self.pending.clear()
         # A service limits how many jobs one instant takes in, so that a large array does not stop it for
         # seconds.
@@ -619,6 +624,8 @@ class Driver:
         # Only now, when all ends of this instant are in the history that sizes are learned from.
         if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._waits, self._bound, engine.cluster))
+        if batch and self.reservations.used:
+            batch.extend(self.reservations.due(batch, submitted, now))
         wakes = engine.wake_times
         if wakes and wakes[0] <= now:
             # One wake-up stands for all that are due: the policy sees the moment, not their number.
@@ -663,6 +670,9 @@ class Driver:
         elif isinstance(event, Lingering):
             if self.prefill is not None:
                 self.prefill.goes_on(event.job)
+            batch.append(event)
+        elif isinstance(event, Reserved):
+            self.reservations.renew(event)
             batch.append(event)
         elif isinstance(event, Withdrawn):
             batch.extend(self._not_begun(event, now))

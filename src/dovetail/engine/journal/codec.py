@@ -211,7 +211,7 @@ def _node_from(data: Json) -> Node:
 
 def _request(request: Request) -> Json:
     plain = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
-    further = [request.partition, request.gpu_memory, request.gpu_least, request.sharing]
+    further = [request.partition, request.gpu_memory, request.gpu_least, request.sharing, request.avoids]
     while further and not further[-1]:
         further.pop()
     return [*plain, *further]

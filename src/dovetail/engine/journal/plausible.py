@@ -25,6 +25,7 @@ from dovetail.model import (
     Intend,
     Job,
     JobId,
+    KeptOff,
     Migrate,
     NodeDrained,
     NodeJoined,
@@ -33,7 +34,9 @@ from dovetail.model import (
     Prediction,
     Renew,
     Request,
+    Reservation,
     Reserve,
+    Reserved,
     Seconds,
     Sized,
     Start,
@@ -46,6 +49,8 @@ from dovetail.model.node import Nodes
 
 MOST_NODES = 1_000_000
 MOST_CPUS = 1_000_000
+MOST_RESERVATIONS = 63
+"""Reservations of one moment: each has a bit of what a job stays off."""
 LATEST: Seconds = 1e15
 _QUESTIONS: dict[Any, tuple[type, ...]] = {
     "predict": (str, str, int, DeviceClass),
@@ -114,6 +119,13 @@ class Plausible:
             wrong = wrong or min(event.kills, event.gpu_kills) < 0
             if wrong or (event.gpu and len(event.gpu) != len(event.memory)):
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
+        elif isinstance(event, KeptOff):
+            self._job(event.job)
+            if not 0 <= event.avoids < 1 << MOST_RESERVATIONS:
+                raise ValueError(f"reservations {event.avoids!r:.60} of job {event.job!r:.60}")
+        elif isinstance(event, Reserved):
+            for one in event.reservations:
+                self._reservation(one)
         elif isinstance(event, Updated):
             self._updated(event)
         elif isinstance(event, Ended):
@@ -133,6 +145,16 @@ class Plausible:
                 self._implementation(self._job(item.job), item.implementation)
                 self._unit(item.unit)
         return event
+
+    def _reservation(self, one: Reservation) -> None:
+        """Its devices are there, and it has an end."""
+        if not (0 <= one.bit < MOST_RESERVATIONS and one.start < one.end):
+            raise ValueError(f"a reservation {one.id!r:.60} that cannot be")
+        for place in one.devices:
+            if not 0 <= place[0] < len(self._nodes):
+                raise ValueError(f"a reservation {one.id!r:.60} of no node")
+            if not 0 <= place[1] < len(self._nodes[place[0]].devices):
+                raise ValueError(f"a reservation {one.id!r:.60} of no device")
 
     def decision(self, decision: Decision) -> Decision:
         """What was decided is about jobs and places that there are."""

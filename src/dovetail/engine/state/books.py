@@ -40,6 +40,7 @@ from dovetail.model import (
     Prediction,
     Record,
     Request,
+    Reservation,
     Seconds,
     Span,
     State,
@@ -97,6 +98,7 @@ class Books:
         "recent",
         "records",
         "releases",
+        "reservations",
         "running",
         "suspensions",
         "view",
@@ -123,6 +125,7 @@ class Books:
         self.free = self.occupancy.free
         self.running = self.occupancy.running
         self.releases = self.occupancy.releases
+        self.reservations: tuple[Reservation, ...] = ()
         self.queue = JobQueue(self.limit)
         self.outside = OutsideBook()
         self.handed_over: dict[JobId, Submit] = self.outside.waiting

@@ -17,6 +17,7 @@ from dovetail.model import (
     Enqueue,
     Event,
     Job,
+    KeptOff,
     NodeDrained,
     NodeLost,
     Paused,
@@ -24,10 +25,12 @@ from dovetail.model import (
     Planned,
     Recalled,
     Reserve,
+    Reserved,
     Seconds,
     State,
     Submitted,
 )
+from dovetail.model.reservation import avoids_of, with_avoids
 from dovetail.records import dataclass
 
 
@@ -67,9 +70,16 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
             span.state in (State.FAILED, State.NODE_FAIL) for span in record.earlier
         )
         whole, held = engine.suspensions.narrowed.get(job.id, job), engine.held.get(job.id, "")
-        jobs.append(Submitted(whole, "" if held.startswith(PAUSED) else held, attempts, failures))
+        jobs.append(
+            Submitted(with_avoids(whole, 0), "" if held.startswith(PAUSED) else held, attempts, failures)
+        )
         if running is None or engine.looks_back:
             engine.limit(job)  # a replay needs it: have the answer written down
+    jobs += [
+        KeptOff(job.id, avoids)
+        for job in _by_place(engine)
+        if (avoids := avoids_of(engine.records[job.id].job))
+    ]
     jobs += [_as_it_runs(placed) for placed in engine.running.values()]
     drained = engine.occupancy.drained
     nodes: list[Event] = [
@@ -77,6 +87,8 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     ]
     if engine.suspensions.paused:
         nodes.append(Paused(tuple(sorted(engine.suspensions.paused))))
+    if engine.reservations:
+        nodes.append(Reserved(engine.reservations))
     if engine.view.plan is not None:
         nodes.append(Planned(engine.view.plan))
     if engine.looks_back:

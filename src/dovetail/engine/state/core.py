@@ -36,6 +36,7 @@ from dovetail.model import (
     Foreseen,
     Held,
     JobId,
+    KeptOff,
     Lingering,
     Migrated,
     Moved,
@@ -48,6 +49,7 @@ from dovetail.model import (
     Record,
     Released,
     Requeued,
+    Reserved,
     Seconds,
     Signalled,
     Sized,
@@ -61,6 +63,7 @@ from dovetail.model import (
 )
 from dovetail.model.allocation import NARROW
 from dovetail.model.job import TURN
+from dovetail.model.reservation import kept_devices, with_avoids
 
 __all__ = ["EVENTS", "Bound", "Engine", "no_bound"]
 
@@ -203,6 +206,22 @@ class Engine(Books):
         # Predictions depend on the request, so those for the old one are of no use.
         if self.predictions.cached:
             self.predictions.drop(event.job)
+        self.view.changes.incident = True
+        return False
+
+    def _keep_off(self, event: KeptOff, now: Seconds) -> bool:
+        """A waiting job stays off other reservations than before; one that runs meanwhile is left alone."""
+        if (self.phase(event.job), KeptOff) not in STEPS:
+            return True
+        record = self.records[event.job]
+        before = record.job
+        for narrowed in (self.horizon.narrowed, self.suspensions.narrowed):
+            if event.job in narrowed:  # its other choices come back with the same limits
+                narrowed[event.job] = with_avoids(narrowed[event.job], event.avoids)
+        record.job = with_avoids(before, event.avoids)
+        if event.job not in self.held and record.job is not before:
+            self.withdraw(before)
+            self.enter_queue(record.job)
         self.view.changes.incident = True
         return False
 
@@ -523,11 +542,22 @@ class Engine(Books):
     def _pause(self, event: Paused, now: Seconds) -> None:
         self.suspensions.pause(event.kinds)
 
+    def _reserve(self, event: Reserved, now: Seconds) -> None:
+        """Other devices are reserved than before; what was promised on them holds no more."""
+        self.reservations = event.reservations
+        self.occupancy.keep(kept_devices(event.reservations))
+        for one in event.reservations:
+            self.wake_at(one.end, now)
+        self._machine_changed()
+        self.promises.drop_all()
+
     def _machine_changed(self) -> None:
         self.incidents += 1
         self.profiles.machine_changed()
         gone = frozenset(self.occupancy.lost | self.occupancy.drained)
-        self.view.cluster = replace(self.cluster, gone=gone) if gone else self.cluster
+        kept = kept_devices(self.reservations)
+        changed = gone or kept
+        self.view.cluster = replace(self.cluster, gone=gone, kept=kept) if changed else self.cluster
 
     # ------------------------------------------------------------- news of other schedulers
 
@@ -635,11 +665,13 @@ _STEPS: dict[type, tuple[int, _Apply, bool]] = {
     NodeDrained: (5, Engine._drain, True),
     NodeJoined: (5, Engine._join, True),
     Paused: (6, Engine._pause, True),
+    Reserved: (6, Engine._reserve, True),
     ClusterEnds: (6, Engine._cluster_ends, True),
     Submitted: (7, Engine._submit, False),
     Adopted: (8, Engine._adopt, True),
     Requeued: (9, Engine._requeue, True),
     Sized: (10, Engine._size, False),
+    KeptOff: (10, Engine._keep_off, False),
     Updated: (10, Engine._update, True),
     Moved: (10, Engine._move, True),
     Held: (11, Engine._hold, False),

@@ -13,6 +13,7 @@ from dovetail.engine.state.phases import STEPS
 from dovetail.errors import PolicyError
 from dovetail.model import (
     CPU,
+    Allocation,
     Choice,
     Decision,
     Dequeue,
@@ -35,6 +36,7 @@ from dovetail.model import (
     Wait,
     together,
 )
+from dovetail.model.reservation import kept_devices, with_avoids
 
 
 class Decisions:
@@ -91,6 +93,11 @@ class Decisions:
         fault = gang_fault(books.cluster, choice, allocation)
         if fault is not None:
             raise self._wrong(job.id, fault)
+        avoids = allocation.request.avoids
+        if avoids and books.reservations:
+            fault = self._reserved_fault(allocation)
+            if fault:
+                raise self._wrong(job.id, fault)
         if books.horizon.end != inf and books.horizon.too_late(job, choice, now, allocation):
             # The cluster ends before the job would: it loses this choice, and the policy decides again.
             return not books.choices.narrow(job, now, choice)
@@ -115,8 +122,20 @@ class Decisions:
             allocation = books.occupancy.reserve(allocation)
         except ValueError as error:
             raise self._wrong(job.id, f"cannot be started: {error}") from None
+        if avoids:  # what it stayed off while it waited is no part of what it holds
+            record.job = with_avoids(record.job, 0)
+            allocation = replace(allocation, request=replace(allocation.request, avoids=0))
         books.run(record, implementation, allocation, device, now)
         return True
+
+    def _reserved_fault(self, allocation: Allocation) -> str:
+        """What is wrong where a job is given a device that it is to stay off; empty where nothing is."""
+        kept, avoids = kept_devices(self._books.reservations), allocation.request.avoids
+        for n, d in allocation.device_places():
+            if kept.get((n, d), 0) & avoids:
+                device = self._books.cluster.nodes[n].devices[d]
+                return f"is given {device.name}, which is reserved for others"
+        return ""
 
     def _dequeue(self, decision: Dequeue, now: Seconds) -> None:
         books = self._books

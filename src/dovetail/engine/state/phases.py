@@ -21,6 +21,7 @@ from dovetail.model import (
     Enqueue,
     Held,
     Intend,
+    KeptOff,
     Lingering,
     Migrate,
     Migrated,
@@ -89,6 +90,9 @@ STEPS = MappingProxyType(
         (_P.ENDED, Requeued): _P.QUEUED,
         (_P.QUEUED, Sized): _P.QUEUED,
         (_P.HELD, Sized): _P.HELD,
+        (_P.QUEUED, KeptOff): _P.QUEUED,
+        (_P.HELD, KeptOff): _P.HELD,
+        (_P.BOUND, KeptOff): _P.QUEUED,  # what it waits for may be reserved
         (_P.BOUND, Sized): _P.QUEUED,  # what it waits for may be too small for it
         (_P.QUEUED, Updated): _P.QUEUED,
         (_P.QUEUED, Moved): _P.QUEUED,

@@ -218,7 +218,9 @@ class ProfileBook:
         soon = nextafter(now, inf)
         # Drained nodes run what they have and take nothing new: they are no room for a plan.
         lost = sum(1 << node for node in engine.lost | engine.occupancy.drained)
-        idle = {state: mask & ~lost for state, mask in engine.layout.full.items() if mask & ~lost}
+        idle = {
+            state: mask & ~lost for state, mask in engine.occupancy.unused_states().items() if mask & ~lost
+        }
         profile = NodeProfile(engine.layout, now, idle)
         for placed in engine.running.values():
             held = engine.occupancy.shown(placed)

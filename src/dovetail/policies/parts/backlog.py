@@ -307,10 +307,11 @@ class Backlog:
     def tightness(self, place: UnitChoice) -> int:
         """Where a device stands by the placement rule among those on which a job that shares one could start.
 
-        0 for jobs that have their devices to themselves: they go by the order of the devices.
+        0 for jobs that have their devices to themselves: they go by the order of the devices, those first
+        that are reserved for them.
         """
         if place.unit.device is None or not shares_device(place.choice.request):
-            return 0
+            return -1 if (place.unit.node, place.unit.device) in self.view.cluster.kept else 0
         occupied = place.sharer is not None and not self.sharing.is_empty(place.unit)
         return self.free.tightness(place.unit) + (OCCUPIED if occupied else 0)
 
