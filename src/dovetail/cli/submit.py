@@ -27,6 +27,7 @@ def submit(
     context: typer.Context,
     what: list[str] | None,
     wait: bool,
+    interactive: bool,
     test: bool,
     patience: float,
     at: str | None,
@@ -47,6 +48,15 @@ def submit(
     script: BatchScript | None = None
     command, part = list(context.obj or []), opt.part_of_options(given)
     passed_over: list[str] = []
+    if interactive:
+        _check_interactive(what, part, wait or test or as_json or parsable or bool(given["each"]))
+        from dovetail.cli.interactive import default_command, run_on_terminal
+
+        command = command or default_command()
+        form = {**here(), **request_of_parts({"command": command, **part})}
+        _check_program(command, at)
+        with opened(at, start=True) as service, opened(at) as inputs:
+            return run_on_terminal(service, inputs, form)
     if isinstance(context.obj, opt.ScriptArguments):
         command, what = [], [*(what or []), *command]
     commands = "implementations" in part
@@ -104,6 +114,17 @@ def submit(
             service.be_patient(patience, note)
             return wait_for(service, ",".join(map(str, found["numbers"])), None, quiet=True)
     return 0
+
+
+def _check_interactive(what: list[str] | None, part: Mapping[str, Any], others: bool) -> None:
+    """Refuse what does not go together with a terminal. Raises `InputError`."""
+    where = "--interactive"
+    if what or "implementations" in part or "script" in part:
+        raise InputError(
+            "found a file or a second command, expected one command after '--', or none", where=where
+        )
+    if others or part.get("array") is not None:
+        raise InputError("found --wait, --test, --json, --parsable or an array beside it", where=where)
 
 
 def _check_program(command: list[str], at: str | None) -> None:

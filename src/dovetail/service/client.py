@@ -312,6 +312,17 @@ class Connection:
             note("the service is older than this command: its own umask and limits hold, until its restart")
             return self.ask("POST", path, {k: v for k, v in form.items() if k not in AROUND}).json()
 
+    def stream(self, path: str) -> http.client.HTTPResponse:
+        """An answer that comes piece by piece; `close` the connection after it. Raises `NoService`."""
+        connection = self._connection()
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        try:
+            connection.request("GET", path, None, headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise self._gone(error) from error
+
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens, as it happens (the first at once). Raises `NoService`."""
         connection = self._connection()

@@ -7,10 +7,11 @@ people want of jobs by the instant that takes it in.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import field, replace
@@ -54,7 +55,7 @@ from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
-from dovetail.service.forms import ReserveForm, SubmitForm, UpdateForm
+from dovetail.service.forms import ReserveForm, SubmitForm, TerminalForm, UpdateForm
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.notices import Notices
@@ -75,6 +76,7 @@ from dovetail.service.submission import (
     submission_of,
     write_scripts,
 )
+from dovetail.service.terminals import Terminals
 from dovetail.service.tidying import Limits, Removed, Tidying
 from dovetail.service.updating import is_singleton, job_with
 from dovetail.workloads.spec_forms import part_of
@@ -182,6 +184,7 @@ class Service:
         self.notices = Notices(driver, self.row)
         self.repeating = RepeatingJobs(ledger.has_next)
         self.reservations = ReservationBook(folder)
+        self.terminals = Terminals(folder)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -384,6 +387,10 @@ class Service:
         A dry run returns what would be taken in, and takes in nothing.
         """
         self._check_priorities(form, person)
+        if form.interactive and self.about.executor != "local":
+            raise InputError(
+                f"interactive: found the executor {self.about.executor!r}, and only 'local' has terminals"
+            )
         # Refused before numbers are given: they would be lost with a full disk.
         if self.driver.blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
@@ -923,6 +930,31 @@ class Service:
         await self.on_record()
         _log.info("queue: %s", f"paused for {', '.join(sorted(after))}" if after else "not paused")
         return self.paused
+
+    async def terminal_of(self, id: JobId, person: Principal, size: tuple[int, int]) -> AsyncIterator[bytes]:
+        """The output of a running job's terminal, which this client has now. Raises what `job` does."""
+        self._check_terminal(id, person)
+        reader = await self.terminals.connect(id, size)
+        return self.terminals.output(id, reader)
+
+    async def type_into(self, id: JobId, form: TerminalForm, person: Principal) -> None:
+        """What was typed at a job's terminal. Raises `InputError`, `Forbidden`, `NotFound`."""
+        self._check_terminal(id, person)
+        try:
+            data = base64.b64decode(form.data, validate=True)
+        except ValueError:
+            raise InputError("data: expected base64") from None
+        size = None if form.rows is None or form.columns is None else (form.rows, form.columns)
+        await self.terminals.send(id, data, size)
+
+    def _check_terminal(self, id: JobId, person: Principal) -> None:
+        record = self.engine.records.get(id)
+        if record is None:
+            raise NotFound(f"found no job {shown(id)}")
+        if not person.may_change(record.job.user):
+            raise Forbidden(f"job {id} belongs to {record.job.user}")
+        if record.state is not State.RUNNING:
+            raise InputError(f"job {id} is {record.state}, expected one that runs")
 
     # ------------------------------------------------------------------ reservations
 

@@ -14,6 +14,7 @@
       paused.json        the kinds of devices for which the queue was paused by hand
       reservations.json  the devices that are reserved, until when and for whom
       shared             there, once others than its account might submit
+      terminals/         sockets of interactive jobs
       tokens.json        who may come in over the network
       token              that of the service's own account
       service.log        the log of a service in the background
@@ -84,7 +85,7 @@ class ServiceFolder:
     def make(self) -> None:
         """Make it, readable by its owner only. Raises `OSError`."""
         # The folder itself first: all others lie within it.
-        for name in ("", "journal", "output", "scripts"):
+        for name in ("", "journal", "output", "scripts", "terminals"):
             private_folder(self.path / name)
 
     @property
@@ -101,6 +102,11 @@ class ServiceFolder:
     def scripts(self) -> Path:
         """The folder of batch scripts."""
         return self.path / "scripts"
+
+    @property
+    def terminals(self) -> Path:
+        """The folder of the sockets of jobs on terminals."""
+        return self.path / "terminals"
 
     @property
     def tokens(self) -> Path:

@@ -50,6 +50,9 @@ class SubmitForm(Entry):
     )
     apps: list[AppEntry] = Field(default_factory=list, description="as in a job file")
     jobs: list[JobForm] = Field(min_length=1, max_length=MOST_JOBS)
+    interactive: bool = Field(
+        default=False, description="the one job's command runs on a terminal: `/api/v1/jobs/ID/terminal`"
+    )
     dry_run: bool = Field(
         default=False, description="check them and answer with what is predicted; nothing is submitted"
     )
@@ -111,6 +114,14 @@ class PauseForm(Entry):
     )
 
 
+class TerminalForm(Entry):
+    """What is typed at a job's terminal, and how large the window is."""
+
+    data: Annotated[str, Field(max_length=1 << 20)] = Field(default="", description="bytes in base64")
+    rows: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    columns: Annotated[int, Field(ge=1, le=10_000)] | None = None
+
+
 class ReserveForm(Entry):
     """Devices that are to be kept for somebody."""
 
@@ -164,6 +175,7 @@ def definitions() -> dict[str, Any]:
         RequeueForm,
         ReserveForm,
         SubmitForm,
+        TerminalForm,
         UpdateForm,
         WaitForm,
         WhatIfForm,

@@ -38,6 +38,7 @@ from dovetail.service.forms import (
     RequeueForm,
     ReserveForm,
     SubmitForm,
+    TerminalForm,
     UpdateForm,
     WaitForm,
     WhatIfForm,
@@ -342,6 +343,24 @@ def _look(app: FastAPI, service: Service) -> None:
         return Response(piece.data, 200, headers, "application/octet-stream")
 
     @app.get(
+        "/api/v1/jobs/{id}/terminal",
+        responses={**ERRORS, 200: {"content": {"application/octet-stream": {}}, "description": "frames"}},
+        response_class=StreamingResponse,
+    )
+    async def terminal(
+        request: Request,
+        id: str,
+        rows: Annotated[int, Query(ge=1, le=10_000)] = 24,
+        columns: Annotated[int, Query(ge=1, le=10_000)] = 80,
+    ) -> StreamingResponse:
+        """What an interactive job's terminal shows, as frames (`dovetail.process.terminal`), to its end.
+
+        One client at a time has it; where that one leaves, the job is hung up.
+        """
+        found = await service.terminal_of(id, _principal(request), (rows, columns))
+        return StreamingResponse(found, media_type="application/octet-stream")
+
+    @app.get(
         "/api/v1/events",
         responses={**ERRORS, 200: {"content": {"text/event-stream": {}}, "description": "a stream"}},
         response_class=StreamingResponse,
@@ -488,6 +507,12 @@ def _change(app: FastAPI, service: Service) -> None:
     async def cancel_reservation(request: Request, id: str) -> Answer:
         """Give a reservation up: its devices are for all again."""
         return Answer({"reservation": await service.cancel_reservation(id, _principal(request))})
+
+    @app.post("/api/v1/jobs/{id}/terminal", responses=ERRORS, openapi_extra=_takes(TerminalForm))
+    async def type_into(request: Request, id: str) -> Answer:
+        """Type at an interactive job's terminal, or tell the size of its window."""
+        await service.type_into(id, await _form(request, TerminalForm), _principal(request))
+        return Answer({"job": id})
 
     @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
     async def wait(request: Request) -> Answer:

@@ -18,6 +18,7 @@ from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import UNKNOWN_SPAN, Forecast
 from dovetail.service.reservations import reserved_words
+from dovetail.service.terminals import command_within
 from dovetail.starts.calibration import CONFIDENCE
 
 Row = dict[str, Any]
@@ -148,9 +149,10 @@ def command_words(job: Job) -> str:
     if command is None:
         return ""
     try:
-        words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in command.argv]
+        argv = command_within(command.argv)
+        words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in argv]
     except (KeyError, ValueError):  # an input that is not known here
-        words = list(command.argv)
+        words = list(command_within(command.argv))
     if _OWN_COPY.search(words[0]):
         return ""
     return shlex.join(words)[:MOST_COMMAND]

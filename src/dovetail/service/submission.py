@@ -20,9 +20,11 @@ from dovetail.model.batch_options import overriding_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
 from dovetail.service.errors import Full
+from dovetail.service.folder import ServiceFolder
 from dovetail.service.forms import SubmitForm
 from dovetail.service.partitions import Partition, in_partition
 from dovetail.service.repeating import check_period
+from dovetail.service.terminals import APP, command_on_terminal
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
@@ -124,6 +126,8 @@ class _Maker:
     def made(self) -> Submission:
         for count, form in enumerate(self.form.jobs, 1):
             part = part_of(form, "http")
+            if self.form.interactive:
+                part = self._on_terminal(part)
             spec = JobSpec(**part)
             # With one job and no id "job 1" in an error would name nothing that the user has written.
             alone = len(self.form.jobs) == 1 and spec.id is None  # then "job 1" would name nothing
@@ -138,6 +142,14 @@ class _Maker:
             except ValueError as error:
                 raise InputError(f"cannot be kept on record: {shown(str(error))}", where=where) from None
         return self.found
+
+    def _on_terminal(self, part: PartialSpec) -> PartialSpec:
+        """A job whose command runs on a terminal. Raises `InputError`."""
+        command = part.get("command")
+        if len(self.form.jobs) > 1 or not command or part.get("array") is not None:
+            raise InputError("interactive: found something else than one job with a command")
+        folder = ServiceFolder(Path(self.scripts).parent)
+        return {"app": APP, **part, "command": command_on_terminal(command, folder, f"{self.number}")}
 
     def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
         """A job, or all elements of an array; ``part`` is what was given of it."""

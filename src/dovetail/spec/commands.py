@@ -55,6 +55,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             positional=True,
         ),
         Option("wait", "Wait for the end; 1 if not all complete.", flags="--wait -W"),
+        Option("interactive", "Run the command after -- (default: $SHELL) here, on a terminal of the job."),
         Option("parsable", "Print the numbers alone."),
         Option("test", "Print when it would start if it were submitted now; submit nothing."),
         Option(
