@@ -292,3 +292,27 @@ def test_what_fits_no_device_is_run_on_a_cpu(dovetail: Command, box: GpuBox, tmp
     (job,) = run(dovetail, "jobs.toml")
     assert job["implementation"] == "cpu"
     assert kills(dovetail, tmp_path) == 1
+
+
+def test_the_queue_shows_what_jobs_hold_of_their_devices(box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    release = tmp_path / "release"
+    variables = {**box.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
+    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+        command = [*write_user(tmp_path), str(8 * GIB), str(release)]
+        done = service.dovetail("submit", "--on", "gpu", "--json", "--", *command)
+        job = json.loads(done.stdout)["id"]
+
+        def row() -> dict[str, Any]:
+            found: dict[str, Any] = asked.get(f"/api/v1/jobs/{job}")
+            return found
+
+        until(lambda: row()["gpu_memory"] == 8 * GIB, "what it holds is not measured")
+        assert 0 <= row()["gpu_use"] <= 1
+        shown = service.dovetail("queue", "-o", "id,gpu_memory,gpu_use").stdout.splitlines()
+        assert shown[1].split()[:3] == [job, "8.6", "GB"]
+        assert shown[1].rstrip().endswith("%")
+        assert "gpu memory:       8.6 GB at its peak" in service.dovetail("info", job).stdout
+        release.touch()
+        until(lambda: row()["state"] == "COMPLETED", "it does not end")
+        assert row()["gpu_memory"] == 8 * GIB

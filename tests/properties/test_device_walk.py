@@ -71,7 +71,13 @@ class World:
     seen: float = 0.0
 
     def here(self, device: int, when: float) -> list[int]:
-        return [memory for d, low, high, memory in self.stays if d == device and low <= when < high]
+        """Bytes of each stranger on a device; all of them together hold no more than it has."""
+        left, found = self.cluster.nodes[0].devices[device].memory or 0, []
+        for d, low, high, memory in self.stays:
+            if d == device and low <= when < high:
+                found.append(min(memory, left))
+                left -= found[-1]
+        return found
 
     def is_lost(self, device: int, when: float) -> bool:
         return any(d == device and low <= when < high for d, low, high in self.lost)
@@ -248,8 +254,8 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
                 assert not world.is_lost(d, world.seen), "on a device that is lost"
                 assert mode != "avoid" or not strangers, "beside a stranger"
                 if mode == "memory":
-                    size = node.devices[d].memory or 0  # strangers are drawn who hold more than there is
-                    assert held[d] + min(size, sum(strangers)) <= size, "above what is left"
+                    size = node.devices[d].memory or 0
+                    assert held[d] + sum(strangers) <= size, "above what is left"
 
     neighbours = Neighbours(AllClaims(), cluster, lambda words: None, guard)  # type: ignore[arg-type]
     executor = Users(truth, cluster, needs, bad)

@@ -42,7 +42,11 @@ static const char *path_of(const char *name) {
     return path;
 }
 
+/* A box on which nothing changes: its files are read once. So a benchmark measures all but this library. */
+static int still(void) { return getenv("NVML_STILL") != NULL; }
+
 static int failing(const char *function) {
+    if (still()) return 0;
     FILE *file = fopen(path_of("failing"), "r");
     char name[128];
     int status, found = 0;
@@ -61,6 +65,7 @@ static void add(const char *uuid, unsigned pid, unsigned long long bytes, int ut
 }
 
 static void look(void) {
+    if (still() && card_count) return;
     while (!access(path_of("hang"), F_OK)) usleep(20000);
     card_count = slice_count = held_count = 0;
     FILE *file = fopen(path_of("box"), "r");

@@ -283,3 +283,20 @@ def test_a_command_of_a_jobs_own_is_known_by_its_arguments(
     assert dict(found["m-1"].inputs) == {"k_bytes": 7.0, "level": 3.0}
     assert _argv(found["m-1"])[-3:] == ["cpu", "--level", "3"]
     assert dict(found["m-2"].inputs) == {"n": 1.0}
+
+
+def test_a_job_of_an_app_has_its_own_devices_and_models(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text(
+        '[[app]]\nname = "fit"\n'
+        '[[app.implementation]]\nname = "g"\nkind = "gpu"\ncommand = ["true"]\n'
+        '[[app.implementation]]\nname = "c"\nkind = "cpu"\ncommand = ["true"]\ncpus = 3\n'
+        '[[job]]\napp = "fit"\n[[job]]\napp = "fit"\ngpus = 2\n[[job]]\napp = "fit"\ngpus = "auto"\n'
+        '[[job]]\napp = "fit"\nmodels = ["T4"]\n[[job]]\napp = "fit"\nmodels = ["A100"]\n'
+    )
+    jobs = load_jobfile(path).jobs
+    asked = [{c.implementation.name: c.request for c in job.choices} for job in jobs]
+    assert [one["g"].devices for one in asked] == [(("gpu", n),) for n in (1.0, 2.0, 1.0, 1.0, 1.0)]
+    assert [one["g"].sharing for one in asked] == [False, False, True, False, False]
+    assert [one["g"].models for one in asked] == [(), (), (), ("T4",), ("A100",)]
+    assert all(one["c"].cpus == 3 for one in asked)

@@ -131,7 +131,8 @@ LETTERS: Mapping[str, str] = {
 }  # fmt: skip
 """Columns by the letters of ``squeue --format``."""
 OTHERS = (
-    "app", "attempts", "command", "cores", "detail", "devices", "exit_code", "implementation", "nodes",
+    "app", "attempts", "command", "cores", "detail", "devices", "exit_code", "gpu_memory", "gpu_use",
+    "implementation", "nodes",
     "partition", "priority", "took", "walltime",
 )  # fmt: skip
 """Columns that are only shown where they are named."""
@@ -212,6 +213,8 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         "detail": row["detail"] or "",
         "devices": ",".join(row["devices"]),
         "exit_code": "" if row["exit_code"] is None else str(row["exit_code"]),
+        "gpu_memory": "" if row.get("gpu_memory") is None else f"{row['gpu_memory'] / 1e9:.1f} GB",
+        "gpu_use": "" if row.get("gpu_use") is None else f"{100 * row['gpu_use']:.0f} %",
         "implementation": row["implementation"] or "",
         "nodes": row["nodes"] or "",
         "partition": row["partition"] or "",
@@ -330,6 +333,10 @@ def _print_job(found: Mapping[str, Any]) -> None:
     for one in found["memory"]:
         if one["reserved"] or one["expected"] is not None:
             lines[f"memory ({one['implementation']})"] = memory_words(one)
+    if found.get("gpu_memory") is not None:
+        lines["gpu memory"] = f"{found['gpu_memory'] / 1e9:.1f} GB at its peak"
+    if found.get("gpu_use") is not None:
+        lines["gpu use"] = f"{100 * found['gpu_use']:.0f} %"
     lines |= {"folder": found["folder"], "stdout": found["stdout"], "stderr": found["stderr"]}
     lines |= {"exit code": found["exit_code"], "attempts": found["attempts"]}
     for key, value in lines.items():

@@ -49,10 +49,12 @@ FRESH: Seconds = 0.2
 """What was seen so long ago is looked at again before a job starts on a device."""
 FIRST_LOOK: Seconds = 5.0
 """A driver may take so long to answer for the first time."""
-SAMPLES = ((60.0, 0.5), (inf, 2.0))
+SAMPLES = ((10.0, 0.5), (60.0, 1.0), (inf, 2.0))
 """Seconds between looks at what our jobs hold, by the age of the youngest of them."""
 BUSY = 0.01
 """A job that uses less of its devices' time does not use them."""
+SURE_AFTER, SELDOM = 8, 16
+"""After so many looks a process that is no job's is taken to stay so, and looked up at each so many-th."""
 IDLE_AFTER: Seconds = 1800.0
 """So long a job may not use its devices before that is shown."""
 NEAR_LIMIT = 0.97
@@ -152,6 +154,7 @@ class DeviceGuard:
     _told_idle: set[tuple[JobId, int]] = field(default_factory=set)
     _failing: FailingDevices[Place] = field(default_factory=FailingDevices)
     _owners: dict[int, tuple[bool, JobId]] = field(default_factory=dict)  # of pids: not a stranger's, job
+    _looked: Counter[int] = field(default_factory=Counter)  # of pids: how often their owner was looked up
     _never: set[str] = field(default_factory=set)  # makers whose drivers cannot be queried at all
     _hidden: dict[Place, Counter[int]] = field(default_factory=dict)
     """Processes that the kernel does not show us, by pid (0: the driver hides it too), as they were on each
@@ -308,8 +311,13 @@ class DeviceGuard:
         here = {process.pid: process for device in seen.devices for process in device.processes}
         for pid in self._owners.keys() - here.keys():
             del self._owners[pid]
+            self._looked.pop(pid, None)
         for pid, process in here.items():
             if process.known and not self._owners.get(pid, (False, ""))[1]:
+                # Whose it is may show a moment after its start; to look each time costs more than all else.
+                self._looked[pid] += 1
+                if self._looked[pid] > SURE_AFTER and self._looked[pid] % SELDOM:
+                    continue
                 try:
                     # Looked up while it lives: its parents are gone afterwards.
                     ours, job = self.is_ours(pid)

@@ -44,6 +44,7 @@ from dovetail.model import (
     Signalled,
     State,
     Submitted,
+    Usage,
 )
 from dovetail.model.marks import own_number
 from dovetail.records import dataclass
@@ -64,7 +65,7 @@ from dovetail.service.partitions import Partition
 from dovetail.service.people import Principal
 from dovetail.service.repeating import EVERY, MOST, RepeatingJobs
 from dovetail.service.reservations import ReservationBook
-from dovetail.service.rows import Row, foretold_row, row_of_entry, row_of_record
+from dovetail.service.rows import Row, device_use, foretold_row, row_of_entry, row_of_record
 from dovetail.service.selectors import Selector, parse_selectors
 from dovetail.service.stable import GroupCommit
 from dovetail.service.submission import (
@@ -169,6 +170,7 @@ class Service:
         self.longest_instant: Callable[[], Seconds] = lambda: 0.0
         self.trouble: Callable[[], str] = lambda: ""  # why nothing can be claimed on this machine now
         self.sights: Callable[[], Mapping[tuple[int, str], DeviceSight]] = dict  # of devices with drivers
+        self.measured: Callable[[JobId, int], Usage | None] = lambda job, attempt: None  # of jobs that run
         self.listeners: Listeners | None = None
         self.hosts: list[str] = []
         self._next = max(ledger.last_number() or folder.last_number(), folder.last_output()) + 1
@@ -1112,7 +1114,9 @@ class Service:
 
     def row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
-        return row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
+        row = row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
+        measured = self.measured(record.job.id, record.attempts) if record.end is None else record.usage
+        return {**row, **device_use(measured)}
 
     async def ask(self, question: Callable[[Archive], T]) -> T:
         """Call the archive, in its thread."""

@@ -356,7 +356,12 @@ def main() -> None:
     folder = Path(sys.argv[1])
     intervals = StartIntervals(folder)
     for line in sys.stdin:
-        print(json.dumps(answer(folder, json.loads(line), intervals)), flush=True)
+        found = json.dumps(answer(folder, json.loads(line), intervals)).encode() + b"\n"
+        try:
+            while found:
+                found = found[os.write(1, found) :]
+        except BrokenPipeError:  # the service was killed meanwhile: this process ends with it
+            return
         gc.collect()
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.state.core import Engine
-from dovetail.model import Allocation, Cluster, Job, JobId, Record, Seconds, State
+from dovetail.model import Allocation, Cluster, Job, JobId, Record, Seconds, State, Usage
 from dovetail.model.hostlist import compress
 from dovetail.model.reservation import avoids_of
 from dovetail.model.strangers import barred_devices, device_kinds
@@ -75,6 +75,14 @@ def row_of_record(
     }
 
 
+def device_use(usage: Usage | None) -> Row:
+    """The peak in bytes on one of its devices, and the part of their time used; ``None``: not known."""
+    return {
+        "gpu_memory": None if usage is None else usage.gpu_memory,
+        "gpu_use": None if usage is None else usage.gpu_use,
+    }
+
+
 def foretold_row(job: JobId, foreseen: Mapping[str, Any]) -> Row:
     """A job that was not submitted, as the process beside has foreseen it."""
     start, end = foreseen["jobs"].get(job, (None, None))
@@ -120,6 +128,7 @@ def row_of_entry(entry: Entry, cluster: Cluster) -> Row:
         "cores": _cores(entry.allocation, cluster),
         "exit_code": entry.exit_code,
         "attempts": entry.attempt,
+        **device_use(None),  # the history has it, the ledger has not
     }
 
 

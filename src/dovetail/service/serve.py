@@ -490,6 +490,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         found.trouble = lambda: neighbours.trouble
         if (guard := neighbours.guard) is not None:
             found.sights = lambda: guard.sights(driver)
+            found.measured = guard.measured
     nodes = driver.engine.cluster.index_of
     # Drained nodes before the jobs, so the first instant places nothing on them.
     driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)

@@ -61,16 +61,8 @@ class Terminals:
         path = socket_of(self._folder, job)
         self._taken.add(job)
         try:
-            deadline = asyncio.get_running_loop().time() + OPENS_WITHIN
-            while True:
-                try:
-                    reader, writer = await asyncio.open_unix_connection(sock=_connected(path))
-                    break
-                except OSError:
-                    if asyncio.get_running_loop().time() > deadline:
-                        raise InputError(f"job {job} has no terminal") from None
-                    await asyncio.sleep(LOOK)
-        except BaseException:
+            reader, writer = await _when_open(path, job)
+        except BaseException:  # whatever it was, another client may take the terminal
             self._taken.discard(job)
             raise
         self._open[job] = writer
@@ -107,6 +99,19 @@ class Terminals:
             await writer.drain()
         except OSError:  # it has ended: that comes with its output
             return
+
+
+async def _when_open(path: Path, job: JobId) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The connection to a socket that is about to be there. Raises `InputError` where it is not in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + OPENS_WITHIN
+    while True:
+        try:
+            return await asyncio.open_unix_connection(sock=_connected(path))
+        except OSError:
+            if loop.time() > deadline:
+                raise InputError(f"job {job} has no terminal") from None
+        await asyncio.sleep(LOOK)
 
 
 def _connected(path: Path) -> socket.socket:

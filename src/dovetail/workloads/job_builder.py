@@ -311,7 +311,7 @@ class JobBuilder:
         plain = own == (None,) * 5 and not spec.exclusive and not spec.models
         if plain and restartable == app.restartable:
             return app
-        key = (app, own, restartable)
+        key = (app, own, spec.exclusive, tuple(spec.models), restartable)
         if key not in self._bound:
             beside = _only_devices(i.kind for i in app.implementations)
             ways = tuple(

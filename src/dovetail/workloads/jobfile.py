@@ -160,7 +160,7 @@ class _Reading:
             self._add_copies(built, made, number, part, islice(names, count))
 
     def _check(self, entry: PartialSpec, where: str) -> None:
-        own = {"cpus", "gpus", "memory"} & entry.keys()
+        own = {"cpus", "memory"} & entry.keys()
         if own and entry.get("app") in self.apps:
             raise InputError(
                 f"found {min(own)} beside app, expected it in the app's implementations", where=where

@@ -238,6 +238,8 @@ export function jobPage(id) {
       ["Ran", job.start === null ? "" : duration((job.end ?? Date.now() / 1000) - job.start)],
       ["Predicted", duration(job.predicted)], ["Where", where(job)], ["Implementation", job.implementation ?? ""],
       ["Walltime", duration(job.walltime)], ["Depends on", (job.depends || []).join(", ")],
+      ["GPU memory", job.gpu_memory == null ? "" : `${(job.gpu_memory / 1e9).toFixed(1)} GB`],
+      ["GPU use", job.gpu_use == null ? "" : `${Math.round(100 * job.gpu_use)} %`],
       ["Attempts", String(job.attempts)], ["Exit status", job.exit_code ?? ""], ["Why", job.detail || job.reason],
       ["Folder", job.folder ?? ""],
       ...Object.entries(job.commands || {}).map(([name, argv]) => [`Command (${name})`, Array.isArray(argv) ? argv.join(" ") : String(argv)]),
