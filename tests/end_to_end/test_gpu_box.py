@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from dovetail_command import load
 from gpu_box import GB, GIB, LOST, WORDS, GpuBox, write_user
-from services import serving
+from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.process.device_memory import PATTERN
@@ -316,3 +317,32 @@ def test_the_queue_shows_what_jobs_hold_of_their_devices(box: GpuBox, tmp_path: 
         release.touch()
         until(lambda: row()["state"] == "COMPLETED", "it does not end")
         assert row()["gpu_memory"] == 8 * GIB
+
+
+def test_an_idle_gpu_is_mailed_once_and_its_job_goes_on(box: GpuBox, tmp_path: Path) -> None:
+    box.add(16 * GIB, "Tesla T4")
+    release, mails = tmp_path / "release", tmp_path / "mails"
+    mailer = f"{sys.executable} -c \"import sys; open('{mails}', 'a').write(sys.stdin.read())\""
+    service = Serving(
+        tmp_path, "--mail-command", mailer, "--mail-idle",
+        **box.environment, DOVETAIL_CLAIMS=str(tmp_path / "claims"),
+    )  # fmt: skip
+    # Half an hour is long for a test: the service of this one calls a GPU idle sooner.
+    sooner = "import dovetail.running.device_guard as guard; guard.IDLE_AFTER = 2.0"
+    service.program = ("-c", f"{sooner}; from dovetail.start import main; main()")
+    service.start().close()
+    try:
+        with connection(service.folder.path) as asked:
+            (job,) = submit(
+                asked, {"command": ["sh", "-c", f"until [ -e {release} ]; do sleep 0.1; done"], "on": ["gpu"]}
+            )
+            until(mails.exists, "no mail comes")
+            release.touch()
+            assert wait(asked, [job]) == {job: "COMPLETED"}
+        (mail,) = map(json.loads, mails.read_text().splitlines())
+        assert (mail["event"], mail["job"]["id"], mail["job"]["state"]) == ("GPU_IDLE", job, "RUNNING")
+        assert mail["idle"]["device"] == "gpu0"
+        assert mail["idle"]["seconds"] >= 2
+        assert mail["mail"] == {"user": mail["job"]["user"], "types": ["GPU_IDLE"]}
+    finally:
+        service.stop()

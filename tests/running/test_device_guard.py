@@ -329,6 +329,7 @@ def test_who_holds_a_device_without_using_it_is_shown(
     cluster = one_box(["T4", "T4"])
     world = Lazy(cluster, [], [], until=until)
     found: list[Any] = []
+    told: list[tuple[str, str, int]] = []
 
     async def main() -> None:
         jobs, truth = queue_of([(1.0, 0, 5000.0, 0.0)], cluster)
@@ -346,6 +347,7 @@ def test_who_holds_a_device_without_using_it_is_shown(
             for d, device in enumerate(cluster.nodes[0].devices)
         }
         guard = DeviceGuard("avoid", lambda pid: (False, ""), {"nvidia": world}, watched, clock=loop.time)
+        guard.notify_idle = lambda job, device, seconds: told.append((job, device, round(seconds / 60)))
 
         def look(engine: Engine) -> None:
             if loop.time() >= 4000 and not found:
@@ -364,6 +366,7 @@ def test_who_holds_a_device_without_using_it_is_shown(
     assert (sight.idle is not None) is idle
     lines = [record.getMessage() for record in caplog.records if "0 % busy" in record.getMessage()]
     assert lines == (["gpu0 is held by ana (job j0), 0 % busy for 30 min"] if idle else [])
+    assert told == ([("j0", "gpu0", 30)] if idle else [])
     if idle:
         assert sight.idle[:2] == ("j0", "ana")
         assert sight.idle[2] == pytest.approx(3400.0, abs=5.0)

@@ -49,6 +49,7 @@ def serve(
     memory: str | None,
     partitions: str | None,
     mail_command: str | None,
+    mail_idle: bool,
     notify: list[str] | None,
     half_life: float | None,
     share: list[str] | None,
@@ -75,6 +76,8 @@ def serve(
     fair = _fair(half_life, share or [])
     if memory not in (None, "auto"):
         raise InputError(f"found {memory!r}, expected auto", where="--memory")
+    if mail_idle and mail_command is None:
+        raise InputError("found it without --mail-command, which sends the mail", where="--mail-idle")
     limit = opt.walltime(default_walltime, simulated=False)
     assert not isinstance(limit, str)
 
@@ -108,6 +111,7 @@ def serve(
             max_gpus_per_user=max_gpus_per_user,
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),
+            mail_idle=mail_idle,
             mail=None if mail_command is None else CommandHook.parse(mail_command, "--mail-command"),
             notify=tuple(parse_notify(text, "--notify") for text in notify or ()),
             new=new,

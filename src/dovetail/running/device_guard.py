@@ -137,7 +137,7 @@ class DeviceGuard:
     """Queries the drivers when something is to start on a device, and now and then while our jobs run there.
 
     ``is_ours`` knows of a process whether it is one of a job's, and of which. ``due`` is when to look again,
-    by the driver's clock.
+    by the driver's clock. ``notify_idle`` gets, once an attempt, a job that holds a device without using it.
     """
 
     mode: Neighbourhood
@@ -145,6 +145,7 @@ class DeviceGuard:
     watches: Mapping[str, Watch]
     devices: Mapping[Place, WatchedDevice]
     due: Seconds = inf
+    notify_idle: Callable[[JobId, str, Seconds], None] = lambda job, device, seconds: None
     clock: Callable[[], float] = time.monotonic
     _seen: dict[str, Snapshot] = field(default_factory=dict)
     _ours: set[Place] = field(default_factory=set)  # where jobs of ours are
@@ -364,6 +365,7 @@ class DeviceGuard:
                     who, span = placed.job.user or "a user", idle / 60
                     words = "%s is held by %s (job %s), 0 %% busy for %.0f min"
                     _log.warning(words, place[1], who, placed.job.id, span, extra={"job": placed.job.id})
+                    self.notify_idle(placed.job.id, place[1], idle)
 
     # ------------------------------------------------------------------- what is barred
 

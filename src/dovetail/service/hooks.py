@@ -28,7 +28,15 @@ from dovetail.records import dataclass
 _log = logging.getLogger(__name__)
 
 EventName = Literal[
-    "BEGIN", "END", "FAIL", "REQUEUE", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50"
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "GPU_IDLE",
 ]
 MOST_WAITING = 1000
 """Events that wait for delivery; later ones are dropped, and counted in the log."""

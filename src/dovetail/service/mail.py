@@ -21,14 +21,15 @@ MOST_REMEMBERED = 1000
 """Arrays whose end is remembered, so that one end is one mail."""
 
 
-def mail_subscription(hook: Hook, ledger: Ledger) -> Subscription:
-    """Have a hook get the events of which mail is to be sent."""
-    return Subscription(hook, _Mail(ledger).wants)
+def mail_subscription(hook: Hook, ledger: Ledger, *, idle: bool = False) -> Subscription:
+    """Have a hook get the events of which mail is to be sent; ``idle``: of unused GPUs, too."""
+    return Subscription(hook, _Mail(ledger, idle=idle).wants)
 
 
 class _Mail:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, idle: bool) -> None:
         self._ledger = ledger
+        self._idle = idle
         self._begun: dict[int, None] = {}
         self._over: dict[int, None] = {}
 
@@ -36,15 +37,18 @@ class _Mail:
         """Recipient and subject of a mail of this event; ``None``: no mail is sent."""
         options = record.job.options
         named = frozenset(str(options.get("mail_type", "NONE")).split(","))
+        if event == "GPU_IDLE":  # it is the site that wants it, whatever mail the job is to have
+            mail = {"user": options.get("mail_user") or record.job.user, "types": ["GPU_IDLE"]}
+            return Wanted(event, {"mail": mail}) if self._idle else None
         if "NONE" in named:
             return None
         types = named | ALL if "ALL" in named else named
-        mail = {"mail": {"user": options.get("mail_user") or record.job.user, "types": sorted(named)}}
+        about = {"mail": {"user": options.get("mail_user") or record.job.user, "types": sorted(named)}}
         number = array_of(record.job.id)
         # Slurm sends one mail for a whole array unless ARRAY_TASKS is among the types.
         if number is None or "ARRAY_TASKS" in types or event not in ("BEGIN", "END", "FAIL"):
-            return Wanted(event, mail) if _is_wanted(record, event, types) else None
-        return self._of_array(number, record, event, types, mail)
+            return Wanted(event, about) if _is_wanted(record, event, types) else None
+        return self._of_array(number, record, event, types, about)
 
     def _of_array(
         self, number: int, record: Record, event: EventName, types: frozenset[str], mail: Mapping[str, Any]

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, get_args
 
 from dovetail.engine.driver.driver import Driver, Turn
-from dovetail.model import JobId, Record, Seconds, State
+from dovetail.model import EMPTY, JobId, Record, Seconds, State
 from dovetail.records import dataclass
 from dovetail.service.hooks import EventName, Hook, Hooks, JobEvent
 from dovetail.service.rows import Row
@@ -92,13 +92,19 @@ class Notices:
             self._post(record, "TIME_LIMIT")
         self._post(record, "END" if record.state in SUCCEEDED else "FAIL")
 
-    def _post(self, record: Record, event: EventName) -> None:
+    def idle(self, job: JobId, device: str, seconds: Seconds) -> None:
+        """A job holds a device that it has not used for so long; nothing is done about it."""
+        record = self._driver.engine.records.get(job)
+        if record is not None and record.state is State.RUNNING:
+            self._post(record, "GPU_IDLE", {"idle": {"device": device, "seconds": round(seconds)}})
+
+    def _post(self, record: Record, event: EventName, about: Mapping[str, Any] = EMPTY) -> None:
         found = [(one.hook, one.wants(record, event)) for one in self._subscriptions]
         wanted = [(hook, one) for hook, one in found if one is not None]
         if wanted:
             row = self._row_of(record)
             for hook, one in wanted:
-                self._hooks.post(hook, JobEvent(one.event, row, time.time(), one.more))
+                self._hooks.post(hook, JobEvent(one.event, row, time.time(), {**one.more, **about}))
 
     # ------------------------------------------------------------------------- parts of a walltime
 

@@ -119,6 +119,7 @@ class ServeOptions(LiveOptions):
     memory_auto: bool = False
     partitions: tuple[Partition, ...] = ()
     mail: CommandHook | None = None
+    mail_idle: bool = False
     notify: tuple[Hook, ...] = ()
     new: bool = False
     fair: FairUse | None = None
@@ -476,7 +477,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         ),
     )
     if options.mail is not None:
-        found.notices.subscribe(mail_subscription(options.mail, ledger))
+        found.notices.subscribe(mail_subscription(options.mail, ledger, idle=options.mail_idle))
     for hook in options.notify:
         found.notices.subscribe(notify_subscription(hook))
     known = [*(one.job for one in waiting), *(one.job for one in adopted)]
@@ -491,6 +492,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         if (guard := neighbours.guard) is not None:
             found.sights = lambda: guard.sights(driver)
             found.measured = guard.measured
+            guard.notify_idle = found.notices.idle
     nodes = driver.engine.cluster.index_of
     # Drained nodes before the jobs, so the first instant places nothing on them.
     driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)

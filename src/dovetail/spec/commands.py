@@ -267,6 +267,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("max_gpus_per_user", "GPUs that one user's jobs may have at once.", "N", least=1),
         Option("memory", "auto: learned, of jobs that give none.", "auto", "--memory --mem"),
         Option("partitions", "Names for nodes, with limits of jobs (TOML).", "FILE"),
+        Option("mail_idle", "Have --mail-command mail of each GPU that a job has not used for 30 min."),
         Option("mail_command", "Gets a job as JSON on its input where the job wants mail.", "COMMAND"),
         Option("notify", "Gets each job as JSON when it begins, ends and fails.", "COMMAND|URL"),
         Option(
