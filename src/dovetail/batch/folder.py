@@ -81,6 +81,7 @@ class QueueFolder:
     def __init__(self, run_dir: Path) -> None:
         self.path = run_dir / "queue"
         self._owed: list[bytes] = []
+        self._is_torn = False  # a write failed, perhaps after half a line
 
     def create(self) -> None:
         """A new run."""
@@ -99,7 +100,10 @@ class QueueFolder:
 
     def _append(self, lines: Sequence[bytes]) -> None:
         # After what a full disk has torn, the next line begins anew.
-        write_private(self.path / "handed.jsonl", b"\n" * bool(self._owed) + b"".join(lines), os.O_APPEND)
+        data = b"\n" * self._is_torn + b"".join(lines)
+        self._is_torn = True
+        write_private(self.path / "handed.jsonl", data, os.O_APPEND)
+        self._is_torn = False
         self._owed.clear()
 
     def write_batch(self, batch: str, spec: Mapping[str, Any]) -> Path:
