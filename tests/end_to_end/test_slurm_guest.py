@@ -137,6 +137,22 @@ def test_a_script_is_handed_over_as_it_is(slurm: SlurmCluster, service: Serving,
     assert service.dovetail("logs", job).stdout == said
 
 
+def test_tasks_that_no_node_holds_are_spread_by_slurm(
+    slurm: SlurmCluster, service: Serving, tmp_path: Path
+) -> None:
+    """Eight tasks, and three GPUs, on nodes of four CPUs and two GPUs; what all nodes lack is refused."""
+    body = "echo $SLURM_NNODES $SLURM_NTASKS; srun -l true && echo started\n"
+    for name, options in (("tasks", "-n 8"), ("gpus", "-n 2 -G 3")):
+        job = submit(service, write(tmp_path, name, f"#!/bin/sh\n#SBATCH {options} -t 1\n{body}"))
+        assert service.dovetail("wait", job).returncode == 0
+        tasks = options.split()[1]
+        assert service.dovetail("logs", job).stdout == f"2 {tasks}\nstarted\n"
+    write(tmp_path, "many", "#!/bin/sh\n#SBATCH -n 80\n")
+    done = service.dovetail("submit", "many")
+    assert done.returncode == 2
+    assert "many: line 2: -n 80: cpus: found 80, the largest node has 4" in done.stderr
+
+
 def test_what_submit_is_given_wins_over_the_script(
     slurm: SlurmCluster, service: Serving, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ class _Maker:
         is_script = spec.script is not None and self.who.as_guest
         if is_script and "partition" in spec.from_script:  # which its own options have
             spec = replace(spec, partition=None)
+        if is_script:
+            spec = _spread(spec, self.cluster)
         spec = self._mail(spec, handed_over=is_script)
         built = self.builder.build(spec, where)
         self.found.notes += [
@@ -286,6 +289,33 @@ def _for_batch(spec: JobSpec, part: PartialSpec) -> tuple[str, ...]:
     array = [] if spec.array is None else [f"--array={spec.array}"]
     kinds = spec.on or (["gpu"] if spec.gpus else ["cpu"])
     return script_options(own, [*array, *overriding_words(given, own, kinds), *spec.batch_options])
+
+
+def _spread(spec: JobSpec, cluster: Cluster) -> JobSpec:
+    """A script of more tasks than a node holds, over as many nodes as its CPUs and devices need.
+
+    Slurm decides how many nodes tasks without ``--nodes`` are spread over, and is given the script's own
+    words. This is what the job is counted as here until then; what fits on no nodes stays as it is.
+    """
+    nodes = cluster.nodes
+    if (spec.nodes or 1) > 1 or not nodes:
+        return spec
+    wanted: list[tuple[str, float, float]] = []
+    if isinstance(spec.cpus, int):
+        wanted.append(("cpus", spec.cpus, max(node.cpus for node in nodes)))
+    if isinstance(spec.gpus, int | float):
+        wanted.append(("gpus", spec.gpus, max(len(node.devices) for node in nodes)))
+    if isinstance(spec.memory, int):
+        largest = max(node.memory or spec.memory for node in nodes)  # where none is known all fits
+        wanted.append(("memory", spec.memory, largest))
+    counts = [ceil(amount / most) for _, amount, most in wanted if most]
+    count = max(counts, default=1)
+    if count == 1 or count > len(nodes) or len(counts) < len(wanted):
+        return spec
+    shares = {
+        name: ceil(amount / count) for name, amount, most in wanted if amount > most or name != "memory"
+    }
+    return replace(spec, nodes=count, **shares)
 
 
 def numbers_of(array: str | None, *, own: bool) -> int:
