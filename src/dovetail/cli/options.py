@@ -102,6 +102,7 @@ def _parameter(option: Option, kind: Any) -> inspect.Parameter:
         default = False if kind is bool else None  # of a job only what was given is sent
     about = declared(option, kind)
     inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
+    # A list of fixed words is read by our own parser, as typer has none for it.
     if get_origin(inner) is list and get_origin(get_args(inner)[0]) is Literal:  # typer has no such lists
         about.parser, kind = partial(choice, choices=get_args(get_args(inner)[0])), list[str] | None
     annotation = Annotated[kind, about]
@@ -124,6 +125,7 @@ def declared(option: Option, kind: Any) -> Any:
         more["parser"] = partial(seconds_given, where=option.spellings[0], above_zero=option.above)
     elif kind in numbers and option.value == units.SIZE:
         more["parser"] = partial(_size, where=option.spellings[0], least=int(option.least or 0))
+    # Limits of a duration or a size are in its unit, which typer would show as bare numbers.
     elif not option.unit:  # in seconds or bytes limits are no help, and a text is measured later
         more |= {"min": option.least, "max": option.most}
     return typer.Option(*option.spellings, **more)
@@ -181,6 +183,7 @@ def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | 
 def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -> list[Machine]:
     """Every ``--cluster``, each once, with ``--partition``. Raises `InputError`."""
     if not clusters:
+        # The partition is refused even without a cluster, which it would need.
         machine(None, partitions)
         return []
     twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
@@ -200,6 +203,7 @@ def part_of_options(given: Mapping[str, Any]) -> PartialSpec:
     """
     texts = {name: text for name, text in given.items() if text not in (None, False, []) and name != "each"}
     part = read_texts(texts)
+    # Absolute here: a service would take it from its own working directory.
     if "folder" in part:
         part["folder"] = os.path.abspath(part["folder"])
     return part

@@ -42,6 +42,7 @@ def queue(
     if failed:
         states = [*(states or ()), *FAILED]
     ended = ended or failed or since is not None
+    # By the clock of this machine; a service elsewhere may differ by a little, which hours and days outweigh.
     after = None if since is None else time.time() - since
     with opened(at) as service:
         chosen = ",".join(jobs) if jobs else None
@@ -190,6 +191,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
     """A row of the API as people see it; ``~`` marks what is predicted. ``whole``: no command is cut."""
     start = clock(row["start"], now) or _interval(row, now) or _predicted(row["predicted_start"], now)
     expected = row["predicted_end"]
+    # A prediction that has passed is no prediction any more: the job takes longer than was thought.
     late = row["start"] is not None and expected is not None and expected < now
     end = clock(row["end"], now) or ("overdue" if late else _predicted(expected, now))
     where = ",".join(row["devices"]) or row["nodes"]
@@ -229,11 +231,13 @@ def _interval(row: Mapping[str, Any], now: float) -> str:
     low, high = row.get("predicted_start_low"), row.get("predicted_start_high")
     if low is None or high is None or high - low < SHORT:
         return ""
+    # Years and seconds are left out, as a range has to fit into one column.
     first, last = (re.sub(r"^[0-9]{4}-|(?<=:[0-9]{2}):[0-9]{2}$", "", clock(at, now)) for at in (low, high))
     return f"~{first}..{last}"
 
 
 def _predicted(when: float | None, now: float) -> str:
+    # Not earlier than now: the forecast is a little older than this moment.
     return f"~{clock(max(when, now), now)}" if when is not None else ""
 
 

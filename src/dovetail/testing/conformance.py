@@ -50,6 +50,7 @@ def _random_jobs(rng: np.random.Generator, count: int) -> Workload:
         times = {"cpu": float(rng.integers(0, 50))}
         if rng.random() < 0.7:
             times["gpu"] = float(rng.integers(0, 50))
+        # Few moments for many jobs, so that several come, end and start at the same instant.
         rows.append((f"j{i}", times, float(rng.choice([0, 0, 5, 20, 20, 60]))))
     return workload(rows)
 
@@ -93,6 +94,7 @@ class PolicyConformance:
                 self._run(jobs, Cluster.parse(shape))
             except UnsupportedWorkload as error:
                 refusals.append(str(error))
+        # The gangs may be refused as well as all shapes but one.
         assert len(refusals) <= len(self.clusters), f"it refuses everything: {refusals[0]}"
 
     def test_schedules_of_one_node_jobs_keep_the_invariants(self) -> None:
@@ -115,6 +117,8 @@ class PolicyConformance:
             except UnsupportedWorkload as error:
                 refusal = str(error)
             if refusal is not None:
+                # By the policy's own name, without its options or package: a user must see which policy it
+                # was.
                 assert self.policy.partition("?")[0].rpartition(":")[2] in refusal
                 assert "\n" not in refusal
 
@@ -199,6 +203,7 @@ class RuntimeModelConformance:
 
     def test_the_same_history_gives_the_same_prediction(self) -> None:
         """A replay predicts again: an answer depends on the history alone, not on earlier questions."""
+        # Enough runs for a model to fit a line, with two of each size for its spread.
         runs = [self._run(n, n / 10 + k / 100) for n in (10, 20, 40, 80) for k in range(2)]
         history = MemoryHistory()
         grown = self.make(history)

@@ -115,6 +115,7 @@ class Job:
     def cpus(self) -> int:
         """CPUs on all its nodes."""
         held = sum(len(cores) for cores in self.row["cores"].values())
+        # What it holds, once it runs; before, what it requests.
         return held or max(1, int(self.row["request"]["cpus"])) * self.nodes
 
     @property
@@ -126,6 +127,7 @@ class Job:
     def devices(self) -> dict[str, int]:
         """Devices a node, by kind; a share counts as one."""
         found = self.row["request"]["devices"].items()
+        # GRES counts whole devices, so half a GPU is shown as one.
         return {kind: max(1, int(-(-count // 1))) for kind, count in found if count}
 
     @property
@@ -189,6 +191,7 @@ class Job:
         if not self.waits:
             return _ENDS.get(self.state, "None")
         text = str(self.row["held"] or self.row["reason"] or "")
+        # The first that fits: `waits for memory` has to come before `waits`.
         return next((word for start, word in _WAITS if text.startswith(start)), "Priority")
 
     @property
@@ -273,6 +276,7 @@ def uid_of(name: str) -> int:
 @cache
 def group_of(name: str) -> tuple[str, int]:
     """The name and number of a user's group."""
+    # Imported here, as most calls of the shims never need it, and each has to start fast.
     import grp
 
     try:
@@ -339,6 +343,7 @@ def state_names(texts: Iterable[str]) -> list[str]:
         name = short_forms.get(word) or next((one for one in STATES if one == word), None)
         if name is None:
             name = next((one for one in STATES if len(word) > 2 and one.startswith(word)), None)
+        # Abbreviations from three letters on, as two are short forms of their own.
         if name is None:
             raise ValueError(text)
         found.append(name)
@@ -355,6 +360,8 @@ def gathered(jobs: Sequence[Job]) -> list[Job]:
     """The jobs, where the waiting ones of an array stand together."""
     found: list[Job] = []
     arrays: dict[int, list[Job]] = {}
+    # In Slurm waiting elements are one record until they start; a line for each would flood scripts that
+    # count lines.
     for job in jobs:
         if job.waits and job["array"] is not None:
             together = arrays.setdefault(job.array, [])

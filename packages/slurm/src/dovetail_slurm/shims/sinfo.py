@@ -51,7 +51,9 @@ def partitions(service: Service) -> list[Partition]:
     nodes = service.get("/api/v1/nodes")["nodes"]
     info = service.get("/api/v1/info")
     known = {one["name"]: one for one in info.get("partitions", ())}
+    # In the order of the nodes, as partitions have no other order in the service.
     names = list(dict.fromkeys(name for node in nodes for name in node["partitions"]))
+    # Only a pause of the whole queue closes partitions; one of a kind of device leaves the others open.
     up = "all" not in info["paused"]
     if not names:
         return [Partition(PARTITION, tuple(nodes), True, None, None, None, up)]
@@ -80,6 +82,7 @@ def state_of(node: Mapping[str, Any]) -> str:
     if node["state"] == "drained":
         return "draining" if node["jobs"] else "drained"
     devices = [device for device in node["devices"] if device["jobs"]]
+    # By CPUs alone, as Slurm does: free GPUs are of no use without a core.
     if node["cpus_used"] >= node["cpus"]:
         return "allocated"
     return "mixed" if node["cpus_used"] or devices or node["jobs"] else "idle"
@@ -113,6 +116,7 @@ def _cpus(group: Group) -> str:
     for node in group.nodes:
         mine = int(node["cpus_used"])
         used += mine
+        # Slurm counts free CPUs of such nodes as "other", since no job can have them.
         if state_of(node) in ("down", "drained", "draining"):
             other += node["cpus"] - mine
         else:
@@ -266,6 +270,7 @@ def _groups(given: Sequence[Given], found: Sequence[Partition]) -> list[Group]:
 
         chosen = set(expand(nodes))
     text = (last(given, "format") or "") if has(given, "format") else ""
+    # A format without a state groups all nodes of a partition on one line.
     by_state = not has(given, "summarize") and (not text or any(f"%{x}" in _bare(text) for x in "tTE"))
     groups: list[Group] = []
     for one in found:
@@ -298,6 +303,7 @@ def _bare(text: str) -> str:
 
 def _in_states(state: str, wanted: Sequence[str]) -> bool:
     short_form = SHORT[state]
+    # Slurm's words for whole groups of states, which `startswith` alone would not find.
     near = {"drain": ("drained", "draining"), "alloc": ("allocated",), "mix": ("mixed",)}
     return not wanted or any(
         one in (state, short_form, "all") or state in near.get(one, ()) or state.startswith(one)
