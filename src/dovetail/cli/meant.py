@@ -26,6 +26,7 @@ def meant_by(words: Sequence[str]) -> str:
     at = _first_positional(words)
     if at is None:
         return ""
+    # A whole command in quotes is one word; a file may have blanks in its name.
     first, *rest = (words[at].split() or [""]) if not os.path.exists(words[at]) else [words[at]]
     program = _as_typed(first)
     if not program:
@@ -64,6 +65,7 @@ def _as_typed(word: str) -> list[str]:
     if os.path.isfile(word):
         interpreter = SHELLS.get(os.path.splitext(word)[1])
         if os.access(word, os.X_OK):
+            # A shell finds no program in the working directory without `./`.
             return [word if "/" in word else f"./{word}"]
         return [interpreter, word] if interpreter else []
     return [word] if "/" not in word and shutil.which(word) else []
@@ -75,6 +77,7 @@ def missing_program(command: Sequence[str]) -> str:
     What becomes one only when the job starts, as ``{device}`` does, may be one.
     """
     word = command[0]
+    # Braces and assignments are filled in later, so nothing can be known of them now.
     if "{" in word or "=" in word or shutil.which(word):
         return ""
     likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _programs(), 1, 0.75))

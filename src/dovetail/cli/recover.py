@@ -23,6 +23,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
         leftovers.give_up(give_up)
     found = leftovers.recover_left_behind(stop=stop, elsewhere=True, thorough=True)
     place = folder_of(None)
+    # A service that runs takes care of its own folder.
     served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:
         rows = [
@@ -60,6 +61,7 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
             print(f"  {printable(served.trouble)}")
             print(f"  'dovetail recover --give-up {shlex.quote(str(place.path))}' puts that record aside.")
     if any(left.still_running for left in (*found, served) if left is not None):
+        # Only where something is left to stop, after all runs have been listed.
         print("'dovetail recover --stop' ends what still runs.")
     if any(left.trouble for left in found):
         print("What is set aside is tried again; 'dovetail recover --give-up RUN' looks at a run no more.")
@@ -76,6 +78,7 @@ def _given_up_by_another_host(name: str) -> bool:
 
     folder = ServiceFolder(name)
     other = folder.elsewhere()
+    # A name that is no folder of another host's service is a run's, which is looked for next.
     if other is None:
         return False
     if other.lives:

@@ -31,6 +31,7 @@ def top(at: str | None) -> int:
         if not console.is_terminal:
             console.print(_screen(service, console.width))
             return 0
+        # A stream of its own, as its answer never ends: other questions need another connection.
         with opened(at) as stream, Live(console=console, screen=True, auto_refresh=False) as live:
             for _ in stream.events():
                 live.update(_screen(service, console.width), refresh=True)
@@ -124,6 +125,7 @@ def _change(then: float, now: float) -> str:
 def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[str]:
     """The last end and the mean end, of both; of what nothing is known."""
     unknown, left_out, jobs = found["unknown"], found["left_out"], found["jobs"]
+    # Sums over the same jobs on both sides: a job that only one of them can predict would shift the mean.
     known = [id for id, (_, end) in jobs.items() if end and usual["jobs"].get(id, (0, 0))[1]]
 
     def of(one: Mapping[str, Any]) -> tuple[float, float]:

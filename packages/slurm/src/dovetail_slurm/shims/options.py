@@ -58,6 +58,7 @@ class Options:
                 break
             if not word.startswith("-") or word == "-":
                 rest.append(word)
+                # What follows a batch script's name belongs to the script.
                 if not permute:
                     rest += words[at:]
                     break
@@ -89,6 +90,7 @@ class Options:
             name = self.letters[letter]
             takes = self.values[name]
             rest = word[at + 1 :]
+            # The rest of the word is the value: `-n4`.
             if takes == "=" or (takes in "?~" and rest):
                 yield name, rest or None, f"-- '{letter}'"
                 return
@@ -106,6 +108,7 @@ class Options:
         raise self._wrong(f"unrecognized option '--{given}'")
 
     def _wrong(self, what: str) -> Wrong:
+        # getopt_long has two forms of this sentence, one for letters and one for words.
         what = (
             what.replace("option -- ", "option requires an argument -- ", 1) if "requires" in what else what
         )

@@ -95,6 +95,7 @@ def _state(line: Line, unit: str) -> str:
 def _exit(line: Line, unit: str) -> str:
     code, signal = line.job.exit
     if not line.step and line.job.state in ("CANCELLED", "TIMEOUT"):
+        # Slurm notes no exit code for a job that it ended itself; that of the batch step has the signal.
         return "0:0"
     return f"{code}:{signal}"
 
@@ -131,6 +132,7 @@ def _cpu_time(job: Job) -> float:
 
 def _held(job: Job) -> float:
     start = job["start"] if job["start"] is not None else job.now
+    # Reserved time counts from when the job could have begun, not from its submission.
     return max(0.0, float(start) - max(float(job["submit"]), float(job["begin"] or 0)))
 
 

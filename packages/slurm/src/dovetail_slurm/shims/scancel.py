@@ -41,6 +41,7 @@ def run(words: list[str], place: str) -> int:
     ids = _ids(rest)
     number = _signal(given)
     states = _states(given)
+    # Without a job or a filter all of the user's jobs would be meant: scancel refuses that as well.
     if not ids and not has(given, *_FILTERS):
         raise Wrong("scancel: error: No job identification provided")
     if has(given, "interactive"):
@@ -48,6 +49,7 @@ def run(words: list[str], place: str) -> int:
     service = Service("scancel", place)
     found = _chosen(given, ids, states, service)
     to = "first" if has(given, "batch") else "all" if has(given, "full") else "others"
+    # A signal cannot reach what does not run, and is no reason for a message.
     if number is not None and not has(given, "state"):
         found = [job for job in found if not job.waits]
     if not found:
@@ -55,6 +57,7 @@ def run(words: list[str], place: str) -> int:
     if has(given, "verbose"):
         what = "Terminating job" if number is None else f"Signal {number} to job"
         complain(*(f"scancel: {what} {job.id}" for job in found))
+    # A job may cancel itself: the answer must still arrive.
     outlive_our_job()
     form: dict[str, Any] = {"jobs": ",".join(str(job["id"]) for job in found)}
     if number is not None:
@@ -64,6 +67,7 @@ def run(words: list[str], place: str) -> int:
     except Refused as error:
         raise Wrong(f"scancel: error: Kill job error on job id {found[0].id}: {_slurms(error)}") from None
     if not has(given, "quiet"):
+        # scancel is silent about jobs that are over, since it was too late for them in any case.
         for job, why in answer["refused"].items():
             if why not in ("it has ended", "it does not run"):
                 complain(f"scancel: error: Kill job error on job id {job}: {why}")
@@ -100,6 +104,7 @@ def _signal(given: Sequence[Given]) -> int | None:
         signal.Signals(number)
     except (KeyError, ValueError):
         raise Wrong(f"Unknown job signal: {text}") from None
+    # KILL to a whole job is its end, with all that follows from it.
     return None if number == signal.SIGKILL else number
 
 
@@ -120,6 +125,7 @@ def _chosen(given: Sequence[Given], ids: Sequence[str], states: list[str], servi
     if not states or has(given, "reservation"):
         return []
     users = of.user_names(listed(given, "user"))
+    # Only root may mean the jobs of all users by a filter.
     if has(given, "me") or (not users and not ids and os.geteuid() != 0):
         users = [of.me()]
     names = listed(given, "name", "jobname")

@@ -64,6 +64,8 @@ class Service:
         if self._other is None:
             try:
                 status, headers, body = _exchange(self._at(), method, path, form)
+            # The small client of this module starts in milliseconds; what it cannot reach (another machine, a
+            # service that begins anew) is left to the usual one.
             except OSError:
                 pass
             else:

@@ -30,6 +30,8 @@ START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 def _left(job: Job) -> str:
     if job.limit is None:
         return "UNLIMITED"
+    # What runs beyond its limit has a negative rest for a moment, which squeue shows as it is; of others it
+    # makes no sense.
     left = job.limit - job.elapsed
     return short(left) if left >= 0 or job.state == "RUNNING" else "INVALID"
 
@@ -72,6 +74,7 @@ def _host(job: Job) -> str:
     text = str(job["nodes"])
     if not text or job.waits:
         return "n/a"
+    # Imported only where a column needs it: scripts call squeue every few seconds.
     from dovetail.model.hostlist import expand
 
     return expand(text)[0]
@@ -206,6 +209,7 @@ def run(words: list[str], place: str) -> int:
         _show(given, layout, service)
         if every is None:
             return 0
+        # Whole tables, also where a pipe reads them.
         sys.stdout.flush()
         time.sleep(max(1, int(every)))
 
@@ -228,6 +232,7 @@ def _layout(given: Sequence[Given]) -> Layout:
     text = "" if own is None else own.value or ""
     if own is None:
         usual = START if has(given, "start") else LONG if has(given, "long") else ""
+        # An option beats the variable, and the older variable beats the newer one, as in squeue.
         text = usual or os.environ.get("SQUEUE_FORMAT") or USUAL
         if not usual and "SQUEUE_FORMAT" not in os.environ and "SQUEUE_FORMAT2" in os.environ:
             return by_names(os.environ["SQUEUE_FORMAT2"], FIELDS, "squeue")
@@ -253,8 +258,11 @@ def chosen(given: Sequence[Given], service: Service) -> list[Job]:
     ended = any(one not in of.OPEN for one in question["state"])
     found = of.load(service, **question)
     keep = MIN_JOB_AGE
+    # Slurm forgets jobs some time after their end, and scripts take a job that has gone for a job that is
+    # done.
     if ended:
         found = [job for job in found if job["end"] is None or job["end"] > now - keep]
+    # squeue fails for a single unknown job, and is silent about several.
     if ids and not found and len(ids) == 1 and not _is_there(service, ids[0], keep):
         raise Wrong("slurm_load_jobs error: Invalid job id specified")
     for name, value in (
@@ -272,6 +280,7 @@ def chosen(given: Sequence[Given], service: Service) -> list[Job]:
         names = set(expand(nodes))
         found = [job for job in found if names & set(expand(job["nodes"] or ""))]
     if has(given, "licenses", "reservation"):
+        # Licenses and reservations do not exist here, so none of the jobs has one.
         found = []  # no job has one
     if has(given, "start"):
         found = [job for job in found if job.waits]
@@ -305,6 +314,7 @@ def _states(given: Sequence[Given]) -> list[str]:
 
 
 def _ordered(found: list[Job], text: str) -> list[Job]:
+    # Stable sorts from the last key to the first: the first one decides.
     for part in reversed([one.strip() for one in text.split(",") if one.strip()]):
         key = _SORTED.get(part.lstrip("+-"))
         if key is None:
@@ -345,6 +355,8 @@ def json_of(job: Job) -> dict[str, Any]:
         "current_working_directory": job["folder"],
         "dependency": job.dependency,
         "end_time": int(job.end or 0),
+        # The status word of wait(2), which Slurm's JSON has: the exit code in the upper byte, the signal in
+        # the lower.
         "exit_code": job.exit[0] << 8 | job.exit[1],
         "group_id": of.group_of(job.user)[1],
         "job_id": job.number,
