@@ -235,7 +235,7 @@ class Service:
     def changed(self, engine: Engine) -> None:
         """After every instant: answer those who wait, forget what is old, take in more of what has come."""
         self.changes += 1
-        # Ends first: whoever waits for a job must find it ended, on record and in the figures.
+        # Ends first: a request that waits for a job must find it ended, on record and in the figures.
         now = engine.view.now
         ended = self.driver.ended()
         self.notices.changed(ended, now)
