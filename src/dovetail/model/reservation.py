@@ -1,4 +1,4 @@
-"""Devices that are kept for somebody between two moments."""
+"""Devices that are kept for a user between two moments."""
 
 from __future__ import annotations
 

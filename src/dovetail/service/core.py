@@ -965,7 +965,7 @@ class Service:
         return self.reservations.rows(self.engine)
 
     async def reserve(self, form: ReserveForm, person: Principal) -> dict[str, Any]:
-        """Keep GPUs for somebody. Raises `InputError`, `Forbidden`, `Full`."""
+        """Keep GPUs for a user. Raises `InputError`, `Forbidden`, `Full`."""
         most = self.options.max_gpus_per_user
         if most is not None and form.gpus > most and not person.admin:
             raise Forbidden(f"gpus: found {form.gpus}, and one user may have {most} at a time here")

@@ -12,7 +12,7 @@
       drained.json       the nodes that were drained by hand
       forgotten          the highest number of a job that the ledger has dropped
       paused.json        the kinds of devices for which the queue was paused by hand
-      reservations.json  the devices that are reserved, until when and for whom
+      reservations.json  the devices that are reserved, until when and for which user
       shared             there, once others than its account might submit
       terminals/         sockets of interactive jobs
       tokens.json        who may come in over the network

@@ -123,7 +123,7 @@ class TerminalForm(Entry):
 
 
 class ReserveForm(Entry):
-    """Devices that are to be kept for somebody."""
+    """Devices that are to be kept for a user."""
 
     gpus: Annotated[int, Field(ge=1, le=100_000)] = Field(description="how many GPUs")
     start: Moment | None = Field(

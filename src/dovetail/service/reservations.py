@@ -24,7 +24,7 @@ from dovetail.service.people import Principal
 
 GPU = "gpu"
 LONGEST: Seconds = 7 * 86400.0
-"""A reservation of somebody who is no operator lasts so long at most."""
+"""A reservation of a user who is no operator lasts so long at most."""
 MOST_OF_A_USER = 5
 """And has so many beside it at most."""
 
@@ -258,7 +258,7 @@ def _holders(engine: Engine) -> dict[tuple[int, int], list[str]]:
 def reserved_words(
     job: Job, reservations: Iterable[Reservation], cluster: Cluster, epoch: Seconds | None
 ) -> str:
-    """Which devices a waiting job stays off, and for whom; empty where there is none.
+    """Which devices a waiting job stays off, and for which users; empty where there is none.
 
     With ``epoch`` (the wall-clock time of time 0) the sentence has the times.
     """

@@ -499,7 +499,7 @@ def _change(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/v1/reservations", status_code=201, responses=ERRORS, openapi_extra=_takes(ReserveForm))
     async def reserve(request: Request) -> Answer:
-        """Keep GPUs for somebody between two moments; answers with the reservation."""
+        """Keep GPUs for a user between two moments; answers with the reservation."""
         form = await _form(request, ReserveForm)
         return Answer(await service.reserve(form, _principal(request)), 201)
 
@@ -510,7 +510,7 @@ def _change(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/v1/jobs/{id}/terminal", responses=ERRORS, openapi_extra=_takes(TerminalForm))
     async def type_into(request: Request, id: str) -> Answer:
-        """Type at an interactive job's terminal, or tell the size of its window."""
+        """Type at an interactive job's terminal, or report the size of its window."""
         await service.type_into(id, await _form(request, TerminalForm), _principal(request))
         return Answer({"job": id})
 

@@ -16,10 +16,10 @@ from dovetail.process.terminal import PIECE, SIZE, frame
 from dovetail.service.folder import ServiceFolder
 
 APP = "interactive"
-"""The app of such jobs: how long somebody types says nothing of the program."""
+"""The app of such jobs: how long a user types is no measure of the program."""
 _PREFIX = (sys.executable, "-I", "-S", str(Path(terminal.__file__)))
 HEARTBEAT = 15.0
-"""Seconds after which an idle terminal's stream says that it is still there."""
+"""Seconds after which an idle terminal's stream sends a sign of life."""
 OPENS_WITHIN = 30.0
 """Seconds within which the job of a terminal has opened its socket."""
 LOOK = 0.05

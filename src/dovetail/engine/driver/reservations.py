@@ -1,6 +1,6 @@
 """Which waiting jobs stay off reserved devices: those of others that may still run when the time has come.
 
-Before its start a reservation costs little: a job of somebody else may use the devices as long as it will
+Before its start a reservation costs little: a job of another user may use the devices as long as it will
 have ended by then. That is known of a job with a walltime, and expected by the prediction's upper bound of
 one without. Of which nothing is known it stays off for `LEAD` before the start.
 """
@@ -47,7 +47,7 @@ class Reservations:
         """Whether there is one, or was: jobs that wait may have to be looked at."""
         self._renewed = False
         self._moments: list[tuple[Seconds, JobId]] = []  # a heap; some of them are out of date
-        self._unlimited: dict[str, dict[JobId, None]] = {}  # by app: a run that ends tells something of them
+        self._unlimited: dict[str, dict[JobId, None]] = {}  # by app: the end of a run makes them predictable
 
     def renew(self, event: Reserved) -> None:
         """These are all that there are from now on."""
