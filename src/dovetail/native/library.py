@@ -111,8 +111,8 @@ class Kernel(Generic[P, R]):
 
 
 def _address(array: Any) -> int:
-    # Searches call kernels very often, and NumPy builds an object each time that `.ctypes` is read.
     """The value of ``array.ctypes.data``, in a third of its time."""
+    # Searches call kernels very often, and NumPy builds an object each time that `.ctypes` is read.
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))
     except (TypeError, ValueError):

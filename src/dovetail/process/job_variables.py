@@ -31,7 +31,8 @@ class Facts:
         self._placed, self._cluster = placed, cluster
         self._of_job = job_marks(placed.job.id, "" if launch is None else launch.indices, placed.job.index)
         self._known: dict[str, str] = {}
-        self._now = time.time()  # the job is handed over now, and begins a moment later
+        # The job is handed over now, and begins a moment later.
+        self._now = time.time()
 
     def __call__(self, letter: str) -> str:
         """The value of a mark; empty for a letter that stands for nothing."""

@@ -111,8 +111,8 @@ class SharingLearned:
         return places
 
     def _slowed(self, placed: Placed) -> float:
-        # One slow device holds up the whole job, as its parts wait for each other.
         """By those that share one of its devices with it: it is as slow as on the slowest."""
+        # One slow device holds up the whole job, as its parts wait for each other.
         return max(1.0 + sum(self._costs(placed, place)) for place in self._places[placed.job.id])
 
     def _costs(self, placed: Placed, place: tuple[int, int]) -> Iterable[float]:

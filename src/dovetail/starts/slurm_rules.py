@@ -66,7 +66,7 @@ class SlurmRules(NamedTuple):
         walltime = job.walltime
         if walltime is None and known:
             walltime = known[0].default_time or known[0].most_time
-        # The part by age is taken off: a new job has none, whoever submits it.
+        # The part by age is taken off: a new job has none yet.
         plain = [(user, priority - age) for user, priority, age in self.ages.values()]
         own = [rest for user, rest in plain if user == job.user] or [rest for _, rest in plain]
         return job._replace(walltime=walltime, priority=int(median(own)) if own else job.priority)
