@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dovetail.process.cgroups import Group
 
+# The C function itself: `json.dumps` of a string takes several times as long.
 TEXT = json.encoder.encode_basestring_ascii
 
 
@@ -36,10 +37,13 @@ class Setup(NamedTuple):
         Raises `LookupError` where that is not among them, `ValueError` for names that no system takes.
         """
         outer = request.get("outer")
+        # Copied once for all jobs of a setup, then overlaid for each: an environment may have hundreds of
+        # entries.
         environ = os.environb.copy() if outer is None else environs[outer].copy()
         environ.update(variables(request["env"]))
         for name in request["unset"]:
             environ.pop(os.fsencode(name), None)
+        # PATH of the job and not ours: its program is looked up as its own shell would.
         path = os.fsdecode(environ.get(b"PATH", os.defpath.encode()))
         return cls(
             environ,
@@ -60,6 +64,7 @@ def variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
 class Child:
     """A job that runs: ``pid`` leads its session and process group; ``memory`` is its limit in bytes."""
 
+    # Defaults in the class: a job sets a few of these, and there may be thousands at once.
     reason: str | None = None
     kill_at: float = float("inf")
     forced: bool = False
@@ -111,6 +116,8 @@ def started(uid: str, pid: int, began: float, boot: float, group: Group | None) 
 
 def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
     """The record of an end as far as the kernel reports it; the caller adds the rest and the last brace."""
+    # `ru_maxrss` is in KiB on Linux, and of the largest process alone: what was seen of all together may be
+    # more.
     cpu, rss = usage.ru_utime + usage.ru_stime, max(usage.ru_maxrss * 1024, child.peak)
     return (
         f'{{"t":"end","uid":{TEXT(child.uid)},"from":{child.began!r},"at":{at!r}'

@@ -47,6 +47,7 @@ class Reporting(ABC):
         self._fail = fail
 
     def _failed(self, error: Exception) -> None:
+        # A run ends through `when_failed`; a caller that reads `events` gets the error where it waits.
         if self._fail is not None:
             self._fail(error)
             return
@@ -67,14 +68,17 @@ class Reporting(ABC):
                 raise self._error
             if self._closed:
                 return
+            # Cleared before the wait and after the queue was emptied: an event in between sets it again.
             self._news.clear()
             await self._news.wait()
 
     def listen(self, receiver: Callable[[Event], None]) -> None:
         """Instead of `events`: call ``receiver`` with every event, from the loop that runs, at once."""
+        # What came before there was a listener is handed over first, so that the order holds.
         self._heard = receiver
         self._attach()
         while self._events:
+            # Popped one by one: the receiver may cause the next event.
             receiver(self._events.popleft())
 
     def output_paths(self, job: JobId) -> tuple[Path, Path] | None:
@@ -105,11 +109,13 @@ class Reporting(ABC):
         what = f"a task of the executor ({work.__name__.strip('_').replace('_', ' ')})"
         going = keep_going(lambda: work(*about), what, self._failed)
         task = asyncio.get_running_loop().create_task(going)
+        # A loop holds its tasks by weak references alone: one that no set keeps may vanish halfway.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _end_tasks(self) -> None:
         """End what goes on beside."""
+        # A copy: a task that ends takes itself out of the set.
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

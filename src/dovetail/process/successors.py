@@ -24,6 +24,7 @@ class DroppedSuccessors:
     def drop(self, job: str, before: set[str]) -> None:
         """This job will never begin."""
         self._replace(job, before)
+        # Remembered only while a job before it is left: a request may still name the dropped one.
         if before:
             self._before[job] = before
 
@@ -37,6 +38,7 @@ class DroppedSuccessors:
             self._replace(job, set())
 
     def _replace(self, job: str, before: set[str]) -> None:
+        # Copied, since entries go while it is walked.
         for name, others in list(self._before.items()):
             if job in others:
                 others.discard(job)
@@ -48,6 +50,7 @@ class DroppedSuccessors:
         """Those of these that are ``known`` (have not ended), and who of those stands for the others."""
         found: set[str] = set()
         for job in jobs:
+            # A dropped job is replaced by what it waited for, or its successors would begin too early.
             found |= {job} if known(job) else set(filter(known, self._before.get(job, ())))
         return found
 
@@ -80,6 +83,7 @@ class Successors:
     def over(self, uid: str) -> Iterator[Successor]:
         """Nothing is left of this job: its successors that wait for no other."""
         self._dropped.over(uid)
+        # In the order in which they came, which is the order of the places that they wait for.
         for name, one in list(self.waiting.items()):
             if uid in one.before:
                 one.before.discard(uid)
@@ -89,6 +93,7 @@ class Successors:
 
     def behind(self, uid: str) -> list[str]:
         """All that wait for this job, or for one that does."""
+        # One pass is enough: a job comes after those that it waits for.
         late, found = {uid}, []
         for name, one in self.waiting.items():
             if not late.isdisjoint(one.before):

@@ -76,14 +76,17 @@ def recording(
     store: SqliteHistory, folder: Path, ledger: Ledger, notify: Notify
 ) -> Iterator[BufferedHistory]:
     """The history with its writer beside the loop; what it cannot write in the end stays in the ledger."""
+    # The ledger is the spool: a run that the history cannot take now is in it already, and is recorded later.
     history = BufferedHistory(store, spool=ledger, tell=notify)
     history.record_many(ledger.unrecorded())
     try:
         yield history
     finally:
         left = history.close()
+        # Settled after the history is closed: only what it has taken for certain is struck off.
         ledger.settle()
         if left:
+            # A mark that cannot be made is no reason to fail a run that is over: the next start looks anyway.
             with suppress(OSError):
                 mark_unrecorded(folder)
             notify(f"{left} runs are not in the history yet: they are kept, and the next start records them")
@@ -96,6 +99,7 @@ def journal_at(path: Path, about: RunSettings, loaded: LoadedPolicy) -> JournalW
         about.cluster,
         policy=loaded.label,
         placement=getattr(loaded.policy, "placement", "pack"),
+        # `hold_moves` changes what decisions mean: a replay has to know it.
         about={"run": about.uid, "workload": about.workload, "hold_moves": True},
     )
 
@@ -114,12 +118,14 @@ def driver_of(
     """The driver of a run or a service (with ``most_at_once``); its journal is closed at the end."""
 
     def bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
+        # The walltime that a job was given goes before the default one, and both before what is learned.
         if job.walltime is None and about.default_walltime is not None:
             return about.default_walltime
         return no_bound(job, implementation, request)
 
     driver = Driver(
         about.cluster,
+        # Live a move takes time, in which both places are taken.
         holding(loaded.policy),
         make_model(about.model, history),
         bound=bound,
@@ -136,6 +142,7 @@ def driver_of(
             seed=about.seed,
             policy_name=loaded.name,
             policy_options=dict(loaded.options),
+            # A live policy's mistake must not place two jobs on one device.
             enforce=True,
             hold_moves=True,
             keep_considered=True,
@@ -158,11 +165,13 @@ def neighbours_of(
 ) -> Neighbours | None:
     """What keeps this run apart from others on the machine, where its executor claims cores."""
     claims = getattr(executor, "claims", None)
+    # Only executors that pin jobs on this machine have claims: elsewhere there are no neighbours to avoid.
     if not isinstance(claims, Claims):
         return None
     is_ours = getattr(executor, "asked_by_job", lambda pid: (False, ""))
     guard = guard_of(driver.engine.cluster, os.environ, mode, is_ours)
     found = Neighbours(claims, driver.engine.cluster, notify, guard)
+    # Jobs that were taken up hold their cores already, before the first decision.
     if driver.engine.running:
         found.adopted(driver)
     return found

@@ -29,6 +29,7 @@ def nodes_asked(spec: JobSpec, known: KnownApp) -> int:
     ]
     counts = [c if t else () for c, t in zip(_counts(spec, 1, known), timed, strict=True)]
     there = {n for c in _asked(counts, spec, known) for n in c} or {1}
+    # One node if any implementation has a time for it: more are taken only where they must be.
     return 1 if 1 in there else min(there)
 
 
@@ -56,6 +57,7 @@ def _counts(spec: JobSpec, nodes: int, known: KnownApp) -> list[tuple[int, ...]]
         elif own is None and implementation.name in known.times:
             counts.append(tuple(known.times[implementation.name]))
         else:
+            # A single time holds for the requested number of nodes.
             counts.append((nodes,))
     return counts
 
@@ -75,6 +77,7 @@ def true_seconds(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> dict
     for implementation in known.app.implementations:
         name = implementation.name
         own = spec.times.get(name)
+        # The job's own times go before the app's, and a table before a single time.
         if own is not None:
             found[name] = dict(own) if isinstance(own, dict) else {nodes: own}
         elif name in known.times:
@@ -85,9 +88,12 @@ def true_seconds(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> dict
     if sequential is None:
         return found
     for name, speedup in spec.speedup.items():
+        # A speedup fills in what has no time; given for the job, sequential seconds go before the app's
+        # times.
         if name in spec.times or (spec.sequential is None and name in found):
             continue
         time = sequential / speedup
+        # Tiny speedups make times that no file can hold.
         if not math.isfinite(time) or time > LONGEST:
             raise InputError(
                 f"speedup, {name}: found {speedup!r}, which makes {time:g} seconds, "

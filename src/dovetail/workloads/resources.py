@@ -20,6 +20,8 @@ class Fitting:
         example: dict[tuple[object, ...], Node] = {}
         for group in cluster.groups if cluster is not None else ():
             node = group.node
+            # All that decides whether a request fits, and nothing else: a cluster of thousands has a few
+            # shapes.
             shape = (len(node.cores), node.devices, node.memory, node.host_cpus, node.partitions)
             shapes[shape] += group.count
             example.setdefault(shape, node)
@@ -31,6 +33,7 @@ class Fitting:
 
     def models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """The requested device models; none where the cluster does not name its models at all."""
+        # A cluster file that names no models means any device of the kind.
         return wanted if self._unlimited or self._models else ()
 
     def count(self, request: Request) -> int:
@@ -89,6 +92,7 @@ def cpus_of(request: Request, cluster: Cluster | None) -> int | None:
         return None
     alike = [group.node for group in cluster.groups]
     fitting = [node.cpus for node in alike if Fitting(Cluster((node,))).count(request)]
+    # The least of the nodes that fit: the job may get any of them.
     return request.nodes * min(fitting) if fitting else None
 
 
@@ -121,6 +125,7 @@ def offered_load(workload: Workload, cluster: Cluster, *, devices: bool | None =
     capacity = cluster.total_devices if devices else cluster.total_cpus
     work = 0.0
     for job, count in zip(workload.jobs, counts(workload, cluster, devices=devices), strict=True):
+        # As submitted: a moldable job counts with the nodes that it requests.
         choice = next((c for c in job.choices if c.request.nodes == job.nodes), job.choices[0])
         seconds = workload.truth.seconds(job, choice.implementation, choice.request)
         if count is None or seconds is None:

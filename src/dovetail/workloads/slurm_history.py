@@ -50,6 +50,7 @@ OURS = "dovetail-"
 class OddJob(Malformed):
     """A job that no history can hold, in a line that is well-formed: it alone is left out."""
 
+    # Past the base class's sentence, which names a field: here the job as a whole is odd.
     def __init__(self, reason: str) -> None:
         ValueError.__init__(self, reason)
 
@@ -76,6 +77,7 @@ def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Mea
         try:
             if isinstance(row, tuple):
                 raise row[1]
+            # Steps carry the memory, their job the rest.
             job = row.cells["JobID"].partition(".")[0]
             peaks[job] = max(peaks.get(job, 0), _peak(row.cells.get("MaxRSS", "")))
             run = _run(row.cells)
@@ -87,6 +89,7 @@ def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Mea
         else:
             if run is not None:
                 runs[job] = run
+    # Peaks are put in at the end, when all steps were read.
     found.runs = [
         replace(run, usage=Usage(peak_memory=peaks[job])) if peaks[job] else run for job, run in runs.items()
     ]
@@ -100,6 +103,7 @@ def _checked(
     unknown = True
     for row in rows:
         if unknown and isinstance(row, Row):
+            # Once, at the first row: without such a column every job would count as one without GPUs.
             unknown = False
             if not any(name in row.cells for name in RESOURCES):
                 raise InputError(
@@ -111,6 +115,7 @@ def _checked(
 
 def _run(row: Mapping[str, str]) -> Run | None:
     """The run of one line; ``None`` for steps, what did not complete, our own. Raises `Malformed`."""
+    # Our own jobs are in the history with better figures; here they would count twice.
     ours = row["JobName"].startswith(OURS)
     if ours or is_step(row) or row["State"].split(" ")[0] != "COMPLETED":
         return None
@@ -126,6 +131,7 @@ def _run(row: Mapping[str, str]) -> Run | None:
     models = {name.partition(":")[2]: n for name, n in tres.items() if name.startswith("gres/gpu:")}
     gpus = gpus_of(tres)
     kind = "gpu" if gpus else CPU
+    # GPUs of two models in one job: no class is right, so none is named.
     model = next(iter(models)) if gpus and len(models) == 1 else ""
     return Run(
         app=row["JobName"],
@@ -137,6 +143,8 @@ def _run(row: Mapping[str, str]) -> Run | None:
         seconds=seconds,
         walltime=timelimit_of(row),
         when=_moment(row["End"]),
+        # Numbers of jobs begin anew some day, and a requeued job keeps its own: with its submission it is
+        # unique.
         uid=f"slurm/{row['JobID']}/{row.get('Submit', '')}",
         job=row["JobID"],
         user=row.get("User") or None,
@@ -161,4 +169,5 @@ def _moment(text: str) -> float:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise Malformed("End", text, "a moment such as 2026-05-04T12:30:00") from None
+    # sacct prints the cluster's local time without its zone.
     return found.replace(tzinfo=found.tzinfo or datetime.now(UTC).astimezone().tzinfo).timestamp()

@@ -51,6 +51,7 @@ def benchmark_files(path: str | Path) -> list[Path]:
 
 def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
     """The runs of a benchmark file; ``app`` replaces the name in the file. Raises `InputError`."""
+    # Snakemake's convention is a folder a rule.
     usual = app or Path(path).absolute().parent.name or "snakemake"
     try:
         when = Path(path).stat().st_mtime
@@ -60,10 +61,13 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
 
     def made(row: Mapping[str, str]) -> Run | None:
         nonlocal count
+        # Counted before rows are left out, so that a row keeps its identity when another one is filled in
+        # later.
         count += 1
         if row["s"] in UNKNOWN:
             return None
         rule = app or row.get("rule_name", "") or usual
+        # From the content: files have no ids, and reading the same file twice must add nothing.
         identity = "|".join((rule, Path(path).name, str(count), *row.values()))
         return Run(
             app=rule,
@@ -78,6 +82,7 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
             uid="snakemake/" + hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
         )
 
+    # By its content: JSON Lines may have any ending.
     first = next((line for line in lines(path, "a benchmark file") if line.strip()), "")
     if first.lstrip().startswith("{"):
         return [run for row in _json_rows(path) if (run := _placed(made, *row)) is not None]
@@ -106,6 +111,7 @@ def _json_rows(path: str | Path) -> Iterator[tuple[str, dict[str, str]]]:
 def _cell(value: object) -> str:
     if value is None:
         return "NA"
+    # As a table would have it, so that one function reads both.
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 

@@ -43,6 +43,7 @@ def _one_line(text: str) -> str:
 def numbers_for(names: Iterable[str | None]) -> dict[str | None, int]:
     """Numbers for users, groups or queues: their own where all have one, else 1, 2 … as they come."""
     known = [name for name in dict.fromkeys(names) if name is not None]
+    # Numbers only if every one survives the way back: "007" would come back as 7.
     own = all(n.isascii() and n.isdigit() and len(n) <= 15 and str(int(n)) == n for n in known)
     return {name: int(name) if own else i for i, name in enumerate(known, start=1)}
 
@@ -63,6 +64,7 @@ def swf_text(
     of = ("id", "user", "group", "queue")
     ids, users, groups, queues = (numbers_for(getattr(job, name) for job in jobs) for name in of)
     legends = legend("user", users) + legend("group", groups) + legend("queue", queues)
+    # Names go into the header, which readers of SWF pass over.
     lines = swf_header(name, len(jobs), capacity, [*notes, *legends])
     for job, row in zip(jobs, rows, strict=True):
         fields = {1: ids[job.id], 2: job.submit_time, 9: job.walltime, 12: users.get(job.user)}
@@ -83,6 +85,7 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     _check_some(workload)
     devices = uses_devices(workload.jobs)
     sizes = counts(workload, cluster, devices=devices)
+    # Everything is refused before the first line is written.
     for job, size in zip(workload.jobs, sizes, strict=True):
         if len(job.choices) > 1:
             raise InputError(f"job {job.id}: found several ways of running it, expected one: SWF has no more")
@@ -97,6 +100,7 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     for job, size in zip(workload.jobs, sizes, strict=True):
         choice = job.choices[0]
         run = workload.truth.seconds(job, choice.implementation, choice.request)
+        # Readers of SWF hold numbers as doubles.
         if max(job.submit_time, run or 0, size or 0, job.walltime or 0) >= LARGEST:
             raise InputError(f"job {job.id}: found a number of 2^53 or more, expected what SWF can hold")
         rows.append({4: run, 5: size, 8: size})
@@ -126,6 +130,8 @@ def edited_swf(data: bytes, workload: Workload) -> bytes:
         place += 1
         if submit is None:
             continue
+        # Only a changed time is written anew, so that a log that was cut differs from its source in nothing
+        # else.
         if float(tokens[1]) != submit:
             line = b" ".join([tokens[0], as_number(submit).encode(), *tokens[2:]])
         kept.append(line.rstrip(b"\r"))

@@ -58,12 +58,14 @@ def parse_words(
     while at < len(words):
         word = words[at]
         text = word.text
+        # As getopt: "--" ends the options and belongs to neither side, "-" is a file (standard input).
         if text == "--":
             return found, list(words[at + 1 :])
         if not text.startswith("-") or text == "-":
             return found, list(words[at:])
         at += 1
         for option, value, name in _options_of(word):
+            # A value may be the next word, even on the next #SBATCH line.
             if option.value == "required" and value is None:
                 if at == len(words):
                     raise InputError(f"found {name} without a value, expected one", where=word.where)
@@ -85,6 +87,7 @@ def _options_of(word: Placed) -> Iterator[tuple[ScriptOption, str | None, str]]:
             )
         yield option, value if equals else None, f"--{name}"
         return
+    # One dash may stand for several letters (-HN2): the first one with a value takes the rest of the word.
     for at, letter in enumerate(word.text[1:], 1):
         if letter not in BY_LETTER:
             raise InputError(
@@ -105,6 +108,7 @@ def find_option(name: str, where: str) -> ScriptOption:
     """
     if name in BY_NAME:
         return BY_NAME[name]
+    # Unique abbreviations, as getopt_long allows them; aliases of one option are no ambiguity.
     near = {known: option for known, option in BY_NAME.items() if known.startswith(name)}
     if len(set(near.values())) == 1:
         return next(iter(near.values()))
@@ -128,6 +132,7 @@ def head_options(text: str) -> list[Given]:
     >>> [one.word for one in head_options("#!/bin/sh\\n#SBATCH -N2 --comm='a b' # c\\necho")]
     ['--nodes=2', '--comment=a b']
     """
+    # Errors are left to sbatch, which words them as its users know them.
     row: list[Placed] = []
     with suppress(InputError):
         for line in directives(text, ""):
@@ -154,10 +159,12 @@ def from_environment(environ: Mapping[str, str]) -> list[Given]:
     ``SLURM_HINT`` and ``SLURM_CLUSTERS`` those of sbatch win.
     """
     found: dict[str, Given] = {}
+    # Sorted so that SBATCH_* come last, and win over the SLURM_* of the same option.
     for name in sorted(BY_VARIABLE, key=lambda name: name.startswith("SBATCH_")):
         value, option = environ.get(name), BY_VARIABLE[name]
         if value is None or (option.value == "none" and not _is_true(value)):
             continue
+        # An empty variable is unset to sbatch.
         if option.value == "required" and not value:
             continue
         given = None if option.value == "none" or (option.value == "optional" and value in _TRUE) else value

@@ -13,6 +13,7 @@ from typing import Literal
 from dovetail.records import dataclass
 
 
+# Kept as given until all is read: what follows from what depends on which of them are there.
 @dataclass(slots=True)
 class Requested:
     """What a script requests of machines, as sbatch has it; ``None``: not given.
@@ -64,6 +65,7 @@ class Shares:
 
     def tasks_per_node(self) -> str:
         """As ``SLURM_TASKS_PER_NODE`` has it: ``2(x3),1``."""
+        # Tasks are dealt out as evenly as they can be: the first nodes have one more.
         least, more = divmod(self.tasks, self.nodes)
         groups = [(least + 1, more), (least, self.nodes - more)]
         return ",".join(f"{tasks}(x{nodes})" if nodes > 1 else f"{tasks}" for tasks, nodes in groups if nodes)
@@ -75,6 +77,8 @@ def share_out(requested: Requested) -> Shares:
     nodes = _nodes(requested)
     tasks = _tasks(requested, nodes)
     _check_devices(requested, tasks)
+    # The order of these rules is sbatch's: nodes first, then tasks, then devices; each may rest on those
+    # before.
     if nodes is None:
         nodes = -(-tasks // requested.tasks_per_node) if tasks and requested.tasks_per_node else 1
     if tasks is None:
@@ -82,6 +86,7 @@ def share_out(requested: Requested) -> Shares:
     elif tasks < nodes:
         remarks.append(f"{tasks} tasks for {nodes} nodes: the job gets {tasks}, as in sbatch")
         nodes = tasks
+    # Every node gives what the fullest one needs: shares are the same on all nodes here.
     on_node = -(-tasks // nodes)
     gpus = _gpus(requested, nodes, tasks, on_node, remarks)
     if requested.cpus_per_gpu is not None and requested.cpus_per_task is not None:
@@ -89,10 +94,12 @@ def share_out(requested: Requested) -> Shares:
     cpus_per_task = requested.cpus_per_task or 1
     cpus = on_node * cpus_per_task if not requested.overcommit else cpus_per_task
     if requested.cpus_per_gpu is not None and gpus:
+        # At least one CPU for each task, as Slurm has it.
         cpus = max(requested.cpus_per_gpu * gpus, on_node)
         cpus_per_task = max(1, cpus // on_node)
     counted = max(cpus, requested.least_cpus)
     memory = _memory(requested, counted, gpus, on_node, remarks)
+    # One CPU that nothing in the script requests is left to Dovetail's default.
     given: int | Literal["all"] | None = counted if counted > 1 or _says_cpus(requested) or gpus else None
     if requested.exclusive:
         given = "all"
@@ -108,6 +115,7 @@ def _nodes(requested: Requested) -> int | None:
                 f"found a list of {requested.named_nodes} nodes, expected at most {requested.most_nodes}"
             )
         nodes = requested.named_nodes
+    # GPUs in all and GPUs a node fix the number of nodes, against which a given one is checked.
     if requested.gpus and requested.gpus_per_node:
         if requested.gpus < requested.gpus_per_node:
             found = f"{requested.gpus} GPUs in all and {requested.gpus_per_node} a node"
@@ -122,6 +130,7 @@ def _nodes(requested: Requested) -> int | None:
 
 def _check_devices(requested: Requested, tasks: int | None) -> None:
     """Refuse what sbatch refuses. Raises `ValueError`."""
+    # What sbatch refuses when it is typed, not what the controller would refuse later.
     if requested.gpus_per_task and requested.tasks_per_gpu:
         raise ValueError("found --gpus-per-task and --ntasks-per-gpu, expected one of them")
     if requested.tasks_per_gpu and requested.tasks_per_node:
@@ -180,6 +189,7 @@ def _tasks(requested: Requested, nodes: int | None) -> int | None:
 
 def _gpus(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
     """GPUs of each node."""
+    # The largest of what the options need: each is a lower bound, and one node's share has to meet all.
     found = [0]
     if requested.gpus_per_node is not None:
         found.append(requested.gpus_per_node)
@@ -201,6 +211,7 @@ def _gpus(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: l
 def _memory(requested: Requested, cpus: int, gpus: int, on_node: int, remarks: list[str]) -> int | None:
     """Bytes of each node."""
     ways = (requested.memory, requested.memory_per_cpu, requested.memory_per_gpu, requested.memory_per_task)
+    # Two of them contradict each other only within one origin: `RIVALS` has removed the others before.
     if sum(way is not None for way in ways) > 1:
         raise ValueError("found two of --mem, --mem-per-cpu and --mem-per-gpu, expected one of them")
     if requested.memory is not None:

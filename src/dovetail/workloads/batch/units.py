@@ -12,6 +12,7 @@ from dovetail.files.signals import signal_of
 from dovetail.records import dataclass
 
 MEBIBYTE = 1 << 20
+# Digits are counted in each pattern: a number of a thousand digits would cost more to read than the script.
 MOST_NUMBER = 1_000_000_000_000
 _TIME = re.compile(r"(?:(\d{1,9})-)?(\d{1,10})?((?::\d{1,9}){0,2})", re.ASCII)
 _MEMORY = re.compile(r"\+?(\d{1,12})([kmgt]?)b?", re.ASCII | re.IGNORECASE)
@@ -51,6 +52,7 @@ def parse_limit(text: str) -> float | None:
         hours, minutes, seconds = parts
     else:
         hours, (minutes, seconds) = 0, [*parts, 0][:2]
+    # 0 means no limit, as in Slurm, and no job that ends at once.
     total = int(match[1] or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
     return float(total) or None
 
@@ -66,6 +68,7 @@ def parse_memory(text: str) -> int:
         raise ValueError(f"found {text!r}, expected MiB, or a whole number with K, M, G or T")
     number = int(match[1])
     unit = match[2].lower()
+    # Slurm counts memory in MiB: a smaller amount would be none.
     if unit == "k":
         return -(-number // 1024) * MEBIBYTE
     return number * (MEBIBYTE << 10 * "mgt".index(unit or "m"))
@@ -98,6 +101,7 @@ def _node_count(text: str, whole: str) -> int:
 
 def parse_count(text: str, *, least: int = 1) -> int:
     """A whole number without a unit, as ``--ntasks`` and ``--cpus-per-task`` have it."""
+    # "+8" is written by scripts that add to a default; sbatch reads it as 8.
     digits = text.removeprefix("+")
     if not (digits.isascii() and digits.isdecimal()) or not least <= int(digits) <= MOST_NUMBER:
         raise ValueError(f"found {text!r}, expected a whole number of at least {least}")
@@ -123,6 +127,7 @@ def parse_resources(text: str) -> list[Resource]:
         return []
     found = []
     for entry in text.split(","):
+        # Names with their plugin's prefix are how scontrol prints them.
         name, *rest = entry.removeprefix("gres:").removeprefix("gres/").split(":")
         if not _RESOURCE.fullmatch(name) or len(rest) > 2 or not all(rest):
             raise ValueError(f"found {entry!r}, expected NAME[:TYPE][:COUNT], such as gpu:2 or gpu:a100:1")
@@ -152,6 +157,7 @@ def _type_and_count(parts: list[str], entry: str) -> tuple[str, int]:
         return "", 1
     amount = _AMOUNT.fullmatch(parts[-1])
     if amount is None:
+        # Without a number at its end it is a type, of which one is meant.
         if len(parts) == 2 or not _RESOURCE.fullmatch(parts[0]):
             raise ValueError(f"found {entry!r}, expected a whole number at its end")
         return parts[0], 1
@@ -183,6 +189,7 @@ def parse_array(text: str) -> Array:
     limit = re.match(r"\d*", rest, re.ASCII)
     assert limit is not None  # it matches nothing, too
     bare = (bare + rest[limit.end() :]).removeprefix("[").removesuffix("]")
+    # sbatch passes over empty parts, but not before the percent sign.
     if percent and text.partition("%")[0].endswith(","):
         raise ValueError(f"found {text!r}, expected an index before %")
     if percent and not bare and limit[0]:
@@ -199,9 +206,11 @@ def parse_array(text: str) -> Array:
         if last < first or step < 1:
             raise ValueError(f"found {part!r}, expected the lower index first and a step above 0")
         spans.append(range(first, last + 1, step))
+    # Spans may overlap: an index counts once.
     count = len(spans[0]) if len(spans) == 1 else len(set().union(*map(set, spans)))
     at_once = f"%{int(limit[0])}" if limit[0] and int(limit[0]) else ""
     most = max(span[-1] for span in spans)
+    # Slurm gives lists the step 1, whatever their parts have.
     step = spans[0].step if len(spans) == 1 else 1
     return Array(bare + at_once, count, min(span[0] for span in spans), most, step)
 
@@ -217,6 +226,7 @@ def elements_named(text: str) -> str:
         if match[2] is None:
             return match[1]
         array = parse_array(match[2])
+        # Each is a dependency of its own in the ledger.
         if array.count > MOST_NAMED:
             raise ValueError(f"found {array.count} jobs of an array, expected at most {MOST_NAMED}")
         found: list[int] = []
