@@ -11,23 +11,33 @@
  *
  * The promises of a queue are made anew in turn after an early end: each moves to the first gap before its
  * start, all others in place. To look for gaps from the beginning, for all promises and at every early end,
- * would cost the square of the queue. Three things save that:
+ * would cost the square of the queue. Four things save that:
  * - Promises of like jobs (same nodes, same limit) that follow each other and start together are one run: they
  *   move together as far as there is room.
  * - A promise that could not move earlier can only do so where nodes have been given back since. For each class
  *   of numbers of nodes a log says as of which version, and from when on, a step has come to hold so many. Each
  *   run knows the version as of which it has no earlier gap.
- * - Of the last jobs of each kind it is remembered before which time there was no gap for them.
+ * - It is remembered before which time there was no gap for the last jobs of each class, by half octaves of
+ *   their limits:
+ *   there was none either for jobs that need more nodes, or for longer.
+ * - Each block knows, class by class, how long its runs of steps are that hold enough: most are passed over whole.
  */
 #include "kernels.h"
 
-enum { CAPACITY = 64, DEPTH = 64, MEMO = 256 };
+enum { CAPACITY = 64, DEPTH = 64, MEMO = 8 };
 
 typedef struct {
-    number count, added, low, high;
+    number count, added, low, high, stamp; /* stamp: another one after each change of its runs */
     number free[CAPACITY];
     double since[CAPACITY];
 } Block;
+
+typedef struct { /* of a block and a class: its steps with enough for the least of the class, run by run */
+    number stamp;  /* the block's when this was found */
+    double opens;  /* when the run ends that the block begins with; its own begin: there is none, infinite: never */
+    double closes; /* when the run begins that goes on behind the block; infinite: there is none */
+    double longest; /* how long the longest of the others is */
+} Runs;
 
 typedef struct { /* of a class: when enough was given back, and as of which version; both ascend */
     number from, to, seen;
@@ -35,18 +45,20 @@ typedef struct { /* of a class: when enough was given back, and as of which vers
     double when[DEPTH];
 } Log;
 
-typedef struct {
-    number nodes, version;
+typedef struct { /* there is no gap for so many nodes and so long before that time */
+    number nodes;
     double duration, before;
 } Memo;
 
 typedef struct {
-    number room, used, unused, version, looked_at, classes, most;
+    number room, used, unused, version, looked_at, classes, most, stamps;
     Block *blocks;            /* room of them */
     number *order, *spare;    /* the blocks in use by time; those that are not in use */
     const number *class_of;   /* the class of each number of nodes */
+    const number *least_of;   /* the least number of nodes of each class */
     Log *logs;                /* of each class */
     Memo *memos;
+    Runs *runs;               /* of each block, of each class */
 } Steps;
 
 typedef struct {
@@ -92,7 +104,8 @@ static number free_in(const Steps *s, Position at) {
     return b->free[at.step] + b->added;
 }
 
-static void summarise(Block *b) {
+static void summarise(Steps *s, Block *b) {
+    b->stamp = ++s->stamps;
     number low = b->free[0], high = b->free[0];
     for (number k = 1; k < b->count; k++) {
         if (b->free[k] < low) low = b->free[k];
@@ -121,8 +134,8 @@ static Position divide(Steps *s, double when) {
         memmove(s->order + at.place + 2, s->order + at.place + 1, sizeof(number) * (size_t)(s->used - at.place - 1));
         s->order[at.place + 1] = fresh;
         s->used++;
-        summarise(b);
-        summarise(other);
+        summarise(s, b);
+        summarise(s, other);
         if (at.step >= half) {
             at = (Position){at.place + 1, at.step - half};
             b = other;
@@ -156,7 +169,7 @@ static void join(Steps *s, double when) {
         return;
     }
     move_steps(b, at.step, b, at.step + 1, b->count - at.step);
-    if (at.step == 0) summarise(b);
+    if (at.step == 0) summarise(s, b);
 }
 
 /* Add so many nodes from a time on to another, infinite perhaps. O(blocks between, and two of them). */
@@ -167,28 +180,41 @@ void dovetail_steps_add(Steps *s, double start, double end, number nodes) {
         Block *b = block_at(s, at.place);
         if (b->since[0] >= end) break;
         if (at.step == 0 && b->since[b->count - 1] < end) {
+            b->stamp = ++s->stamps;
             b->added += nodes;
             b->low += nodes;
             b->high += nodes;
         } else {
             for (number k = at.step; k < b->count && b->since[k] < end; k++) b->free[k] += nodes;
-            summarise(b);
+            summarise(s, b);
         }
     }
     if (end < INFINITY) join(s, end);
     join(s, start);
 }
 
-/* The first step, from a position on, in which so many nodes are free (or, without, are not). */
-static Position next(const Steps *s, number nodes, Position at, int without) {
+/* The first step, from a position on, in which so many nodes are free. */
+static Position next(const Steps *s, number nodes, Position at) {
     for (; !is_end(s, at); at = (Position){at.place + 1, 0}) {
         const Block *b = block_at(s, at.place);
         number bar = nodes - b->added;
-        if (without ? b->low >= nodes : b->high < nodes) continue;
+        if (b->high < nodes) continue;
         for (number k = at.step; k < b->count; k++)
-            if ((b->free[k] < bar) == without) return (Position){at.place, k};
+            if (b->free[k] >= bar) return (Position){at.place, k};
     }
     return at;
+}
+
+/* The first step, from a position on, that begins before a time and has not so many nodes free. */
+static Position first_without(const Steps *s, number nodes, Position at, double until) {
+    for (; !is_end(s, at); at = (Position){at.place + 1, 0}) {
+        const Block *b = block_at(s, at.place);
+        if (b->since[at.step] >= until) break;
+        if (b->low >= nodes) continue;
+        for (number k = at.step; k < b->count && b->since[k] < until; k++)
+            if (b->free[k] + b->added < nodes) return (Position){at.place, k};
+    }
+    return (Position){s->used, 0};
 }
 
 /* The first of the steps, without a break up to this one, in which so many nodes are free. */
@@ -232,9 +258,10 @@ void dovetail_steps_advance(Steps *s, double now) {
     if (over) {
         b->count -= over;
         move_steps(b, 0, b, over, b->count);
-        summarise(b);
+        summarise(s, b);
     }
     b->since[0] = now;
+    b->stamp = ++s->stamps;
 }
 
 /* A step that begins at this time has come to hold enough for a class. */
@@ -278,9 +305,109 @@ static double given_since(const Log *log, number version) {
     return log->when[low];
 }
 
-/* Give nodes back from a time on to another, and log it for the classes that may now fit. */
+/* The runs of a block that hold enough for the least of a class. O(steps of the block) after a change of it. */
+static const Runs *runs_of(const Steps *s, number place, number class_) {
+    number index = s->order[place];
+    const Block *b = &s->blocks[index];
+    Runs *r = &s->runs[index * s->classes + class_];
+    if (r->stamp == b->stamp) return r;
+    number bar = s->least_of[class_] - b->added;
+    double begin = b->since[0];
+    int within = b->free[0] >= bar;
+    *r = (Runs){b->stamp, within ? INFINITY : begin, INFINITY, 0};
+    for (number k = 1; k < b->count; k++) {
+        if ((b->free[k] >= bar) == within) continue;
+        double end = b->since[k], length = end - begin + 1e-15 * (fabs(begin) + fabs(end)); /* never too little */
+        if (within && begin == b->since[0]) r->opens = end;
+        else if (within && length > r->longest) r->longest = length;
+        within = !within;
+        begin = end;
+    }
+    if (within) r->closes = begin;
+    return r;
+}
+
+/* The first time, before `start`, from which so many nodes are free for so long, or until `start`: from then on
+ * the job itself holds them. Looked at are gaps that have not ended by the time `after`. Infinite if there is
+ * none; `start` is infinite for a job that holds nothing. O(blocks between), and the steps of a few: blocks are
+ * passed over by what is known of their runs for the job's class, which last at least as long as those for it. */
+double dovetail_steps_first_gap(const Steps *s, number nodes, double duration, double start, double after) {
+    const number class_ = s->class_of[nodes];
+    Position at = next(s, nodes, find(s, after));
+    if (is_end(s, at)) return INFINITY;
+    at = run_begin(s, nodes, at);
+    double begin = INFINITY; /* of the run that goes on; infinite: none does */
+    int is_own = 1;          /* whether it is a run for this job, not only for its class */
+    for (number place = at.place, step = at.step; place < s->used; place++, step = 0) {
+        const Block *b = block_at(s, place);
+        if (b->since[step] >= start) return INFINITY;
+        double next_block = place + 1 < s->used ? block_at(s, place + 1)->since[0] : INFINITY;
+        if (place > at.place && next_block < start) {
+            const Runs *r = runs_of(s, place, class_);
+            if (begin == INFINITY && r->opens > b->since[0]) {
+                begin = b->since[0];
+                is_own = 0;
+            }
+            if (begin == INFINITY || r->opens < begin + duration) {
+                begin = INFINITY;
+                is_own = 1;
+                if (r->longest < duration) {
+                    begin = r->closes;
+                    is_own = 0;
+                    continue;
+                }
+            }
+        }
+        if (!is_own && begin < INFINITY) { /* look through that run from its beginning, step by step */
+            at = next(s, nodes, find(s, begin));
+            if (is_end(s, at)) return INFINITY;
+            begin = INFINITY;
+            is_own = 1;
+            place = at.place;
+            step = at.step;
+            b = block_at(s, place);
+            next_block = place + 1 < s->used ? block_at(s, place + 1)->since[0] : INFINITY;
+        }
+        const number bar = nodes - b->added;
+        for (number k = step; k < b->count; k++) {
+            if ((b->free[k] >= bar) == (begin < INFINITY)) continue;
+            double when = b->since[k];
+            if (begin == INFINITY) {
+                if (when >= start) return INFINITY;
+                begin = when;
+            } else {
+                if (when >= begin + duration || when >= start) return begin;
+                begin = INFINITY;
+            }
+        }
+        if (begin < INFINITY && (next_block >= begin + duration || next_block >= start)) return begin;
+    }
+    return INFINITY;
+}
+
+/* Nodes were given back from a time on to another: the first gap for what a memo remembers may begin there now. */
+static void look_again(const Steps *s, Memo *memo, double from, double to) {
+    const number nodes = memo->nodes;
+    if (nodes > s->most || memo->before <= block_at(s, 0)->since[0]) return;
+    Position at = find(s, from);
+    if (free_in(s, at) >= nodes) at = run_begin(s, nodes, at);
+    else at = next(s, nodes, at);
+    while (!is_end(s, at)) {
+        double begin = time_at(s, at);
+        if (begin >= to || begin >= memo->before) return;
+        at = first_without(s, nodes, at, begin + memo->duration);
+        if (is_end(s, at)) {
+            memo->before = begin;
+            return;
+        }
+        at = next(s, nodes, at);
+    }
+}
+
+/* Give nodes back from a time on to another, and log it for the classes that may now fit. O(blocks between), and
+ * the steps about them for each class. */
 void dovetail_steps_give(Steps *s, double start, double end, number nodes) {
-    number version = ++s->version;
+    number version = ++s->version, least = s->classes, greatest = 0;
     for (Position at = find(s, start); !is_end(s, at); at = (Position){at.place + 1, 0}) {
         const Block *b = block_at(s, at.place);
         if (b->since[0] >= end) break;
@@ -291,27 +418,15 @@ void dovetail_steps_give(Steps *s, double start, double end, number nodes) {
                 if (s->logs[c].seen != version) {
                     s->logs[c].seen = version;
                     note(&s->logs[c], version, fmax(start, b->since[k]));
+                    if (c < least) least = c;
+                    if (c > greatest) greatest = c;
                 }
         }
     }
     dovetail_steps_add(s, start, end, nodes);
-}
-
-/* The first time, before `start`, from which so many nodes are free for so long, or until `start`: from then on
- * the job itself holds them. Looked at are gaps that have not ended by the time `after`. Infinite if there is
- * none; `start` is infinite for a job that holds nothing. */
-double dovetail_steps_first_gap(const Steps *s, number nodes, double duration, double start, double after) {
-    Position at = next(s, nodes, find(s, after), 0);
-    if (is_end(s, at) || time_at(s, at) >= start) return INFINITY;
-    at = run_begin(s, nodes, at);
-    while (!is_end(s, at)) {
-        double found = time_at(s, at);
-        if (found >= start) return INFINITY;
-        at = next(s, nodes, at, 1);
-        if (is_end(s, at) || time_at(s, at) >= fmin(found + duration, start)) return found;
-        at = next(s, nodes, at, 0);
-    }
-    return INFINITY;
+    for (number c = least; c <= greatest; c++)
+        if (s->logs[c].seen == version)
+            for (number k = 0; k < MEMO; k++) look_again(s, &s->memos[c * MEMO + k], start, end);
 }
 
 typedef struct {
@@ -322,42 +437,50 @@ typedef struct {
     double start, duration;
 } Slot;
 
-/* The first gap before the promised start of a run that had none at its version; infinite if there is none. What
- * is found is remembered for jobs of its kind. */
+/* Before which time there is no gap for a job of this kind: as far as is remembered of kinds that need less. */
+static double none_before(const Steps *s, const Run *run, double duration) {
+    const Memo *memos = &s->memos[run->class_ * MEMO];
+    double known = -INFINITY;
+    for (number k = 0; k < MEMO; k++)
+        if (memos[k].nodes <= run->nodes && memos[k].duration <= duration) known = fmax(known, memos[k].before);
+    return known;
+}
+
+/* Remember that there is no gap for a job of this kind before that time. */
+static void remember(Steps *s, const Run *run, double duration, double before) {
+    number half_octave = duration < INFINITY ? (number)floor(2 * log2(duration)) : 0;
+    Memo *memo = &s->memos[run->class_ * MEMO + (half_octave & (MEMO - 1))];
+    if (memo->nodes <= run->nodes && memo->duration <= duration && memo->before >= before)
+        return; /* who needs less has none either */
+    *memo = (Memo){run->nodes, duration, before};
+}
+
+/* The first gap before the promised start of a run that had none at its version; infinite if there is none. */
 static double gap_before(Steps *s, double now, const Run *run, const Slot *slot) {
-    const Log *log = &s->logs[run->class_];
-    double after = given_since(log, run->version), start = slot->start;
+    double after = given_since(&s->logs[run->class_], run->version), start = slot->start;
     if (after >= start) return INFINITY;
-    Memo *memo = &s->memos[(run->nodes * 31 + (slot->duration < 1e15 ? (number)slot->duration : 0)) % MEMO];
-    if (memo->nodes == run->nodes && memo->duration == slot->duration) {
-        double known = fmin(memo->before, given_since(log, memo->version));
-        if (known > after) {
-            /* No gap before that; but for a job that holds what begins at its start there may be one that ends
-             * there. */
-            after = known;
-            Position at = find(s, start);
-            if (time_at(s, at) >= start)
-                at = at.step ? (Position){at.place, at.step - 1}
-                             : (Position){at.place - 1, block_at(s, at.place - 1)->count - 1};
-            if (free_in(s, at) >= run->nodes) after = fmin(after, time_at(s, at));
-            if (after >= start) return INFINITY;
-        }
+    double known = none_before(s, run, slot->duration);
+    if (known > after) {
+        /* No gap before that; but for a job that holds what begins at its start there may be one that ends
+         * there. */
+        after = known;
+        Position at = find(s, start);
+        if (time_at(s, at) >= start)
+            at = at.step ? (Position){at.place, at.step - 1}
+                         : (Position){at.place - 1, block_at(s, at.place - 1)->count - 1};
+        if (free_in(s, at) >= run->nodes) after = fmin(after, time_at(s, at));
+        if (after >= start) return INFINITY;
     }
     double found = dovetail_steps_first_gap(s, run->nodes, slot->duration, start, fmax(after, now));
-    *memo = (Memo){run->nodes, s->version, slot->duration, fmin(found, start)};
+    remember(s, run, slot->duration, fmin(found, start));
     return found;
 }
 
 /* Move nodes that are held from the slot's start on to an earlier time; what is held before and after stays. */
 static void move(Steps *s, number nodes, const Slot *slot, double found) {
     double end = found + slot->duration, last = slot->start + slot->duration;
-    if (end > slot->start) {
-        if (last > end) dovetail_steps_give(s, end, last, nodes);
-        dovetail_steps_add(s, found, slot->start, -nodes);
-    } else {
-        dovetail_steps_give(s, slot->start, last, nodes);
-        dovetail_steps_add(s, found, end, -nodes);
-    }
+    dovetail_steps_add(s, found, fmin(end, slot->start), -nodes); /* first: it is no room for others */
+    if (last > end) dovetail_steps_give(s, fmax(end, slot->start), last, nodes);
 }
 
 /* Add so many jobs to the runs, to the last one if it is the same; how many runs there are then. */

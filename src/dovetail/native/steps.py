@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 CAPACITY = DEPTH = 64
-MEMO = 256
+MEMO = 8
 
 _BLOCK: Any = [
-    *((name, "i8") for name in ("count", "added", "low", "high")),
+    *((name, "i8") for name in ("count", "added", "low", "high", "stamp")),
     ("free", "i8", CAPACITY),
     ("since", "f8", CAPACITY),
 ]
@@ -31,7 +31,8 @@ _LOG: Any = [
     ("version", "i8", DEPTH),
     ("when", "f8", DEPTH),
 ]
-_MEMO: Any = [("nodes", "i8"), ("version", "i8"), ("duration", "f8"), ("before", "f8")]
+_MEMO: Any = [("nodes", "i8"), ("duration", "f8"), ("before", "f8")]
+_RUNS: Any = [("stamp", "i8"), ("opens", "f8"), ("closes", "f8"), ("longest", "f8")]
 """Records as NumPy describes them."""
 
 
@@ -41,9 +42,12 @@ class _Steps(ctypes.Structure):
     _fields_ = (
         *(
             (name, ctypes.c_int64)
-            for name in ("room", "used", "unused", "version", "looked_at", "classes", "most")
+            for name in ("room", "used", "unused", "version", "looked_at", "classes", "most", "stamps")
         ),
-        *((name, ctypes.c_void_p) for name in ("blocks", "order", "spare", "class_of", "logs", "memos")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("blocks", "order", "spare", "class_of", "least_of", "logs", "memos", "runs")
+        ),
     )
 
 
@@ -91,19 +95,25 @@ class FreeSteps:
         classes = int(self.class_of[-1]) + 1
         # The arrays are attributes, though only C reads them: it has their addresses alone, and they would be
         # freed under it.
-        self._logs, self._memos = np.zeros(classes, _LOG), np.zeros(MEMO, _MEMO)
+        self._least_of = np.searchsorted(self.class_of, np.arange(classes))
+        self._logs, self._memos = np.zeros(classes, _LOG), np.zeros(classes * MEMO, _MEMO)
+        self._memos["nodes"] = most + 1  # nothing is remembered yet
+        blocks["stamp"] = 1
         self._c = _functions()
-        self._steps = _Steps(classes=classes, most=most)
-        self._steps.class_of = self.class_of.ctypes.data
+        self._steps = _Steps(classes=classes, most=most, stamps=1)
+        self._steps.class_of, self._steps.least_of = self.class_of.ctypes.data, self._least_of.ctypes.data
         self._steps.logs, self._steps.memos = self._logs.ctypes.data, self._memos.ctypes.data
         self._at = ctypes.byref(self._steps)
+        self._runs = np.zeros((0, classes), _RUNS)
         self._lie_in(blocks, np.arange(used))
         self._moved = ctypes.c_int64()
 
     def _lie_in(self, blocks: NDArray[Any], order: Ints) -> None:
         """Blocks, and those of them in use by time; the others are spare."""
         room = len(blocks)
-        self._blocks, self._order = blocks, np.zeros(room, np.int64)
+        runs = np.zeros((room, self._runs.shape[1]), _RUNS)
+        runs[: len(self._runs)] = self._runs
+        self._blocks, self._runs, self._order = blocks, runs, np.zeros(room, np.int64)
         self._order[: len(order)] = order
         # Blocks that are not in use: C takes a spare one where a block splits, and never allocates itself.
         others = np.setdiff1d(np.arange(room), order)
@@ -112,6 +122,7 @@ class FreeSteps:
         steps = self._steps
         steps.room, steps.used, steps.unused = room, len(order), len(others)
         steps.blocks, steps.order = blocks.ctypes.data, self._order.ctypes.data
+        steps.runs = runs.ctypes.data
         steps.spare = self._spare.ctypes.data
 
     def make_room(self, steps: int) -> None:

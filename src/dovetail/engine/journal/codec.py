@@ -44,6 +44,7 @@ from dovetail.model import (
     RecentEnd,
     RecentSubmission,
     Request,
+    Reserve,
     Shape,
     Sized,
     Started,
@@ -217,7 +218,18 @@ def _request(request: Request) -> Json:
     return [*plain, *further]
 
 
+def _request_once(request: Request) -> Json:
+    """The form of a request, made once for all who hold this very object: there are few."""
+    known = _request_forms.get(id(request))
+    if known is None or known[0] is not request:
+        if len(_request_forms) >= _MOST_REQUESTS:
+            _request_forms.clear()
+        known = _request_forms[id(request)] = request, _request(request)
+    return known[1]
+
+
 _MOST_REQUESTS = 1024
+_request_forms: dict[int, tuple[Request, Json]] = {}
 _requests: dict[bytes, Request] = {}
 
 
@@ -237,13 +249,14 @@ def _request_from(data: Json) -> Request:
 
 def _allocation(allocation: Allocation) -> Json:
     return {
-        "request": _request(allocation.request),
+        "request": _request_once(allocation.request),
         "parts": [
             [format(part.nodes, "x"), *(part[1:] if part.gpu_memory else part[1:5])]
             for part in allocation.parts
         ],
-        "cores": {str(node): cores for node, cores in allocation.cores.items()},
-        "donors": [list(donor) for donor in allocation.donors],
+        # A promise has neither cores nor donors, and thousands of promises are written at a time.
+        "cores": {str(node): cores for node, cores in allocation.cores.items()} if allocation.cores else {},
+        "donors": [list(donor) for donor in allocation.donors] if allocation.donors else [],
     }
 
 
@@ -452,7 +465,10 @@ class Codec:
     @staticmethod
     def decision(decision: Decision) -> Json:
         """A decision as a list: its name, then its fields."""
-        form = [_NAMES[type(decision)], *_listed(decision)]  # renewals are spelt out
+        if type(decision) is Reserve:  # renewals are spelt out
+            place = _allocation(decision.allocation)
+            return ["reserve", decision.job, decision.implementation, place, decision.start]
+        form = [_NAMES[type(decision)], *_listed(decision)]
         if isinstance(decision, Submit) and decision.foreseen is None:
             del form[7:]
         return form

@@ -1,4 +1,6 @@
-"""Free nodes over time where nodes are alike, with the promises in it: kept from question to question.
+"""Free units over time, with the promises in it: kept from question to question.
+
+Units are nodes, where these are alike and taken whole, or the CPUs of the only node.
 
 In C (`dovetail.native.steps`); `plain_counts` does the same in plain Python.
 """
@@ -8,16 +10,75 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
+from dovetail.engine.capacity.free import UNLIMITED, Layout, Share
 from dovetail.engine.profile.lineup import Lineup, PromiseInLine, Renewal, Runs
 from dovetail.files.arrays import np
-from dovetail.model import Allocation, Job, JobId, Placed, Promise, Renew, Request, Seconds
+from dovetail.model import Allocation, Job, JobId, Part, Placed, Promise, Renew, Request, Seconds
 from dovetail.native.steps import FreeSteps
 
 
+class Units(Protocol):
+    """What is counted, so that any free units are as good as any others."""
+
+    def count(self, request: Request) -> int:
+        """How many units a job with this request takes, at least one."""
+        ...
+
+    def place(self, request: Request) -> Allocation:
+        """What is promised to such a job, wherever its units will be."""
+        ...
+
+
+class WholeNodes:
+    """Nodes that are alike and taken whole: a promise names none."""
+
+    def count(self, request: Request) -> int:
+        """As many as the job has nodes."""
+        return request.nodes
+
+    def place(self, request: Request) -> Allocation:
+        """Nowhere yet."""
+        return Allocation(request, ())
+
+
+class NodeCpus:
+    """The CPUs of a cluster's only node, for jobs that take nothing else of it."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        (self._idle,) = layout.full
+        self.most = layout.states[self._idle].cpus
+        """CPUs of the node."""
+
+    def _share(self, request: Request) -> Share | None:
+        fits = self._layout.fits[request]
+        fit = fits[self._idle] if self._idle in fits else self._layout.fit_state(request, self._idle)
+        return None if fit is None else fit.share
+
+    def counts_for(self, request: Request) -> bool:
+        """Whether such jobs fit the node, and take CPUs and nothing else that is counted."""
+        share = self._share(request)
+        if share is None or share.cpus <= 0 or share.devices or request.nodes != 1:
+            return False
+        return not share.memory or self._layout.states[self._idle].memory == UNLIMITED
+
+    def count(self, request: Request) -> int:
+        """As many as the job has CPUs."""
+        share = self._share(request)
+        assert share is not None
+        return share.cpus
+
+    def place(self, request: Request) -> Allocation:
+        """On that node: it is named, as on any nodes that are shared."""
+        share = self._share(request)
+        assert share is not None
+        return Allocation(request, (Part(1, *share),))
+
+
 class CountProfile:
-    """How many nodes are free from now on; running jobs and promises (``held``, with durations) hold theirs.
+    """How many units are free from now on; running jobs and promises (``held``, with durations) hold theirs.
 
     It is kept, and a policy plans in it directly: it implements `dovetail.interfaces.Profile`. What it plans
     must be what it decides: else the profile is made anew.
@@ -34,8 +95,10 @@ class CountProfile:
         releases: Iterable[tuple[Seconds, int]],
         held: Iterable[tuple[Promise, Seconds]],
         place_in_queue: Callable[[Job], Any],
+        units: Units,
     ) -> None:
         self._now = now
+        self.units = units
         self._place = place_in_queue
         self.line = Lineup()
         self._undecided: Counter[tuple[Seconds, Seconds, int]] = Counter()
@@ -45,14 +108,15 @@ class CountProfile:
         for when, nodes in releases:
             changes[when] += nodes
         for promise, duration in in_order:
-            changes[promise.start] -= promise.allocation.request.nodes
-            changes[promise.start + duration] += promise.allocation.request.nodes
+            count = units.count(promise.allocation.request)
+            changes[promise.start] -= count
+            changes[promise.start + duration] += count
         changes.pop(inf, None)
         times = sorted(changes)
-        count = np.cumsum([changes[time] for time in times], dtype=np.int64)
-        self.whole = bool(count.min() >= 0)
-        """Whether all slots found their nodes."""
-        self._steps = FreeSteps(np.array(times, np.float64), count, most)
+        counts = np.cumsum([changes[time] for time in times], dtype=np.int64)
+        self.whole = bool(counts.min() >= 0)
+        """Whether all slots found their units."""
+        self._steps = FreeSteps(np.array(times, np.float64), counts, most)
         for promise, duration in in_order:
             self._line_up(promise, duration)
         self._steps.note_all(now)  # whether there are gaps before their starts is not known
@@ -67,8 +131,9 @@ class CountProfile:
         waiting = PromiseInLine(
             promise.job, promise.implementation, promise.allocation, self.line, self._place(promise.job)
         )
-        class_ = int(self._steps.class_of[promise.allocation.request.nodes])
-        self.line.insert(waiting, (promise.start, duration), class_, self._steps.version)
+        count = self.units.count(promise.allocation.request)
+        class_ = int(self._steps.class_of[count])
+        self.line.insert(waiting, (promise.start, duration), (count, 1, class_, self._steps.version))
         return waiting
 
     def _forget(self, job: JobId) -> tuple[Seconds, Seconds, int] | None:
@@ -77,7 +142,7 @@ class CountProfile:
         if promise is None:
             return None
         start, duration = self.line.remove(promise)
-        return start, start + duration, promise.allocation.request.nodes
+        return start, start + duration, self.units.count(promise.allocation.request)
 
     def _take(self, start: Seconds, end: Seconds, nodes: int) -> bool:
         """Take nodes; ``False``, nothing changed, if they are not free."""
@@ -96,13 +161,13 @@ class CountProfile:
     # ------------------------------------------------------ what a policy plans
 
     def earliest(self, request: Request, duration: Seconds) -> tuple[Seconds, Allocation] | None:
-        """The first time from which the request fits for so long; the allocation names no nodes."""
-        start = self._steps.gap(request.nodes, duration, self._now)
-        return None if start == inf else (start, Allocation(request, ()))
+        """The first time from which the request fits for so long, and what is promised then."""
+        start = self._steps.gap(self.units.count(request), duration, self._now)
+        return None if start == inf else (start, self.units.place(request))
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
-        nodes = allocation.request.nodes
+        nodes = self.units.count(allocation.request)
         if not self._take(start, start + duration, nodes):
             return False
         if duration > 0:
@@ -160,7 +225,7 @@ class CountProfile:
 
     def started(self, placed: Placed) -> None:
         """A job has started."""
-        now, end, nodes = placed.start_time, placed.bound, placed.allocation.request.nodes
+        now, end, nodes = placed.start_time, placed.bound, self.units.count(placed.allocation.request)
         self._advance(now)
         slot = self._forget(placed.job.id)
         if slot is not None:
@@ -172,7 +237,7 @@ class CountProfile:
     def ended(self, placed: Placed, now: Seconds) -> None:
         """A running job has ended."""
         self._advance(now)
-        self._give(now, placed.bound, placed.allocation.request.nodes)
+        self._give(now, placed.bound, self.units.count(placed.allocation.request))
 
     def overdue(self, now: Seconds) -> bool:
         """Whether a promise should have been kept before."""
@@ -185,7 +250,8 @@ class CountProfile:
         if duration <= 0:
             self.whole = False  # jobs of no length are not for this profile
             return promise
-        self._decided(promise.start, promise.start + duration, promise.allocation.request.nodes)
+        count = self.units.count(promise.allocation.request)
+        self._decided(promise.start, promise.start + duration, count)
         return self._line_up(promise, duration)
 
     def renewed(self, decision: Renew) -> bool:

@@ -96,14 +96,13 @@ class Lineup:
         return float(self.runs.slot[run, START])
 
     def insert(
-        self, promise: PromiseInLine, slot: tuple[Seconds, Seconds], class_: int, version: int
+        self, promise: PromiseInLine, slot: tuple[Seconds, Seconds], shape: tuple[int, int, int, int]
     ) -> None:
-        """Put a promise at its place, with its start and duration. O(runs)."""
+        """Put a promise at its place: its start and duration; what it takes, 1, class and version. O(runs)."""
         row = bisect_left(self._keys, promise.key)
         self._keys.insert(row, promise.key)
         self._promises.insert(row, promise)
         self.of_job[promise.job.id] = promise
-        shape = (promise.allocation.request.nodes, 1, class_, version)
         runs = self.runs
         if row == len(self._keys) - 1:
             run = runs.count
@@ -116,7 +115,7 @@ class Lineup:
         before = run - 1
         if run and runs.shape[before, NODES] == shape[NODES] and tuple(runs.slot[before]) == slot:
             runs.shape[before, JOBS] += 1
-            runs.shape[before, VERSION] = min(version, runs.shape[before, VERSION])
+            runs.shape[before, VERSION] = min(shape[VERSION], runs.shape[before, VERSION])
         else:
             self._make_room(runs.count + 1)
             self._shift(run, 1)
@@ -223,6 +222,9 @@ class Renewal(Sequence[Reserve]):
 
     def __len__(self) -> int:
         return len(self._spelt_out())
+
+    def __iter__(self) -> Iterator[Reserve]:
+        return iter(self._spelt_out())
 
     @overload
     def __getitem__(self, index: int) -> Reserve: ...

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.profile.counts import CountProfile
+from dovetail.engine.profile.counts import CountProfile, NodeCpus, Units, WholeNodes
 from dovetail.engine.profile.nodes import NodeProfile, Slot
 from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.engine.profile.plan import NodeProfileCache, PlainPlan
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Key = Callable[..., Any]
 
+WHOLE_NODES = WholeNodes()
 PATIENCE = 64
 """Ends of jobs for which a profile is kept while no job holds a promise and no policy uses it."""
 
@@ -45,10 +47,15 @@ class ProfileBook:
     # ----------------------------------------------------------- what happens
 
     def submitted(self, job: Job) -> None:
-        """Count no more if a job shares nodes."""
-        if not self.counted or job.choices is self._last_choices:
+        """Count no more if a job shares nodes, or takes more than CPUs of the only one."""
+        if job.choices is self._last_choices:
             return
         self._last_choices = job.choices
+        units = self.kept.units if isinstance(self.kept, CountProfile) else None
+        if isinstance(units, NodeCpus) and not all(units.counts_for(one.request) for one in job.choices):
+            self.let_go()
+        if not self.counted:
+            return
         for choice in job.choices:
             if choice.request not in self._whole:
                 self._whole.add(choice.request)
@@ -158,8 +165,9 @@ class ProfileBook:
         queue_order = engine.queue.place_in(key, bounded)
         keep = keep and all(duration > 0 for _, duration in held)
         # In C, where it is there; the plain one gives the same times.
-        if self.counted and keep and library() is not None:
-            return self._count(held, queue_order)
+        units = self._units() if keep and library() is not None else None
+        if units is not None:
+            return self._count(held, queue_order, units)
         plain = self._counts() if self.counted else self._nodes()
         slots: list[Slot] = [(promise.start, duration, promise.allocation) for promise, duration in held]
         if not plain.hold_all(slots):
@@ -172,16 +180,34 @@ class ProfileBook:
         self.kept = NodeProfileCache(plain, engine.running.values(), held, queue_order)
         return self.kept.plan(engine.view.now)
 
-    def _count(self, held: list[tuple[Promise, Seconds]], queue_order: Key) -> Profile | None:
-        """A count of nodes made anew and kept."""
+    def _units(self) -> Units | None:
+        """What can be counted for all jobs that wait or run; ``None`` where it matters which nodes they get."""
+        engine = self._engine
+        if self.counted:
+            return WHOLE_NODES
+        if len(engine.cluster) > 1 or engine.lost:
+            return None
+        units = NodeCpus(engine.layout)
+        running = [placed.allocation.request for placed in engine.running.values()]
+        if not all(map(units.counts_for, chain(engine.queue.requests(), running))):
+            return None
+        # What is neither free nor held by jobs that are known is not there to plan with.
+        return units if self._free_cpus() + sum(map(units.count, running)) == units.most else None
+
+    def _free_cpus(self) -> int:
+        return sum(state.cpus * mask.bit_count() for state, mask in self._engine.free.masks())
+
+    def _count(self, held: list[tuple[Promise, Seconds]], queue_order: Key, units: Units) -> Profile | None:
+        """A count of units made anew and kept."""
         engine = self._engine
         profile = CountProfile(
             engine.view.now,
-            len(engine.cluster),
-            engine.free.unused(),
-            ((when, allocation.request.nodes) for when, allocation in engine.releases),
+            units.most if isinstance(units, NodeCpus) else len(engine.cluster),
+            self._free_cpus() if isinstance(units, NodeCpus) else engine.free.unused(),
+            ((when, units.count(allocation.request)) for when, allocation in engine.releases),
             held,
             queue_order,
+            units,
         )
         if not profile.whole:
             return None
