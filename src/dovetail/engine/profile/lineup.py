@@ -98,7 +98,7 @@ class Lineup:
     def insert(
         self, promise: PromiseInLine, slot: tuple[Seconds, Seconds], shape: tuple[int, int, int, int]
     ) -> None:
-        """Put a promise at its place: its start and duration; what it takes, 1, class and version. O(runs)."""
+        """Put a promise at its place: start, duration; what it takes, 1, class, version. O(runs)."""
         row = bisect_left(self._keys, promise.key)
         self._keys.insert(row, promise.key)
         self._promises.insert(row, promise)

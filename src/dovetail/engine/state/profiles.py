@@ -181,7 +181,7 @@ class ProfileBook:
         return self.kept.plan(engine.view.now)
 
     def _units(self) -> Units | None:
-        """What can be counted for all jobs that wait or run; ``None`` where it matters which nodes they get."""
+        """What can be counted for all jobs that wait or run; ``None`` where places matter. O(running)."""
         engine = self._engine
         if self.counted:
             return WHOLE_NODES
