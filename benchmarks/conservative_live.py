@@ -1,7 +1,7 @@
 """What an event costs beside a long queue under `conservative`, where every waiting job holds a promise.
 
 Usage: python benchmarks/conservative_live.py [--queued 1000,4000,20000] [--events 5] [--nodes 10000].
-Walltimes are 60 to 1,060 s. Without `--nodes` a service of this machine with a cluster of two CPUs, jobs of one or two:
+Walltimes are 60 to 1,060 s. Without `--nodes` a service of this machine with two CPUs, jobs of one or two:
 milliseconds of CPU of its process for each cancellation and submission. With it a driver and its journal, no
 executor, on so many nodes of one CPU, jobs of 1 to 4,096 nodes: also for each early end.
 """

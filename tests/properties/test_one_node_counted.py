@@ -1,4 +1,4 @@
-"""The CPUs of an only node, counted, against its timeline; gaps in steps of many blocks against a plain search."""
+"""The CPUs of an only node, counted, against its timeline; gaps in many blocks against a plain search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was at 
 
 
 def random_jobs(rng: random.Random, count: int) -> Workload:
-    """Jobs of one to four CPUs, a few of no length, of an own order or of a device, most of another walltime."""
+    """Jobs of one to four CPUs, a few of no length, with a priority or a device; walltimes of all kinds."""
     jobs, times, when = [], {}, 0.0
     for n in range(count):
         when += rng.choice([0, 0, 0, 1, 2])
