@@ -113,6 +113,7 @@ def measure_driver(nodes: int, queued: int, events: int) -> dict[str, object]:
             driver.note()
             return round((time.process_time() - before) * 1e3, 1)
 
+        filled = 0.0
         while len(driver.engine.queue) < queued:
             for _ in range(queued - len(driver.engine.queue)):
                 driver.submit(next(jobs))
