@@ -55,6 +55,8 @@ from dovetail.testing.virtual_time import run_virtual
 
 STEPS = full(1_000_000, 3_000)
 MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5}
+LATEST = 7200.0
+"""Seconds within which all jobs of a box end, one after the other even."""
 POLICIES = ("history", "lookahead", "fcfs", "easy", "conservative", "min-min", "best-device")
 MODES: tuple[Neighbourhood, ...] = ("avoid", "avoid", "memory", "ignore")
 
@@ -229,6 +231,7 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
         if count.steps % 16 == 0:
             engine.validate()
         now, held = engine.view.now, [0] * len(node.devices)
+        assert now < LATEST, "a job starves"
         units = [0] * len(node.devices)
         guests = [0] * len(node.devices)
         for placed in engine.running.values():
@@ -291,6 +294,12 @@ def test_a_long_walk_keeps_every_rule() -> None:
     count = walk(STEPS)
     assert count.starts > count.steps / 40, "jobs start"
     assert count.shared > count.steps / 40, "and share devices"
+
+
+def test_a_job_that_fits_only_where_it_was_never_tried_is_tried_there() -> None:
+    count, rng = Count(), random.Random(100_005)
+    run_virtual(live_in(drawn_world(rng), rng, count))
+    assert count.starts > 50
 
 
 if __name__ == "__main__":  # STEPS SEED: a part of a long walk by itself

@@ -67,8 +67,14 @@ class _Mapping:
         self.alike = _like_units(view)
         self.times = np.full((len(self.jobs), len(self.alike)), np.inf)
         self.choices: dict[tuple[int, int], Choice] = {}
+        self._untried: dict[tuple[int, int], Choice] = {}
         for g, like in enumerate(self.alike):
             self._time(g, like[0])
+        # A job that fits only where it was never tried is tried there: it may need more memory than before.
+        nowhere = ~np.isfinite(self.times).any(axis=1)
+        for (j, g), choice in self._untried.items():
+            if nowhere[j]:
+                self.times[j, g], self.choices[j, g] = 0.0, choice
         self.open = {unit.index for unit in units.open if units.has_room(unit)}
         self.ready = [
             np.array([0.0 if unit.index in self.open else units.ready(unit) for unit in like])
@@ -88,6 +94,8 @@ class _Mapping:
                     seconds = seconds_on(view, job, choice, device)
                     if seconds is None and never_tried(view, job, choice, device):
                         seconds = 0.0 if nothing_known(view, job) else inf
+                        if seconds == inf:
+                            self._untried.setdefault((j, g), choice)
                     if (seconds or 0.0) < self.times[j, g]:
                         self.times[j, g] = seconds or 0.0
                         self.choices[j, g] = choice
