@@ -130,7 +130,7 @@ def test_a_labs_box_from_nothing(tmp_path: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
