@@ -12,7 +12,17 @@ from dovetail_lab.apps.bench.suite import two_devices
 from dovetail_lab.claims import Chosen, Claim, Verdict
 from dovetail_lab.gregg import live as module
 from dovetail_lab.gregg.claims import CONSTANTS
-from dovetail_lab.gregg.live import CONSTANT, MIXED, PLACEMENTS, Live, LivePlacement, one_of_each, run_live
+from dovetail_lab.gregg.live import (
+    CONSTANT,
+    MIXED,
+    PLACEMENTS,
+    Live,
+    LivePlacement,
+    PaperTimes,
+    made_up_pair,
+    one_of_each,
+    run_live,
+)
 from dovetail_lab.gregg.live_claims import live_claims, live_table
 from dovetail_lab.gregg.study import study
 
@@ -54,6 +64,47 @@ def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulat
     assert [p["name"] for p in told["live"]["placements"]] == [
         p.name for p in PLACEMENTS if p.name in found.rounds
     ]
+
+
+def test_programs_that_take_the_papers_times_run_anywhere_under_every_placement() -> None:
+    """Without any device: each program takes at least its time; Figure 5 has the thirteen of the table."""
+    times = PaperTimes(scale=0.05)
+    apps = ("BinarySearch", "DCT", "MatrixMult")
+    found = run_live(made_up_pair(), rounds=1, apps=apps, times=times)
+    for app in apps:
+        wanted = times.seconds(app)
+        assert set(found.alone[app]) == {"cpu", found.device} == set(wanted)
+        assert all(found.alone[app][kind] >= seconds for kind, seconds in wanted.items())
+    assert set(found.rounds) == {p.name for p in PLACEMENTS}
+    assert found.rounds["gpu-only"][0].seconds >= sum(times.seconds(app)[found.device] for app in apps)
+    # MatrixMult takes 0.25 s on the CPU and 0.025 s on the GPU: the rules have learned that by then.
+    assert found.rounds["dynamic"][0].simulated < found.rounds["cpu-only"][0].simulated
+    assert len(found.faster) == 13
+    assert found.faster[0] == "BitonicSort"
+    table = live_table(found)
+    assert "this tests scheduler, driver and overhead, not kernels" in table.note
+    assert float(table.rows[1][3]) == pytest.approx(found.rounds["gpu-only"][0].seconds / 0.05, abs=0.01)
+    told = live_claims(found, 0.1)
+    assert {claim.rests_on for claim in told} == {("tolerance", "gpu_cost", "cpu_cost")}
+    assert all(claim.text.startswith(("Live, the paper's times: ", "... and")) for claim in told)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--times", "table2"), "--times: found without --live, expected both"),
+        (("--live", "--times", "table3"), "--times: found 'table3', expected 'table2'"),
+        (("--live", "--suite", "spec"), "--suite: found 'spec', expected 'bench'"),
+        (("--live", "--times", "table2", "--suite", "bench"), "--times, --suite: found both, expected one"),
+        (("--live", "--scale", "0.5"), "--scale: found without --times, expected both"),
+        (("--live", "--times", "table2", "--scale", "0"), "--scale: found 0, expected 0.01 to 10"),
+    ],
+)
+def test_what_live_cannot_run_is_one_sentence(
+    words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["reproduce", "gregg", *words]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
 
 
 def _found(**seconds: tuple[float, ...]) -> Live:

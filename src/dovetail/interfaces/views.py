@@ -328,6 +328,11 @@ class View(Protocol):
         ...
 
     @property
+    def staying(self) -> Container[JobId]:
+        """Running jobs whose borrowed devices cannot move: a `Migrate` of theirs would be refused."""
+        ...
+
+    @property
     def elsewhere(self) -> Container[JobId]:
         """Running jobs that an outside scheduler has put where they hold nothing that is counted here."""
         ...

@@ -164,10 +164,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """A migration is over: the job holds its new place alone, or its old one for the reason ``failed``."""
+    """A migration is over: the job holds its new place alone, or its old one for the reason ``failed``.
+
+    With ``stays`` what the job has borrowed can never move, which may be known before any migration.
+    """
 
     job: JobId
     failed: str = ""
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from dovetail.model import (
     Implementation,
     Job,
     Launch,
+    Migrated,
     Node,
     Part,
     Prediction,
@@ -444,6 +445,8 @@ class Codec:
             form[8:] = [*further, True] if event.on_device else further
         elif isinstance(event, Foreseen) and event.used is None:
             del form[5:]
+        elif isinstance(event, Migrated) and not event.stays:
+            del form[3:]
         elif isinstance(event, Sized) and not event.gpu:
             del form[4:]
         return form

@@ -100,6 +100,7 @@ class Books:
         "releases",
         "reservations",
         "running",
+        "staying",
         "suspensions",
         "view",
         "wake_times",
@@ -131,6 +132,7 @@ class Books:
         self.handed_over: dict[JobId, Submit] = self.outside.waiting
         self.ending: dict[JobId, Placed] = {}  # run on for a moment, over who begins next in their place
         self.moving: dict[JobId, tuple[Placed, Allocation]] = {}  # as it was, and where it goes
+        self.staying: set[JobId] = set()  # what they have borrowed cannot move
         self.preempted: set[JobId] = set()
         self.device_queues: dict[int, list[tuple[Job, Implementation]]] = {}
         self.promises = PromiseBook()

@@ -46,14 +46,21 @@ class Checkpoint:
 def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     """How the engine stands; ``None`` at a moment that cannot be written so: then try again later.
 
-    That is while a job moves or has given its place away, is being put back, or is in the hands of an outside
-    scheduler, while a promise is overdue, an implementation suspended or a queue with FIFOs paused, and where
-    the cluster has an end.
+    That is while a job moves, has borrowed what cannot move, has given its place away, is being put back,
+    or is in the hands of an outside scheduler, while a promise is overdue, an implementation suspended or a
+    queue with FIFOs paused, and where the cluster has an end.
     What was predicted is forgotten, and will be predicted anew.
     O(jobs that have not ended).
     """
     outside = engine.handed_over or engine.occupancy.uncounted or engine.horizon.end != inf
-    if engine.moving or engine.ending or engine.preempted or outside or engine.suspensions.active:
+    if (
+        engine.moving
+        or engine.staying
+        or engine.ending
+        or engine.preempted
+        or outside
+        or engine.suspensions.active
+    ):
         return None
     if engine.suspensions.paused and engine.device_queues:
         return None

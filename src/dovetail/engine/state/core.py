@@ -337,6 +337,7 @@ class Engine(Books):
             if self.profiles.kept is not None:
                 self.profiles.ended(placed, now)
             self.occupancy.leave(placed)
+            self.staying.discard(placed.job.id)
             if now > placed.bound:
                 # A run past its bound delays promises behind it: they are no fault of the policy.
                 self.promises.overran(now)
@@ -396,6 +397,7 @@ class Engine(Books):
         if self.profiles.kept is not None:
             self.profiles.ended(placed, now)
         self.occupancy.leave(placed)
+        self.staying.discard(placed.job.id)
         self.ending[job] = placed
         self.view.changes.ended.append(placed)
         return False
@@ -416,6 +418,7 @@ class Engine(Books):
         if placed is not None:
             self.profiles.let_go()
             self.occupancy.leave(placed)
+            self.staying.discard(placed.job.id)
         elif self.ending.pop(job, None) is None:
             if self.outside.left(job, 0.0, started=False) is not None:
                 self.preempted.discard(job)
@@ -444,8 +447,10 @@ class Engine(Books):
 
     def _migrated(self, event: Migrated, now: Seconds) -> bool:
         placed = self.running.get(event.job)
+        if placed is not None and event.stays:
+            self.staying.add(event.job)
         if placed is None or event.job not in self.moving:
-            return True  # it has ended meanwhile
+            return True  # it has ended meanwhile, or did not move
         before, target = self.moving.pop(event.job)
         if event.failed:
             self.change_place(placed, before.allocation, now)
@@ -476,6 +481,7 @@ class Engine(Books):
             lambda: self.running.pop(job, None),
             lambda: self.ending.pop(job, None),
             lambda: self.moving.pop(job, None),
+            lambda: self.staying.discard(job),
             lambda: self.outside.left(job, now, started=False),
             lambda: self.outside.cut.pop(job, None),
             lambda: self.promises.drop(job),

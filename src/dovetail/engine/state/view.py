@@ -53,6 +53,7 @@ class EngineView:
         "recent",
         "reservations",
         "running",
+        "staying",
     )
 
     def __init__(self, engine: Books) -> None:
@@ -63,6 +64,7 @@ class EngineView:
         self.changes = InstantChanges()
         self.running: Mapping[JobId, Placed] = MappingProxyType(engine.running)
         self.moving: Container[JobId] = engine.moving.keys()
+        self.staying: Container[JobId] = engine.staying
         self.elsewhere: Container[JobId] = engine.occupancy.uncounted
         self.device_queues: Mapping[int, Sequence[tuple[Job, Implementation]]] = MappingProxyType(
             engine.device_queues

@@ -76,14 +76,17 @@ def going_home(
     """Every borrowed GPU whose job has a free local one by now, in order of the jobs' starts (MRQ, 3.2).
 
     What a migration frees may be where another job's work wants to go: until nothing changes any more. With
-    ``held`` nothing is free before the work has moved. Jobs that it does not pay stay where they are,
-    and a move from one place to another that does not keep what was promised is left out. ``free`` is as
-    free as the decisions leave it. O(rounds · borrowed GPUs).
+    ``held`` nothing is free before the work has moved. Jobs that cannot move, and those that it does not pay,
+    stay where they are, and a move from one place to another that does not keep what was promised is left
+    out. ``free`` is as free as the decisions leave it. O(rounds · borrowed GPUs).
     """
     borrowing: dict[JobId, Allocation] = {
         job: placed.allocation
         for job, placed in view.running.items()
-        if placed.allocation.donors and job not in view.moving and (pays is None or pays(placed))
+        if placed.allocation.donors
+        and job not in view.moving
+        and job not in view.staying
+        and (pays is None or pays(placed))
     }
     moved = bool(borrowing)
     while moved:

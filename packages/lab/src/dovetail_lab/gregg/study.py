@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from dovetail.cli import options as opt
+from dovetail.errors import InputError
 from dovetail.model import Record
 from dovetail.report.progress import Bar as ProgressBar
 from dovetail_lab.apps.bench.measured import MeasuredRun
@@ -29,7 +30,7 @@ from dovetail_lab.gregg.decisions import PAPER as PAPER_DECISION
 from dovetail_lab.gregg.decisions import QUEUES, decision_time
 from dovetail_lab.gregg.flows import figure_4, figure_5, identical
 from dovetail_lab.gregg.live import CONSTANT as LIVE_SIZES
-from dovetail_lab.gregg.live import Live, one_of_each, run_live
+from dovetail_lab.gregg.live import Live, PaperTimes, made_up_pair, one_of_each, run_live
 from dovetail_lab.gregg.live_claims import live_claims, live_table
 from dovetail_lab.gregg.placements import CaseOutcome, cases, clocks
 from dovetail_lab.gregg.predictions import Bar, bars, stored_measurements
@@ -46,6 +47,10 @@ CLOCKS = (
     "applications' (0.72 s).",
 )
 """Where the paper's figures come from different clocks."""
+
+SCALE = PaperTimes().scale
+LEAST_SCALE, MOST_SCALE = 0.01, 10.0
+"""Below it starting a program takes longer than the program."""
 
 LIVE_ROUNDS = 2
 """How often the sizes that are learned from run: once a round …"""
@@ -228,6 +233,21 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
     return done
 
 
+def check_live(*, live: bool, times: str, suite: str, scale: float) -> None:
+    """Check what --live is to run: raises `InputError` for what there is not, or what needs --live."""
+    for option, found, expected in (("--times", times, "table2"), ("--suite", suite, "bench")):
+        if found and found != expected:
+            raise InputError(f"found {found!r}, expected {expected!r}", where=option)
+        if found and not live:
+            raise InputError("found without --live, expected both", where=option)
+    if times and suite:
+        raise InputError("found both, expected one of them", where="--times, --suite")
+    if scale != SCALE and not times:
+        raise InputError("found without --times, expected both", where="--scale")
+    if not LEAST_SCALE <= scale <= MOST_SCALE:
+        raise InputError(f"found {scale:g}, expected {LEAST_SCALE:g} to {MOST_SCALE:g}", where="--scale")
+
+
 def command(
     repetitions: Annotated[
         int, typer.Option(min=1, help="Of the training curve, each from an empty history.")
@@ -242,6 +262,16 @@ def command(
     live: Annotated[
         bool, typer.Option("--live", help="Run the sixteen apps here for Figures 3 to 5, too.")
     ] = False,
+    times: Annotated[
+        str,
+        typer.Option(metavar="table2", help="With --live: run programs that take the paper's times instead."),
+    ] = "",
+    suite: Annotated[
+        str, typer.Option(metavar="bench", help="With --live: run the apps of this suite (the default).")
+    ] = "",
+    scale: Annotated[
+        float, typer.Option(metavar="FACTOR", help="Of --times: seconds here for one of the paper's.")
+    ] = SCALE,
     rounds: Annotated[
         int, typer.Option(min=1, help="Of --live: every placement once, half a minute each.")
     ] = 3,
@@ -258,10 +288,21 @@ def command(
 
     Predictions, training, placement, fairness, time of a decision; paper, reference, ours.
     """
-    chosen = Chosen.of((*CONSTANTS, LIVE_SIZES) if live else CONSTANTS, constants)
+    check_live(live=live, times=times, suite=suite, scale=scale)
+    chosen = Chosen.of((*CONSTANTS, LIVE_SIZES) if live and not times else CONSTANTS, constants)
     out = prepared(out)
     ran = None
-    if live:
+    if live and times:
+        costs = {n: chosen.number(n) for n in ("gpu_cost", "cpu_cost") if n in chosen.given}
+        with ProgressBar("running", hidden=quiet or as_json) as progress:
+            ran = run_live(
+                made_up_pair(),
+                rounds=rounds,
+                seed=seed,
+                times=PaperTimes(scale, **costs),
+                progress=progress.tell,
+            )
+    elif live:
         machine = one_of_each()
         with ProgressBar("running", hidden=quiet or as_json) as progress:
             ran = run_live(

@@ -155,17 +155,27 @@ class Lending:
 
     async def begin(self, placed: Placed, uid: str, cluster: Cluster) -> None:
         """A job with devices is about to start. Raises `ExecutorError` where no server lends them."""
-        # A job that is requeued keeps its id: what its last attempt had borrowed must not be found again.
-        self.forget(placed.job.id)
-        devices = devices_of(placed.allocation)
+        devices = self._take_note(placed, uid)
         await self._servers.see_to({held.node for held in devices if held.borrowed})
         board = await self._open_board()
-        self._devices[placed.job.id] = uid, devices
         board.expect(uid, [self._address(held, cluster) for held in devices])
         if any(held.borrowed for held in devices):
             # Written before the job starts: should we be killed in between, a successor ends a job that never
             # ran, rather than leave one whose server is gone.
             self._note(uid, devices)
+
+    def _take_note(self, placed: Placed, uid: str) -> list[Held]:
+        """A job has these devices from now on, in the place of those that it had."""
+        # A job that is requeued keeps its id: what its last attempt had borrowed must not be found again.
+        self.forget(placed.job.id)
+        devices = devices_of(placed.allocation)
+        self._devices[placed.job.id] = uid, devices
+        return devices
+
+    def devices_of_job(self, job: JobId) -> list[Held]:
+        """What a job has now."""
+        found = self._devices.get(job)
+        return [] if found is None else found[1]
 
     def environment(
         self, job: JobId, cluster: Cluster, visible: Callable[[int], str | None]

@@ -28,6 +28,8 @@ from dovetail.local.discovery import discover
 from dovetail.local.executor import MachineExecutor
 from dovetail.model import Cluster, Seconds
 from dovetail.records import dataclass
+from dovetail_remote.lending.carried import CarrierLending, CarrierServers
+from dovetail_remote.lending.carriers import KNOWN, Carrier, find_program, load_carrier
 from dovetail_remote.lending.lending import (
     DeviceServers,
     Lending,
@@ -46,10 +48,21 @@ class Lent:
 
     As `dovetail device-server --device` takes it, e.g. ``numpy`` or ``torch:cuda`` (without a number: the
     N-th device is ``torch:cuda:N``); by default ``cuda:N`` for the N-th device of kind ``gpu``, ``cuda`` or
-    ``nvidia`` of this machine, ``opencl`` for one of that kind.
+    ``nvidia`` of this machine, ``opencl`` for one of that kind. With ``lend`` any CUDA program borrows,
+    through the carrier of that name (``lupine``) or of that file (`dovetail_remote.lending.carriers`).
     """
 
     device: str = ""
+    lend: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.lend:
+            return
+        if self.device:
+            raise InputError("found device and lend, expected one of them", where="lent")
+        if load_carrier(self.lend) is None:
+            known = ", ".join(KNOWN)
+            raise InputError(f"lend: found {self.lend!r}, expected {known} or a file *.toml", where="lent")
 
     def discover(self) -> Cluster:
         """The cores that this process may use, and the GPUs that their drivers find."""
@@ -57,14 +70,16 @@ class Lent:
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LentExecutor:
         """A new run, whose servers are started. Raises `InputError` where one cannot be."""
-        return LentExecutor(folder, cluster, self.device)
+        carrier = load_carrier(self.lend) if self.lend else None
+        return LentExecutor(folder, cluster, self.device, carrier)
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[LentExecutor, LastAttempts]:
         """Take up a run with new servers: jobs that had borrowed from the old ones are ended.
 
         Raises `ExecutorError` while the Dovetail of this run lives, `InputError` as `open`.
         """
-        executor = LentExecutor(folder, cluster, self.device, resume=True)
+        carrier = load_carrier(self.lend) if self.lend else None
+        executor = LentExecutor(folder, cluster, self.device, carrier, resume=True)
         return executor, executor.left_behind
 
 
@@ -167,17 +182,33 @@ class LentExecutor(LendingExecutor, MachineExecutor):
     """
 
     def __init__(
-        self, folder: RunFolder, cluster: Cluster, device: str = "", *, resume: bool = False
+        self,
+        folder: RunFolder,
+        cluster: Cluster,
+        device: str = "",
+        carrier: Carrier | None = None,
+        *,
+        resume: bool = False,
     ) -> None:
         MachineExecutor.__init__(self, folder, cluster, resume=resume)
-        self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
-        self._lending = Lending(device, self._servers, self.run_dir, self._happened)
+        self._servers: _ServersHere | CarrierServers
+        if carrier is None:
+            self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
+            self._lending = Lending(device, self._servers, self.run_dir, self._happened)
+        else:
+            if not find_program(carrier.server[0], self._environ):
+                raise InputError(
+                    f"the carrier {carrier.name} cannot lend: found no program {carrier.server[0]!r} in PATH"
+                )
+            self._servers = CarrierServers(carrier, cluster, self.run_dir, self._environ)
+            self._lending = CarrierLending(self._servers, self.run_dir, self._happened)
         with ExitStack() as undo:
             # In the reverse order of what was made, if a server does not start: nothing is to be left.
             undo.callback(os.close, self._log)
             undo.callback(self._link.detach)
             undo.callback(self._servers.end)
-            self._servers.begin()
+            if isinstance(self._servers, _ServersHere):
+                self._servers.begin()
             self.end_borrowers()
             undo.pop_all()
 
