@@ -150,7 +150,7 @@ def played(dovetail: Call, policy: str, *more: str) -> dict[str, Any]:
 def test_a_program_that_knows_cuda_only_borrows_and_stays(dovetail: Call, folder: Path) -> None:
     """Under MRQ, too: it keeps its borrowed GPU though one at home comes free."""
     by_id = {job["id"]: job for job in played(dovetail, "mrq")["jobs"]}
-    wide, told = by_id["wide"], json.loads((folder / "wide.json").read_text())
+    wide, found = by_id["wide"], json.loads((folder / "wide.json").read_text())
     assert (wide["remote_gpus"], wide["migrations"]) == (1, 0)
     assert wide["start"] < by_id["long"]["end"] < wide["end"]
     # It sees one GPU of its own node and the one that it was lent, and nothing else.
@@ -194,7 +194,7 @@ def test_a_server_that_is_killed_is_started_again_for_the_next(
         os.kill(server, signal.SIGKILL)
         found, said = process.communicate(timeout=200)
     assert process.returncode == 1, said
-    by_id = {job["id"]: job for job in json.loads(told)["jobs"]}
+    by_id = {job["id"]: job for job in json.loads(found)["jobs"]}
     assert {name: job["state"] for name, job in by_id.items()} == {
         "short": "COMPLETED", "long": "COMPLETED", "wide": "FAILED", "late": "COMPLETED",
     }  # fmt: skip

@@ -83,7 +83,7 @@ def test_programs_that_take_the_papers_times_run_anywhere_under_every_placement(
     assert found.faster[0] == "BitonicSort"
     table = live_table(found)
     assert "this tests scheduler, driver and overhead, not kernels" in table.note
-    assert float(table.rows[1][3]) == pytest.approx(found.rounds["gpu-only"][0].seconds / 0.05, abs=0.01)
+    assert float(table.rows[1][3]) == pytest.approx(found.rounds["gpu-only"][0].seconds / 0.05, rel=0.05)
     told = live_claims(found, 0.1)
     assert {claim.rests_on for claim in told} == {("tolerance", "gpu_cost", "cpu_cost")}
     assert all(claim.text.startswith(("Live, the paper's times: ", "... and")) for claim in told)
@@ -96,7 +96,7 @@ def test_programs_that_take_the_papers_times_run_anywhere_under_every_placement(
         (("--live", "--times", "table3"), "--times: found 'table3', expected 'table2'"),
         (("--live", "--suite", "spec"), "--suite: found 'spec', expected 'bench'"),
         (("--live", "--times", "table2", "--suite", "bench"), "--times, --suite: found both, expected one"),
-        (("--live", "--scale", "0.5"), "--scale: found without --times, expected both"),
+        (("--live", "--scale", "0.4"), "--scale: found without --times, expected both"),
         (("--live", "--times", "table2", "--scale", "0"), "--scale: found 0, expected 0.01 to 10"),
     ],
 )
