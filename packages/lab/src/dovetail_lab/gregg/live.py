@@ -8,6 +8,7 @@ device in the first round.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,7 +21,6 @@ import numpy as np
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.local.discovery import inventory
 from dovetail.model import (
     CPU,
     App,
@@ -220,7 +220,7 @@ def one_of_each(found: Cluster | None = None) -> Cluster:
 
 def made_up_pair() -> Cluster:
     """A core and something that stands for a device: programs that only take their time need no more."""
-    cores = inventory().cores.usable
+    cores = tuple(sorted(os.sched_getaffinity(0)))
     device = Device(DEVICE, "table2", 0, cores[1:2] or cores[:1])
     return Cluster((Node("here", cores[:1], (device,)),), "programs that take the times of Table 2")
 
