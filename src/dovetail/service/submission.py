@@ -312,7 +312,7 @@ def _spread(spec: JobSpec, cluster: Cluster) -> JobSpec:
     count = max(counts, default=1)
     if count == 1 or count > len(nodes) or len(counts) < len(wanted):
         return spec
-    shares = {
+    shares: dict[str, Any] = {
         name: ceil(amount / count) for name, amount, most in wanted if amount > most or name != "memory"
     }
     return replace(spec, nodes=count, **shares)
