@@ -286,7 +286,7 @@ SBATCH_VARIABLES: tuple[ScriptVariable, ...] = (
     ScriptVariable("SLURM_NTASKS_PER_SOCKET", "as given", "--ntasks-per-socket"),
     ScriptVariable("SLURM_OPEN_MODE", "a or t", "--open-mode"),
     ScriptVariable("SLURM_OVERCOMMIT", "1", "--overcommit"),
-    ScriptVariable("SLURM_PRIO_PROCESS", "0"),
+    ScriptVariable("SLURM_PRIO_PROCESS", "nice value of the submission"),
     ScriptVariable("SLURM_PROCID", "0"),
     ScriptVariable("SLURM_PROFILE", "no profile is written", "never"),
     ScriptVariable("SLURM_RESTART_COUNT", "how often the job has begun again", "above 0"),

@@ -67,7 +67,7 @@ def job_variables(
         "SLURM_NODELIST": "\0N",
         "SLURM_NPROCS": f"{shares.tasks}",
         "SLURM_NTASKS": f"{shares.tasks}",
-        "SLURM_PRIO_PROCESS": "0",
+        "SLURM_PRIO_PROCESS": f"{os.getpriority(os.PRIO_PROCESS, 0)}",
         "SLURM_PROCID": "0",
         "SLURM_RESTART_COUNT": "\0r",
         "SLURM_SUBMIT_DIR": origin.folder,
