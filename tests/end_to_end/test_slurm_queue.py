@@ -470,6 +470,7 @@ def test_a_job_that_runs_into_its_cut_walltime_goes_again_with_its_own(runs: Run
     script = runs.tmp_path / "job.py"
     script.write_text(script.read_text().replace("time.sleep(", "time.sleep(140 + ", 1))
     done = run(runs, "jobs.toml", "--executor", QUEUE, "--policy", only, "--cut-walltimes", timeout=290)
+    assert done.stdout, (done.returncode, done.stderr[-3000:])
     (row,) = load(done)["jobs"]
     assert (done.returncode, row["state"]) == (0, "COMPLETED")
     lines = (last_folder(runs) / "queue" / "handed.jsonl").read_text().splitlines()
