@@ -185,7 +185,7 @@ class ProfileBook:
         engine = self._engine
         if self.counted:
             return WHOLE_NODES
-        if len(engine.cluster) > 1 or engine.lost:
+        if len(engine.cluster) > 1 or len(engine.layout.full) > 1 or engine.lost:
             return None
         units = NodeCpus(engine.layout)
         running = [placed.allocation.request for placed in engine.running.values()]
