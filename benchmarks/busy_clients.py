@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, submit
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 POLLERS, SUBMITTERS = 20, 5
 Timed = list[tuple[str, float]]
@@ -30,7 +30,7 @@ Timed = list[tuple[str, float]]
 def poll(folder: Path, seconds: float, seed: int, queued: int) -> Timed:
     """What somebody who looks asks for."""
     drawn, found = random.Random(seed), Timed()
-    with connection(folder) as client:
+    with open_connection(folder) as client:
         asked = (
             ("page", lambda: client.get("/api/v1/jobs", offset=drawn.randrange(queued))),
             ("page by name", lambda: client.get("/api/v1/jobs", name="nap", offset=drawn.randrange(queued))),
@@ -53,7 +53,7 @@ def change(folder: Path, seconds: float, seed: int, queued: int) -> Timed:
     """What somebody who works asks for."""
     drawn, found = random.Random(seed), Timed()
     until = time.monotonic() + seconds
-    with connection(folder) as client:
+    with open_connection(folder) as client:
         while time.monotonic() < until:
             job = ""
             for verb in ("submit", "hold", "release", "cancel"):

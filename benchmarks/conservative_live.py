@@ -109,8 +109,8 @@ def measure_driver(nodes: int, queued: int, events: int) -> dict[str, object]:
             nonlocal now
             now += 1.0
             before = time.process_time()
-            driver.instant(now)
-            driver.note()
+            driver.process_instant(now)
+            driver.write_last_instant()
             return round((time.process_time() - before) * 1e3, 1)
 
         filled = 0.0
@@ -125,7 +125,7 @@ def measure_driver(nodes: int, queued: int, events: int) -> dict[str, object]:
             found["submit ms"].append(instant())
             driver.cancel(waiting[len(waiting) * (event + 1) // (events + 1)])
             found["cancel ms"].append(instant())
-            driver.happened(Ended(next(iter(driver.engine.running)), State.COMPLETED))
+            driver.queue_events(Ended(next(iter(driver.engine.running)), State.COMPLETED))
             found["early end ms"].append(instant())
         return {"waiting": queued, "nodes": nodes, "last fill ms": filled, **found}
 

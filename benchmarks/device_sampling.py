@@ -60,9 +60,9 @@ def busy_driver(cluster: Cluster) -> Driver:
     app = App("train", (way,))
     for n in range(cluster.total_devices):
         driver.submit(Job(str(n), app, (Choice(way, way.request),), index=n))
-    driver.instant(0.0)
-    driver.happened(*(Started(str(n)) for n in range(cluster.total_devices)))
-    driver.instant(0.0)
+    driver.process_instant(0.0)
+    driver.queue_events(*(Started(str(n)) for n in range(cluster.total_devices)))
+    driver.process_instant(0.0)
     assert len(driver.engine.running) == cluster.total_devices
     return driver
 
@@ -104,17 +104,17 @@ def measured(uuids: list[str], jobs: dict[int, str], looks: int) -> dict[str, fl
     clock = [0.0]
     guard.clock = lambda: clock[0]
     try:
-        while watch.look(30.0) is None:
+        while watch.take_snapshot(30.0) is None:
             time.sleep(0.1)
-        guard.observe(driver, 0.0)
+        guard.observe_instant(driver, 0.0)
         process = watch._process
         assert process is not None
         began, there = time.process_time(), spent_by(process.pid)
         for n in range(1, looks + 1):
             clock[0] = time.monotonic() + 10.0 * n  # each look is of its own
-            guard.observe(driver, 10.0 * n)
+            guard.observe_instant(driver, 10.0 * n)
         here, there = time.process_time() - began, spent_by(process.pid) - there
-        usage = guard.measured("0", 1)
+        usage = guard.measured_usage("0", 1)
         assert usage is not None
         assert usage.gpu_memory == 6 * GB, "the looks have seen what the jobs hold"
     finally:

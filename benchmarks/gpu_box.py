@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from dovetail.local.discovery import inventory
+from dovetail.local.discovery import take_inventory
 from dovetail.process.device_memory import who_lacks_memory
 
 TORCH = """
@@ -186,7 +186,7 @@ def main() -> int:
     if unknown := [name for name in given.scenes if name not in SCENES]:
         print(f"found {unknown[0]!r}, expected one of {', '.join(SCENES)}", file=sys.stderr)
         return 2
-    gpus = [device for device in inventory(60.0, ["nvidia"]).devices if device.used]
+    gpus = [device for device in take_inventory(60.0, ["nvidia"]).devices if device.used]
     if not gpus:
         print("left out: this machine has no NVIDIA GPU that can be used")
         return 0

@@ -345,7 +345,7 @@ def adaptive(world: Replay, factors: Sequence[float]) -> float:
         jobs.append(replace(job, walltime=LIMIT))
         truth |= its
     engine = Engine(machine(), EarliestCompletion(), TrueTimesModel(TableTruth(truth)), bound=no_bound)
-    decided = list(engine.handle(world.now, [Submitted(job) for job in jobs]))
+    decided = list(engine.handle_events(world.now, [Submitted(job) for job in jobs]))
     lines: dict[str, Line] = {}
     told: set[str] = set()
     while True:
@@ -360,7 +360,7 @@ def adaptive(world: Replay, factors: Sequence[float]) -> float:
                     world.give(one.job, lines[one.job], CPU_SECONDS / factor)
                 elif isinstance(one, Preempt) and world.take(one.job, lines[one.job]):
                     answers.append(Withdrawn(one.job))
-            decided = list(engine.handle(world.now, answers)) if answers else []
+            decided = list(engine.handle_events(world.now, answers)) if answers else []
         if all(str(number) in told for number in range(COUNT)):
             return fmean(world.ended[str(number)] - began for number in range(COUNT))
         world.until(world.now + LOOK)
@@ -370,7 +370,7 @@ def adaptive(world: Replay, factors: Sequence[float]) -> float:
         ends = [n for n in lines if n in world.ended and n not in told]
         told |= {f"s{one.job}" for one in news if isinstance(one, Started)} | set(ends)
         news += [Ended(n, State.COMPLETED) for n in ends]
-        decided = list(engine.handle(world.now, [*news, Woken()]))
+        decided = list(engine.handle_events(world.now, [*news, Woken()]))
 
 
 def machine() -> Cluster:

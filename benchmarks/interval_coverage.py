@@ -19,10 +19,10 @@ import numpy as np
 
 from dovetail import Cluster, load_workload
 from dovetail.comparison import compare
-from dovetail.report.intervals import FEW, interval, of_replicates, student, variants
+from dovetail.report.intervals import FEW, group_variants, mean_interval, of_replicates, student_quantile
 from dovetail.report.metrics import final_metrics
-from dovetail.workloads.edit import cut
-from dovetail.workloads.replicates import drawn, planned
+from dovetail.workloads.edit import cut_workload
+from dovetail.workloads.replicates import draw_replicate, plan_replicates
 
 METRICS = ("mean_wait", "mean_bounded_slowdown", "p95_wait", "max_wait")
 TRUTHS = 300
@@ -32,7 +32,7 @@ def model(spec: str, policies: str, traces: str) -> None:
     """Coverage of the second policy's figure, and of its difference from the first one's."""
     nodes = spec.partition("nodes=")[2].partition("&")[0]
     machine = Cluster.parse(f"{nodes}x1cpu")
-    fresh = variants(compare(f"synthetic:{spec}", policies, cluster=machine, replicates=TRUTHS).results)
+    fresh = group_variants(compare(f"synthetic:{spec}", policies, cluster=machine, replicates=TRUTHS).results)
     first, second = (np.array([[final_metrics(r)[m] for m in METRICS] for r in g]) for g in fresh.values())
     held: Counter[str] = Counter()
     kinds = {"weeks": {}, "jitter alone": {"bootstrap": "none"}}
@@ -54,15 +54,15 @@ def model(spec: str, policies: str, traces: str) -> None:
 
 
 def _count(held, kind, results, first, second):
-    one, other = variants(results).values()
+    one, other = group_variants(results).values()
     replicates = of_replicates(results)
     for place, metric in enumerate(METRICS):
         a, b = ([final_metrics(r)[metric] for r in group] for group in (one, other))
-        figure = interval(b, replicates=replicates)
-        difference = interval(np.subtract(b, a), replicates=replicates)
-        held[kind, metric, "figure"] += figure.low <= second[:, place].mean() <= figure.high
+        figure = mean_interval(b, replicates=replicates)
+        difference = mean_interval(np.subtract(b, a), replicates=replicates)
+        held[kind, metric, "figure"] += figure.lower_end <= second[:, place].mean() <= figure.upper_end
         truth = (second - first)[:, place].mean()
-        held[kind, metric, "difference"] += difference.low <= truth <= difference.high
+        held[kind, metric, "difference"] += difference.lower_end <= truth <= difference.upper_end
 
 
 def figures(spec: str, traces: str) -> None:
@@ -83,14 +83,14 @@ def figures(spec: str, traces: str) -> None:
     means, spreads, weeks = [], [], []
     for seed in range(10_000, 10_000 + int(traces)):
         trace = load_workload(f"synthetic:{spec}&seed={seed}", machine)
-        plan = planned(trace, replicates=10)
+        plan = plan_replicates(trace, replicates=10)
         if plan[0].bootstrap:
-            values = [found(drawn(trace, machine, one)) for one in plan]
+            values = [found(draw_replicate(trace, machine, one)) for one in plan]
             means.append(np.mean(values, axis=0))
             spreads.append(np.std(values, axis=0, ddof=1))
             weeks.append([plan[0].weeks])
     for few in (0.0, 6.0, FEW):
-        half = student(9, 0.95) * np.array(spreads) * (1 + few / np.array(weeks)) * np.sqrt(1.1)
+        half = student_quantile(9, 0.95) * np.array(spreads) * (1 + few / np.array(weeks)) * np.sqrt(1.1)
         print(spec, len(weeks), np.mean(weeks), few, (abs(means - truth) <= half).mean(axis=0).round(3))
 
 
@@ -99,10 +99,12 @@ def halves(log: str, cluster: str, policies: str) -> None:
     machine = Cluster.parse(cluster)
     whole = load_workload(log, machine)
     middle = (whole.jobs[0].submit_time + whole.jobs[-1].submit_time) / 2
-    early = compare(cut(whole, end=middle), policies, cluster=machine, replicates=10, bootstrap="week")
-    late = compare(cut(whole, begin=middle), policies, cluster=machine)
+    early = compare(
+        cut_workload(whole, end=middle), policies, cluster=machine, replicates=10, bootstrap="week"
+    )
+    late = compare(cut_workload(whole, begin=middle), policies, cluster=machine)
     weeks = early.results[-1].replicate.weeks if early.results[-1].replicate.bootstrap else 0
-    groups, then = variants(early.results), variants(late.results)
+    groups, then = group_variants(early.results), group_variants(late.results)
     base = next(iter(groups))
     for name in groups:
         for metric in METRICS[:3]:
@@ -114,9 +116,9 @@ def halves(log: str, cluster: str, policies: str) -> None:
                     ("difference", np.subtract(values[name], values[base]), after[name] - after[base])
                 )
             for what, found, truth in pairs:
-                i = interval(found, replicates=of_replicates(early.results))
-                said = "holds" if i.low <= truth <= i.high else "misses"
-                ends = f"{i.low:.5g} to {i.high:.5g}: {said} {truth:.5g} ({weeks} weeks)"
+                i = mean_interval(found, replicates=of_replicates(early.results))
+                said = "holds" if i.lower_end <= truth <= i.upper_end else "misses"
+                ends = f"{i.lower_end:.5g} to {i.upper_end:.5g}: {said} {truth:.5g} ({weeks} weeks)"
                 print(log.rpartition("/")[2], name, metric, what, ends)
 
 

@@ -36,10 +36,10 @@ from dovetail.model import Cluster
 from dovetail.plugins import load_policy
 from dovetail.policies import lookahead_order
 from dovetail.policies.parts.orders import ORDERS
-from dovetail.report.metrics import metrics
+from dovetail.report.metrics import compute_metrics
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.replicates import drawn, planned
+from dovetail.workloads.replicates import draw_replicate, plan_replicates
 
 TRACES = {
     "kth": ("kth-sp2-1996-2.1-cln.first8000.swf.gz", None),
@@ -124,8 +124,8 @@ class Counted(NamedTuple):
     def of(cls, workload: Any, cluster: Any) -> Counted:
         requests = [job.choices[0].request for job in workload.jobs]
         devices = all(request.devices for request in requests)
-        capacity = lookahead_order._capacity(cluster, devices)
-        width = lookahead_order.widths(cluster, requests, devices)
+        capacity = lookahead_order._present_capacity(cluster, devices)
+        width = lookahead_order.gang_widths(cluster, requests, devices)
         choices = [(job, job.choices[0]) for job in workload.jobs]
         run = np.array(
             [workload.truth.seconds(job, c.implementation, c.request) for job, c in choices], float
@@ -179,15 +179,17 @@ def copies(folder: Path, numbers: range, traces: list[str]) -> Iterator[tuple[st
         workload = load_workload(file if ":" in file else str(folder / file), cluster)
         machine = cluster or workload.machine
         for number in numbers:
-            replicate = planned(workload, replicates=number + 1, jitter=600.0, bootstrap="none")[number]
-            yield trace, number, drawn(workload, machine, replicate), machine
+            replicate = plan_replicates(workload, replicates=number + 1, jitter=600.0, bootstrap="none")[
+                number
+            ]
+            yield trace, number, draw_replicate(workload, machine, replicate), machine
 
 
 def simulated(policy: str, copy: Any, cluster: Any, metric: str) -> float:
     """The engine's."""
     options = SimulationOptions(overrun="kill")
     result = simulate(copy, cluster, load_policy(policy).policy, PerfectModel(copy.truth), options=options)
-    return float(metrics(result)[metric])
+    return float(compute_metrics(result)[metric])
 
 
 def measured(

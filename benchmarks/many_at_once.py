@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 from long_queue import quiet, spent
 from services import Serving, submit
 
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 
 
 def measured(service: Serving, act: Callable[[Connection], None]) -> dict[str, float]:
@@ -29,7 +29,7 @@ def measured(service: Serving, act: Callable[[Connection], None]) -> dict[str, f
     over = threading.Event()
 
     def ask() -> None:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             while not over.is_set():
                 began = time.monotonic()
                 client.get("/api/v1/jobs", limit=20)
@@ -41,12 +41,12 @@ def measured(service: Serving, act: Callable[[Connection], None]) -> dict[str, f
     asking = threading.Thread(target=ask)
     asking.start()
     try:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             act(client)
     finally:
         over.set()
         asking.join()
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         longest = client.get("/api/v1/info").get("longest_instant", float("nan"))
     return {
         "cpu": spent(service) - before,

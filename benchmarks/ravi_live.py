@@ -26,11 +26,11 @@ from statistics import fmean, median, stdev
 
 import dovetail
 from dovetail.workloads.jobfile_writer import dump_jobfile
-from dovetail_lab.apps.bench.drawn import drawn
+from dovetail_lab.apps.bench.drawn import draw_workload
 from dovetail_lab.apps.bench.measured import read_measurements
 from dovetail_lab.apps.bench.suite import two_devices
 from dovetail_lab.apps.registry import RAVI
-from dovetail_lab.live import completed, slowdown
+from dovetail_lab.live import check_completed, slowdown_factor
 
 SINGLE = ("brr", "rsa", "rsc", "asjf", "lookahead")
 MULTI = ("torque", "mct", "fms", "lookahead")
@@ -48,7 +48,7 @@ def single(options: argparse.Namespace) -> None:
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with tempfile.TemporaryDirectory(prefix="ravi-live-") as folder:
         measured = read_measurements(options.runs.read_text(), str(options.runs))
-        workload = drawn(measured, options.jobs, options.seed)
+        workload = draw_workload(measured, options.jobs, options.seed)
         jobs = Path(folder) / "jobs.toml"
         jobs.write_text(dump_jobfile(workload))
         simulated = simulations(jobs, cluster, SINGLE, options.history)
@@ -60,8 +60,8 @@ def single(options: argparse.Namespace) -> None:
                 report = dovetail.run(str(jobs), cluster=cluster, history=history, policy=policy)
                 records = report.result.records
                 records = report.result.records
-                completed(records, policy)
-                keep(options.log, policy, report.makespan, slowdown(records, workload.truth.table))
+                check_completed(records, policy)
+                keep(options.log, policy, report.makespan, slowdown_factor(records, workload.truth.table))
     show(options.log, SINGLE, simulated, optimum)
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import serving
 
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 
 ALONE = 20.0
 SOON = 5.0
@@ -61,7 +61,7 @@ def main() -> None:
             serving(
                 root, "--cluster", str(root / "here.toml"), DOVETAIL_CLAIMS=str(root / "claims")
             ) as service,
-            connection(service.folder.path) as client,
+            open_connection(service.folder.path) as client,
         ):
 
             def alone() -> None:

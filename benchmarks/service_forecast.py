@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import serving, submit, wait
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 100
 LENGTHS = (0.2, 0.4, 0.8)
@@ -36,7 +36,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as root,
         serving(Path(root), "--cluster", "1x2cpu") as here,
-        connection(here.folder.path) as service,
+        open_connection(here.folder.path) as service,
     ):
         wait(service, submit(service, *[nap(seconds) for seconds in LENGTHS for _ in range(KNOWN)]))
         began = time.time()

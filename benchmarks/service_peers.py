@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import cpu_seconds, serving, submit
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
 ROUNDS = 3
@@ -64,7 +64,7 @@ def dovetail_run(folder: Path) -> float:
 
 def service(folder: Path) -> float:
     """One array, from its submission to its end."""
-    with serving(folder, "--cluster", "1x2cpu") as found, connection(found.folder.path) as client:
+    with serving(folder, "--cluster", "1x2cpu") as found, open_connection(found.folder.path) as client:
         client.post("/api/v1/wait", {"jobs": submit(client, {"command": [TRUE]})[0], "timeout": 60})
         assert found.process is not None
         processes = {"service": found.process.pid, "supervisor": supervisor_of(found.process.pid)}

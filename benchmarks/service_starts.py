@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 from services import serving, submit, wait
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 JOBS = int(sys.argv[1]) if len(sys.argv) > 1 else 150
 SCALE = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
@@ -33,7 +33,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as root,
         serving(Path(root), "--cluster", "1x2cpu", "--policy", "easy") as here,
-        connection(here.folder.path) as service,
+        open_connection(here.folder.path) as service,
     ):
         first = [job(name, 0.3) for name in HABITS]
         wait(service, submit(service, *first, *first))

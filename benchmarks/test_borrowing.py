@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dovetail
-from dovetail_lab.markthub.lifetimes import lifetimes
+from dovetail_lab.markthub.lifetimes import simulate_lifetimes
 
 POLICIES = ("fcfs", "rq", "mrq")
 
@@ -17,7 +17,7 @@ def compiled(jobs: int) -> tuple[float, list[list[float]]]:
     """CPU seconds under all three policies, jobs made into arrays included, and the ends."""
     work = dovetail.load_workload(f"published:markthub?jobs={jobs}")
     begin = time.process_time()
-    ends = [found.end.tolist() for found in lifetimes(work, POLICIES)]
+    ends = [found.end.tolist() for found in simulate_lifetimes(work, POLICIES)]
     return time.process_time() - begin, ends
 
 

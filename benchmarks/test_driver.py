@@ -60,13 +60,13 @@ def a_day(count: int) -> tuple[list[int], float, int]:
 
 
 def _instant(driver: Driver, now: float, events: list[Ended], running: list[tuple[float, str]]) -> None:
-    for order in driver.instant(now, events):
+    for order in driver.process_instant(now, events):
         assert isinstance(order, Placed)
         assert order.job.walltime is not None
         heapq.heappush(running, (now + order.job.walltime / 3, order.job.id))
-    driver.note()
+    driver.write_last_instant()
     for record in driver.ended():
-        driver.retire(record.job.id)
+        driver.retire_job(record.job.id)
 
 
 def test_memory_of_a_service_stays_flat(benchmark: object) -> None:

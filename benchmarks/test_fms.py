@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.engine.state.core import Engine
 from dovetail.model import Cluster, Ended, Submitted
 from dovetail.policies.fms import Fms
@@ -24,17 +24,17 @@ LATER = 5
 def decisions(queued: int, nodes: int, score: str) -> tuple[float, list[float], int]:
     """Seconds of the first decision, of a few after it, and how many jobs run after the first."""
     cluster = Cluster.uniform(nodes, 8, 1)
-    work = prepare(ravi_multi(jobs=queued, batch=queued), cluster, need_truth=True)
+    work = prepare_workload(ravi_multi(jobs=queued, batch=queued), cluster, need_truth=True)
     policy = Fms(score)  # type: ignore[arg-type]
     engine = Engine(cluster, policy, PerfectModel(work.truth), timer=time.perf_counter)
-    engine.handle(0.0, [Submitted(job) for job in work.jobs])
+    engine.handle_events(0.0, [Submitted(job) for job in work.jobs])
     running = len(engine.running)
     for _ in range(LATER):
         ends = {id: placed.start_time + (placed.predicted or 0.0) for id, placed in engine.running.items()}
         if not ends:
             break
         now = min(ends.values())
-        engine.handle(now, [Ended(id) for id, end in ends.items() if end == now])
+        engine.handle_events(now, [Ended(id) for id, end in ends.items() if end == now])
     first, *later = engine.decision_seconds
     return first, later, running
 

@@ -10,7 +10,7 @@ from dovetail.model import Cluster
 from dovetail.workloads.swf import swf_workload
 from dovetail.workloads.swf_arrays import SwfArrays, parse_swf, read_swf_arrays
 from dovetail.workloads.swf_writer import workload_as_swf
-from dovetail.workloads.synthetic import rigid_arrays, synthesize
+from dovetail.workloads.synthetic import rigid_arrays, synthesize_workload
 
 LINES = 100_000
 
@@ -19,7 +19,7 @@ LINES = 100_000
 def log(tmp_path_factory):
     """100,000 lines of SWF: the fixed workload of 256 nodes."""
     path = tmp_path_factory.mktemp("swf") / "rigid.swf"
-    path.write_text(workload_as_swf(synthesize(f"rigid?jobs={LINES}&nodes=256")))
+    path.write_text(workload_as_swf(synthesize_workload(f"rigid?jobs={LINES}&nodes=256")))
     return path
 
 
@@ -65,5 +65,7 @@ def test_rigid_arrays(benchmark):
 
 
 def test_lublin(benchmark):
-    workload = benchmark(synthesize, "lublin?jobs=10000&gpus=0.5&load=0.9", Cluster.uniform(64, 16, 4))
+    workload = benchmark(
+        synthesize_workload, "lublin?jobs=10000&gpus=0.5&load=0.9", Cluster.uniform(64, 16, 4)
+    )
     assert len(workload.jobs) == 10_000

@@ -29,7 +29,7 @@ from device_servers import serving
 import dovetail_remote
 from dovetail_lab.remote_costs import own_server
 from dovetail_remote.address import parse_address
-from dovetail_remote.connection import connect
+from dovetail_remote.connection import connect_to_server
 from dovetail_remote.wire import set_options
 
 CALLS = 3000
@@ -454,7 +454,7 @@ def test_memory_held(benchmark) -> None:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     with own_server("numpy") as (address, empty):
-        channel, said = connect(parse_address(address), wants={"status": True})
+        channel, said = connect_to_server(parse_address(address), wants={"status": True})
         channel.close()
         pid = said["devices"][0]["pid"]
         xp = dovetail_remote.namespace(address)

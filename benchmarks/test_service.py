@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from services import Serving, cpu_seconds, serving, submit, wait
 
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 
 QUEUED = 100_000
 PIECE = 20_000
@@ -96,7 +96,7 @@ def told(benchmark: Any, figures: dict[str, Any]) -> None:
 def test_answers_while_100_000_jobs_wait(benchmark: Any, tmp_path: Path, policy: str) -> None:
     with (
         serving(tmp_path, "--cluster", "1x2cpu", "--policy", policy) as service,
-        connection(service.folder.path) as client,
+        open_connection(service.folder.path) as client,
     ):
         fill(client)
         found: Figures = benchmark.pedantic(answers, (service, client), rounds=1)
@@ -113,7 +113,7 @@ def test_answers_while_100_000_jobs_wait(benchmark: Any, tmp_path: Path, policy:
 def test_an_array_of_10_000_comes_in(benchmark: Any, tmp_path: Path) -> None:
     with (
         serving(tmp_path, "--cluster", "1x2cpu") as service,
-        connection(service.folder.path) as client,
+        open_connection(service.folder.path) as client,
     ):
         submit(client, {"command": ["sleep", "3600"], "cpus": "all"})
         times: list[float] = []
@@ -140,7 +140,7 @@ def test_an_array_of_10_000_comes_in(benchmark: Any, tmp_path: Path) -> None:
 def test_a_service_whose_jobs_wait_uses_no_cpu(benchmark: Any, tmp_path: Path) -> None:
     with (
         serving(tmp_path, "--cluster", "1x2cpu") as service,
-        connection(service.folder.path) as client,
+        open_connection(service.folder.path) as client,
     ):
         fill(client)
         time.sleep(2.0)

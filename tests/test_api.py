@@ -16,7 +16,7 @@ from dovetail.interfaces import Policy
 from dovetail.model import Cluster, DeviceClass, Run
 from dovetail.plugins import load_policy
 from dovetail.policies.fcfs import Fcfs
-from dovetail.report.outcome import notes
+from dovetail.report.outcome import outcome_notes
 
 JOBS = """
 [[app]]
@@ -152,7 +152,7 @@ def test_a_policy_that_ignores_priorities_says_so(tmp_path: Path, policy: str, i
     path.write_text(JOBS + "priority = 1\n")
     result = api.simulate_result(path, cluster=CLUSTER, policy=policy)
     assert result.ignores_priorities is ignores
-    assert (f"{policy} ignores the priorities of the jobs." in notes(result)) is ignores
+    assert (f"{policy} ignores the priorities of the jobs." in outcome_notes(result)) is ignores
 
 
 def test_jobs_without_times_take_as_long_as_the_history_expects(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.cli.main import _Dovetail, _whole
+from dovetail.cli.main import _Dovetail, _whole_command
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,7 +26,9 @@ def test_every_command_has_a_page_with_its_options(share: Path) -> None:
     for name in _Dovetail.own:
         page = (share / "man" / "man1" / f"dovetail-{name}.1").read_text().replace("\\-", "-")
         assert page.startswith('.TH "DOVETAIL-')
-        options = [max(p.opts, key=len) for p in _whole().commands[name].params if p.opts[0].startswith("-")]
+        options = [
+            max(p.opts, key=len) for p in _whole_command().commands[name].params if p.opts[0].startswith("-")
+        ]
         assert [one for one in options if one not in page] == []
     everything = (share / "man" / "man1" / "dovetail.1").read_text().replace("\\-", "-")
     assert all(f".B {name}\n" in everything for name in _Dovetail.own)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dovetail import extras, plugins
-from dovetail.cli.lazy import registered
-from dovetail.cli.main import _whole, status_of
+from dovetail.cli.lazy import registered_targets
+from dovetail.cli.main import _whole_command, status_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = (ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml")))
@@ -61,19 +61,21 @@ def test_what_is_not_installed_is_named_with_its_command(
         '[[app]]\nname="a"\n[[app.implementation]]\nname="cpu"\ntime=1\n[[job]]\napp="a"\n'
     )
     beside = {name for doors in extras.DISTRIBUTIONS.values() for names in doors.values() for name in names}
-    known = plugins.entries
+    known = plugins.registered_entries
     monkeypatch.setattr(
-        plugins, "entries", lambda group: {k: v for k, v in known(group).items() if k not in beside}
+        plugins,
+        "registered_entries",
+        lambda group: {k: v for k, v in known(group).items() if k not in beside},
     )
     monkeypatch.setattr(
-        "dovetail.cli.main.registered",
-        lambda group: {k: v for k, v in registered(group).items() if k not in beside},
+        "dovetail.cli.main.registered_targets",
+        lambda group: {k: v for k, v in registered_targets(group).items() if k not in beside},
     )
-    _whole.cache_clear()  # commands that were made before
+    _whole_command.cache_clear()  # commands that were made before
     try:
         assert status_of(words) == 2
     finally:
-        _whole.cache_clear()
+        _whole_command.cache_clear()
     error = capsys.readouterr().err
     assert sentence in error
     assert "pip install 'dovetail-scheduler[" in error

@@ -25,7 +25,7 @@ def _names(requirements: list[str]) -> set[str]:
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if no extra were installed, as far as `extras` can tell."""
-    monkeypatch.setattr(extras, "present", lambda module: False)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
 
 
 def test_every_module_comes_by_the_extra_that_is_named() -> None:
@@ -39,17 +39,20 @@ def test_every_module_comes_by_the_extra_that_is_named() -> None:
 
 def test_the_sentence_names_the_module_and_the_extra(bare: None) -> None:
     with pytest.raises(extras.MissingExtra, match=r"pip install 'dovetail-scheduler\[plots\]'"):
-        extras.need("matplotlib", "a chart")
-    with pytest.raises(ImportError, match=r"^a loop needs scipy, .*\[statistics\]"), extras.needing("a loop"):
+        extras.need_module("matplotlib", "a chart")
+    with (
+        pytest.raises(ImportError, match=r"^a loop needs scipy, .*\[statistics\]"),
+        extras.needing_extra("a loop"),
+    ):
         raise ModuleNotFoundError("no", name="scipy.stats")
-    with pytest.raises(ModuleNotFoundError, match=r"^other$"), extras.needing("a loop"):
+    with pytest.raises(ModuleNotFoundError, match=r"^other$"), extras.needing_extra("a loop"):
         raise ModuleNotFoundError("other", name="other")
 
 
 def test_what_cannot_be_drawn_is_said_before_anything_runs(
     bare: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dovetail.report.report.need", extras.need)
+    monkeypatch.setattr("dovetail.report.report.need_module", extras.need_module)
     monkeypatch.chdir(tmp_path)
     command = ["simulate", "synthetic:", "--cluster", "4x1cpu", "--gantt", "out.png"]
     assert status_of(command) == 2

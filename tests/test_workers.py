@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 INTERRUPTED = """
 import time
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 if __name__ == "__main__":
     print("ready", flush=True)
     try:
-        mapped(time.sleep, [0.0, 600.0, 600.0, 600.0], 2, lambda done, total: print(done, flush=True))
+        map_tasks(time.sleep, [0.0, 600.0, 600.0, 600.0], 2, lambda done, total: print(done, flush=True))
     except KeyboardInterrupt:
         print("ended", flush=True)
 """
@@ -28,7 +28,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_are_in_the_order_of_the_tasks(workers: int) -> None:
     told: list[tuple[int, int]] = []
-    assert mapped(abs, [-3, 2, -1], workers, lambda *done: told.append(done)) == [3, 2, 1]
+    assert map_tasks(abs, [-3, 2, -1], workers, lambda *done: told.append(done)) == [3, 2, 1]
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 

@@ -74,12 +74,12 @@ def _answering() -> Iterator[None]:
         def post(self, path: str, form: object) -> dict[str, Any]:
             return {"ids": ["1"], "numbers": [1]}
 
-    real = client.connection
-    client.connection = lambda *_, **__: Answering()  # type: ignore[assignment,return-value]
+    real = client.open_connection
+    client.open_connection = lambda *_, **__: Answering()  # type: ignore[assignment,return-value]
     try:
         yield
     finally:
-        client.connection = real
+        client.open_connection = real
 
 
 def follow(arguments: list[str]) -> Entered:

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from dovetail.cli.main import status_of
-from dovetail.plugins import policies
+from dovetail.plugins import list_policies
 
 HERE = Path(__file__).resolve().parent.parent
 TRACES = HERE.parent / "shared" / "traces"
@@ -88,7 +88,7 @@ def said(arguments: list[str]) -> str:
 def make(folder: Path) -> None:
     """Write all goldens into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = sorted({info.name for info in policies()} | TRACES_ONLY)
+    names = sorted({info.name for info in list_policies()} | TRACES_ONLY)
     for sample, arguments in SAMPLES.items():
         path = Path(arguments[0].rpartition(":")[2])
         if "shared" in path.parts and not path.exists():

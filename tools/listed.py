@@ -12,10 +12,10 @@ def listed() -> str:
     """The text of the file."""
     own = {
         name
-        for name, entry in plugins.entries("dovetail.policies").items()
+        for name, entry in plugins.registered_entries("dovetail.policies").items()
         if entry.value.startswith("dovetail.policies.")
     }
-    found = {info.name: asdict(info) for info in plugins.policies(loading=True) if info.name in own}
+    found = {info.name: asdict(info) for info in plugins.list_policies(loading=True) if info.name in own}
     return json.dumps(found, indent=1) + "\n"
 
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from services import Serving, submit, wait
 
-from dovetail.service.client import Connection, NoService, connection
+from dovetail.service.client import Connection, NoService, open_connection
 from dovetail.service.errors import Full
 from dovetail.service.tidying import DAY
 
@@ -120,7 +120,7 @@ class Months:
             self.client.get("/api/v1/info")
         except NoService:
             self.client.close()
-            self.client = connection(self.service.folder.path)
+            self.client = open_connection(self.service.folder.path)
         return self.client
 
     # ------------------------------------------------------------------ a day
@@ -178,7 +178,7 @@ class Months:
         deadline = time.monotonic() + 60
         while True:
             try:
-                self.client = connection(self.service.folder.path)
+                self.client = open_connection(self.service.folder.path)
                 self.client.get("/api/v1/info")
             except NoService:
                 assert time.monotonic() < deadline, "no socket was made anew"
@@ -202,7 +202,7 @@ class Months:
     def pass_time(self, days: float) -> None:
         """All that has ended is so much older."""
         folder = self.service.folder
-        with contextlib.closing(sqlite3.connect(folder.ledger, timeout=30)) as db, db:
+        with contextlib.closing(sqlite3.connect(folder.ledger_path, timeout=30)) as db, db:
             db.execute(
                 "UPDATE job SET ended = ended - ?, submitted = submitted - ? WHERE ended IS NOT NULL",
                 (days * DAY, days * DAY),
@@ -240,7 +240,7 @@ class Months:
 
         folder = self.service.folder
         files = [path for path in folder.path.rglob("*") if path.is_file()]
-        with contextlib.closing(sqlite3.connect(folder.ledger, timeout=30)) as db:
+        with contextlib.closing(sqlite3.connect(folder.ledger_path, timeout=30)) as db:
             ((jobs,),) = db.execute("SELECT count(*) FROM job")
         sizes = 0
         for path in files:
@@ -253,7 +253,7 @@ class Months:
             of_status("VmRSS") / 1e3,
             len(list(place.joinpath("fd").iterdir())),
             of_status("Threads"),
-            folder.ledger.stat().st_size / 1e6,
+            folder.ledger_path.stat().st_size / 1e6,
             sizes / 1e6,
             len(files),
             time.monotonic() - self.began,

@@ -73,9 +73,9 @@ def need_compiler() -> None:
 
 def kernel_problem() -> str:
     """Why no kernel of OpenCL runs here; empty if one does."""
-    from dovetail.local.discovery import inventory
+    from dovetail.local.discovery import take_inventory
 
-    found = inventory(120.0, ("opencl",))
+    found = take_inventory(120.0, ("opencl",))
     if any(not device.broken for device in found.devices):
         return ""
     return "; ".join([*(device.note for device in found.devices), *(probe.reason for probe in found.missing)])
@@ -99,9 +99,9 @@ def need_opencl() -> None:
 
 def need_native() -> None:
     """Say where the package's own C was not compiled."""
-    from dovetail.native.library import library
+    from dovetail.native.library import load_library
 
-    if library() is None:
+    if load_library() is None:
         say("the package's C is not compiled: large simulations and searches are slower")
 
 

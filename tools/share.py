@@ -18,7 +18,7 @@ from typer import completion
 from dovetail import __version__
 from dovetail.cli.completing import VARIABLE
 from dovetail.cli.examples import EXAMPLES
-from dovetail.cli.main import _whole
+from dovetail.cli.main import _whole_command
 
 EXIT_STATUS = (
     "0 all well; 1 some job failed; 2 the input or the use was wrong; 3 an internal error; 130 interrupted."
@@ -70,7 +70,7 @@ def page(command: Any, words: list[str]) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """(file name, text) of each page: ``dovetail.1``, and one for each command of ours."""
-    whole = _whole()
+    whole = _whole_command()
     own = {name: whole.commands[name] for name in type(whole).own}
     top = page(_only(whole, own), ["dovetail"])
     yield "dovetail.1", top

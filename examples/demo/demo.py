@@ -21,10 +21,10 @@ from typing import TypeVar
 
 import dovetail
 from dovetail.cli.live_progress import LiveProgress
-from dovetail.local.discovery import inventory
+from dovetail.local.discovery import take_inventory
 from dovetail.report import tables
 from dovetail.report.report import Comparison
-from dovetail.report.run_summary import failures
+from dovetail.report.run_summary import failure_lines
 
 T = TypeVar("T")
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ OPENCL, ARRAYS = "opencl", "numpy"
 
 def second_device() -> tuple[str, str]:
     """What the second device is, and, where it is not OpenCL, why."""
-    found = inventory(120.0, (OPENCL,))
+    found = take_inventory(120.0, (OPENCL,))
     if any(device.model == "pocl" and not device.broken for device in found.devices):
         return OPENCL, ""
     why = [device.note for device in found.devices if device.note] + [one.reason for one in found.missing]
@@ -114,7 +114,9 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
             report = dovetail.run(
                 jobs, cluster=cluster, history=history, policy=policy, seed=seed, changed=progress.changed
             )
-        failed.extend(line if line[0] == " " else f"{policy}: {line}" for line in failures(report.result))
+        failed.extend(
+            line if line[0] == " " else f"{policy}: {line}" for line in failure_lines(report.result)
+        )
         return report
 
     print("1. Learning: the queue as it comes" + (", then in other orders" if rounds > 1 else ""), flush=True)
@@ -132,7 +134,7 @@ def demo(history: Path, out: Path, rounds: int, orders: int, *, full: bool) -> i
         spans = [result.makespan for result in results[-orders:]]
         print(f"   {policy:12} " + ", ".join(f"{span:5.1f} s" for span in spans), flush=True)
     best = Comparison(results)
-    console = tables.console()
+    console = tables.make_console()
     print("\n3. What came out in the first of these orders, under history and beside the others\n")
     print(best[0].gantt(width=console.width))
     first = [result for result in results if result.seed == seeds[0]]  # of two orders no interval says much

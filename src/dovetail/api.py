@@ -17,7 +17,7 @@ from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.files.sentences import closest
+from dovetail.files.sentences import suggest_closest
 from dovetail.files.units import SIZE, bytes_of, seconds_given
 from dovetail.history.base import MeasuredHistory
 from dovetail.history.memory import MemoryHistory
@@ -32,7 +32,7 @@ from dovetail.interfaces import (
     RuntimeModel,
     traits_of,
 )
-from dovetail.local.discovery import discover
+from dovetail.local.discovery import discover_cluster
 from dovetail.model import Cluster, Note, Replicate, Result, Seconds, Workload
 from dovetail.plugins import (
     LoadedPolicy,
@@ -42,15 +42,15 @@ from dovetail.plugins import (
     policy_for,
 )
 from dovetail.policies.parts.one_node import refuse_gangs
-from dovetail.report.wording import many
+from dovetail.report.wording import count_things
 from dovetail.result_notes import best_effort, check_some_ran, kinds_used, not_as_named, unknown_result
-from dovetail.running.assembly import warn
+from dovetail.running.assembly import warn_caller
 from dovetail.running.folder import find_run
 from dovetail.running.halting import Halt
+from dovetail.running.leftovers import leftover_sentences as sentences_of_leftovers
 from dovetail.running.leftovers import recover_left_behind
-from dovetail.running.leftovers import sentences as sentences_of_leftovers
-from dovetail.running.limits import limited
-from dovetail.running.session import RunOptions, Session, begin, take_up
+from dovetail.running.limits import limit_workload
+from dovetail.running.session import RunOptions, Session, begin_run, take_up
 from dovetail.runtimes.registry import make_model
 from dovetail.runtimes.true_times import never_ran, true_or_expected, unknown_kinds
 from dovetail.runtimes.unnamed import named_as_known
@@ -74,15 +74,15 @@ SMALL = 10_000
 def cluster_of(cluster: Cluster | PathLike | None) -> Cluster:
     """The cluster, from a file, a short form or as it is; this machine for ``None``."""
     if cluster is None:
-        return discover()
+        return discover_cluster()
     return cluster if isinstance(cluster, Cluster) else Cluster.parse(cluster)
 
 
-def _jobs(workload: Any, cluster: Cluster | None, on: str | Sequence[str], **options: Any) -> Workload:
+def _load_jobs(workload: Any, cluster: Cluster | None, on: str | Sequence[str], **options: Any) -> Workload:
     """The jobs, from a path, a name or as they are; ``on`` may be written as on the command line."""
     if not isinstance(workload, Workload | str | os.PathLike) or workload == "":
         raise InputError(f"workload: found {workload!r}, expected a Workload, a path or a name")
-    return load_workload(workload, cluster, on=listed(on, "on"), **options)
+    return load_workload(workload, cluster, on=split_names(on, "on"), **options)
 
 
 def jobs_and_machine(
@@ -101,11 +101,11 @@ def jobs_and_machine(
 
         named = named_machine(workload) if cluster is None else None
         machine = named or cluster_of(cluster)
-        return _jobs(workload, machine, on, **options), machine
-    jobs = _jobs(workload, None, on, **options)
+        return _load_jobs(workload, machine, on, **options), machine
+    jobs = _load_jobs(workload, None, on, **options)
     if jobs.machine is not None:
         return jobs, jobs.machine
-    here = discover()
+    here = discover_cluster()
     # Not an error: a trace on this machine may be what is meant. `stacklevel` points to the caller of
     # `simulate`.
     if is_trace(workload):
@@ -117,7 +117,7 @@ def jobs_and_machine(
     return jobs, here
 
 
-def listed(names: Any, what: str) -> list[str]:
+def split_names(names: Any, what: str) -> list[str]:
     """Names as a list, or as one text with commas between them."""
     found = names.split(",") if isinstance(names, str) else names
     if not isinstance(found, Sequence):
@@ -220,8 +220,8 @@ def simulate(
     from dovetail.rates.communication import with_communication
     from dovetail.report.report import Report
     from dovetail.runtimes.perfect import PerfectModel
-    from dovetail.workloads.edit import scale
-    from dovetail.workloads.replicates import drawn
+    from dovetail.workloads.edit import scale_load
+    from dovetail.workloads.replicates import draw_replicate
 
     # Options are checked before anything is read: a trace may take minutes.
     if "policies" in reader:
@@ -244,21 +244,21 @@ def simulate(
         suggested = why.partition("; ")[2].partition(" (")[0]
         text = f"{suggested}, and {DEFAULT_POLICY} is made for jobs on one node: simulated under {FOR_GANGS}"
         warnings.warn(f"{text}; --policy chooses another", DovetailWarning, stacklevel=2)
-    _check_kinds(listed(on, "on"), machine)
+    _check_kinds(split_names(on, "on"), machine)
     # Drawn before it is scaled: a replicate moves submissions, and the load is meant for what is simulated.
     which = replicate or Replicate()
-    jobs = drawn(jobs, machine, which)
+    jobs = draw_replicate(jobs, machine, which)
     if loaded is None:
         return _as_recorded(jobs, machine, seed, load, which)
     if load is not None:
-        jobs = scale(jobs, load, machine)
-    jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _rates(rates))
+        jobs = scale_load(jobs, load, machine)
+    jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _make_rates(rates))
     named = isinstance(model, str)
     # Perfect where all times are given and the model is a name: one that the caller made is always called.
     perfect = knowledge == "perfect" or (knowledge is None and named and jobs.fully_timed)
     notes: list[Note] = []
     with ExitStack() as stack:
-        store = _store(history, learn, jobs.fully_timed, perfect, stack)
+        store = _open_history_for(history, learn, jobs.fully_timed, perfect, stack)
         # What ends in the simulation goes to memory over the store, so that the file is changed by `learn`
         # alone.
         observe: History = store if learn and store is not None else MemoryHistory(base=store)
@@ -269,7 +269,9 @@ def simulate(
         if not jobs.fully_timed or (jobs.ran and small):
             names: list[Note] = []
             store_of = (
-                store if store is not None or not jobs.ran else _store(history, False, False, False, stack)
+                store
+                if store is not None or not jobs.ran
+                else _open_history_for(history, False, False, False, stack)
             )
             if store_of is not None:
                 machine, names = named_as_known(machine, store_of, jobs)
@@ -302,16 +304,16 @@ def simulate(
             timer=time.perf_counter,
             progress=progress,
         )
-        forecast = _forecast(loaded, shared, machine)
+        forecast = _sharing_forecast(loaded, shared, machine)
         if isinstance(shared, LearnsSharing):
-            shared.learn(store or _store(history, False, False, False, stack), machine)
+            shared.learn(store or _open_history_for(history, False, False, False, stack), machine)
         sink = None
         if journal is not None:
             # A replay makes the rate model again from the header.
             headers = (
                 {} if forecast is None else {"forecast": cast(ForecastsSharing, forecast.rates).as_json()}
             )
-            sink = _journal(journal, machine, loaded, **headers)
+            sink = _open_journal(journal, machine, loaded, **headers)
             stack.callback(sink.close)
         before = time.process_time()
         result = simulated(
@@ -331,7 +333,7 @@ def simulate(
         spent = result.simulation_seconds or time.process_time() - before
     check_some_ran(result)
     notes += [*best_effort(jobs, loaded), *not_as_named(result, loaded)]
-    ignored = _ignored(jobs, loaded)
+    ignored = _ignores_priorities(jobs, loaded)
     return Report(
         replace(
             result,
@@ -356,14 +358,14 @@ def _has_alternatives(jobs: Workload, machine: Cluster) -> bool:
     return any(len(machine.device_classes(kind)) > 1 for kind in kinds)
 
 
-def _forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
+def _sharing_forecast(loaded: LoadedPolicy, rates: RateModel | None, machine: Cluster) -> Expectations | None:
     """Expectations about sharing for a policy that uses them, if the rate model of borrowed GPUs has any."""
     if not traits_of(loaded.policy).forecasts or not isinstance(rates, ForecastsSharing):
         return None
     return Expectations(rates.fresh(machine))
 
 
-def _store(
+def _open_history_for(
     history: PathLike | MeasuredHistory | None, learn: bool, timed: bool, perfect: bool, stack: ExitStack
 ) -> MeasuredHistory | None:
     """The history to use: the one named; the default one where jobs lack times; none where all is known."""
@@ -383,21 +385,21 @@ def _store(
 def _as_recorded(
     jobs: Workload, machine: Cluster, seed: int | None, load: float | None, which: Replicate
 ) -> Report:
-    from dovetail.engine.simulation.recorded import recorded
+    from dovetail.engine.simulation.recorded import replay_log
     from dovetail.report.report import Report
 
     if load is not None:
         raise InputError(
             f"found load {load:g}, expected none: a log has the load that it had", where=RECORDED
         )
-    result = recorded(jobs, machine)
+    result = replay_log(jobs, machine)
     check_some_ran(result)
     return Report(replace(result, seed=seed, replicate=which))
 
 
 def policy_label(policy: str | Policy | Planner) -> str:
     """A policy as it is called in results; raises `InputError` for one that is not there."""
-    return RECORDED if policy == RECORDED else load_policy(policy).label
+    return RECORDED if policy == RECORDED else load_policy(policy).policy_label
 
 
 def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
@@ -405,7 +407,7 @@ def simulate_result(workload: Workload | PathLike, **options: Any) -> Result:
     return simulate(workload, **options).result
 
 
-def _neighbourhood(mode: str) -> Neighbourhood:
+def _check_neighbourhood(mode: str) -> Neighbourhood:
     # A loop and no cast: the value that is returned is one of the literals.
     for known in get_args(Neighbourhood):
         if mode == known:
@@ -413,7 +415,7 @@ def _neighbourhood(mode: str) -> Neighbourhood:
     raise InputError(f"found {mode!r}, expected avoid, memory or ignore", where="neighbours")
 
 
-def _memory(memory: int | str | None) -> int | Literal["auto"] | None:
+def _read_memory(memory: int | str | None) -> int | Literal["auto"] | None:
     """``auto``, or bytes. Raises `InputError`."""
     if memory is None or memory == "auto":
         return None if memory is None else "auto"
@@ -424,7 +426,7 @@ def _memory(memory: int | str | None) -> int | Literal["auto"] | None:
     return int(found)
 
 
-def _rates(rates: str | RateModel | None) -> RateModel | None:
+def _make_rates(rates: str | RateModel | None) -> RateModel | None:
     if isinstance(rates, str):
         return cast(RateModel, load_rates(rates))
     if rates is not None and not hasattr(rates, "changed"):
@@ -432,17 +434,17 @@ def _rates(rates: str | RateModel | None) -> RateModel | None:
     return rates
 
 
-def _ignored(jobs: Workload, loaded: LoadedPolicy) -> bool:
+def _ignores_priorities(jobs: Workload, loaded: LoadedPolicy) -> bool:
     """Whether jobs have priorities that the policy does not look at."""
     return not traits_of(loaded.policy).priorities and any(job.priority for job in jobs.jobs)
 
 
-def _journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
+def _open_journal(path: PathLike, cluster: Cluster, loaded: LoadedPolicy, **about: Any) -> JournalWriter:
     try:
         return JournalWriter(
             Path(path),
             cluster,
-            policy=loaded.label,
+            policy=loaded.policy_label,
             placement=getattr(loaded.policy, "placement", "pack"),
             about=about,
         )
@@ -479,7 +481,7 @@ def run(
     neighbours: Neighbourhood = "avoid",
     changed: Callable[[Engine], None] | None = None,
     started: Callable[[Session], None] | None = None,
-    tell: Callable[[str], None] = warn,
+    tell: Callable[[str], None] = warn_caller,
     **reader: Any,
 ) -> Report:
     """Run a workload for real, and learn from it.
@@ -505,11 +507,11 @@ def run(
         if count is not None:
             check_whole(name, count, least)
     # Everything that can be refused is read before the backend looks at its machine, which may take seconds.
-    ends = Halt.parse(halt)
+    ends = Halt.parse_halt(halt)
     backend = named_backend(executor)
     loaded = load_policy(policy_for(backend, policy, cut_walltimes=cut_walltimes))
     machine = backend.discover() if cluster is None else cluster_of(cluster)
-    _check_kinds(listed(on, "on"), machine)
+    _check_kinds(split_names(on, "on"), machine)
     # In a job file `cpus` is a field of each job; for a list of commands it is what the reader of the list
     # needs.
     is_file = not isinstance(workload, Workload) and str(workload).endswith(".toml")
@@ -519,11 +521,11 @@ def run(
     if slurm and not isinstance(workload, Workload):
         # A `Workload` has its jobs already: they get the options below, one by one.
         part = laid_over(part, {"batch_options": list(slurm)})
-    jobs = limited(
-        _jobs(workload, machine, on, seed=seed, part=part, **of_lists, **reader),
+    jobs = limit_workload(
+        _load_jobs(workload, machine, on, seed=seed, part=part, **of_lists, **reader),
         at_once=at_once,
         retries=retries,
-        memory=_memory(memory),
+        memory=_read_memory(memory),
     )
     if slurm and isinstance(workload, Workload):
         with_options = [replace(job, batch_options=(*job.batch_options, *slurm)) for job in jobs.jobs]
@@ -532,7 +534,7 @@ def run(
     _check_commands(jobs)
     if cwd is None:
         _check_here()
-    for sentence in _absent(jobs, machine):
+    for sentence in _absent_kind_notes(jobs, machine):
         tell(sentence)
     # Before a new run begins: what an earlier one has left is recorded now, so that this one can learn from
     # it.
@@ -552,14 +554,14 @@ def run(
         changed=changed,
         started=started,
         tell=tell,
-        neighbours=_neighbourhood(neighbours),
+        neighbours=_check_neighbourhood(neighbours),
     )
-    ran = begin(jobs, machine, loaded, options)
+    ran = begin_run(jobs, machine, loaded, options)
     # The report is imported when the jobs are over, not while they wait to begin.
     from dovetail.report.report import Report
 
     notes = [*ran.result.notes, *not_as_named(ran.result, loaded)]
-    return Report(replace(ran.result, ignores_priorities=_ignored(jobs, loaded), notes=notes))
+    return Report(replace(ran.result, ignores_priorities=_ignores_priorities(jobs, loaded), notes=notes))
 
 
 def resume(
@@ -567,7 +569,7 @@ def resume(
     *,
     changed: Callable[[Engine], None] | None = None,
     started: Callable[[Session], None] | None = None,
-    tell: Callable[[str], None] = warn,
+    tell: Callable[[str], None] = warn_caller,
 ) -> Report:
     """Take up a run whose Dovetail ended before its jobs: by id, by folder, or (``None``) the newest.
 
@@ -583,27 +585,27 @@ def resume(
 
 def _check_kinds(on: Sequence[str], machine: Cluster) -> None:
     """Refuse a kind of device that neither Dovetail nor the machine knows: it is a slip of the pen."""
-    known = dict.fromkeys((*KNOWN_KINDS, *_kinds(machine)))
+    known = dict.fromkeys((*KNOWN_KINDS, *_device_kinds(machine)))
     for kind in on:
         # `cpu+gpu` is a kind of implementation: its device is what must be known.
         device = kind.removeprefix("cpu+")
         if device not in known:
             raise InputError(
-                f"found the unknown kind of device {kind!r}{closest(device, list(known))}", where="on"
+                f"found the unknown kind of device {kind!r}{suggest_closest(device, list(known))}", where="on"
             )
 
 
-def _kinds(machine: Cluster) -> set[str]:
+def _device_kinds(machine: Cluster) -> set[str]:
     """Kinds of device that the machine has."""
     return {device.kind for group in machine.groups for device in group.node.devices}
 
 
-def _absent(jobs: Workload, machine: Cluster) -> list[str]:
+def _absent_kind_notes(jobs: Workload, machine: Cluster) -> list[str]:
     """A sentence for each kind of device that jobs could use, and the machine does not have.
 
     Jobs that can run nowhere else are rejected, which is reported anyway.
     """
-    there = _kinds(machine)
+    there = _device_kinds(machine)
     without: dict[str, int] = {}
     for job in jobs.jobs:
         wanted = {kind for choice in job.choices for kind, _ in choice.request.devices}
@@ -612,7 +614,7 @@ def _absent(jobs: Workload, machine: Cluster) -> list[str]:
             for kind in sorted(wanted - there):
                 without[kind] = without.get(kind, 0) + 1
     return [
-        f"no device of kind {kind} is here to be scheduled: {many(count, 'job')} cannot use one "
+        f"no device of kind {kind} is here to be scheduled: {count_things(count, 'job')} cannot use one "
         "('dovetail devices' shows what there is)"
         for kind, count in without.items()
     ]

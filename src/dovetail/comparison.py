@@ -25,7 +25,7 @@ from dovetail.spec.values import Bootstrap
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace
 from dovetail.workloads.published import takes_seed
-from dovetail.workloads.replicates import planned
+from dovetail.workloads.replicates import plan_replicates
 from dovetail.workloads.synthetic import seed_of
 
 AnyPolicy: TypeAlias = str | Policy | Planner
@@ -72,7 +72,7 @@ class Case:
 
     # By identity: comparing two clusters of thousands of nodes costs more, and each is given once.
     @property
-    def key(self) -> tuple[object, ...]:
+    def case_key(self) -> tuple[object, ...]:
         """What makes it the same simulation as another one; policies need not be hashable."""
         return api.policy_label(self.policy), id(self.cluster), self.draw, self.load
 
@@ -131,19 +131,19 @@ def compare(
         raise InputError(f"jitter: found {jitter!r}, expected a number of seconds of at least 0")
     if bootstrap not in (None, "week", "none"):
         raise InputError(f"bootstrap: found {bootstrap!r}, expected 'week' or 'none'")
-    compared = _compared(policies if policy is None else policy)
-    clusters = _clusters(cluster)
+    compared = _check_policies(policies if policy is None else policy)
+    clusters = _check_clusters(cluster)
     one_seed, one_load = options.pop("seed", None), options.pop("load", None)
     wanted = _Wanted(seeds, one_seed, replicates, jitter, bootstrap)
-    draws = _draws((workload, {**options, "cluster": clusters[0]}), wanted)
+    draws = _plan_draws((workload, {**options, "cluster": clusters[0]}), wanted)
     all_loads = [one_load] if loads is None else list(loads)
 
-    def cases(several: Sequence[AnyPolicy]) -> list[Case]:
+    def make_cases(several: Sequence[AnyPolicy]) -> list[Case]:
         return [Case(p, c, d, x) for x in all_loads for c in clusters for p in several for d in draws]
 
-    shown, others = cases(compared), cases([] if reference is None else [reference])
+    shown, others = make_cases(compared), make_cases([] if reference is None else [reference])
     # The reference is often among the compared: each simulation is made once.
-    every = list({case.key: case for case in (*shown, *others)}.values())
+    every = list({case.case_key: case for case in (*shown, *others)}.values())
     parts = [0.0] * len(every)
 
     def note(place: int, part: float) -> None:
@@ -152,7 +152,7 @@ def compare(
             progress(sum(parts), len(parts))
 
     tasks: list[Task] = [(workload, {**options, **case.options}) for case in every]
-    outcomes = _outcomes(tasks, workers, note)
+    outcomes = _simulate_outcomes(tasks, workers, note)
     refused: dict[str, UnsupportedWorkload] = {}
     # A refusal is a row for the moment: whether it is an error is known only when all rows are there.
     for case, outcome in zip(every, outcomes, strict=True):
@@ -160,13 +160,13 @@ def compare(
             refused.setdefault(api.policy_label(case.policy), outcome)
     left = left_out([api.policy_label(policy) for policy in compared], refused)
     found = {
-        case.key: outcome
+        case.case_key: outcome
         for case, outcome in zip(every, outcomes, strict=True)
         if not isinstance(outcome, UnsupportedWorkload)
     }
-    given = ReportOptions().against(_of(found, case, refused) for case in others)
+    given = ReportOptions().with_references(_reference_result(found, case, refused) for case in others)
     kept = (case for case in shown if api.policy_label(case.policy) not in left)
-    return Comparison((found[case.key] for case in kept), given)
+    return Comparison((found[case.case_key] for case in kept), given)
 
 
 def left_out(compared: Sequence[str], refused: Mapping[str, UnsupportedWorkload]) -> set[str]:
@@ -182,13 +182,13 @@ def left_out(compared: Sequence[str], refused: Mapping[str, UnsupportedWorkload]
     return set(left)
 
 
-def _of(
+def _reference_result(
     found: Mapping[tuple[object, ...], Result], case: Case, refused: Mapping[str, UnsupportedWorkload]
 ) -> Result:
     """The reference policy's result; raises `UnsupportedWorkload` where it cannot place the jobs."""
-    if case.key not in found:
+    if case.case_key not in found:
         raise refused[api.policy_label(case.policy)]
-    return found[case.key]
+    return found[case.case_key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,25 +202,25 @@ class _Wanted:
     bootstrap: Bootstrap | None
 
     @property
-    def anything(self) -> bool:
+    def wants_replicates(self) -> bool:
         """Whether an option requests replicates, of any workload."""
         return any(one is not None for one in (self.replicates, self.jitter, self.bootstrap))
 
 
-def _draws(task: Task, wanted: _Wanted) -> list[Draw]:
+def _plan_draws(task: Task, wanted: _Wanted) -> list[Draw]:
     """What is drawn of a workload, from whatever it is: a model, a trace, or a list of jobs."""
     source, seeds = task[0], wanted.seeds
     named = os.fspath(source) if not isinstance(source, Workload) else ""
     model = named.startswith("synthetic:") and wanted.jitter is None and wanted.bootstrap is None
     modelled = model or (named.startswith("published:") and takes_seed(named))
     # Models have no replicates to be moved: another seed draws another trace.
-    if seeds is not None and (modelled or not (is_trace(source) or wanted.anything)):
+    if seeds is not None and (modelled or not (is_trace(source) or wanted.wants_replicates)):
         return [(seed, Replicate(seed, fresh=True)) for seed in range(1, seeds + 1)]
-    if not (model or is_trace(source) or wanted.anything):
+    if not (model or is_trace(source) or wanted.wants_replicates):
         return [(wanted.seed, Replicate())]
-    workload = _read(task)[0]
+    workload = _read_workload(task)[0]
     assert isinstance(workload, Workload)
-    plan = planned(
+    plan = plan_replicates(
         workload,
         # One more than the seeds: the first of a plan is the trace itself, which `seeds` leaves out.
         replicates=wanted.replicates if seeds is None else seeds + 1,
@@ -237,9 +237,9 @@ def _draws(task: Task, wanted: _Wanted) -> list[Draw]:
     return [(wanted.seed, one) for one in plan]
 
 
-def _compared(policies: Any) -> list[AnyPolicy]:
+def _check_policies(policies: Any) -> list[AnyPolicy]:
     """The policies, each of which must be known; raises `InputError`."""
-    several = api.listed(policies, "policies") if isinstance(policies, str) else policies
+    several = api.split_names(policies, "policies") if isinstance(policies, str) else policies
     compared: list[AnyPolicy] = list(several or ()) if isinstance(several, Sequence | None) else [several]
     if not compared:
         raise InputError("policies: found none, expected at least one")
@@ -252,7 +252,7 @@ def _compared(policies: Any) -> list[AnyPolicy]:
     return compared
 
 
-def _clusters(clusters: Any) -> list[Cluster | None]:
+def _check_clusters(clusters: Any) -> list[Cluster | None]:
     """The clusters; the workload's own, or this machine, where none is given."""
     if clusters is None:
         return [None]
@@ -273,21 +273,21 @@ def simulate_all(
     was killed.
     """
     results: list[Result] = []
-    for outcome in _outcomes(tasks, workers, tell or (lambda place, part: None)):
+    for outcome in _simulate_outcomes(tasks, workers, tell or (lambda place, part: None)):
         if isinstance(outcome, UnsupportedWorkload):
             raise outcome
         results.append(outcome)
     return results
 
 
-def _outcomes(
+def _simulate_outcomes(
     tasks: Sequence[Task], workers: int | None, note: Callable[[int, float], None]
 ) -> list[Outcome]:
     """As `simulate_all`, with the refusals of policies that cannot place the jobs in their place."""
     # The CPUs that this process may use, which in a container or a job are fewer than the machine has.
     count = min(workers or len(os.sched_getaffinity(0)), len(tasks))
     if count <= 1:
-        return [_simulate(task, partial(note, i)) for i, task in enumerate(tasks)]
+        return [_simulate_task(task, partial(note, i)) for i, task in enumerate(tasks)]
     results = _at_once(tasks)
     done = len(results)
     for i in range(done):
@@ -302,7 +302,7 @@ _last: tuple[tuple[object, ...], tuple[Workload, Cluster]] | None = None
 """What was read last, and its options: tasks in a row mostly share a workload."""
 
 
-def _read(task: Task) -> Task:
+def _read_workload(task: Task) -> Task:
     """The same task; where no seed changes the workload it is there as it was read."""
     # Global, since a worker gets its tasks one by one and has no other place to keep it.
     global _last
@@ -318,9 +318,9 @@ def _read(task: Task) -> Task:
     return workload, {**options, "cluster": machine}
 
 
-def _simulate(task: Task, note: Callable[[float], None]) -> Outcome:
+def _simulate_task(task: Task, note: Callable[[float], None]) -> Outcome:
     """One task; ``note`` is given which part of its jobs has ended."""
-    workload, options = _read(task)
+    workload, options = _read_workload(task)
     try:
         result = api.simulate_result(workload, progress=lambda done, total: note(done / total), **options)
     except NothingKnown as unknown:  # one row among others, which may know more
@@ -355,7 +355,7 @@ def _at_once(tasks: Sequence[Task]) -> list[Outcome]:
     try:
         for task in tasks:
             begun = time.monotonic()
-            result = _simulate(task, note)
+            result = _simulate_task(task, note)
             if isinstance(result, UnsupportedWorkload):
                 seconds = 0.0
             else:
@@ -374,28 +374,28 @@ _parts: MutableSequence[float] = []
 """In a worker: which part of each task is done; shared with the parent."""
 
 
-def _begin(parts: MutableSequence[float]) -> None:
+def _begin_worker(parts: MutableSequence[float]) -> None:
     """Set a worker up."""
     global _parts
     _parts = parts
     begin_worker()
 
 
-def _work(place: int, task: Task) -> Outcome:
+def _work_on_task(place: int, task: Task) -> Outcome:
     def note(part: float) -> None:
         _parts[place] = part
 
-    return _simulate(task, note)
+    return _simulate_task(task, note)
 
 
 def _in_workers(tasks: Sequence[Task], count: int, note: Callable[[int, float], None]) -> list[Outcome]:
     # A shared array and no queue: a worker writes its progress without waiting, and only the last value
     # counts.
     parts = get_context("forkserver").RawArray("d", len(tasks))
-    with worker_pool(min(count, len(tasks)), _begin, (parts,), preload=["dovetail.api"]) as pool:
+    with worker_pool(min(count, len(tasks)), _begin_worker, (parts,), preload=["dovetail.api"]) as pool:
         with interrupts_later():
             # An interrupt between a worker's start and its being known would leave it behind.
-            futures = [pool.submit(_work, i, task) for i, task in enumerate(tasks)]
+            futures = [pool.submit(_work_on_task, i, task) for i, task in enumerate(tasks)]
         waiting: set[Future[Outcome]] = set(futures)
         while waiting:
             done, waiting = wait(waiting, timeout=BEAT, return_when=FIRST_COMPLETED)

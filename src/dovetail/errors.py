@@ -169,7 +169,7 @@ class ItemError(MapError):
     ) -> None:
         where = f" ({worker})" if worker else ""
         tries = f" after {attempts} attempts" if attempts > 1 else ""
-        super().__init__(f"item {index} {_short(item)}: {reason}{where}{tries}")
+        super().__init__(f"item {index} {_short_item(item)}: {reason}{where}{tries}")
         self.item, self.index, self.reason, self.kind = item, index, reason, kind
         self.worker, self.worker_traceback, self.attempts = worker, worker_traceback, attempts
         # A note and no cause: a traceback object cannot travel between processes, its text can.
@@ -187,7 +187,7 @@ _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 
-def _short(item: Any) -> str:
+def _short_item(item: Any) -> str:
     """An item as a sentence shows it: what it is rather than all that is in it."""
     shape = getattr(item, "shape", None)
     if shape is not None:

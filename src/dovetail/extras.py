@@ -75,15 +75,15 @@ class MissingExtra(InputError, ImportError):  # noqa: N818 - reads as what it is
         self.name = module
 
 
-def missing(error: ImportError, *, what: str = "this") -> MissingExtra | None:
+def missing_extra(error: ImportError, *, what: str = "this") -> MissingExtra | None:
     """The message for an import's failure; ``None`` where no extra would bring the module."""
     module = (error.name or "").partition(".")[0]
     # A module that is there and fails to import is broken, not missing: its own error is the better one.
-    return MissingExtra(module, what=what) if module in EXTRAS and not present(module) else None
+    return MissingExtra(module, what=what) if module in EXTRAS and not is_installed(module) else None
 
 
 @contextmanager
-def needing(what: str) -> Iterator[None]:
+def needing_extra(what: str) -> Iterator[None]:
     """Around an import (or a load) on behalf of ``what``: raises `MissingExtra` where an extra is missing.
 
     Of several, one around the other, the outermost names what it was for.
@@ -91,20 +91,20 @@ def needing(what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        found = missing(error, what=what)
+        found = missing_extra(error, what=what)
         if found is None:
             raise
         raise found from error
 
 
-def need(module: str, what: str) -> None:
+def need_module(module: str, what: str) -> None:
     """Raise `MissingExtra` at once where a module is not installed; the module is not imported."""
-    if not present(module):
+    if not is_installed(module):
         raise MissingExtra(module, what=what)
 
 
 # `find_spec` does not run the module, which may take seconds (ray) or load a driver (OpenCL).
 @cache
-def present(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module is installed; it is not imported."""
     return find_spec(module) is not None

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from dovetail.errors import InputError
-from dovetail.extras import need_distribution, needing
-from dovetail.files.sentences import closest
+from dovetail.extras import need_distribution, needing_extra
+from dovetail.files.sentences import suggest_closest
 from dovetail.files.specs import split_spec
 from dovetail.records import dataclass
 
@@ -44,7 +44,7 @@ class LoadedPolicy:
     source: str = ""
 
     @property
-    def label(self) -> str:
+    def policy_label(self) -> str:
         """Name (or source) and options as written on the command line."""
         name = self.source or self.name
         options = "&".join(f"{key}={value}" for key, value in self.options.items())
@@ -68,7 +68,7 @@ class PolicyInfo:
 
 # Cached: reading the metadata of all that is installed takes some 15 ms.
 @cache
-def entries(group: str) -> dict[str, EntryPoint]:
+def registered_entries(group: str) -> dict[str, EntryPoint]:
     """What is registered under an entry-point group, by name."""
     from importlib.metadata import entry_points
 
@@ -82,18 +82,18 @@ _USUAL = {
 """What a run takes by default: found without a look at all that is installed, which takes 15 ms."""
 
 
-def named(group: str, name: str, what: str) -> Any:
+def load_named(group: str, name: str, what: str) -> Any:
     """The object registered under a name in an entry-point group; raises `InputError` with near names."""
     # By name, so that the usual policy is imported without reading any metadata.
     if (group, name) in _USUAL:
         module, _, attribute = _USUAL[group, name].partition(":")
         return getattr(importlib.import_module(module), attribute)
-    known = entries(group)
+    known = registered_entries(group)
     if name not in known:
         # Before "not found": a name of one of our own distributions deserves the command that installs it.
         need_distribution(group, name, what)
-        raise InputError(f"found {what} {name!r}{closest(name, known)}")
-    with needing(f"{what} {name}"):
+        raise InputError(f"found {what} {name!r}{suggest_closest(name, known)}")
+    with needing_extra(f"{what} {name}"):
         return known[name].load()
 
 
@@ -114,8 +114,8 @@ def load_policy(spec: str | Policy | Planner) -> LoadedPolicy:
         path, _, name = name.rpartition(":")
         source = f"{Path(path).absolute()}:{name}"
     else:
-        factory = named("dovetail.policies", name, "policy")
-    policy, options = _made(f"policy {name}", factory, texts)
+        factory = load_named("dovetail.policies", name, "policy")
+    policy, options = _make_object(f"policy {name}", factory, texts)
     if not isinstance(policy, Policy | Planner):
         raise InputError("has neither decide(view) nor plan(view)", where=f"policy {name}")
     return LoadedPolicy(name, policy, options, source)
@@ -143,39 +143,41 @@ def _from_file(spec: str, what: str) -> Any:
     return found
 
 
-def _fields(factory: Any) -> dict[str, dataclasses.Field[Any]]:
+def _option_fields(factory: Any) -> dict[str, dataclasses.Field[Any]]:
     if not dataclasses.is_dataclass(factory):
         return {}
     return {field.name: field for field in dataclasses.fields(factory) if field.init}
 
 
-def _made(what: str, factory: Any, texts: Mapping[str, str], *given: Any) -> tuple[Any, dict[str, Any]]:
+def _make_object(
+    what: str, factory: Any, texts: Mapping[str, str], *given: Any
+) -> tuple[Any, dict[str, Any]]:
     """The object with its options, which are returned too; ``given`` are its first parameters.
 
     Raises `InputError` that begins with ``what``.
     """
-    options = _options(what, factory, texts, len(given))
+    options = _read_options(what, factory, texts, len(given))
     try:
-        with needing(what):
+        with needing_extra(what):
             return factory(*given, **options), options
     except (TypeError, ValueError) as error:
         raise InputError(f"cannot be made: {error}", where=what) from error
 
 
-def _options(what: str, factory: Any, texts: Mapping[str, str], given: int) -> dict[str, Any]:
+def _read_options(what: str, factory: Any, texts: Mapping[str, str], given: int) -> dict[str, Any]:
     # The first `given` fields are positional (a history): they cannot be options.
-    fields = dict(list(_fields(factory).items())[given:])
+    fields = dict(list(_option_fields(factory).items())[given:])
     hints = typing.get_type_hints(factory) if fields else {}
     options: dict[str, Any] = {}
     for key, text in texts.items():
         if key not in fields:
             expected = ", ".join(fields) if fields else "no options"
             raise InputError(f"found option {key!r}, expected {expected}", where=what)
-        options[key] = _convert(hints[key], text, f"{what}: {key}")
+        options[key] = _convert_option(hints[key], text, f"{what}: {key}")
     return options
 
 
-def _convert(kind: Any, text: str, where: str) -> Any:
+def _convert_option(kind: Any, text: str, where: str) -> Any:
     origin = typing.get_origin(kind)
     if origin is Literal:
         allowed = typing.get_args(kind)
@@ -185,7 +187,7 @@ def _convert(kind: Any, text: str, where: str) -> Any:
     # `X | None`: a text can give no `None`, so only the other type is tried.
     if origin in (typing.Union, types.UnionType):
         inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
-        return _convert(inner[0], text, where)
+        return _convert_option(inner[0], text, where)
     if kind is bool:
         if text.lower() not in ("true", "false", "1", "0", "yes", "no"):
             raise InputError(f"found {text!r}, expected true or false", where=where)
@@ -203,13 +205,15 @@ def _convert(kind: Any, text: str, where: str) -> Any:
     return text
 
 
-def holding(policy: Policy | Planner) -> Policy | Planner:
+def hold_moves(policy: Policy | Planner) -> Policy | Planner:
     """The policy where a move takes time, as it does live: what moves holds its source until then.
 
     One that has an option ``held`` is given it, so that it decides by what is free while work moves.
     """
     made: Any = policy
-    held: Policy | Planner = dataclasses.replace(made, held=True) if "held" in _fields(type(made)) else made
+    held: Policy | Planner = (
+        dataclasses.replace(made, held=True) if "held" in _option_fields(type(made)) else made
+    )
     return held
 
 
@@ -228,30 +232,32 @@ LISTED = Path(__file__).with_name("policies") / "listed.json"
 """The description of our own policies, so that a list of them loads none (`make schemas` writes it)."""
 
 
-def policies(*, loading: bool = False) -> list[PolicyInfo]:
+def list_policies(*, loading: bool = False) -> list[PolicyInfo]:
     """All registered policies and planners, by name; with ``loading`` each is loaded, also our own."""
     listed = {} if loading else json.loads(LISTED.read_text())
     return [
         # From the file for our own: a list that imports every policy is slow. The rest are plugins.
         PolicyInfo(**listed[name])
         if name in listed and entry.value.startswith("dovetail.policies.")
-        else _info(name, entry.load())
-        for name, entry in entries("dovetail.policies").items()
+        else _policy_info(name, entry.load())
+        for name, entry in registered_entries("dovetail.policies").items()
     ]
 
 
-def _info(name: str, factory: Any) -> PolicyInfo:
+def _policy_info(name: str, factory: Any) -> PolicyInfo:
     from dovetail.interfaces import traits_of
 
     doc = (factory.__doc__ or "").strip().splitlines()
-    hints = typing.get_type_hints(factory) if _fields(factory) else {}
-    parameters = {key: _describe(hints[key], field.default) for key, field in _fields(factory).items()}
+    hints = typing.get_type_hints(factory) if _option_fields(factory) else {}
+    parameters = {
+        key: _describe_parameter(hints[key], field.default) for key, field in _option_fields(factory).items()
+    }
     kind: Literal["policy", "planner"] = "policy" if hasattr(factory, "decide") else "planner"
     paper, obeyed = getattr(factory, "paper", "") or "", traits_of(factory).priorities
     return PolicyInfo(name, doc[0] if doc else "", paper, kind, parameters, obeyed)
 
 
-def _describe(kind: Any, default: Any) -> str:
+def _describe_parameter(kind: Any, default: Any) -> str:
     if typing.get_origin(kind) is Literal:
         return "|".join(str(arg) for arg in typing.get_args(kind)) + f" (default {default})"
     kinds = [one for one in typing.get_args(kind) or (kind,) if one is not type(None)]
@@ -266,8 +272,8 @@ _WORDS = {bool: "true|false", int: "N", float: "NUMBER", str: "TEXT"}
 def load_rates(spec: str) -> Any:
     """A rate model from ``NAME[?option=value]``; raises `InputError`."""
     name, texts = split_spec(spec)
-    factory = named("dovetail.rates", name, "rate model")
-    return _made(f"rate model {name}", factory, texts)[0]
+    factory = load_named("dovetail.rates", name, "rate model")
+    return _make_object(f"rate model {name}", factory, texts)[0]
 
 
 def load_runtime_model(spec: str, history: History) -> RuntimeModel:
@@ -280,8 +286,8 @@ def load_runtime_model(spec: str, history: History) -> RuntimeModel:
     if ".py:" in name:
         factory = _from_file(name, "--model")
     else:
-        factory = named("dovetail.runtimes", name, "runtime model")
-    model = _made(f"model {name}", factory, texts, history)[0]
+        factory = load_named("dovetail.runtimes", name, "runtime model")
+    model = _make_object(f"model {name}", factory, texts, history)[0]
     # Not `isinstance`: the message names what is missing.
     missing = [word for word in ("predict", "runs", "version") if not hasattr(model, word)]
     if missing:
@@ -292,10 +298,10 @@ def load_runtime_model(spec: str, history: History) -> RuntimeModel:
 def named_backend(spec: str) -> Backend:
     """A backend from ``NAME[?option=value]``; raises `InputError`."""
     name, texts = split_spec(spec)
-    factory = named("dovetail.executors", name, "executor")
+    factory = load_named("dovetail.executors", name, "executor")
     from dovetail.interfaces import Backend
 
-    backend = _made(f"executor {name}", factory, texts)[0]
+    backend = _make_object(f"executor {name}", factory, texts)[0]
     if not isinstance(backend, Backend):
         raise InputError("has no discover() or open()", where=f"executor {name}")
     return backend

@@ -9,7 +9,7 @@ from dovetail.errors import InputError, NothingKnown
 from dovetail.interfaces import traits_of
 from dovetail.model import CPU, Cluster, Note, Record, Result, Workload
 from dovetail.plugins import LoadedPolicy
-from dovetail.report.wording import many
+from dovetail.report.wording import count_things
 
 _HINT = "give times, run the jobs once, or name a history that knows them"
 
@@ -77,7 +77,7 @@ def not_as_named(result: Result, loaded: LoadedPolicy) -> list[Note]:
     if not others:
         return []
     assert others[0].implementation is not None
-    count = f"{len(others):,} of {many(len(result.records), 'job')}"
+    count = f"{len(others):,} of {count_things(len(result.records), 'job')}"
     first = f"{others[0].job.id} as {others[0].implementation.name}"
     why = "no time on a CPU is known of them" if keeps == "cpu" else "no time on another device is known"
     text = (
@@ -95,7 +95,8 @@ def best_effort(jobs: Workload, loaded: LoadedPolicy) -> list[Note]:
     if not without:
         return []
     text = (
-        f"{many(without, 'job')} without a walltime: promises of {loaded.name} are best effort, since who "
+        f"{count_things(without, 'job')} without a walltime: promises of {loaded.name} are best "
+        f"effort, since who "
         "borrows a GPU takes longer than expected."
     )
     return [Note(text, "best_effort")]

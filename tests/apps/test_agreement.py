@@ -8,20 +8,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dovetail_lab.apps.interfaces import Array, Device
-from dovetail_lab.apps.registry import APPS, checksum, compute, implementation
+from dovetail_lab.apps.registry import APPS, compute_once, load_implementation, weighted_checksum
 
 _FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 def _inputs(name: str, n: int, seed: int = 0) -> tuple[Array, ...]:
-    return implementation(name).inputs(n, np.random.Generator(np.random.PCG64(seed)))
+    return load_implementation(name).inputs(n, np.random.Generator(np.random.PCG64(seed)))
 
 
 def _check(name: str, device: Device, reference: Device, n: int, seed: int) -> None:
     inputs = _inputs(name, n, seed)
     before = [array.copy() for array in inputs]
-    expected, _ = compute(name, reference, inputs)
-    got, timing = compute(name, device, inputs)
+    expected, _ = compute_once(name, reference, inputs)
+    got, timing = compute_once(name, device, inputs)
     assert got.shape == expected.shape
     assert got.dtype == expected.dtype
     scale = float(np.max(np.abs(expected), initial=0.0))
@@ -67,7 +67,7 @@ def test_larger_odd_size_agrees(name: str, opencl: Device, cpu: Device) -> None:
 @pytest.mark.parametrize("name", APPS)
 def test_checksums_of_devices_agree(name: str, opencl: Device, cpu: Device) -> None:
     inputs = _inputs(name, 200)
-    sums = [checksum(compute(name, device, inputs)[0]) for device in (cpu, opencl)]
+    sums = [weighted_checksum(compute_once(name, device, inputs)[0]) for device in (cpu, opencl)]
     assert sums[1] == pytest.approx(sums[0], rel=max(APPS[name].tolerance, 1e-12) * 10)
 
 

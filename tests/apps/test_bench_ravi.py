@@ -15,9 +15,9 @@ from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import Cluster
-from dovetail_lab.apps.bench.drawn import drawn
+from dovetail_lab.apps.bench.drawn import draw_workload
 from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, write_measurements
-from dovetail_lab.apps.bench.suite import points, suite, two_devices
+from dovetail_lab.apps.bench.suite import size_points, suite_workload, two_devices
 from dovetail_lab.apps.registry import RAVI
 
 
@@ -66,26 +66,26 @@ def test_runs_fill_the_history_and_make_a_workload(
 
 
 def test_a_configuration_of_many_iterations_is_one_of_its_own(two: str) -> None:
-    found = points(["fdtd"], ["small", "large", "iterations"])
+    found = size_points(["fdtd"], ["small", "large", "iterations"])
     assert [(p.role, p.n) for p in found] == [("small", 512), ("large", 3072), ("iterations", 3072)]
-    jobs = suite(found, Cluster.parse(two), 1).jobs
+    jobs = suite_workload(found, Cluster.parse(two), 1).jobs
     assert [job.id for job in jobs[2:]] == [
         f"fdtd-3072-{end}" for end in ("cpu-1", "opencl-1", "many-cpu-1", "many-opencl-1")
     ]
     assert [job.inputs["iterations"] for job in jobs] == [8, 8, 8, 8, 64, 64]
     with pytest.raises(InputError, match="expected small, medium, large or a whole"):
-        points(["fft"], ["iterations"])
+        size_points(["fft"], ["iterations"])
 
 
 @pytest.mark.parametrize(("mix", "share"), [("uniform", 12), ("cpu75", 18), ("gpu75", 6)])
 def test_a_mix_has_its_share_of_jobs_that_are_faster_on_the_cpu(mix: str, share: int) -> None:
-    workload = drawn(pool(), 24, 3, mix)
+    workload = draw_workload(pool(), 24, 3, mix)
     names = [job.app.name for job in workload.jobs]
     assert len(names) == 24
     assert sum(name in ("fdtd", "pca") for name in names) == share
     assert "em" not in names
-    assert [job.id for job in drawn(pool(), 24, 3, mix).jobs] == [job.id for job in workload.jobs]
-    assert [job.id for job in drawn(pool(), 24, 4, mix).jobs] != [job.id for job in workload.jobs]
+    assert [job.id for job in draw_workload(pool(), 24, 3, mix).jobs] == [job.id for job in workload.jobs]
+    assert [job.id for job in draw_workload(pool(), 24, 4, mix).jobs] != [job.id for job in workload.jobs]
 
 
 def test_a_workload_has_the_medians_of_what_was_measured(tmp_path: Path, two: str) -> None:

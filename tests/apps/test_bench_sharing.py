@@ -31,7 +31,7 @@ def test_two_real_apps() -> None:
     found = measure_sharing("reduction", "matmul", device="cpu", rounds=1, repeat=1, lead=0.5)
     assert [one.pinned for one in found] == [True, False]
     assert all(one.alone[0] > 0 and one.beside[0] > 0 and one.control[0] > 0 for one in found)
-    assert all(one.on_cores and not one.shows for one in found)
+    assert all(one.on_cores and not one.shows_effect for one in found)
     assert os.sched_getaffinity(0) == before
 
 
@@ -55,10 +55,10 @@ def test_a_machine_shows_the_figure_only_with_a_device_of_its_own_and_a_quiet_co
     def found(control: tuple[float, ...], on_cores: bool = False) -> Sharing:
         return Sharing("em", "pagerank", "cuda", True, (1.0, 1.0, 1.0), (1.05, 1.06, 1.07), control, on_cores)
 
-    assert found((0.99, 1.0, 1.01)).shows
-    assert not found((1.1, 1.1, 1.11)).shows
-    assert not found((0.99, 1.0, 1.01), on_cores=True).shows
-    assert found(()).shows
+    assert found((0.99, 1.0, 1.01)).shows_effect
+    assert not found((1.1, 1.1, 1.11)).shows_effect
+    assert not found((0.99, 1.0, 1.01), on_cores=True).shows_effect
+    assert found(()).shows_effect
     assert read_sharing(json.dumps([found((1.0, 1.0, 1.0)).as_dict()]), "x")[0].control == (1.0, 1.0, 1.0)
 
 

@@ -5,12 +5,12 @@ import pytest
 
 from dovetail_lab.apps import eigenvalue
 from dovetail_lab.apps.interfaces import Array, Device
-from dovetail_lab.apps.registry import compute
+from dovetail_lab.apps.registry import compute_once
 
 
 def _check(inputs: tuple[Array, ...], expected: Array, *devices: Device) -> None:
     for device in devices:
-        got, _ = compute("eigenvalue", device, inputs)
+        got, _ = compute_once("eigenvalue", device, inputs)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 

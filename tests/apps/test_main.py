@@ -71,7 +71,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dovetail_lab.apps.__main__.run", interrupted)
+    monkeypatch.setattr("dovetail_lab.apps.__main__.run_app", interrupted)
     assert main(["scan"]) == 130
 
 
@@ -83,7 +83,7 @@ def test_help_says_what_n_counts(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_cpu_run_imports_neither_scipy_nor_opencl() -> None:
     code = (
-        "import sys; from dovetail_lab.apps.registry import run; run('matmul', 'cpu', 8); "
+        "import sys; from dovetail_lab.apps.registry import run_app; run_app('matmul', 'cpu', 8); "
         "print([m for m in ('scipy', 'pyopencl', 'array_api_compat') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

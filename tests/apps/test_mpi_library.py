@@ -28,7 +28,7 @@ def test_a_library_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
     monkeypatch.setenv("DOVETAIL_RANKS", "2")
     with pytest.raises(InputError, match=r"mpi4py is installed and cannot load .*: libmpi\.so\.12") as caught:
-        registry._world(_spec())
+        registry._communicator_of_ranks(_spec())
     assert not isinstance(caught.value, MissingExtra)
 
 
@@ -36,4 +36,4 @@ def test_what_is_not_installed_is_named_with_its_command(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     monkeypatch.setenv("DOVETAIL_RANKS", "2")
     with pytest.raises(MissingExtra, match="pip install"):
-        registry._world(_spec())
+        registry._communicator_of_ranks(_spec())

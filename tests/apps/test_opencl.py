@@ -23,7 +23,7 @@ def test_a_device_is_chosen_by_its_name(opencl: OpenCL) -> None:
 
 def test_too_large_a_buffer_is_refused(opencl: OpenCL) -> None:
     with pytest.raises(InputError, match="n is too large for device"):
-        opencl.allocate(1 << 30, 1 << 20, dtype=np.float32)
+        opencl.allocate_buffer(1 << 30, 1 << 20, dtype=np.float32)
 
 
 def test_a_kernel_that_does_not_compile_is_a_failure_of_the_device(opencl: OpenCL) -> None:
@@ -35,14 +35,14 @@ def test_a_kernel_that_does_not_compile_is_a_failure_of_the_device(opencl: OpenC
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float32, np.float64, np.complex64])
 def test_padding_holds_the_fill_and_the_array_comes_back(opencl: OpenCL, dtype: type[np.generic]) -> None:
     array = np.arange(12).reshape(3, 4).astype(dtype)
-    buffer = opencl.upload(array, (6, 9), fill=7, origin=(2, 3))
-    whole = opencl.download(buffer, (6, 9), dtype)
+    buffer = opencl.upload_array(array, (6, 9), fill=7, origin=(2, 3))
+    whole = opencl.download_array(buffer, (6, 9), dtype)
     np.testing.assert_array_equal(whole[2:5, 3:7], array)
     assert np.count_nonzero(whole == 7) == 6 * 9 - 12 + np.count_nonzero(array == 7)
-    corner = opencl.download(buffer, (2, 2), dtype, 9)
+    corner = opencl.download_array(buffer, (2, 2), dtype, 9)
     np.testing.assert_array_equal(corner, whole[:2, :2])
-    row = opencl.upload(array[0], (7,), fill=5)
-    np.testing.assert_array_equal(opencl.download(row, (7,), dtype), [*array[0], 5, 5, 5])
+    row = opencl.upload_array(array[0], (7,), fill=5)
+    np.testing.assert_array_equal(opencl.download_array(row, (7,), dtype), [*array[0], 5, 5, 5])
 
 
 def test_a_group_respects_the_device(opencl: OpenCL) -> None:

@@ -30,7 +30,7 @@ from dovetail_lab.apps.ravi import (
     pca,
     pdesolver,
 )
-from dovetail_lab.apps.registry import RAVI, bound, implementation, run
+from dovetail_lab.apps.registry import RAVI, bind_iterations, load_implementation, run_app
 from dovetail_lab.published.ravi_single import FIG_1
 
 SMALL = {"moleculardynamics": 6, "kmeans": 3001, "pca": 3001, "em": 2001, "knn": 3001, "pagerank": 1001}
@@ -39,7 +39,7 @@ SMALL = {"moleculardynamics": 6, "kmeans": 3001, "pca": 3001, "em": 2001, "knn":
 
 def made(name: str, n: int | None = None, seed: int = 1) -> tuple[Array, ...]:
     size = SMALL.get(name, 67) if n is None else n
-    return implementation(name).inputs(size, np.random.Generator(np.random.PCG64(seed)))
+    return load_implementation(name).inputs(size, np.random.Generator(np.random.PCG64(seed)))
 
 
 def close(got: Array, expected: Array, tolerance: float) -> None:
@@ -60,7 +60,7 @@ def both(opencl: Device) -> Device:
 def test_opencl_agrees_with_cpu(name: str, iterations: int, cpu: Device, opencl: Device) -> None:
     inputs = made(name)
     before = [array.copy() for array in inputs]
-    app = bound(name, iterations)
+    app = bind_iterations(name, iterations)
     expected, _ = cpu.run(app, inputs)
     got, timing = opencl.run(app, inputs)
     close(got, expected, RAVI[name].tolerance)
@@ -70,15 +70,15 @@ def test_opencl_agrees_with_cpu(name: str, iterations: int, cpu: Device, opencl:
         np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("name", [n for n in RAVI if hasattr(implementation(n), "array_api")])
+@pytest.mark.parametrize("name", [n for n in RAVI if hasattr(load_implementation(n), "array_api")])
 def test_the_array_api_source_keeps_to_the_standard(name: str, cpu: Device, strict: Device) -> None:
-    inputs, app = made(name), bound(name, 2)
+    inputs, app = made(name), bind_iterations(name, 2)
     close(strict.run(app, inputs)[0], cpu.run(app, inputs)[0], RAVI[name].tolerance)
 
 
-@pytest.mark.parametrize("name", [n for n in RAVI if hasattr(implementation(n), "both")])
+@pytest.mark.parametrize("name", [n for n in RAVI if hasattr(load_implementation(n), "both")])
 def test_core_and_device_at_once_make_the_same(name: str, cpu: Device, both: Any) -> None:
-    inputs, app = made(name), bound(name, 3)
+    inputs, app = made(name), bind_iterations(name, 3)
     close(both.run(app, inputs)[0], cpu.run(app, inputs)[0], RAVI[name].tolerance)
     assert "% of the data on the cpu" in both.device_name
 
@@ -95,7 +95,7 @@ class Ranks:
 @pytest.mark.parametrize("name", [n for n, spec in RAVI.items() if spec.nodes])
 def test_the_parts_of_two_ranks_make_the_whole(name: str) -> None:
     """What MPI adds up; that it does is shown on a real Slurm (tests/end_to_end/test_ravi_gangs.py)."""
-    sweeps, inputs = implementation(name).SWEEPS, made(name)  # type: ignore[attr-defined]
+    sweeps, inputs = load_implementation(name).SWEEPS, made(name)  # type: ignore[attr-defined]
     state = sweeps.start(*inputs)
     parts = [sweeps.host(state, 0, sweeps._part(inputs, Ranks(rank))) for rank in range(2)]
     close(sweeps._together(parts), sweeps.host(state, 0, inputs[: sweeps.divided]), 1e-6)
@@ -181,7 +181,7 @@ def test_lloyd_finds_the_places_that_points_were_made_around() -> None:
 
 def test_nearest_neighbours_are_those_of_a_tree() -> None:
     (points,) = made("knn")
-    expected = cKDTree(points).query(knn.queries(5), k=knn.NEIGHBOURS)[0]
+    expected = cKDTree(points).query(knn.query_points(5), k=knn.NEIGHBOURS)[0]
     close(knn.cpu(points, 5), expected, 1e-5)
     assert knn.cpu(points[:4], 2).shape == (2, 4)
 
@@ -204,7 +204,7 @@ def test_forces_are_the_slope_of_the_potential_and_momentum_stays() -> None:
         return float((4 * (squares**-6 - squares**-3)).sum() / 2)
 
     exact = place.astype(float)
-    got = moleculardynamics.forces(np, exact, neighbours, side)
+    got = moleculardynamics.atom_forces(np, exact, neighbours, side)
     for axis, atom in ((0, 0), (2, 100)):
         moved = [exact.copy(), exact.copy()]
         moved[0][axis, atom] -= 1e-5
@@ -217,14 +217,14 @@ def test_forces_are_the_slope_of_the_potential_and_momentum_stays() -> None:
         before, rel=2e-3
     )
     with pytest.raises(InputError, match="expected at least 5"):
-        run("moleculardynamics", n=4)
+        run_app("moleculardynamics", n=4)
 
 
 def test_a_visibility_on_a_cell_is_spread_as_the_table_says() -> None:
     places, values = np.array([[10, -20.5]], np.float32), np.array([[2, -1]], np.float32)
     grid = gridding.cpu(places, values)
     x, y = 256 + 10, 256 - 21
-    weights = gridding.table()
+    weights = gridding.convolution_table()
     patch = np.outer(weights[4], weights[0])
     close(grid[:, y - 3 : y + 4, x - 3 : x + 4], np.stack([2 * patch, -patch]), 1e-6)
     assert grid[0].sum() == pytest.approx(2, rel=1e-5)
@@ -268,20 +268,20 @@ def test_times_of_the_paper_are_those_of_figure_1() -> None:
 
 
 def test_iterations_are_an_option_of_these_apps_alone() -> None:
-    assert run("pdesolver", n=16, iterations=2).as_dict()["iterations"] == 2
-    assert run("pdesolver", n=16).iterations == 8
-    assert "iterations" not in run("reduction", n=16).as_dict()
+    assert run_app("pdesolver", n=16, iterations=2).as_dict()["iterations"] == 2
+    assert run_app("pdesolver", n=16).iterations == 8
+    assert "iterations" not in run_app("reduction", n=16).as_dict()
     with pytest.raises(InputError, match="reduction takes none"):
-        run("reduction", n=16, iterations=2)
+        run_app("reduction", n=16, iterations=2)
     with pytest.raises(InputError, match="expected one or more"):
-        run("fdtd", n=16, iterations=0)
+        run_app("fdtd", n=16, iterations=0)
     with pytest.raises(InputError, match="no array-API source"):
-        run("kmeans", "numpy", n=16)
+        run_app("kmeans", "numpy", n=16)
 
 
 def test_one_node_apps_refuse_ranks(monkeypatch: pytest.MonkeyPatch, opencl: Device) -> None:
     with pytest.raises(InputError, match="for the apps that run on several nodes"):
-        run("fdtd", "cpu+opencl", n=16)
+        run_app("fdtd", "cpu+opencl", n=16)
     monkeypatch.setenv("DOVETAIL_RANKS", "2")
     with pytest.raises(InputError, match="fdtd runs on one node"):
-        run("fdtd", n=16)
+        run_app("fdtd", n=16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.errors import InputError
-from dovetail_lab.apps.registry import APPS, checksum, find, implementation, run
+from dovetail_lab.apps.registry import APPS, find_app, load_implementation, run_app, weighted_checksum
 
 PAPER = {
     "BinarySearch": (60, 4),
@@ -38,7 +38,7 @@ def test_times_are_those_of_table_2() -> None:
 
 @pytest.mark.parametrize("spec", APPS.values(), ids=lambda spec: spec.name)
 def test_every_app_has_its_parts(spec) -> None:  # type: ignore[no-untyped-def]
-    app = implementation(spec.name)
+    app = load_implementation(spec.name)
     for part in (app.inputs, app.cpu, app.opencl, app.array_api):
         assert callable(part)
         assert part.__doc__
@@ -46,8 +46,8 @@ def test_every_app_has_its_parts(spec) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_run_adds_repetitions_up(opencl: object) -> None:
-    once = run("matmul", "opencl", 64)
-    thrice = run("matmul", "opencl", 64, repeat=3)
+    once = run_app("matmul", "opencl", 64)
+    thrice = run_app("matmul", "opencl", 64, repeat=3)
     assert thrice.bytes_to_device == 3 * once.bytes_to_device == 3 * 2 * 64 * 64 * 4
     assert thrice.bytes_from_device == 3 * once.bytes_from_device == 3 * 64 * 64 * 4
     assert thrice.checksum == once.checksum
@@ -56,16 +56,16 @@ def test_run_adds_repetitions_up(opencl: object) -> None:
 
 def test_names_of_the_suite_are_understood() -> None:
     for spec in APPS.values():
-        assert find(spec.paper_name) is find(spec.name) is spec
-    assert run("MatrixMultiplication", "cpu", 3).app == "matmul"
+        assert find_app(spec.paper_name) is find_app(spec.name) is spec
+    assert run_app("MatrixMultiplication", "cpu", 3).app == "matmul"
 
 
 def test_medium_size_is_the_default() -> None:
-    assert run("reduction", "cpu").n == APPS["reduction"].sizes.medium
+    assert run_app("reduction", "cpu").n == APPS["reduction"].sizes.medium
 
 
 def test_numpy_device_runs_the_array_api_source() -> None:
-    assert run("sobel", "numpy", 33).checksum == run("sobel", "cpu", 33).checksum
+    assert run_app("sobel", "numpy", 33).checksum == run_app("sobel", "cpu", 33).checksum
 
 
 @pytest.mark.parametrize(
@@ -84,18 +84,18 @@ def test_numpy_device_runs_the_array_api_source() -> None:
 )
 def test_bad_input_is_refused(arguments: tuple[object, ...], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        run(*arguments)  # type: ignore[arg-type]
+        run_app(*arguments)  # type: ignore[arg-type]
 
 
 def test_checksum_sees_position_and_size() -> None:
     ordered = np.arange(5000, dtype=np.float32)
     swapped = ordered.copy()
     swapped[[10, 4000]] = swapped[[4000, 10]]
-    assert checksum(ordered) != checksum(swapped)
-    assert checksum(np.empty(0)) == 0.0
+    assert weighted_checksum(ordered) != weighted_checksum(swapped)
+    assert weighted_checksum(np.empty(0)) == 0.0
     weights = 1 + np.arange(5000) % 1021 / 1021
-    assert checksum(ordered) == pytest.approx(float(np.sum(ordered * weights)), rel=1e-12)
-    assert checksum(ordered.reshape(50, 100)) == checksum(ordered)
+    assert weighted_checksum(ordered) == pytest.approx(float(np.sum(ordered * weights)), rel=1e-12)
+    assert weighted_checksum(ordered.reshape(50, 100)) == weighted_checksum(ordered)
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_checksum_sees_position_and_size() -> None:
 )
 def test_what_is_no_whole_number_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="expected a whole number"):
-        run("scan", "cpu", **wrong)
+        run_app("scan", "cpu", **wrong)

@@ -5,7 +5,7 @@ from scipy import ndimage
 
 from dovetail_lab.apps import sobel
 from dovetail_lab.apps.interfaces import Device
-from dovetail_lab.apps.registry import compute
+from dovetail_lab.apps.registry import compute_once
 
 
 def test_against_scipy(opencl: Device, cpu: Device) -> None:
@@ -13,7 +13,7 @@ def test_against_scipy(opencl: Device, cpu: Device) -> None:
     image = inputs[0].astype(float)
     down, across = (ndimage.sobel(image, axis, mode="constant") for axis in (0, 1))
     for device in (opencl, cpu):
-        got, _ = compute("sobel", device, inputs)
+        got, _ = compute_once("sobel", device, inputs)
         np.testing.assert_allclose(got, np.hypot(down, across), rtol=1e-6)
 
 

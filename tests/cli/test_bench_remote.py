@@ -78,7 +78,7 @@ def test_costs_of_a_made_up_machine() -> None:
         returns={},
         prepared=0.1,
     )
-    constants = measured.constants()
+    constants = measured.rate_constants()
     costs = RemoteCosts(**constants, sources=dict.fromkeys(constants, "here"))
     assert (costs.network_latency, costs.remote_latency) == (4e-6, pytest.approx(1e-6))
     assert (costs.remote_overhead, costs.network_bandwidth) == (2, 2e9)

@@ -31,7 +31,7 @@ def run(*arguments: str) -> str:
 
 
 def test_the_table_says_what_was_found_and_why_something_was_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "inventory", lambda timeout: FOUND)
+    monkeypatch.setattr(devices, "take_inventory", lambda timeout: FOUND)
     lines = run().splitlines()
     assert lines[1].split("  ")[0] == "cpu"
     assert "Some CPU [x]" in lines[1]
@@ -46,7 +46,7 @@ def test_the_table_says_what_was_found_and_why_something_was_not(monkeypatch: py
 
 
 def test_json_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "inventory", lambda timeout: FOUND)
+    monkeypatch.setattr(devices, "take_inventory", lambda timeout: FOUND)
     assert json.loads(run("--json"))["devices"][0]["model"] == "NVIDIA T4"
 
 

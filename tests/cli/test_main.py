@@ -38,10 +38,12 @@ def test_names_that_the_terminal_cannot_spell_do_not_stop_the_output(tmp_path: P
 
 def test_the_list_of_policies_is_what_they_say_themselves() -> None:
     """Where this fails: `make schemas` writes the list anew."""
-    told = plugins.policies(loading=True)
-    assert plugins.policies() == told
+    told = plugins.list_policies(loading=True)
+    assert plugins.list_policies() == told
     listed = set(json.loads(plugins.LISTED.read_text()))
     own = {
-        n for n, e in plugins.entries("dovetail.policies").items() if e.value.startswith("dovetail.policies.")
+        n
+        for n, e in plugins.registered_entries("dovetail.policies").items()
+        if e.value.startswith("dovetail.policies.")
     }
     assert listed == own

@@ -59,30 +59,30 @@ def test_tables_name_the_files_not_their_folders(tmp_path, capsys):
     ],
 )
 def test_default_walltime(text, simulated, expected):
-    assert options.walltime(text, simulated=simulated) == expected
+    assert options.read_walltime(text, simulated=simulated) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", "soon", "actual"])
 def test_wrong_default_walltimes(text):
     with pytest.raises(InputError, match=r"^--default-walltime: found"):
-        options.walltime(text, simulated=False)
+        options.read_walltime(text, simulated=False)
 
 
 def test_kinds():
-    assert options.kinds(None) == []
-    assert options.kinds("cpu, gpu") == ["cpu", "gpu"]
+    assert options.read_kinds(None) == []
+    assert options.read_kinds("cpu, gpu") == ["cpu", "gpu"]
     with pytest.raises(InputError, match=r"^--on: found 'cpu,'"):
-        options.kinds("cpu,")
+        options.read_kinds("cpu,")
 
 
 def test_cut():
-    assert options.cut(None, None) is None
-    both = options.cut("10%", None)
+    assert options.read_trim(None, None) is None
+    both = options.read_trim("10%", None)
     assert both is not None
     assert (both.warmup, both.cooldown, both.fraction) == (0.1, 0.1, True)
-    late = options.cut(None, "60")
+    late = options.read_trim(None, "60")
     assert late is not None
     assert (late.warmup, late.cooldown, late.fraction) == (0.0, 60.0, False)
     for wrong in ("x", "", "-1", "nan", "inf", "100%"):
         with pytest.raises(InputError):
-            options.cut(wrong, None)
+            options.read_trim(wrong, None)

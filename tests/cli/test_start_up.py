@@ -10,7 +10,7 @@ import pytest
 
 import dovetail
 from dovetail import plugins
-from dovetail.cli.main import _table
+from dovetail.cli.main import _command_table
 
 HEAVY = (
     "numpy",
@@ -43,7 +43,7 @@ def loaded(commands: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=280, check=True).stderr
 
 
-DAILY = ["", *(name for name in _table() if not name.startswith("bench"))]
+DAILY = ["", *(name for name in _command_table() if not name.startswith("bench"))]
 
 
 def test_help_of_any_command_waits_for_nothing_heavy() -> None:
@@ -74,7 +74,7 @@ print([*found, *(name for name in ("rich", "dovetail.policies.fms") if name in s
 
 def test_what_a_run_takes_by_default_is_what_is_registered() -> None:
     for (group, name), place in plugins._USUAL.items():
-        assert plugins.entries(group)[name].value == place
+        assert plugins.registered_entries(group)[name].value == place
 
 
 def test_a_supervisor_waits_for_no_dataclasses() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.cli.tested import alternatives, starts_sooner
+from dovetail.cli.tested import job_alternatives, starts_sooner
 
 
 def test_one_thing_is_changed_at_a_time() -> None:
@@ -14,14 +14,14 @@ def test_one_thing_is_changed_at_a_time() -> None:
         "memory": 8,
         "partition": "a",
     }
-    found = dict(alternatives(job, ["a", "b"]))
+    found = dict(job_alternatives(job, ["a", "b"]))
     assert found["--on gpu"] == {**job, "on": ["gpu"]}
     assert found["a walltime of 15:00"] == {**job, "walltime": 900.0}
     assert found["--partition b"] == {**job, "partition": "b"}
     assert found["2 nodes"] == {**job, "nodes": 2}
     assert found["half the memory"] == {**job, "memory": 4}
     assert len(found) == 7
-    assert alternatives({"command": ["x"], "on": ["cpu"]}, ["a", "b"]) == []
+    assert job_alternatives({"command": ["x"], "on": ["cpu"]}, ["a", "b"]) == []
 
 
 def test_a_difference_is_shown_where_most_draws_agree() -> None:

@@ -26,7 +26,7 @@ from queues import processes_of
 from waiting import until
 
 from dovetail.errors import InputError
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 from dovetail_remote.lending import carriers
 from dovetail_remote.lending.carriers import LUPINE, Endpoint, exposed_address, own_addresses, read_carrier
 
@@ -209,7 +209,7 @@ def test_servers_end_with_a_dovetail_that_is_killed(folder: Path, environment: d
         (server,) = servers()
         process.kill()
         process.communicate()
-        until(lambda: not runs(server), "its server ends")
+        until(lambda: not is_running(server), "its server ends")
         until(lambda: processes_of("wide.json") == [], "the program that had borrowed ends")
         until(lambda: processes_of("long.json") == [], "the other goes on to its end")
 

@@ -18,7 +18,7 @@ from dovetail.cli import main
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
-COMMANDS = list(main._Dovetail.targets())
+COMMANDS = list(main._Dovetail.command_targets())
 
 
 def ask(*arguments: str) -> tuple[int, str, str]:

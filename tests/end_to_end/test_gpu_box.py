@@ -16,7 +16,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.process.device_memory import PATTERN
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -88,7 +88,7 @@ def test_a_device_is_used_again_when_its_stranger_has_left(
     uuid = box.add(16 * GIB, "Tesla T4")
     box.occupy(uuid, stranger.pid, 10 * GIB)
     variables = {**box.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
-    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+    with serving(tmp_path, **variables) as service, open_connection(service.folder.path) as asked:
         command = [*write_user(tmp_path), str(8 * GIB), "0"]
         said = service.dovetail("submit", "--on", "gpu", "--json", "--", *command)
         job = json.loads(said.stdout)["id"]
@@ -264,7 +264,7 @@ def test_jobs_of_a_service_share_a_device(box: GpuBox, tmp_path: Path) -> None:
     command = [*write_user(tmp_path), str(9 * GB), str(tmp_path / "go")]
     script = tmp_path / "job.sh"
     script.write_text(f"#!/bin/sh\n#DOVETAIL -G 1 --gpu-mem 9GB\n{' '.join(command)}\n")
-    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+    with serving(tmp_path, **variables) as service, open_connection(service.folder.path) as asked:
         for arguments in (("--on", "gpu", "--gpu-mem", "9GB", "--", *command), (str(script),)):
             assert service.dovetail("submit", *arguments).returncode == 0
         posted = {"command": command, "on": ["gpu"], "gpu_memory": "9GB"}
@@ -299,7 +299,7 @@ def test_the_queue_shows_what_jobs_hold_of_their_devices(box: GpuBox, tmp_path: 
     box.add(16 * GIB, "Tesla T4")
     release = tmp_path / "release"
     variables = {**box.environment, "DOVETAIL_CLAIMS": str(tmp_path / "claims")}
-    with serving(tmp_path, **variables) as service, connection(service.folder.path) as asked:
+    with serving(tmp_path, **variables) as service, open_connection(service.folder.path) as asked:
         command = [*write_user(tmp_path), str(8 * GIB), str(release)]
         done = service.dovetail("submit", "--on", "gpu", "--json", "--", *command)
         job = json.loads(done.stdout)["id"]
@@ -332,7 +332,7 @@ def test_an_idle_gpu_is_mailed_once_and_its_job_goes_on(box: GpuBox, tmp_path: P
     service.program = ("-c", f"{sooner}; from dovetail.start import main; main()")
     service.start().close()
     try:
-        with connection(service.folder.path) as asked:
+        with open_connection(service.folder.path) as asked:
             (job,) = submit(
                 asked, {"command": ["sh", "-c", f"until [ -e {release} ]; do sleep 0.1; done"], "on": ["gpu"]}
             )

@@ -35,9 +35,9 @@ from waiting import until
 from dovetail.errors import ExecutorError
 from dovetail.model import Allocation, Donor, Part, Request
 from dovetail.testing.builders import full
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 from dovetail_remote.address import parse_address
-from dovetail_remote.connection import connect
+from dovetail_remote.connection import connect_to_server
 from dovetail_remote.lending.lending import LOST, devices_of, steps_home
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -134,7 +134,7 @@ def test_a_server_that_is_killed_costs_only_who_borrows_from_it(
     last = Path(by_id["wide"]["stderr"]).read_text().splitlines()[-1]
     assert last.startswith("dovetail.errors.DeviceLost: unix:")
     assert "the device server is gone" in last
-    assert not [pid for pid in (of_a[1], of_b[1], *devices) if runs(pid)]
+    assert not [pid for pid in (of_a[1], of_b[1], *devices) if is_running(pid)]
 
 
 @pytest.mark.parametrize("victim", ["the program", "the device"])
@@ -170,7 +170,7 @@ def test_a_kill_in_the_middle_of_a_move_costs_only_the_job_that_moves(
 
 def lent_out(socket: str) -> tuple[list[Any], int]:
     """Clients of the only device of a server, and bytes of their arrays; some where it has ended."""
-    channel, said = connect(parse_address(f"unix:{socket}"), wants={"status": True})
+    channel, said = connect_to_server(parse_address(f"unix:{socket}"), wants={"status": True})
     channel.close()
     (device,) = said["devices"]
     return device.get("clients", [None]), device.get("bytes", 1)
@@ -193,7 +193,7 @@ def test_a_dovetail_that_is_killed_leaves_no_servers_and_is_taken_up(
         assert os.listdir(sockets)
         process.kill()
         process.communicate()
-        until(lambda: not any(map(runs, servers)))
+        until(lambda: not any(map(is_running, servers)))
         until(lambda: not os.listdir(sockets), "their sockets are removed")
     again = dovetail("run", "--resume", "--json", "--quiet")
     assert again.returncode == 1, again.stderr
@@ -244,7 +244,7 @@ def test_a_service_that_is_stopped_and_started_loses_only_what_was_borrowed(fold
         assert len(pids) == 2
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait(100) == 0
-        assert not any(map(runs, pids))
+        assert not any(map(is_running, pids))
         service.start().close()
         ids = load(done)["ids"]
         service.dovetail("wait", *ids, timeout=100)

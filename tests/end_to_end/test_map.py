@@ -445,7 +445,7 @@ def test_a_map_of_programs_is_learned_from(dovetail: Call, data: list[str], stat
     dovetail("map", *BOTH, *data)
     dovetail("map", *BOTH, *data, "--app", "kmeans")
     with SqliteHistory(state / "dovetail" / "history.sqlite") as history:
-        assert {group.app for group in history.groups()} == {"slow", "kmeans", "map slow", "map kmeans"}
+        assert {group.app for group in history.list_groups()} == {"slow", "kmeans", "map slow", "map kmeans"}
         found = {(run.implementation, run.device_class.kind) for run in history.runs("kmeans")}
     assert ("gpu", "gpu") in found
 

@@ -12,7 +12,7 @@ from dovetail_command import run_command
 from services import Serving, serving, wait
 from waiting import until
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -106,14 +106,14 @@ def test_too_little_is_tried_again_by_itself_with_more(tmp_path: Path) -> None:
         command = [sys.executable, "-I", "-S", str(eat), "300", "1.5"]
         done = service.dovetail("submit", "-W", "--mem", "60MB", "--retries", "2", "--", *command)
         assert done.returncode == 0, done.stderr
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             found = client.get("/api/v1/jobs/1")
         assert [one["state"] for one in found["earlier"]] == ["OUT_OF_MEMORY"]
         assert (found["state"], found["memory_kills"]) == ("COMPLETED", 1)
         assert found["request"]["cpu"]["memory"] == NODE
         done = service.dovetail("submit", "-W", "--memory", "auto", "--", *command)
         assert done.returncode == 0, done.stderr
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             found = client.get("/api/v1/jobs/2")
         assert (found["memory_auto"], found["memory_kills"], found["attempts"]) == (["cpu"], 0, 1)
         assert 300e6 < found["request"]["cpu"]["memory"] < 500e6
@@ -126,7 +126,7 @@ def test_a_service_may_learn_the_memory_of_all_jobs_that_give_none(tmp_path: Pat
         for words in ([], ["--mem", "200MB"]):
             done = service.dovetail("submit", "-W", *words, "--", "true")
             assert done.returncode == 0, done.stderr
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             first, second = (client.get(f"/api/v1/jobs/{number}") for number in (1, 2))
         assert (first["memory_auto"], second["memory_auto"]) == (["cpu"], [])
         shown = service.dovetail("info", "2").stdout

@@ -17,8 +17,8 @@ from dovetail_command import run_command
 from services import Serving, serving, submit, wait
 from waiting import until
 
-from dovetail.local.claims import Claims, holders
-from dovetail.service.client import connection
+from dovetail.local.claims import Claims, list_holders
+from dovetail.service.client import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -62,7 +62,7 @@ def service(tmp_path: Path) -> object:
 
 
 def test_a_run_beside_a_service_and_another_run(service: Serving, tmp_path: Path) -> None:
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         jobs = [
             {"command": ["sh", "-c", line.split("'")[1]]}
             for line in commands(tmp_path, "service", 6, 0.3).splitlines()
@@ -89,7 +89,7 @@ def test_a_run_beside_a_service_and_another_run(service: Serving, tmp_path: Path
 
 
 def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path: Path) -> None:
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         line = NOTE.format(log=tmp_path / "long.span", seconds=2)
         ids = submit(client, {"command": ["sh", "-c", line.split("'")[1]]})
         until(lambda: (tmp_path / "long.span").exists())
@@ -106,7 +106,7 @@ def test_what_runs_without_its_service_keeps_its_core(service: Serving, tmp_path
 
 def test_others_may_use_the_cores_of_a_drained_node(service: Serving, tmp_path: Path) -> None:
     other = Claims("other", tmp_path / "claims")
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         (node,) = (one["name"] for one in client.get("/api/v1/nodes")["nodes"])
         client.post(f"/api/v1/nodes/{node}/drain")
         assert not other.take(f"core:{core}" for core in os.sched_getaffinity(0))
@@ -122,7 +122,10 @@ def test_others_may_use_the_cores_of_a_drained_node(service: Serving, tmp_path: 
 def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
     """Nothing starts meanwhile, `queue` and `info` say so; then claims are kept as before."""
     folder = tmp_path / "claims"
-    with serving(tmp_path, DOVETAIL_CLAIMS=str(folder)) as service, connection(service.folder.path) as client:
+    with (
+        serving(tmp_path, DOVETAIL_CLAIMS=str(folder)) as service,
+        open_connection(service.folder.path) as client,
+    ):
         wait(client, submit(client, {"command": ["true"]}))
         assert (folder / "lock").stat().st_mode & 0o777 == 0o600
         with open(folder / "lock") as stranger:
@@ -134,7 +137,7 @@ def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
             assert "nothing can be claimed" in service.dovetail("info").stdout
         until(lambda: client.get(f"/api/v1/jobs/{job}")["state"] == "RUNNING")
         assert client.get("/api/v1/info")["blocked"] is None
-        assert sum(len(holder.units) for holder in holders(folder)) == 1
+        assert sum(len(holder.units) for holder in list_holders(folder)) == 1
         other = Claims("other", folder)
         assert len(other.take([f"core:{core}" for core in os.sched_getaffinity(0)])) == 1
         other.close()
@@ -144,7 +147,7 @@ def test_a_lock_that_was_kept_once_is_taken_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", (300, full(2000, 0)) if full(2000, 0) else (300,))
 def test_a_run_gets_its_turn_beside_a_busy_service(service: Serving, tmp_path: Path, count: int) -> None:
     times: list[float] = []
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         submit(client, *({"command": ["sleep", "0.3"]} for _ in range(count)))
         for n in range(full(20, 2)):
             path = tmp_path / f"begun{n}"
@@ -208,7 +211,7 @@ def test_two_maps_beside_a_run_share_no_core(claims: Path, tmp_path: Path) -> No
     ]
     maps = set()
     while any(one.poll() is None for one in running):
-        now = holders(claims)
+        now = list_holders(claims)
         units = [unit for holder in now for unit in holder.units]
         assert len(units) == len(set(units)) <= CORES
         maps |= {holder.label for holder in now if holder.label.startswith("map ")}
@@ -221,7 +224,7 @@ def test_two_maps_beside_a_run_share_no_core(claims: Path, tmp_path: Path) -> No
     check(found)
     said = [err for _, err in outputs if "in use by" in err]
     assert said, outputs
-    until(lambda: holders(claims) == [], "something is claimed after the end")
+    until(lambda: list_holders(claims) == [], "something is claimed after the end")
 
 
 def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ def test_a_map_waits_says_for_whom_and_is_shown(claims: Path, tmp_path: Path) ->
     assert "in use by run 01234567 (process" in (line := waits.stderr.readline()), line
     assert not list(tmp_path.glob("late*.span*"))
     stranger.keep(())
-    while not (held := [one for one in holders(claims) if one.label.startswith("map ")]):
+    while not (held := [one for one in list_holders(claims) if one.label.startswith("map ")]):
         time.sleep(0.02)
     assert [len(one.units) for one in held] == [1]
     assert held[0].pid == waits.pid
@@ -259,10 +262,10 @@ def test_a_killed_map_holds_nothing_as_soon_as_its_workers_are_gone(claims: Path
     killed = mapping(tmp_path, tmp_path, "killed", 4, 30, "cpu:1")
     until(lambda: list(tmp_path.glob("killed*.span.x")))
     (worker,) = below(b"mapping.worker", killed.pid)
-    (claim,) = holders(claims)
+    (claim,) = list_holders(claims)
     killed.kill()
     killed.communicate()
-    while holders(claims):
+    while list_holders(claims):
         time.sleep(0.001)
     assert not open_files(worker)
     after = Claims("after", claims)
@@ -276,7 +279,7 @@ def test_who_waits_for_another_run_is_shown_who_it_is_since_when_and_until_when(
     """And the start that is predicted does not slide."""
     other = Claims("b" * 32, tmp_path / "claims")
     nap = {"command": ["sleep", "0.1"], "app": "nap"}
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, nap))
         other.until = end = time.time() + 300
         assert other.take(f"core:{core}" for core in os.sched_getaffinity(0)) == {}
@@ -305,7 +308,7 @@ def test_a_run_writes_down_since_and_until_when_it_holds_cores(tmp_path: Path, s
     first.communicate(timeout=100)
     run = started(service, "sleep 2\n", "nap.txt")
     try:
-        until(lambda: any(h.began and h.until for h in holders(claims)), "it has written down both")
+        until(lambda: any(h.began and h.until for h in list_holders(claims)), "it has written down both")
     finally:
         run.communicate(timeout=100)
     assert (first.returncode, run.returncode) == (0, 0)

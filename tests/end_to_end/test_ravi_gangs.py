@@ -14,7 +14,7 @@ from opencl_kernels import need_opencl
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 
 from dovetail.testing.builders import full
-from dovetail_lab.apps.registry import RAVI, run
+from dovetail_lab.apps.registry import RAVI, run_app
 
 pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -62,6 +62,6 @@ def test_gangs_on_cpus_on_devices_and_on_both_make_one_result(
     assert len(said) == full(9, 5)
     for id, printed in said.items():
         name = id.partition("-")[0]
-        alone = run(name, n=SIZES[name], iterations=3)
+        alone = run_app(name, n=SIZES[name], iterations=3)
         assert printed["checksum"] == pytest.approx(alone.checksum, rel=RAVI[name].tolerance), id
         assert ("% of the data on the cpu" in printed["device_name"]) == id.endswith("cpu-gpu")

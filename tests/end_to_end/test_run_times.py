@@ -14,7 +14,7 @@ from dovetail_command import load
 from services import serving, submit, wait
 
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -68,7 +68,7 @@ def test_a_job_has_its_whole_walltime_though_its_start_took_a_while(
 
 def test_a_service_tells_the_same_and_after_a_restart_too(tmp_path: Path) -> None:
     with serving(tmp_path, "--cluster", "1x2cpu") as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             ids = submit(service, {"command": ["true"], "cpus": 1}, {"command": ["ls", "/nonexistent"]})
             wait(service, ids)
         measured = moments(here.folder.path)

@@ -279,4 +279,4 @@ def test_names_of_files(slurm: SlurmCluster, tmp_path: Path) -> None:
 
 
 def value_of_user() -> str:
-    return Origin.here("/").user
+    return Origin.of_this_process("/").user

@@ -17,7 +17,7 @@ from slurm_cluster import SlurmCluster, needs_slurm
 from slurm_fields import differences, fields_of
 
 from dovetail.errors import InputError
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.testing.builders import full
 from dovetail.workloads.batch.script import BatchScript, read_script
 
@@ -136,7 +136,7 @@ def site_of(scripts: Sequence[BatchScript]) -> SlurmCluster:
 
 def hosts(text: str) -> list[str]:
     try:
-        return expand(text)
+        return expand_hostlist(text)
     except InputError:
         return []
 

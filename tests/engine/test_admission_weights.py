@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.engine.driver.admission import Admission
-from dovetail.engine.journal.codec import decode, encode
+from dovetail.engine.journal.codec import decode_fields, encode_value
 from dovetail.model import App, Choice, Event, Implementation, Job, Request, State, Submitted, Throttle
 
 
@@ -23,7 +23,7 @@ def test_a_users_jobs_have_so_many_gpus_and_no_more() -> None:
         one.id: one
         for one in (job("a", 2), job("b", 1.5), job("c", 1), job("d", 0.5), job("e", 4, user="bob"))
     }
-    admission.begin()
+    admission.begin_instant()
     waits = {name: held(list(admission.submitted(Submitted(one), 0.0, 0.0))) for name, one in jobs.items()}
     assert [name for name, found in waits.items() if found] == ["c"], "0.5 are left, and d has room"
     freed = list(admission.ended(jobs["b"], State.COMPLETED, 1.0))
@@ -33,7 +33,7 @@ def test_a_users_jobs_have_so_many_gpus_and_no_more() -> None:
 def test_a_small_job_does_not_overtake_a_large_one_of_the_same_user_for_ever() -> None:
     admission = Admission(lambda name: None)
     first, large, small = job("first", 3), job("large", 4), job("small", 2)
-    admission.begin()
+    admission.begin_instant()
     for one in (first, large, small):
         list(admission.submitted(Submitted(one), 0.0, 0.0))
     freed = list(admission.ended(first, State.COMPLETED, 1.0))
@@ -41,7 +41,7 @@ def test_a_small_job_does_not_overtake_a_large_one_of_the_same_user_for_ever() -
 
 
 def test_journals_have_throttles_of_weight_one_as_before() -> None:
-    assert encode(Throttle("user:ana", 2)) == ["user:ana", 2]
-    assert encode(Throttle("gpus:ana", 2, 0.5)) == ["gpus:ana", 2, 0.5]
+    assert encode_value(Throttle("user:ana", 2)) == ["user:ana", 2]
+    assert encode_value(Throttle("gpus:ana", 2, 0.5)) == ["gpus:ana", 2, 0.5]
     for one in (Throttle("user:ana", 2), Throttle("gpus:ana", 2, 0.5)):
-        assert decode(Throttle, encode(one)) == one
+        assert decode_fields(Throttle, encode_value(one)) == one

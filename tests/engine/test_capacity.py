@@ -9,15 +9,15 @@ from capacities import meet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.engine.capacity.free import FreeCapacity, Layout, lowest
-from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Device, Node, Part, Request, bits
+from dovetail.engine.capacity.free import FreeCapacity, Layout, lowest_set_bits
+from dovetail.model import FRACTION_UNITS, Allocation, Cluster, Device, Node, Part, Request, bit_indices
 from dovetail.testing.builders import full
 
 
 @given(st.integers(min_value=1, max_value=2**300 - 1), st.data())
 def test_lowest_takes_the_lowest_bits(mask: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, mask.bit_count()))
-    assert list(bits(lowest(mask, count))) == list(bits(mask))[:count]
+    assert list(bit_indices(lowest_set_bits(mask, count))) == list(bit_indices(mask))[:count]
 
 
 nodes_of = st.lists(
@@ -135,7 +135,7 @@ class Naive:
 
     def move(self, allocation: Allocation, sign: int) -> None:
         for part in allocation.parts:
-            for n in bits(part.nodes):
+            for n in bit_indices(part.nodes):
                 self.cpus[n] += sign * part.cpus
                 self.memory[n] += sign * part.memory
                 for d in part.devices:
@@ -149,7 +149,9 @@ class Naive:
 def spelt(allocation: Allocation | None) -> dict[int, Given] | None:
     if allocation is None:
         return None
-    return {n: (part.cpus, part.devices, part.units) for part in allocation.parts for n in bits(part.nodes)}
+    return {
+        n: (part.cpus, part.devices, part.units) for part in allocation.parts for n in bit_indices(part.nodes)
+    }
 
 
 @settings(deadline=None, max_examples=full(150, 37))
@@ -160,7 +162,7 @@ def test_agrees_with_a_naive_model(
     """Fits, counts, takes and gives in any order; and everything given back leaves the whole."""
     cluster = cluster_of(rows)
     free, naive = FreeCapacity(Layout(cluster)), Naive(cluster)
-    whole = set(free.masks())
+    whole = set(free.iterate_state_masks())
     held: list[Allocation] = []
     for request, choice in steps:
         able = [n for n in range(len(rows)) if naive.give_of(n, request) is not None]
@@ -179,7 +181,7 @@ def test_agrees_with_a_naive_model(
             assert before.fit(request) == found, "a copy is independent"
     for allocation in held:
         free.give(allocation)
-    assert set(free.masks()) == whole
+    assert set(free.iterate_state_masks()) == whole
 
 
 @settings(deadline=None, max_examples=full(80, 20))
@@ -252,16 +254,16 @@ def test_refuses_what_is_not_there() -> None:
         free.give(Allocation(Request(1, 1), (Part(0b100, 1),)))
     free.give(both)
     mixed = Allocation(Request(2, 1), (Part(0b01, 1), Part(0b10, 5)))
-    before = set(free.masks())
+    before = set(free.iterate_state_masks())
     with pytest.raises(ValueError, match="not free"):
         free.take(mixed)
-    assert set(free.masks()) == before, "nothing changes when a part is not free"
+    assert set(free.iterate_state_masks()) == before, "nothing changes when a part is not free"
 
 
 def test_nodes_are_lost_and_join() -> None:
     free = FreeCapacity(Layout(Cluster.uniform(3, 1)))
     request = Request(1, 1)
-    free.lose(1)
+    free.remove_node(1)
     assert free.count(request) == 2
     assert free.fit(Request(3, 1)) is None
     free.join(1)

@@ -69,9 +69,9 @@ class Service:
             while jobs and jobs[0].submit_time <= now:
                 driver.submit(jobs.pop(0), held="held" if rng.random() < 0.1 else "")
             while self.ends and self.ends[0][0] <= now:
-                driver.happened(heapq.heappop(self.ends)[2])
+                driver.queue_events(heapq.heappop(self.ends)[2])
             self.say()
-            for order in driver.instant(now):
+            for order in driver.process_instant(now):
                 if isinstance(order, Placed):
                     name = order.implementation.name
                     seconds = self.truth.seconds(order.job, order.implementation, order.allocation.request)
@@ -80,7 +80,7 @@ class Service:
                     self.later(now + seconds, Ended(order.job.id, state, attempt=order.attempt))
                 elif isinstance(order, Stop):
                     self.later(now, Ended(order.job, order.state, None, attempt=order.attempt))
-            driver.note()
+            driver.write_last_instant()
             if rng.random() < 0.15:
                 before = driver.begin_journal(now, self.new_journal)
                 if isinstance(before, JournalWriter):
@@ -107,9 +107,9 @@ class Service:
         elif what < 0.18:
             driver.requeue(job)
         elif what < 0.20:
-            driver.happened(NodeDrained(len(self.cluster) - 1))
+            driver.queue_events(NodeDrained(len(self.cluster) - 1))
         elif what < 0.25:
-            driver.happened(NodeJoined(len(self.cluster) - 1))
+            driver.queue_events(NodeJoined(len(self.cluster) - 1))
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.checked import check_fields
 from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster
 from dovetail.engine.journal.plausible import check_nodes
 from dovetail.model import (
@@ -49,7 +49,7 @@ def test_every_field_of_a_job_survives() -> None:
         communication=Communication(100.0, 1e6, 1e9, 3.0, 4.0),
         batch_options=("--account=x",),
     )
-    text = json.dumps(Codec().event(Submitted(job)))
+    text = json.dumps(Codec().encode_event(Submitted(job)))
     found = Codec().event_from(json.loads(text))
     assert isinstance(found, Submitted)
     for field in dataclasses.fields(Job):
@@ -68,7 +68,7 @@ def test_large_clusters_are_written_by_their_shapes() -> None:
     for cluster, most in ((numbered, 1000), (named, 300_000)):
         text = json.dumps(encode_cluster(cluster))
         assert len(text) < most
-        read = check_nodes(checked(decode_cluster(json.loads(text))))
+        read = check_nodes(check_fields(decode_cluster(json.loads(text))))
         assert read.label == cluster.label
         assert list(read.nodes) == list(cluster.nodes)
 

@@ -83,7 +83,7 @@ def greedy(view: View) -> Iterable[Decision]:
 def engine_of(rule: Rule, cluster: Cluster, jobs: Iterable[Job] = (), **options: object) -> Engine:
     """An engine to which these jobs have been submitted at time 0, and which then follows the rule."""
     engine = Engine(cluster, Scripted(rule), TrueTimesModel(TableTruth()), policy_name="scripted", **options)  # type: ignore[arg-type]
-    engine.handle(0.0, [Submitted(job) for job in jobs])
+    engine.handle_events(0.0, [Submitted(job) for job in jobs])
     return engine
 
 
@@ -102,13 +102,13 @@ def test_start_and_end() -> None:
     engine = engine_of(greedy, Cluster.uniform(3, 1), cpu_jobs(2, 1, 1))
     assert list(engine.running) == ["0", "1"]
     assert [when for when, _ in engine.view.releases()] == [10.0, 10.0]
-    decisions = engine.handle(4.0, [Ended("1")])
+    decisions = engine.handle_events(4.0, [Ended("1")])
     assert [type(decision) for decision in decisions] == [Start]
     record = engine.records["2"]
     assert (record.state, record.start) == (State.RUNNING, 4.0)
     assert record.allocation is not None
     assert record.allocation.nodes == [2]
-    engine.handle(9.0, [Ended("0"), Ended("2", State.FAILED, 3, "it broke")])
+    engine.handle_events(9.0, [Ended("0"), Ended("2", State.FAILED, 3, "it broke")])
     assert (engine.records["2"].state, engine.records["2"].exit_code) == (State.FAILED, 3)
     assert engine.free.count(Request(1, 1)) == 3
     assert engine.view.releases() == []
@@ -117,7 +117,7 @@ def test_start_and_end() -> None:
 def test_ends_come_before_submissions_of_one_instant() -> None:
     engine = engine_of(greedy, Cluster.uniform(1, 1), cpu_jobs(1))
     later = replace(cpu_jobs(1)[0], id="later")
-    engine.handle(5.0, [Submitted(later), Ended("0")])
+    engine.handle_events(5.0, [Submitted(later), Ended("0")])
     assert list(engine.running) == ["later"]
 
 
@@ -131,17 +131,17 @@ def test_changes_tell_what_happened_since_the_last_question() -> None:
 
     engine = engine_of(look, Cluster.uniform(1, 1), cpu_jobs(1, 1))
     seen.clear()
-    engine.handle(5.0, [Ended("0")])
+    engine.handle_events(5.0, [Ended("0")])
     assert seen[0] == ([], ["0"], False)
     seen.clear()
-    engine.handle(5.0, [Ended("1")])
+    engine.handle_events(5.0, [Ended("1")])
     assert seen[0] == ([], ["1"], False), "another batch at the same instant"
     seen.clear()
-    engine.handle(6.0, [Estimated()])
+    engine.handle_events(6.0, [Estimated()])
     assert seen[0] == ([], [], True)
     seen.clear()
-    engine.handle(7.0, [Submitted(replace(cpu_jobs(1)[0], id="x"))], ask=False)
-    engine.handle(7.0, [Woken()])
+    engine.handle_events(7.0, [Submitted(replace(cpu_jobs(1)[0], id="x"))], ask=False)
+    engine.handle_events(7.0, [Woken()])
     assert seen[0] == (["x"], [], False), "nobody was asked in between"
 
 
@@ -157,7 +157,7 @@ def test_a_policy_that_settles_is_asked_once() -> None:
         return greedy(view)
 
     engine = Engine(Cluster.uniform(2, 1), Settling(rule), TrueTimesModel(TableTruth()))
-    engine.handle(0.0, [Submitted(job) for job in cpu_jobs(1, 1)])
+    engine.handle_events(0.0, [Submitted(job) for job in cpu_jobs(1, 1)])
     assert calls == [0.0]
     assert len(engine.running) == 2
 
@@ -168,7 +168,7 @@ def test_enqueue_dequeue_and_the_fifo() -> None:
 
     def say(*decisions: Decision) -> None:
         engine.policy = Scripted(once(*decisions))
-        engine.handle(engine.view.now + 1, [Woken()])
+        engine.handle_events(engine.view.now + 1, [Woken()])
 
     say(Enqueue("a", "gpu", 1), Enqueue("b", "gpu", 1), Enqueue("c", "cpu", 0))
     assert {unit: [job.id for job, _ in fifo] for unit, fifo in engine.view.device_queues.items()} == {
@@ -207,19 +207,19 @@ def test_enqueue_dequeue_and_the_fifo() -> None:
 def test_reserve_is_held_and_settled() -> None:
     engine = engine_of(greedy, Cluster.uniform(1, 1), cpu_jobs(1, 1))
     engine.policy = Scripted(once(Reserve("1", "cpu", on(1), 10.0)))
-    engine.handle(1.0, [Woken()])
+    engine.handle_events(1.0, [Woken()])
     assert engine.view.reservations["1"].start == 10.0
     engine.policy = Scripted(once(Reserve("1", "cpu", on(1), 11.0)))
     with pytest.raises(PolicyError, match=r"policy scripted, job 1: .*later"):
-        engine.handle(2.0, [Woken()])
+        engine.handle_events(2.0, [Woken()])
     engine.policy = Scripted(greedy)
-    engine.handle(5.0, [Ended("0")])
+    engine.handle_events(5.0, [Ended("0")])
     assert engine.records["1"].promised == 10.0
     assert engine.view.reservations == {}
     assert engine.promises.broken == 0
     engine.policy = Scripted(once(Reserve("1", "cpu", on(1), 20.0)))
     with pytest.raises(PolicyError, match="gets a promise while RUNNING"):
-        engine.handle(6.0, [Woken()])
+        engine.handle_events(6.0, [Woken()])
 
 
 def test_wait_gives_a_reason_and_wakes() -> None:
@@ -240,20 +240,20 @@ def test_submit_hands_over_and_started_tells_where() -> None:
     )
     assert "0" in engine.handed_over
     assert [job.id for job in engine.queue] == ["1"]
-    engine.handle(3.0, [Started("0", on(0b110, size=2))])
+    engine.handle_events(3.0, [Started("0", on(0b110, size=2))])
     assert engine.records["0"].start == 3.0
     assert engine.free.count(Request(1, 1)) == 1
-    assert engine.handle(3.5, [Started("0")]) == (), "a start of our own, confirmed"
-    engine.handle(4.0, [Ended("0")])
+    assert engine.handle_events(3.5, [Started("0")]) == (), "a start of our own, confirmed"
+    engine.handle_events(4.0, [Ended("0")])
     assert engine.records["0"].state is State.COMPLETED
     engine.policy = Scripted(once(Submit("1", "cpu", Request(1, 1), "slurm")))
-    engine.handle(5.0, [Woken()])
-    engine.handle(6.0, [Started("1")])
+    engine.handle_events(5.0, [Woken()])
+    engine.handle_events(6.0, [Started("1")])
     assert engine.records["1"].state is State.RUNNING
-    engine.handle(7.0, [Ended("1")])
+    engine.handle_events(7.0, [Ended("1")])
     engine.policy = Scripted(once(Submit("1", "cpu", Request(1, 1), "slurm")))
     with pytest.raises(PolicyError, match="submitted to slurm while COMPLETED"):
-        engine.handle(8.0, [Woken()])
+        engine.handle_events(8.0, [Woken()])
 
 
 def test_migrate_moves_a_running_job() -> None:
@@ -275,48 +275,48 @@ def test_migrate_moves_a_running_job() -> None:
     assert occupant.job.id == "a"
     local = Allocation(request, (Part(0b01, 1, (0,)),))
     engine.policy = Scripted(once(Migrate("a", local)))
-    engine.handle(1.0, [Woken()])
+    engine.handle_events(1.0, [Woken()])
     assert engine.running["a"].allocation.device_names(cluster) == ["n0/gpu0"]
     assert engine.view.occupant(cluster.units[3]) is None
     engine.policy = Scripted(once(Migrate("a", Allocation(Request(1, 2), (Part(0b01, 2),)))))
     with pytest.raises(PolicyError, match="migrated to another request"):
-        engine.handle(2.0, [Woken()])
+        engine.handle_events(2.0, [Woken()])
     engine.policy = Scripted(once(Migrate("nobody", local)))
     with pytest.raises(PolicyError, match="job nobody: is migrated while it does not run"):
-        engine.handle(2.0, [Woken()])
-    engine.handle(3.0, [Ended("a")])
+        engine.handle_events(2.0, [Woken()])
+    engine.handle_events(3.0, [Ended("a")])
     assert engine.free.count(request) == 2
 
 
 def test_cancelling() -> None:
     engine = engine_of(greedy, Cluster.uniform(1, 1), cpu_jobs(1, 1, 1))
-    engine.handle(1.0, [Cancelled("1")])
+    engine.handle_events(1.0, [Cancelled("1")])
     assert engine.records["1"].state is State.CANCELLED
     assert [job.id for job in engine.queue] == ["2"]
-    assert engine.handle(2.0, [Cancelled("0")]) == (), "its driver stops it and reports the end"
-    assert engine.handle(2.0, [Cancelled("nobody")]) == ()
-    engine.handle(3.0, [Ended("0", State.CANCELLED)])
+    assert engine.handle_events(2.0, [Cancelled("0")]) == (), "its driver stops it and reports the end"
+    assert engine.handle_events(2.0, [Cancelled("nobody")]) == ()
+    engine.handle_events(3.0, [Ended("0", State.CANCELLED)])
     assert list(engine.running) == ["2"]
 
 
 def test_nodes_are_lost_and_join() -> None:
     engine = engine_of(greedy, Cluster.uniform(2, 1), cpu_jobs(2, 1, 1))
     engine.policy = Scripted(once(Reserve("1", "cpu", on(1), 10.0)))
-    engine.handle(1.0, [Woken()])
+    engine.handle_events(1.0, [Woken()])
     engine.policy = Scripted(greedy)
-    engine.handle(2.0, [NodeLost(0), NodeLost(0)])
+    engine.handle_events(2.0, [NodeLost(0), NodeLost(0)])
     assert engine.records["0"].state is State.NODE_FAIL
     assert engine.view.reservations == {}, "nothing that was promised holds"
     assert list(engine.running) == ["1"]
     assert engine.running["1"].allocation.nodes == [1]
-    engine.handle(3.0, [NodeJoined(0), NodeJoined(0)])
+    engine.handle_events(3.0, [NodeJoined(0), NodeJoined(0)])
     assert engine.running["2"].allocation.nodes == [0]
 
 
 def test_a_plan_is_shown() -> None:
     engine = engine_of(nothing, Cluster.uniform(1, 1))
     plan = Plan((), 0.0, "optimal")
-    engine.handle(0.0, [Planned(plan)])
+    engine.handle_events(0.0, [Planned(plan)])
     assert engine.view.plan is plan
 
 
@@ -325,8 +325,8 @@ def test_shared_pools_get_the_lowest_free_cores() -> None:
     jobs = [replace(job, id=name) for name in "abc"]
     engine = engine_of(greedy, Cluster.uniform(1, 3), jobs)
     assert [engine.running[name].allocation.cores[0] for name in "abc"] == [(0,), (1,), (2,)]
-    engine.handle(1.0, [Ended("b")])
-    engine.handle(2.0, [Submitted(replace(job, id="d"))])
+    engine.handle_events(1.0, [Ended("b")])
+    engine.handle_events(2.0, [Submitted(replace(job, id="d"))])
     assert engine.running["d"].allocation.cores[0] == (1,)
 
 
@@ -353,7 +353,7 @@ def test_interchangeable_until_somebody_shares_a_node() -> None:
     assert not engine_of(nothing, Cluster.uniform(2, 2), whole).view.interchangeable
     assert not engine_of(nothing, Cluster.parse("1x1cpu+1gpu"), whole).view.interchangeable
     idle = replace(whole[0], id="gpu", choices=(replace(whole[0].choices[0], request=Request(1, 0)),))
-    engine.handle(1.0, [Submitted(idle)])
+    engine.handle_events(1.0, [Submitted(idle)])
     assert not engine.view.interchangeable
 
 
@@ -388,7 +388,7 @@ def test_refuses_what_cannot_be(message: str) -> None:
     decision = WRONG[message]
     engine.policy = Scripted(once(decision))
     with pytest.raises(PolicyError, match=message) as caught:
-        engine.handle(7.0, [Woken()])
+        engine.handle_events(7.0, [Woken()])
     assert caught.value.policy == "scripted"
     assert caught.value.job == decision.job
     assert list(engine.running) == ["busy"]
@@ -409,9 +409,9 @@ def test_refuses_a_job_twice_and_an_end_without_a_start() -> None:
     job = cpu_jobs(1)[0]
     engine = engine_of(nothing, Cluster.uniform(1, 1), [job])
     with pytest.raises(ValueError, match="submitted twice"):
-        engine.handle(1.0, [Submitted(job)])
+        engine.handle_events(1.0, [Submitted(job)])
     with pytest.raises(ValueError, match="was not running"):
-        engine.handle(1.0, [Ended("0")])
+        engine.handle_events(1.0, [Ended("0")])
 
 
 def test_a_policy_without_end_is_stopped() -> None:

@@ -123,8 +123,8 @@ def test_auto_is_what_runs_have_needed_and_a_little_more() -> None:
 def test_nothing_is_learned_where_it_changes_nothing() -> None:
     alike = Cluster((replace(BOX.nodes[0], devices=BOX.nodes[0].devices[:1]),))
     sizes = DeviceSizes(history())
-    assert sizes.learns(job(), BOX)
-    assert not sizes.learns(job(), alike)
-    assert sizes.learns(job(gpu_auto=("gpu",)), alike)
-    assert not DeviceSizes(None).learns(job(), BOX)
+    assert sizes.learns_sizes(job(), BOX)
+    assert not sizes.learns_sizes(job(), alike)
+    assert sizes.learns_sizes(job(gpu_auto=("gpu",)), alike)
+    assert not DeviceSizes(None).learns_sizes(job(), BOX)
     assert sizes_of(job(gpu_memory=GIB).choices[0].request) == (GIB, 0)

@@ -126,7 +126,7 @@ def drive(
         run = LiveRun(driver, executor, jobs.jobs)
         during(run)
         await run.run()
-        driver.engine.validate()
+        driver.engine.validate_books()
         return driver, run
 
     driver, run = run_virtual(main())
@@ -209,7 +209,7 @@ def test_an_interrupt_stops_what_runs_and_cancels_what_waits() -> None:
     jobs = rigid([(0.0, 1, 100.0, None), (0.0, 1, 5.0, None), (50.0, 1, 5.0, None)])
 
     def during(run: LiveRun) -> None:
-        asyncio.get_running_loop().call_later(3, run.interrupt)
+        asyncio.get_running_loop().call_later(3, run.interrupt_run)
 
     records, _, _ = drive(jobs, Cluster.uniform(1, 1), Fcfs(), FakeExecutor(jobs.truth), during=during)
     assert [records[job].state for job in "012"] == [State.CANCELLED] * 3
@@ -227,7 +227,7 @@ def test_a_drained_run_ends_after_what_runs() -> None:
     records, driver, _ = drive(jobs, Cluster.uniform(1, 1), Fcfs(), FakeExecutor(jobs.truth), during=during)
     assert (records["0"].state, records["0"].end) == (State.COMPLETED, 10.0)
     assert records["1"].state is State.PENDING
-    assert driver.waiting
+    assert driver.has_waiting_jobs
 
 
 @pytest.mark.parametrize(
@@ -433,13 +433,13 @@ def test_what_is_adopted_past_its_walltime_is_stopped_once_orders_are_carried_ou
         for _ in range(2)
     ]
     drivers[0].submit(job)
-    (placed,) = drivers[0].instant(0.0)
+    (placed,) = drivers[0].process_instant(0.0)
     assert isinstance(placed, Placed)
     after = drivers[1]
-    after.adopt(job, Adopted(job.id, placed.implementation.name, placed.allocation, -20.0))
-    assert not after.instant(0.0)
+    after.adopt_job(job, Adopted(job.id, placed.implementation.name, placed.allocation, -20.0))
+    assert not after.process_instant(0.0)
     assert 0.0 < after.next_time() < 1e-9
-    (order,) = after.instant(after.next_time())
+    (order,) = after.process_instant(after.next_time())
     assert isinstance(order, Stop)
     assert order.state is State.TIMEOUT
 
@@ -455,17 +455,17 @@ def test_a_service_that_retires_its_jobs_keeps_nothing_of_them() -> None:
     template = rigid([(0.0, 1, 1.0, 10.0)]).jobs[0]
     for i in range(200):
         driver.submit(replace(template, id=f"j{i}", index=i, submit_time=float(i)))
-        for order in driver.instant(float(i)):
+        for order in driver.process_instant(float(i)):
             assert isinstance(order, Placed)
-            driver.happened(Ended(order.job.id))
-        driver.note()
+            driver.queue_events(Ended(order.job.id))
+        driver.write_last_instant()
         for record in driver.ended():
-            driver.retire(record.job.id)
+            driver.retire_job(record.job.id)
     engine = driver.engine
     assert len(engine.records) <= 2
     assert len(engine.queue._place) <= 2
     with pytest.raises(ValueError, match="cannot be retired while it is"):
-        driver.retire("j199") if "j199" in engine.running else driver.retire("nobody")
+        driver.retire_job("j199") if "j199" in engine.running else driver.retire_job("nobody")
 
 
 def test_events_that_come_late_are_passed_over() -> None:

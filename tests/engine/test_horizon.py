@@ -36,10 +36,10 @@ def drive(
             journal=journal,
             options=DriverOptions(enforce=True),
         )
-        driver.happened(*(event for when, event in incidents if when == 0))
+        driver.queue_events(*(event for when, event in incidents if when == 0))
         later = [(when, event) for when, event in incidents if when > 0]
         await LiveRun(driver, FakeExecutor(jobs.truth, later), jobs.jobs).run()
-        driver.engine.validate()
+        driver.engine.validate_books()
         return driver
 
     driver = run_virtual(main())

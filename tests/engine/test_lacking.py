@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.driver.prepare import lacking
+from dovetail.engine.driver.prepare import describe_lack
 from dovetail.model import Choice, Cluster, Implementation, Request
 
 MACHINE = Cluster.parse("2x8cpu+1gpu")
@@ -22,8 +22,8 @@ MACHINE = Cluster.parse("2x8cpu+1gpu")
 )
 def test_the_first_thing_that_is_missing_is_named(request_: Request, words: str) -> None:
     choice = Choice(Implementation("x", "cpu", request_), request_)
-    assert lacking((choice,), MACHINE) == words
-    assert lacking((choice, choice), MACHINE) == words  # said once
+    assert describe_lack((choice,), MACHINE) == words
+    assert describe_lack((choice, choice), MACHINE) == words  # said once
 
 
 def test_memory_is_told_in_units_for_people() -> None:
@@ -31,11 +31,11 @@ def test_memory_is_told_in_units_for_people() -> None:
     choice = Choice(Implementation("x", "cpu", request), request)
     machine = Cluster.uniform(1, 2, memory=8_000_000_000)
     words = "needs 68.7 GB of memory on a node, and no node has more than 8 GB"
-    assert lacking((choice,), machine) == words
+    assert describe_lack((choice,), machine) == words
 
 
 def test_one_cpu_is_no_cpus() -> None:
     request = Request(cpus=1)
     choice = Choice(Implementation("x", "cpu", request), request)
     machine = Cluster.parse("1x0cpu+1gpu")
-    assert lacking((choice,), machine) == "needs 1 CPU on a node, and no node has more than 0"
+    assert describe_lack((choice,), machine) == "needs 1 CPU on a node, and no node has more than 0"

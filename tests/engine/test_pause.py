@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.engine.state.checkpoint import checkpoint
+from dovetail.engine.state.checkpoint import make_checkpoint
 from dovetail.engine.state.core import Engine
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Ended, Job, Paused, Requeued, Start, State, Submitted
@@ -25,31 +25,33 @@ def _job(name: str, *kinds: str) -> Job:
 @pytest.mark.parametrize("policy", ["history", "fcfs", "easy", "mct", "rsa", "best-device", "min-min"])
 def test_what_is_paused_waits_and_comes_back_with_all_its_choices(policy: str) -> None:
     engine = _engine(policy=policy)
-    engine.handle(0.0, [Paused(("gpu",)), Submitted(_job("g", "gpu")), Submitted(_job("both", "cpu", "gpu"))])
+    engine.handle_events(
+        0.0, [Paused(("gpu",)), Submitted(_job("g", "gpu")), Submitted(_job("both", "cpu", "gpu"))]
+    )
     assert [placed.implementation.kind for placed in engine.running.values()] == ["cpu"]
     assert engine.held["g"] == "the queue is paused for gpu"
-    engine.validate()
-    engine.handle(1.0, [Paused(("all",)), Ended("both", State.FAILED, 1), Requeued("both")])
+    engine.validate_books()
+    engine.handle_events(1.0, [Paused(("all",)), Ended("both", State.FAILED, 1), Requeued("both")])
     assert engine.held["both"] == engine.held["g"] == "the queue is paused"
     assert len(engine.records["both"].job.choices) == 2
-    engine.validate()
-    assert any(isinstance(one, Start) for one in engine.handle(2.0, [Paused()]))
+    engine.validate_books()
+    assert any(isinstance(one, Start) for one in engine.handle_events(2.0, [Paused()]))
     assert not engine.held
-    engine.validate()
+    engine.validate_books()
 
 
 def test_a_checkpoint_of_a_paused_queue_has_the_jobs_as_they_were_submitted() -> None:
     engine = _engine()
-    engine.handle(0.0, [Paused(("gpu",)), Submitted(_job("g", "gpu"))])
-    engine.handle(0.0, [Submitted(_job("a", "cpu", "gpu")), Submitted(_job("b", "cpu", "gpu"))])
-    found = checkpoint(engine, 1.0)
+    engine.handle_events(0.0, [Paused(("gpu",)), Submitted(_job("g", "gpu"))])
+    engine.handle_events(0.0, [Submitted(_job("a", "cpu", "gpu")), Submitted(_job("b", "cpu", "gpu"))])
+    found = make_checkpoint(engine, 1.0)
     assert found is not None
     again = _engine()
-    again.handle(1.0, found.jobs, ask=False)
-    again.handle(1.0, found.nodes, ask=False)
+    again.handle_events(1.0, found.jobs, ask=False)
+    again.handle_events(1.0, found.nodes, ask=False)
     assert again.suspensions.paused == {"gpu"}
-    assert again.handle(1.0, [Ended("a", State.COMPLETED)])
+    assert again.handle_events(1.0, [Ended("a", State.COMPLETED)])
     assert set(again.held) == {"g"}
-    again.handle(2.0, [Paused()])
+    again.handle_events(2.0, [Paused()])
     assert set(again.running) == {"b", "g"}
     assert len(again.records["b"].job.choices) == 2 or again.running["b"].implementation.kind == "cpu"

@@ -35,7 +35,7 @@ from dovetail.model import (
     Throttle,
     Workload,
 )
-from dovetail.plugins import load_policy, needs_priorities, policies
+from dovetail.plugins import list_policies, load_policy, needs_priorities
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.testing.builders import TrueTimesModel, workload
 from dovetail.testing.invariants import check_schedule
@@ -83,7 +83,7 @@ def every_policy() -> list[str]:
 
     `pack` plans jobs that are all there from the beginning, and refuses these.
     """
-    names = {info.name for info in policies()} - {"follow-plan", "pack"}
+    names = {info.name for info in list_policies()} - {"follow-plan", "pack"}
     return sorted(name for name in names if not traits_of(load_policy(name).policy).submits)
 
 
@@ -177,7 +177,7 @@ def test_of_equal_jobs_of_a_user_the_less_nice_one_never_starts_later(
 
 def test_the_moves_are_in_the_journal_and_a_replay_makes_the_same_decisions(tmp_path: Path) -> None:
     loaded, path = load_policy("history"), tmp_path / "journal.jsonl"
-    writer = JournalWriter(path, MACHINE, policy=loaded.label, placement="pack")
+    writer = JournalWriter(path, MACHINE, policy=loaded.policy_label, placement="pack")
     priorities = Priorities(priorities=True, shares=FairShares(60.0))
     jobs = jobs_of(*((float(n), float(n % 3), "ab"[n % 2]) for n in range(12)))
     simulated(jobs, "history", journal=writer, priorities=priorities)
@@ -266,14 +266,14 @@ def test_who_is_requeued_and_let_through_his_throttle_at_one_instant_is_not_left
     )
     driver.order_by_priority(Priorities(priorities=False), 0.0)
     driver.submit(a)
-    driver.instant(0.0)
-    driver.happened(Ended("a"))
-    driver.instant(1.0)
+    driver.process_instant(0.0)
+    driver.queue_events(Ended("a"))
+    driver.process_instant(1.0)
     driver.draining = True
     driver.submit(b)
-    driver.instant(2.0)
+    driver.process_instant(2.0)
     driver.draining = False
     driver.requeue("a")
     driver.hold("b")
-    driver.instant(3.0)
-    assert driver.engine.phase("a") is Phase.RUNNING
+    driver.process_instant(3.0)
+    assert driver.engine.phase_of("a") is Phase.RUNNING

@@ -80,7 +80,7 @@ def test_the_first_gap_is_the_first(block: int) -> None:
             if slots:
                 start, end, allocation = slots.pop(rng.randrange(len(slots)))
                 expected = first_gap(layout, slots, allocation.request, end - start)
-                moved = profile.pull(start, end - start, allocation)
+                moved = profile.pull_slot(start, end - start, allocation)
                 if expected is None or expected[0] >= start:
                     assert moved is None
                     slots.append((start, end, allocation))
@@ -117,8 +117,8 @@ def test_counted_nodes_have_the_gaps_of_one_node_with_as_many_cpus() -> None:
             slots.append((named[0], duration, size, named[1]))
             at = rng.randrange(len(slots))
             start, duration, size, allocation = slots[at]
-            moved = counts.pull(start, duration, Allocation(Request(size, 1), ()))
-            other = node.pull(start, duration, allocation)
+            moved = counts.pull_slot(start, duration, Allocation(Request(size, 1), ()))
+            other = node.pull_slot(start, duration, allocation)
             assert (moved and moved[0]) == (other and other[0])
             if other is not None:
                 slots[at] = other[0], duration, size, other[1]

@@ -64,7 +64,7 @@ def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], 
     """Jobs come, leave from anywhere, and come back to their old places."""
     queue = JobQueue(limit)
     if early:
-        queue.alike(size_of)
+        queue.group_alike(size_of)
         queue.by(by_priority), list(queue.in_time(by_walltime, 0.0, anybody, bounded=True))
     waiting: dict[int, Job] = {}
     gone: list[tuple[int, Job]] = []
@@ -77,7 +77,7 @@ def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], 
         elif what == 2 or not gone:
             place = sorted(waiting)[pick % len(waiting) if pick % 3 else 0]
             gone.append((place, waiting.pop(place)))
-            queue.remove(gone[-1][1])
+            queue.remove_job(gone[-1][1])
         else:
             place, back = gone.pop(pick % len(gone))
             waiting[place] = back
@@ -85,7 +85,7 @@ def test_orders_agree_with_sorting(steps: list[tuple[int, int, int, int, int]], 
     in_order = [waiting[place] for place in sorted(waiting)]
     assert list(queue) == in_order
     sizes_of = {size: [job for job in in_order if size_of(job) == size] for size in SIZES}
-    assert {size: list(jobs) for size, jobs in queue.alike(size_of).items()} == {
+    assert {size: list(jobs) for size, jobs in queue.group_alike(size_of).items()} == {
         size: jobs for size, jobs in sizes_of.items() if jobs
     }
     assert [queue.submitted[at : at + 3] for at in range(0, len(queue), 3)] == [
@@ -118,7 +118,7 @@ def test_ten_thousand_jobs_keep_their_order() -> None:
     for one in jobs:
         queue.add(one)
     for one in jobs[:4000] + jobs[5000:6000]:
-        queue.remove(one)
+        queue.remove_job(one)
     left = jobs[4000:5000] + jobs[6000:]
     assert list(queue) == left
     line = queue.by(by_priority)
@@ -151,6 +151,6 @@ def test_jobs_with_several_choices_come_in_any_case() -> None:
     queue.add(several)
     assert list(queue.in_time(by_priority, 0.0, nobody)) == [several]
     assert queue.requests() == {SIZES[1]: 2}
-    queue.remove(several)
+    queue.remove_job(several)
     assert list(queue.in_time(by_priority, 0.0, nobody)) == []
     assert queue.requests() == {}

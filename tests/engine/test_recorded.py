@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dovetail
-from dovetail.engine.simulation.recorded import recorded
+from dovetail.engine.simulation.recorded import replay_log
 from dovetail.errors import InputError
 from dovetail.model import Cluster, State
 from dovetail.report.metrics import final_metrics
@@ -30,7 +30,7 @@ def log(*rows):
 
 def result(nodes, *rows):
     cluster = Cluster.uniform(nodes, 1)
-    return recorded(swf_workload(parse_swf(log(*rows), "w.swf"), cluster, name="w.swf"), cluster)
+    return replay_log(swf_workload(parse_swf(log(*rows), "w.swf"), cluster, name="w.swf"), cluster)
 
 
 def test_the_schedule_is_the_logs():

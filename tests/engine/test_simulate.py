@@ -282,7 +282,7 @@ def test_every_instant_is_told_to_the_journal() -> None:
     told: list[tuple[float, list[str], list[str], bool]] = []
 
     class Sink:
-        def batch(
+        def write_batch(
             self,
             now: float,
             events: Sequence[Event],

@@ -64,14 +64,14 @@ def asked(driver: Driver, job: str) -> int:
 
 
 def ends(driver: Driver, now: float, job: str, state: State, peak: float = 0.0) -> None:
-    driver.happened(Ended(job, state, 0, "", Usage(peak_memory=int(peak))))
-    driver.instant(now)
+    driver.queue_events(Ended(job, state, 0, "", Usage(peak_memory=int(peak))))
+    driver.process_instant(now)
 
 
 def begins(driver: Driver, *jobs: Job) -> None:
     for job in jobs:
         driver.submit(job)
-    driver.instant(0.0)
+    driver.process_instant(0.0)
 
 
 def test_a_job_of_which_nothing_is_known_gets_its_share_of_a_node() -> None:
@@ -166,4 +166,4 @@ def test_a_job_and_its_sizes_are_written_and_read() -> None:
     assert again.sizing == job.sizing
     assert "sizing" not in encode_job(a_job("b", sizing=Sizing()))
     codec, event = Codec(), Sized("a", (1, 2), 3)
-    assert codec.event_from(codec.event(event)) == event
+    assert codec.event_from(codec.encode_event(event)) == event

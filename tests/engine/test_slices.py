@@ -29,10 +29,10 @@ def held(kind: str, most: int | None = MOST) -> tuple[Driver, list[Job]]:
     )
     first, *others = made.jobs
     driver.submit(first)
-    driver.instant(0.0)
+    driver.process_instant(0.0)
     for job in others:
         driver.submit(replace(job, depends=(Dependency(kind, first.id),)))
-    driver.instant(1.0)
+    driver.process_instant(1.0)
     assert len(driver.engine.held) == MANY
     return driver, others
 
@@ -40,7 +40,7 @@ def held(kind: str, most: int | None = MOST) -> tuple[Driver, list[Job]]:
 def phases(driver: Driver) -> dict[Phase, int]:
     found: dict[Phase, int] = {}
     for n in range(1, MANY + 1):
-        phase = driver.engine.phase(str(n))
+        phase = driver.engine.phase_of(str(n))
         found[phase] = found.get(phase, 0) + 1
     return found
 
@@ -50,13 +50,13 @@ def phases(driver: Driver) -> dict[Phase, int]:
 )
 def test_no_instant_takes_more_and_all_come_to_it(kind: str, into: Phase) -> None:
     driver, _ = held(kind)
-    driver.happened(Ended("0", State.COMPLETED))
+    driver.queue_events(Ended("0", State.COMPLETED))
     left = [MANY]
     instants = 0
     while not driver.idle:
         instants += 1
-        driver.instant(2.0)
-        driver.engine.validate()
+        driver.process_instant(2.0)
+        driver.engine.validate_books()
         left.append(phases(driver).get(Phase.HELD, 0))
     assert instants >= MANY // MOST
     assert max(a - b for a, b in pairwise(left)) <= MOST
@@ -66,16 +66,16 @@ def test_no_instant_takes_more_and_all_come_to_it(kind: str, into: Phase) -> Non
 
 def test_without_a_limit_it_is_one_instant() -> None:
     driver, _ = held("afterok", None)
-    driver.happened(Ended("0", State.COMPLETED))
-    driver.instant(2.0)
+    driver.queue_events(Ended("0", State.COMPLETED))
+    driver.process_instant(2.0)
     assert driver.idle
     assert not driver.engine.held
 
 
 def test_what_is_wanted_between_two_parts_meets_each_job_as_it_stands() -> None:
     driver, others = held("afterok")
-    driver.happened(Ended("0", State.COMPLETED))
-    driver.instant(2.0)
+    driver.queue_events(Ended("0", State.COMPLETED))
+    driver.process_instant(2.0)
     assert driver.has_more
     wishes = [
         driver.cancel(others[-1].id),
@@ -84,14 +84,14 @@ def test_what_is_wanted_between_two_parts_meets_each_job_as_it_stands() -> None:
         driver.cancel(others[0].id),
         driver.requeue("0"),
     ]
-    driver.instant(3.0)
-    assert all(wish.settled for wish in wishes)
+    driver.process_instant(3.0)
+    assert all(wish.is_settled for wish in wishes)
     while not driver.idle:
-        driver.instant(4.0)
-        driver.engine.validate()
-    assert driver.engine.phase(others[-1].id) is Phase.ENDED
+        driver.process_instant(4.0)
+        driver.engine.validate_books()
+    assert driver.engine.phase_of(others[-1].id) is Phase.ENDED
     assert driver.engine.held.keys() == {others[-2].id}
     released = driver.release(others[-2].id)
-    driver.instant(5.0)
+    driver.process_instant(5.0)
     assert released.applied
     assert not driver.engine.held

@@ -27,7 +27,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -37,7 +37,9 @@ from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.tables import read_aaic, read_philly
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
+pytestmark = pytest.mark.skipif(
+    load_library() is None, reason="no C compiler was here when the package was built"
+)
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [
     Conservative(),

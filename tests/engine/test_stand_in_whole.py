@@ -27,7 +27,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.tables import RecordTable
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -42,7 +42,9 @@ from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_cluster, swf_workload
 from dovetail.workloads.swf_arrays import parse_swf, read_swf_arrays
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
+pytestmark = pytest.mark.skipif(
+    load_library() is None, reason="no C compiler was here when the package was built"
+)
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
 POLICIES: list[Policy] = [
     Easy(),
@@ -312,14 +314,14 @@ def test_workload_columns_give_the_jobs_that_were_read(tmp_path: Path) -> None:
     workload = load_workload("synthetic:rigid?jobs=40&nodes=8", Cluster.uniform(8, 1))
     table = workload.table
     assert table is not None
-    assert table[3].id == list(table.fleeting())[3].id == workload.jobs[3].id
+    assert table[3].id == list(table.iterate_fleeting())[3].id == workload.jobs[3].id
     assert [job.id for job in table[5:9]] == [job.id for job in list(table)[5:9]]
     assert table[2] is table[2]  # once all were made, they stay
     assert workload.truth.seconds(table[2], table[2].choices[0].implementation, Request()) == table.seconds[2]
 
 
 def test_an_interrupt_waits_until_the_compiled_code_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = library()
+    found = load_library()
     assert found is not None
     returned = []
 
@@ -329,7 +331,7 @@ def test_an_interrupt_waits_until_the_compiled_code_has_returned(monkeypatch: py
             returned.append(int(found.dovetail_simulate(simulation)))
             return returned[-1]
 
-    monkeypatch.setattr("dovetail.native.rigid.library", Interrupted)
+    monkeypatch.setattr("dovetail.native.rigid.load_library", Interrupted)
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     try:
         workload = rigid_workload(np.random.Generator(np.random.PCG64(1)), 4)

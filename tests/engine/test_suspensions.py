@@ -59,7 +59,7 @@ def drive(
         executor = Broken(truth)
         executor.mended = mended
         await LiveRun(driver, executor, jobs).run()
-        driver.engine.validate()
+        driver.engine.validate_books()
         return driver
 
     driver = run_virtual(main())

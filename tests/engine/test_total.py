@@ -47,9 +47,9 @@ def driver_of(*, survives: bool = True, cores: int = 1, **more: Any) -> Driver:
 
 def ended(driver: Driver, job: str) -> Driver:
     """The job has been started, and has ended."""
-    driver.instant(0.0)
-    driver.happened(Ended(job))
-    driver.instant(1.0)
+    driver.process_instant(0.0)
+    driver.queue_events(Ended(job))
+    driver.process_instant(1.0)
     return driver
 
 
@@ -58,7 +58,7 @@ def test_two_requeues_at_one_instant_are_one_attempt_and_a_refusal() -> None:
     driver.submit(A)
     ended(driver, "a")
     first, second = driver.requeue("a"), driver.requeue("a")
-    (placed,) = driver.instant(2.0)
+    (placed,) = driver.process_instant(2.0)
     assert isinstance(placed, Placed)
     assert first.applied
     assert second.refused == "it waits already"
@@ -68,9 +68,9 @@ def test_a_job_that_has_left_memory_comes_in_once() -> None:
     driver = driver_of()
     driver.submit(A)
     ended(driver, "a")
-    driver.retire("a")
+    driver.retire_job("a")
     first, second = driver.submit(A, attempts=1), driver.submit(A, attempts=1)
-    driver.instant(2.0)
+    driver.process_instant(2.0)
     assert (first.applied, second.refused) == (True, "it is known already")
 
 
@@ -81,20 +81,20 @@ def test_a_job_that_has_left_memory_comes_in_once() -> None:
 def test_a_wish_meets_its_job_as_the_end_has_left_it(wish: str, why: str) -> None:
     driver = driver_of()
     driver.submit(A)
-    driver.instant(0.0)
+    driver.process_instant(0.0)
     made: Wish = getattr(driver, wish)("a")
-    driver.happened(Ended("a"))
-    driver.instant(1.0)
+    driver.queue_events(Ended("a"))
+    driver.process_instant(1.0)
     assert (made.refused, made.applied) == (why, not why)
 
 
 def test_a_cancel_counts_though_the_job_fails_at_the_same_instant_and_has_retries() -> None:
     driver = driver_of()
     driver.submit(replace(A, retries=2))
-    driver.instant(0.0)
+    driver.process_instant(0.0)
     wish = driver.cancel("a", "cancelled by x")
-    driver.happened(Ended("a", State.FAILED, 1))
-    assert driver.instant(1.0) == []
+    driver.queue_events(Ended("a", State.FAILED, 1))
+    assert driver.process_instant(1.0) == []
     assert wish.applied
     assert driver.engine.records["a"].state is State.CANCELLED
 
@@ -102,25 +102,25 @@ def test_a_cancel_counts_though_the_job_fails_at_the_same_instant_and_has_retrie
 def test_a_cancel_counts_though_the_job_fails_before_it_is_stopped() -> None:
     driver = driver_of()
     driver.submit(replace(A, retries=2))
-    driver.instant(0.0)
+    driver.process_instant(0.0)
     driver.cancel("a")
-    (stop,) = driver.instant(1.0)
+    (stop,) = driver.process_instant(1.0)
     assert isinstance(stop, Stop)
-    driver.happened(Ended("a", State.FAILED, 1))
-    assert driver.instant(2.0) == []
-    assert driver.engine.phase("a") is Phase.ENDED
+    driver.queue_events(Ended("a", State.FAILED, 1))
+    assert driver.process_instant(2.0) == []
+    assert driver.engine.phase_of("a") is Phase.ENDED
 
 
 def test_of_a_requeue_and_a_cancel_the_later_counts() -> None:
     for wishes, again in ((("requeue", "cancel"), False), (("cancel", "requeue"), True)):
         driver = driver_of()
         driver.submit(A)
-        driver.instant(0.0)
+        driver.process_instant(0.0)
         made = [getattr(driver, wish)("a") for wish in wishes]
-        driver.instant(1.0)
+        driver.process_instant(1.0)
         assert all(wish.applied for wish in made)
-        driver.happened(Ended("a", State.CANCELLED))
-        assert bool(driver.instant(2.0)) is again
+        driver.queue_events(Ended("a", State.CANCELLED))
+        assert bool(driver.process_instant(2.0)) is again
 
 
 def test_an_error_of_ours_ends_one_job_and_lets_go_who_waits_for_it(
@@ -132,8 +132,8 @@ def test_an_error_of_ours_ends_one_job_and_lets_go_who_waits_for_it(
         never = replace(C, depends=(Dependency("afterok", "a"),))
         for job in (A, after, never, D):
             driver.submit(job)
-        driver.instant(0.0)
-        before = type(driver.engine)._started
+        driver.process_instant(0.0)
+        before = type(driver.engine)._start_outside_job
 
         def broken(engine: Any, event: Started, now: float) -> Any:
             if event.job == "a":
@@ -141,10 +141,10 @@ def test_an_error_of_ours_ends_one_job_and_lets_go_who_waits_for_it(
             return before(engine, event, now)
 
         monkeypatch.setitem(_steps(), Started, (14, broken, False))
-        driver.happened(Started("a"), Started("d"))
+        driver.queue_events(Started("a"), Started("d"))
         with caplog.at_level(logging.ERROR):
-            orders = [*driver.instant(1.0), *driver.instant(1.0)]
-        driver.engine.validate()
+            orders = [*driver.process_instant(1.0), *driver.process_instant(1.0)]
+        driver.engine.validate_books()
         records = driver.engine.records
         assert records["a"].state is State.NODE_FAIL
         assert "what nobody has foreseen" in records["a"].detail
@@ -166,26 +166,26 @@ def _steps() -> Any:
 def test_an_error_is_raised_where_nothing_is_to_survive_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = driver_of(survives=False)
     driver.submit(A)
-    driver.instant(0.0)
+    driver.process_instant(0.0)
 
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody has foreseen")
 
     monkeypatch.setitem(_steps(), Started, (14, broken, False))
-    driver.happened(Started("a"))
+    driver.queue_events(Started("a"))
     with pytest.raises(RuntimeError, match="foreseen"):
-        driver.instant(1.0)
+        driver.process_instant(1.0)
 
 
 def test_what_is_no_event_or_no_node_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     driver = driver_of()
     driver.submit(A)
     strange: Any = "no event"
-    driver.happened(strange, NodeJoined(7, Node("n7", (0,))), NodeJoined(9), Ended("unknown"))
-    (placed,) = driver.instant(0.0)
+    driver.queue_events(strange, NodeJoined(7, Node("n7", (0,))), NodeJoined(9), Ended("unknown"))
+    (placed,) = driver.process_instant(0.0)
     assert isinstance(placed, Placed)
     assert "str, which is no event" in caplog.text
-    driver.engine.validate()
+    driver.engine.validate_books()
 
 
 def test_a_record_of_what_runs_that_cannot_be_is_that_jobs_end(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_a_record_of_what_runs_that_cannot_be_is_that_jobs_end(tmp_path: Path) -
         driver = driver_of(ledger=ledger)
         place = Allocation(Request(1, 1), (Part(1, 1),))
         for job in (A, B):
-            driver.adopt(job, Adopted(job.id, "cpu", place, 0.0, 1))
-        driver.carry_over(driver.instant(0.0))
-        (stop,) = driver.instant(0.0)
+            driver.adopt_job(job, Adopted(job.id, "cpu", place, 0.0, 1))
+        driver.carry_over(driver.process_instant(0.0))
+        (stop,) = driver.process_instant(0.0)
         assert isinstance(stop, Stop)
         states = {id: record.state for id, record in driver.engine.records.items()}
         assert sorted(states.values()) == ["NODE_FAIL", "RUNNING"]
         assert states[stop.job] is State.NODE_FAIL
-        driver.engine.validate()
+        driver.engine.validate_books()
 
 
 def test_what_runs_is_adopted_though_what_it_depends_on_was_requeued(tmp_path: Path) -> None:
@@ -213,15 +213,15 @@ def test_what_runs_is_adopted_though_what_it_depends_on_was_requeued(tmp_path: P
             driver.submit(job)
         ended(driver, "a")
         driver.requeue("a")
-        driver.instant(2.0)
+        driver.process_instant(2.0)
         waiting, adopted, ends, _ = sorted_out(
             ledger, LastAttempts(running=[RunningAttempt("b", 1, 0.0)]), 0.0
         )
         again = driver_of(ledger=ledger)
         enter_adopted(again, adopted, ends)
-        again.happened(*waiting)
-        again.instant(0.0)
-        assert (again.engine.phase("b"), again.engine.phase("a")) == (Phase.RUNNING, Phase.QUEUED)
+        again.queue_events(*waiting)
+        again.process_instant(0.0)
+        assert (again.engine.phase_of("b"), again.engine.phase_of("a")) == (Phase.RUNNING, Phase.QUEUED)
 
 
 def test_a_statement_that_is_refused_takes_no_other_along(
@@ -241,9 +241,9 @@ def test_who_waits_for_a_job_that_can_never_start_is_not_forgotten(names: str) -
     """All of them come in at one instant, as after a restart, or from one file."""
     driver = driver_of()
     driver.submit(A)
-    driver.instant(0.0)
-    driver.happened(Ended("a", State.FAILED, 1))
-    driver.instant(1.0)
+    driver.process_instant(0.0)
+    driver.queue_events(Ended("a", State.FAILED, 1))
+    driver.process_instant(1.0)
     jobs = {
         "b": replace(B, depends=(Dependency("afterok", "a"),)),
         "c": replace(C, depends=(Dependency("afternotok", "b"),)),
@@ -251,7 +251,7 @@ def test_who_waits_for_a_job_that_can_never_start_is_not_forgotten(names: str) -
     }
     for name in names:
         driver.submit(jobs[name])
-    driver.instant(2.0)
+    driver.process_instant(2.0)
     assert driver.engine.records["b"].state is State.CANCELLED
     assert driver.engine.records["d"].state is State.CANCELLED
     assert driver.engine.records["c"].state is State.RUNNING

@@ -18,10 +18,10 @@ from places import AS_PROCESS_1, Around, as_host, containers, dovetail_at, hosts
 from services import Serving, serving, submit, wait
 from waiting import until
 
-from dovetail.process.processes import is_zombie, started_at, whereabouts
-from dovetail.process.recovery import recover
+from dovetail.process.processes import is_zombie, process_origin, started_at
+from dovetail.process.recovery import recover_run
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.service.folder import ServiceFolder
 from dovetail.testing.builders import full
 
@@ -56,7 +56,7 @@ def test_a_service_as_process_1_begins_again_and_again(tmp_path: Path) -> None:
             assert service.process.wait(60) == 0
     log = read_log(service.folder.path / "spawn.log")
     assert log.client["pid"] == 1
-    assert not log.damage()
+    assert not log.describe_damage()
     service.stop()
 
 
@@ -100,7 +100,7 @@ def test_process_1_ends_on_term_whatever_it_does_and_takes_in_orphans(tmp_path: 
     with serving(tmp_path, "--cluster", "1x1cpu", around=AS_PROCESS_1) as service:
         assert isinstance(service.process, Around)
         first = service.process.inner()
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             (id,) = submit(client, {"command": ["sh", "-c", "sleep 600 & sleep 600"]})
             until(lambda: bool(read_log(service.folder.path / "spawn.log").starts))
             os.kill(
@@ -119,7 +119,7 @@ def test_nothing_with_the_number_of_a_job_of_another_namespace_is_taken_for_it(t
     with subprocess.Popen(["sleep", "600"]) as bystander:
         run = tmp_path / "run"
         run.mkdir()
-        place = {**whereabouts(), "ns": "1.1"}
+        place = {**process_origin(), "ns": "1.1"}
         boot = started_at(bystander.pid)
         shared = {
             "app": "a",
@@ -140,7 +140,7 @@ def test_nothing_with_the_number_of_a_job_of_another_namespace_is_taken_for_it(t
             {"t": "start", "uid": "r/1", "pid": bystander.pid, "at": 1.0, "boot": boot},
         ]  # fmt: skip
         (run / "spawn.log").write_text("".join(json.dumps(record) + "\n" for record in records))
-        found = recover(run)
+        found = recover_run(run)
         assert not found.damage
         assert not found.running
         assert [job.reason for job in found.lost] == [
@@ -257,10 +257,10 @@ def test_a_service_of_another_host_is_named_at_once(home: Home) -> None:
     assert address is not None
     os.kill(address.pid, signal.SIGKILL)
     until(lambda: not home.service.is_locked())
-    before = home.service.ledger.read_bytes()
+    before = home.service.ledger_path.read_bytes()
     for command in (("queue",), ("submit", "--", "true"), ("serve",)):
         assert "was started on hosta" in refused(*command)
-    assert home.service.ledger.read_bytes() == before
+    assert home.service.ledger_path.read_bytes() == before
     # There, all goes on.
     assert home.on("hosta", "submit", "--", "true").returncode == 0
     rows = json.loads(home.on("hosta", "queue", "--json").stdout)

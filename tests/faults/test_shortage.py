@@ -21,7 +21,7 @@ from dovetail.process.cgroups import Groups
 from dovetail.process.children import Setup
 from dovetail.process.spawn_log import parse_log
 from dovetail.process.starting import NoResourcesError, SpawnError, Starter
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 WAITS = "until test -e {go}; do sleep 0.05; done"
@@ -52,7 +52,7 @@ def test_without_inodes_jobs_of_a_service_wait_and_nothing_comes_in(small: Path,
     service = Serving(small, "--cluster", "1x1cpu")
     service.start().close()
     words = "no inodes are left on the disk"
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         go = tmp_path / "go"
         begun = tmp_path / "begun"  # a job that has not really begun would be taken back for want of inodes
         waits = f"touch {begun}; {WAITS.format(go=go)}"
@@ -122,11 +122,13 @@ def test_a_fork_that_fails_for_want_leaves_nothing(
     few = 1000 if soft in (-1, resource.RLIM_INFINITY) or soft > 1000 else soft - 1
     try:
         with pytest.raises(NoResourcesError):
-            starter.spawn(job, Setup({}, "/bin", [], str(tmp_path), 1.0, 0o077), groups)
+            starter.spawn_job(job, Setup({}, "/bin", [], str(tmp_path), 1.0, 0o077), groups)
         assert not any(os.path.exists(path) for path in files), "it is started again, with new ones"
         if number in (errno.EAGAIN, errno.ENOMEM):  # its user's own limit will be there tomorrow, too
             with pytest.raises(SpawnError) as found:
-                starter.spawn(job, Setup({}, "/bin", [], str(tmp_path), 1.0, None, {"NPROC": few}), groups)
+                starter.spawn_job(
+                    job, Setup({}, "/bin", [], str(tmp_path), 1.0, None, {"NPROC": few}), groups
+                )
             assert not isinstance(found.value, NoResourcesError)
         assert resource.getrlimit(resource.RLIMIT_NPROC) == (soft, hard)
     finally:

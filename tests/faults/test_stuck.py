@@ -15,7 +15,7 @@ from services import Serving
 from stuck_files import stuck
 from waiting import until
 
-from dovetail.process.recovery import recover
+from dovetail.process.recovery import recover_run
 from dovetail.process.spawn_log import read_log
 from dovetail.testing.builders import full
 
@@ -175,7 +175,7 @@ def test_a_run_whose_supervisor_stands_still(tmp_path: Path, number: int) -> Non
         if pid:
             os.kill(pid, signal.SIGCONT)
         process.communicate()
-        until(lambda: not recover(tmp_path / "run").stop().running)
+        until(lambda: not recover_run(tmp_path / "run").stop().running)
 
 
 def test_a_service_whose_main_thread_waits_in_the_kernel(tmp_path: Path, silent: Path, number: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.files import reading
-from dovetail.files.reading import blocks, lines, read_bytes, read_text
+from dovetail.files.reading import read_blocks, read_bytes, read_lines, read_text
 
 
 def written(folder: Path, data: bytes, name: str = "x.txt") -> Path:
@@ -44,15 +44,15 @@ def test_blocks_and_lines_are_those_of_the_whole_text(tmp_path, text, block, pie
         assert read_bytes(path) == data
         if max(map(len, itertools.chain([b""], whole.replace(b"\r", b"\n").split(b"\n")))) + piece >= block:
             return  # a line longer than a block is refused; that is another test's
-        assert b"".join(blocks(path)) == whole
-        assert list(lines(path)) == expected
+        assert b"".join(read_blocks(path)) == whole
+        assert list(read_lines(path)) == expected
 
 
 def test_a_line_that_never_ends_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "BLOCK", 1 << 20)
     path = written(tmp_path, b"a\n" + b"x" * (3 << 20))
     with pytest.raises(InputError, match=r"x\.txt: found a line of more than 1 MiB, expected text"):
-        list(blocks(path))
+        list(read_blocks(path))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -66,7 +66,7 @@ def test_more_than_the_limit_is_refused_before_it_is_in_memory(tmp_path, packed)
 
 
 def test_devices_without_an_end_are_left_at_once():
-    for read in (read_text, lambda path, expected: list(blocks(path, expected))):
+    for read in (read_text, lambda path, expected: list(read_blocks(path, expected))):
         with pytest.raises(InputError, match="/dev/zero: found binary data at byte 0, expected a trace"):
             read("/dev/zero", "a trace")
 
@@ -124,7 +124,7 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path, packed):
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_bytes, args=(gzip.compress(data) if packed else data,))
     writer.start()
-    assert b"".join(blocks(pipe)) == data
+    assert b"".join(read_blocks(pipe)) == data
     writer.join()
 
 

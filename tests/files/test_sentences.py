@@ -1,6 +1,6 @@
 import pytest
 
-from dovetail.files.sentences import closest, file_name, shown
+from dovetail.files.sentences import file_name, show_value, suggest_closest
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,16 @@ from dovetail.files.sentences import closest, file_name, shown
     ],
 )
 def test_a_value_is_shown_short_and_on_one_line(value, expected):
-    assert shown(value) == expected
+    assert show_value(value) == expected
 
 
 def test_what_only_looks_like_a_digit_can_be_spelt_out():
-    assert shown("١", spell=ascii) == r"'\u0661'"
+    assert show_value("١", spell=ascii) == r"'\u0661'"
 
 
 def test_near_words_are_guessed_and_long_lists_cut():
-    assert closest("esay", ["easy", "fcfs"]) == ", expected one of easy, fcfs; did you mean 'easy'?"
-    assert closest("x", map(str, range(100))).endswith("38, 39 …")
+    assert suggest_closest("esay", ["easy", "fcfs"]) == ", expected one of easy, fcfs; did you mean 'easy'?"
+    assert suggest_closest("x", map(str, range(100))).endswith("38, 39 …")
 
 
 def test_a_file_name_stays_on_its_line():

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from dovetail.files.streams import Whole, whole
+from dovetail.files.streams import Whole, whole_stream
 
 RUN = (sys.executable, "-c", "from dovetail.cli.main import run_cli; run_cli()")
 
@@ -38,7 +38,7 @@ def test_a_pipe_that_somebody_made_non_blocking_is_waited_for() -> None:
 def test_an_unbuffered_stream_is_written_line_by_line(tmp_path: Path) -> None:
     with open(tmp_path / "out", "wb", buffering=0) as raw:
         unbuffered = io.TextIOWrapper(cast(Any, raw), encoding="utf-8", write_through=True)
-        stream = whole(unbuffered)
+        stream = whole_stream(unbuffered)
         stream.write("one\n")
         stream.write("tw")
         assert (tmp_path / "out").read_text() == "one\n"
@@ -48,7 +48,7 @@ def test_an_unbuffered_stream_is_written_line_by_line(tmp_path: Path) -> None:
 
 def test_what_is_no_file_stays_as_it_is() -> None:
     kept = io.StringIO()
-    assert whole(kept) is kept
+    assert whole_stream(kept) is kept
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -96,12 +96,12 @@ SPELT = [
 def test_a_duration_is_read_alike_wherever_one_is_taken(text: str, seconds: float) -> None:
     from dovetail.report.metrics import TrimmedTrace
     from dovetail.workloads.batch.units import parse_limit
-    from dovetail.workloads.slurm_accounting import duration
+    from dovetail.workloads.slurm_accounting import parse_duration
 
     assert seconds_of(text) == seconds_given(text, "grace") == seconds
     if not text.endswith("m"):  # accounting tools print none of these
-        assert duration(text) == seconds
-    assert TrimmedTrace.parse(text).warmup == seconds
+        assert parse_duration(text) == seconds
+    assert TrimmedTrace.parse_trim(text).warmup == seconds
     if not text[-1].isalpha() and "." not in text:
         assert parse_limit(text) == (seconds * 60 if text.isdigit() else seconds)  # as sbatch: minutes
 

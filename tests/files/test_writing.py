@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.files.writing import create, make_folder, private_folder, replace_file, write_text
+from dovetail.files.writing import create_file, make_folder, private_folder, replace_file, write_text
 
 
 @contextmanager
@@ -108,13 +108,13 @@ def test_what_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_new_file_takes_no_place_and_no_link(tmp_path):
-    with umask(0), create(tmp_path / "new") as file:
+    with umask(0), create_file(tmp_path / "new") as file:
         file.write(b"x")
     assert mode(tmp_path / "new") == 0o600
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for name in ("new", "dangling"):
         with pytest.raises(FileExistsError):
-            create(tmp_path / name)
+            create_file(tmp_path / name)
     assert not (tmp_path / "nowhere").exists()
 
 

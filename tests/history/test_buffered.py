@@ -47,16 +47,16 @@ def answers(history: BufferedHistory | SqliteHistory) -> list[object]:
     for name in ("cpu", "gpu"):
         found.append(history.count("a", name, CPU))
         found.append([one.uid for one in history.recent("a", name, CPU, 7)])
-        averages = history.aggregates("a", name, CPU)
+        averages = history.list_aggregates("a", name, CPU)
         found.append(
             sorted((a.inputs, a.count, a.failed, round(a.mean, 12), round(a.m2, 9)) for a in averages)
         )
         for one in averages:
-            key = history.aggregate("a", name, CPU, one.request, one.inputs)
+            key = history.find_aggregate("a", name, CPU, one.request, one.inputs)
             assert key is not None
             found.append((key.count, round(key.mean, 12)))
     found.append([one.uid for one in history.runs("a")])
-    found.append(sorted((g.implementation, g.completed, g.failed) for g in history.groups("a")))
+    found.append(sorted((g.implementation, g.completed, g.failed) for g in history.list_groups("a")))
     return found
 
 
@@ -105,7 +105,7 @@ def test_another_writer_delays_the_writing_and_nothing_else(
             history.record(run(rng, number))
             assert history.count("a", "cpu", CPU) + history.count("a", "gpu", CPU) <= number + 1
         until(lambda: said)
-        assert len(shelf.kept) == history.waiting == 300
+        assert len(shelf.kept) == history.count_waiting == 300
         assert list(store.all_runs()) == []
         assert len(said) == 1
         assert "another process is writing" in said[0]

@@ -57,26 +57,26 @@ def test_counts_completed_runs_by_app_implementation_and_class(history: AnyHisto
 
 def test_a_uid_is_recorded_once(history: AnyHistory) -> None:
     assert history.record(run(2.0, uid="a"))
-    version, stamp = history.version, history.stamp("mm")
+    version, stamp = history.version, history.app_stamp("mm")
     assert not history.record(run(9.0, n=99, uid="a"))
-    assert (history.version, history.stamp("mm")) == (version, stamp)
+    assert (history.version, history.app_stamp("mm")) == (version, stamp)
     assert [r.seconds for r in history.runs("mm")] == [2.0]
-    assert len(history.aggregates("mm", "cpu", CPU)) == 1
+    assert len(history.list_aggregates("mm", "cpu", CPU)) == 1
     assert history.record(run(uid=""))
     assert history.record(run(uid=""))
 
 
 def test_version_and_stamp_grow_with_every_change(history: AnyHistory) -> None:
     seen = [history.version]
-    stamps = [history.stamp("mm")]
-    other = history.stamp("fft")
+    stamps = [history.app_stamp("mm")]
+    other = history.app_stamp("fft")
     for _ in range(3):
         history.record(run())
         seen.append(history.version)
-        stamps.append(history.stamp("mm"))
+        stamps.append(history.app_stamp("mm"))
     assert seen == sorted(set(seen))
     assert len(set(stamps)) == 4
-    assert history.stamp("fft") == other
+    assert history.app_stamp("fft") == other
 
 
 def test_runs_come_back_as_recorded_oldest_first(history: AnyHistory) -> None:
@@ -93,10 +93,10 @@ def test_runs_come_back_as_recorded_oldest_first(history: AnyHistory) -> None:
 def test_failed_runs_enter_no_average(history: AnyHistory) -> None:
     history.record(run(2.0))
     history.record(run(100.0, state=State.TIMEOUT))
-    (aggregate,) = history.aggregates("mm", "cpu", CPU)
+    (aggregate,) = history.list_aggregates("mm", "cpu", CPU)
     assert (aggregate.count, aggregate.mean, aggregate.failed) == (1, 2.0, 1)
     assert len(history.runs("mm")) == 1
-    (group,) = history.groups("mm")
+    (group,) = history.list_groups("mm")
     assert (group.completed, group.failed) == (1, 1)
 
 
@@ -104,7 +104,7 @@ def test_transfers_are_averaged_over_the_runs_that_told_them(history: AnyHistory
     history.record(run(usage=Usage(sent=4.0, sent_time=0.1, received=8.0, received_time=0.2)))
     history.record(run(usage=Usage(sent=6.0, sent_time=0.3, received=10.0, received_time=0.4)))
     history.record(run(usage=Usage(cpu_time=1.0)))
-    (a,) = history.aggregates("mm", "cpu", CPU)
+    (a,) = history.list_aggregates("mm", "cpu", CPU)
     assert (a.count, a.transfers) == (3, 2)
     assert (a.sent, a.received) == (5.0, 9.0)
     assert (a.sent_time, a.received_time) == pytest.approx((0.2, 0.3))
@@ -115,15 +115,15 @@ def test_keys_keep_requests_and_inputs_apart(history: AnyHistory) -> None:
     history.record(run(3.0, inputs={"a": "x", "b": 1.0}))
     history.record(run(5.0, inputs={"a": "y", "b": 1}))
     history.record(run(7.0, inputs={"a": "x", "b": 1}, nodes=2))
-    means = [a.mean for a in history.aggregates("mm", "cpu", CPU)]
+    means = [a.mean for a in history.list_aggregates("mm", "cpu", CPU)]
     assert means == [2.0, 5.0, 7.0]
-    assert [a.mean for a in history.aggregates("mm", "cpu", CPU, 2)] == [5.0, 7.0]
+    assert [a.mean for a in history.list_aggregates("mm", "cpu", CPU, 2)] == [5.0, 7.0]
     key = canonical_inputs({"a": "x", "b": 1})
-    found = history.aggregate("mm", "cpu", CPU, (2, -1, 0.0), key)
+    found = history.find_aggregate("mm", "cpu", CPU, (2, -1, 0.0), key)
     assert found is not None
     assert found.mean == 7.0
-    assert history.aggregate("mm", "cpu", CPU, (3, -1, 0.0), key) is None
-    assert history.aggregate("mm", "cpu", GPU, (2, -1, 0.0), key) is None
+    assert history.find_aggregate("mm", "cpu", CPU, (3, -1, 0.0), key) is None
+    assert history.find_aggregate("mm", "cpu", GPU, (2, -1, 0.0), key) is None
 
 
 def test_recent_gives_the_last_runs_oldest_first(history: AnyHistory) -> None:
@@ -149,12 +149,12 @@ def test_an_overlay_shows_its_base_and_leaves_it_alone(tmp_path: Path) -> None:
         over.record(run(9.0, n=16, when=3.0))
         assert [r.seconds for r in over.runs("mm")] == [1.0, 3.0, 9.0]
         assert [r.seconds for r in over.recent("mm", "cpu", CPU, 2)] == [3.0, 9.0]
-        assert [(a.count, a.mean) for a in over.aggregates("mm", "cpu", CPU)] == [(2, 2.0), (1, 9.0)]
-        merged = over.aggregate("mm", "cpu", CPU, (1, -1, 0.0), canonical_inputs({"n": 8}))
+        assert [(a.count, a.mean) for a in over.list_aggregates("mm", "cpu", CPU)] == [(2, 2.0), (1, 9.0)]
+        merged = over.find_aggregate("mm", "cpu", CPU, (1, -1, 0.0), canonical_inputs({"n": 8}))
         assert merged is not None
         assert (merged.count, merged.m2, merged.minimum, merged.maximum) == (2, 2.0, 1.0, 3.0)
         assert over.count("mm", "cpu", CPU) == 3
-        assert [g.completed for g in over.groups()] == [3]
+        assert [g.completed for g in over.list_groups()] == [3]
         assert base.count("mm", "cpu", CPU) == 1
         before = over.version
         base.record(run(uid="b"))
@@ -169,9 +169,9 @@ values = st.floats(1e-6, 1e6, allow_nan=False)
 def test_running_figures_equal_those_of_all_runs_at_once(times: list[float], cut: int) -> None:
     """Welford's update and the merge of two halves against the plain definitions."""
     halves = MemoryHistory(run(t) for t in times[:cut]), MemoryHistory(run(t) for t in times[cut:])
-    parts = [h.aggregates("mm", "cpu", CPU) for h in halves]
+    parts = [h.list_aggregates("mm", "cpu", CPU) for h in halves]
     found = [a[0] for a in parts if a]
-    whole = found[0] if len(found) == 1 else found[0].merged(found[1])
+    whole = found[0] if len(found) == 1 else found[0].merge_with(found[1])
     mean = math.fsum(times) / len(times)
     assert whole.count == len(times)
     assert whole.mean == pytest.approx(mean)

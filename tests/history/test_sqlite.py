@@ -64,17 +64,21 @@ def test_everything_is_there_after_reopening(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite"
     with SqliteHistory(path) as history:
         history.record_many(run(float(i), n=i % 3, uid=str(i)) for i in range(1, 10))
-        before = (history.runs("mm"), history.aggregates("mm", "cpu", CPU), history.groups())
+        before = (history.runs("mm"), history.list_aggregates("mm", "cpu", CPU), history.list_groups())
     with SqliteHistory(path) as history:
-        assert (history.runs("mm"), history.aggregates("mm", "cpu", CPU), history.groups()) == before
-        assert history.known(["1", "9", "10", ""]) == {"1", "9"}
+        assert (
+            history.runs("mm"),
+            history.list_aggregates("mm", "cpu", CPU),
+            history.list_groups(),
+        ) == before
+        assert history.known_uids(["1", "9", "10", ""]) == {"1", "9"}
 
 
 def test_many_runs_are_recorded_all_or_none(tmp_path: Path) -> None:
     with SqliteHistory(tmp_path / "h.sqlite") as history:
         with pytest.raises(InputError, match="seconds is -1"):
             history.record_many([run(uid="a"), run(-1.0, uid="b")])
-        assert history.groups() == []
+        assert history.list_groups() == []
         assert history.record_many([run(uid="a"), run(uid="a"), run(2.0, uid="b")]) == 2
         assert history.record_many([run(uid="a"), run(uid="b")]) == 0
         assert history.count("mm", "cpu", CPU) == 2
@@ -88,8 +92,8 @@ def test_averages_written_run_by_run_equal_those_written_at_once(tmp_path: Path)
         for r in runs:
             one.record(r)
         many.record_many(runs)
-        assert one.aggregates("mm", "cpu", CPU) == many.aggregates("mm", "cpu", CPU)
-        assert one.groups() == many.groups()
+        assert one.list_aggregates("mm", "cpu", CPU) == many.list_aggregates("mm", "cpu", CPU)
+        assert one.list_groups() == many.list_groups()
 
 
 def test_mirrored_figures_equal_those_read_anew(tmp_path: Path) -> None:
@@ -104,8 +108,8 @@ def test_mirrored_figures_equal_those_read_anew(tmp_path: Path) -> None:
                 other.record(run(0.5, n=100 + i))
             assert list(history.recent("mm", "cpu", CPU, 6)) == list(other.recent("mm", "cpu", CPU, 6))
             for limit in (4, 100):
-                mine = history.aggregates("mm", "cpu", CPU, limit)
-                assert list(mine) == list(other.aggregates("mm", "cpu", CPU, limit))
+                mine = history.list_aggregates("mm", "cpu", CPU, limit)
+                assert list(mine) == list(other.list_aggregates("mm", "cpu", CPU, limit))
             assert history.count("mm", "cpu", CPU) == other.count("mm", "cpu", CPU)
 
 
@@ -113,7 +117,7 @@ def test_another_process_is_seen_at_the_next_question(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite"
     with SqliteHistory(path) as history:
         history.record(run(1.0, uid="a"))
-        version, stamp = history.version, history.stamp("mm")
+        version, stamp = history.version, history.app_stamp("mm")
         assert history.version == version
         code = (
             "with SqliteHistory(sys.argv[1]) as h:\n"
@@ -122,9 +126,9 @@ def test_another_process_is_seen_at_the_next_question(tmp_path: Path) -> None:
         out, _ = python(code, path).communicate(timeout=280)
         assert out.split() == ["True", "False"]
         assert history.version > version
-        assert history.stamp("mm") != stamp
+        assert history.app_stamp("mm") != stamp
         assert [r.seconds for r in history.runs("mm")] == [1.0, 3.0]
-        assert history.aggregates("mm", "cpu", CPU)[0].mean == 2.0
+        assert history.list_aggregates("mm", "cpu", CPU)[0].mean == 2.0
 
 
 def test_processes_write_at_the_same_time_and_lose_nothing(tmp_path: Path) -> None:
@@ -141,7 +145,7 @@ def test_processes_write_at_the_same_time_and_lose_nothing(tmp_path: Path) -> No
         child.communicate()
     with SqliteHistory(path) as history:
         assert history.count("mm", "cpu", CPU) == 25 + 4 * 25
-        whole = sum(a.count for a in history.aggregates("mm", "cpu", CPU))
+        whole = sum(a.count for a in history.list_aggregates("mm", "cpu", CPU))
         assert whole == len({r.uid for r in history.runs("mm")}) == 125
 
 
@@ -166,9 +170,9 @@ def test_a_killed_process_leaves_no_half(tmp_path: Path) -> None:
             runs = history.runs("mm")
             assert told <= len(runs) <= told + 1
             told = len(runs)
-            assert sum(a.count for a in history.aggregates("mm", "cpu", CPU)) == len(runs)
-            assert sum(g.completed for g in history.groups()) == len(runs)
-            for a in history.aggregates("mm", "cpu", CPU):
+            assert sum(a.count for a in history.list_aggregates("mm", "cpu", CPU)) == len(runs)
+            assert sum(g.completed for g in history.list_groups()) == len(runs)
+            for a in history.list_aggregates("mm", "cpu", CPU):
                 times = [r.seconds for r in runs if r.inputs["n"] == a.inputs[0][1]]
                 assert a.mean == pytest.approx(sum(times) / len(times))
 
@@ -215,16 +219,16 @@ def test_an_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     old_database(path)
     with SqliteHistory(path) as history:
-        first, second, third = history.aggregates("mm", "cpu", CPU)
+        first, second, third = history.list_aggregates("mm", "cpu", CPU)
         assert (first.count, first.mean, first.m2, first.minimum, first.maximum) == (2, 2.0, 2.0, 1.0, 3.0)
         assert (first.failed, first.transfers, first.sent) == (1, 1, 4.0)
         assert (second.count, second.mean, second.request) == (1, 5.0, (2, -1, 0.0))
         assert (third.count, third.failed) == (0, 1)
-        assert [(g.completed, g.failed) for g in history.groups()] == [(2, 2), (1, 0)]
+        assert [(g.completed, g.failed) for g in history.list_groups()] == [(2, 2), (1, 0)]
         assert {r.user for r in history.runs("mm")} == {"ann"}
         assert not history.record(run(uid="a"))
         assert history.record(run(5.0, uid="f"))
-        assert history.aggregates("mm", "cpu", CPU)[0].mean == 3.0
+        assert history.list_aggregates("mm", "cpu", CPU)[0].mean == 3.0
     version = sqlite3.connect(path).execute("PRAGMA user_version").fetchone()
     assert version == (SCHEMA_VERSION,)
 
@@ -285,7 +289,7 @@ def test_a_damaged_database_is_named(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite"
     with SqliteHistory(path) as history:
         history.record_many(run(1.0, n=i, uid=f"uid-{i}") for i in range(2000))
-        history.vacuum()
+        history.vacuum_file()
     data = bytearray(path.read_bytes())
     for at in range(4096 * 3, len(data)):
         data[at] = 0x5A
@@ -380,27 +384,27 @@ def test_forget_by_app_device_and_age(tmp_path: Path) -> None:
     with SqliteHistory(tmp_path / "h.sqlite") as history:
         history.record_many([run(float(i), when=float(i), uid=f"c{i}") for i in range(1, 6)])
         history.record_many([run(device_class=gpu, when=9.0), run(app="fft")])
-        stamp = history.stamp("mm")
-        assert history.forget("mm", before=3.0) == 2
-        assert history.stamp("mm") != stamp
-        (aggregate,) = history.aggregates("mm", "cpu", CPU)
+        stamp = history.app_stamp("mm")
+        assert history.delete_runs("mm", before=3.0) == 2
+        assert history.app_stamp("mm") != stamp
+        (aggregate,) = history.list_aggregates("mm", "cpu", CPU)
         assert (aggregate.count, aggregate.mean, aggregate.minimum) == (3, 4.0, 3.0)
-        assert history.forget("mm", device=gpu) == 1
-        assert history.forget("nothing") == 0
-        assert [g.app for g in history.groups()] == ["fft", "mm"]
-        assert history.forget("mm") == 3
+        assert history.delete_runs("mm", device=gpu) == 1
+        assert history.delete_runs("nothing") == 0
+        assert [g.app for g in history.list_groups()] == ["fft", "mm"]
+        assert history.delete_runs("mm") == 3
         assert history.count("mm", "cpu", CPU) == 0
         assert history.record(run(uid="c1"))
-        assert history.forget() == 2
-        assert history.groups() == []
+        assert history.delete_runs() == 2
+        assert history.list_groups() == []
 
 
 def test_vacuum_gives_space_back(tmp_path: Path) -> None:
     with SqliteHistory(tmp_path / "h.sqlite") as history:
         history.record_many(run(n=i, uid=f"uid-{i}") for i in range(5000))
-        history.forget()
+        history.delete_runs()
         history.record(run(uid="x"))
-        before, after = history.vacuum()
+        before, after = history.vacuum_file()
         assert after < before / 5
         assert history.count("mm", "cpu", CPU) == 1
 
@@ -436,7 +440,7 @@ def test_versions_cost_little(tmp_path: Path) -> None:
     path = tmp_path / "h.sqlite"
     with SqliteHistory(path, wait=0.05) as history, SqliteHistory(path, wait=0.05) as other:
         for _ in range(3):
-            _ = history.version, history.stamp("mm"), history.count("mm", "cpu", CPU)
+            _ = history.version, history.app_stamp("mm"), history.count("mm", "cpu", CPU)
             assert other.record(run())
         assert not history._db.in_transaction
 
@@ -464,13 +468,13 @@ def test_what_was_read_is_carried_forward_over_several_runs_at_once(tmp_path: Pa
 
         def seen(history: SqliteHistory) -> tuple[object, ...]:
             return (
-                list(history.aggregates("mm", "cpu", CPU, 10)),
+                list(history.list_aggregates("mm", "cpu", CPU, 10)),
                 [r.uid for r in history.recent("mm", "cpu", CPU, 10)],
-                history.groups("mm"),
+                history.list_groups("mm"),
                 history.count("mm", "cpu", CPU),
-                history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
-                history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 9.0),)),
-                history.stamp("mm"),
+                history.find_aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
+                history.find_aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 9.0),)),
+                history.app_stamp("mm"),
             )
 
         batches = (
@@ -492,7 +496,7 @@ def test_a_batch_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         with pytest.raises(InputError):
             history.record_many([run(2.0, uid="b"), run(-1.0, uid="c")])
         history.record(run(3.0, uid="d"))
-        (found,) = history.aggregates("mm", "cpu", CPU)
+        (found,) = history.list_aggregates("mm", "cpu", CPU)
         assert (found.count, found.mean) == (2, 2.0)
 
 
@@ -500,12 +504,12 @@ def test_what_others_record_is_seen_after_it_was_held_still(tmp_path: Path) -> N
     path = tmp_path / "h.sqlite"
     with SqliteHistory(path) as ours, SqliteHistory(path) as theirs:
         assert ours.count("mm", "cpu", CPU) == 0
-        with ours.still():
+        with ours.hold_still():
             theirs.record(run(1.0))
             assert ours.count("mm", "cpu", CPU) == 0
             ours.record(run(3.0))  # under the write lock all is seen
             assert ours.count("mm", "cpu", CPU) == 2
-        (found,) = ours.aggregates("mm", "cpu", CPU)
+        (found,) = ours.list_aggregates("mm", "cpu", CPU)
         assert found.mean == 2.0
 
 
@@ -538,9 +542,9 @@ def test_pieces_give_what_one_transaction_gives(tmp_path: Path, monkeypatch: pyt
     with SqliteHistory(tmp_path / "a") as one, SqliteHistory(tmp_path / "b") as pieces:
         assert one.record_many(iter(runs)) == 40
         assert pieces.record_in_pieces(iter(runs + runs[:5])) == 40
-        assert one.groups() == pieces.groups()
+        assert one.list_groups() == pieces.list_groups()
         for app in ("a0", "a1"):
-            assert one.aggregates(app, "cpu", CPU) == pieces.aggregates(app, "cpu", CPU)
+            assert one.list_aggregates(app, "cpu", CPU) == pieces.list_aggregates(app, "cpu", CPU)
 
 
 def test_pieces_that_were_committed_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,11 +583,11 @@ def test_rows_that_cannot_be_are_said(tmp_path: Path, statement: str) -> None:
     told: list[str] = []
     with SqliteHistory(path) as history:
         for question in (
-            lambda: history.groups(),
-            lambda: history.groups("mm"),
-            lambda: history.aggregates("mm", "cpu", CPU),
+            lambda: history.list_groups(),
+            lambda: history.list_groups("mm"),
+            lambda: history.list_aggregates("mm", "cpu", CPU),
             lambda: history.recent("mm", "cpu", CPU, 9),
-            lambda: history.aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
+            lambda: history.find_aggregate("mm", "cpu", CPU, (1, -1, 0.0), (("n", 8.0),)),
             lambda: list(history.all_runs()),
             lambda: history.runs("mm"),
         ):

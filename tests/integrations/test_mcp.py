@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from services import ANEW, Serving, submit
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 mcp = pytest.importorskip("mcp", reason="the SDK is in the environment of `make integrations`")
 
@@ -101,7 +101,7 @@ def test_what_fails_is_explained(service: Serving) -> None:
 
 
 def test_limits_and_refusals_are_errors_of_the_tool(service: Serving) -> None:
-    with connection(service.folder.path) as others:
+    with open_connection(service.folder.path) as others:
         (id,) = submit(others, {"command": ["sleep", "1000"], "name": "theirs"})
 
     async def play(client: Any, call: Tool) -> None:
@@ -120,5 +120,5 @@ def test_limits_and_refusals_are_errors_of_the_tool(service: Serving) -> None:
         assert (await call("cancel", jobs=[mine]))["jobs"] == [mine]
 
     driven(service, play, "--label", "small", "--most", "1")
-    with connection(service.folder.path) as others:
+    with open_connection(service.folder.path) as others:
         assert others.post("/api/v1/cancel", {"jobs": id})["jobs"] == [id]

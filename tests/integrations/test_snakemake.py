@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from services import Serving
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytest.importorskip("snakemake", reason="it is in the environment of `make integrations`")
 
@@ -49,7 +49,7 @@ def test_a_run_with_a_rule_that_needs_more_memory(around: Serving, tmp_path: Pat
     assert len(ids) == 4
     assert (tmp_path / "big.txt").read_text() == "600000000\n"
     assert "ended OUT_OF_MEMORY" in done.stderr, "its first attempt had too little"
-    with connection(around.folder.path) as service:
+    with open_connection(around.folder.path) as service:
         row = service.get(f"/api/v1/jobs/{min(ids)}")
     assert row["app"] == "snakemake.one"
     assert row["walltime"] == 600

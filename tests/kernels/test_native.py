@@ -80,7 +80,7 @@ def test_another_kind_of_array_is_refused() -> None:
 
 
 def test_without_the_library_the_specification_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.native.library.library", lambda: None)
+    monkeypatch.setattr("dovetail.native.library.load_library", lambda: None)
     alone: Kernel[..., bool] = kernel(backfilling.worth_keeping.plain)
     ones = np.ones(1, np.int64)
     assert alone(1, 1.0, 1.0, 1, np.ones(1), ones, ones, np.ones(1), 1.0) == backfilling.worth_keeping(

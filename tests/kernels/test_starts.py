@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dovetail.kernels import starts
 from dovetail.kernels.starts import EASY, FCFS, GREEDY, Ends, Kinds, Line, Nodes, Past
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.starts.run_times import WEIGHTS
 from dovetail.testing.builders import full
 
@@ -137,11 +137,11 @@ def test_a_job_that_waits_starts_when_the_first_ends_and_is_passed_by_a_short_on
     assert found.tolist() == [[8.0, 0.0, 13.0]]
 
 
-@pytest.mark.skipif(library() is None, reason="nothing is compiled here")
+@pytest.mark.skipif(load_library() is None, reason="nothing is compiled here")
 def test_chance_is_the_same_on_both_sides() -> None:
     import ctypes
 
-    found = library()
+    found = load_library()
     assert found is not None
     compiled = found.dovetail_chance
     compiled.argtypes, compiled.restype = [ctypes.c_int64, ctypes.c_int64], ctypes.c_double

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.local.claims import Claims, claims_folders, holders, units_of_cluster
+from dovetail.local.claims import Claims, claims_folders, list_holders, units_of_cluster
 from dovetail.model import Cluster
 
 
@@ -22,11 +22,11 @@ def test_each_unit_has_one_holder(tmp_path: Path) -> None:
     assert two.held == {"core:1"}
     one.keep(["gpu:0"])
     assert two.take(["core:0"]) == {}
-    assert {h.uid: h.units for h in holders(tmp_path)} == {"one": {"gpu:0"}, "two": {"core:0", "core:1"}}
+    assert {h.uid: h.units for h in list_holders(tmp_path)} == {"one": {"gpu:0"}, "two": {"core:0", "core:1"}}
     one.close()
     assert two.take(["gpu:0"]) == {}
     two.close()
-    assert holders(tmp_path) == []
+    assert list_holders(tmp_path) == []
 
 
 def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
@@ -49,12 +49,12 @@ def test_whoever_inherits_the_claim_keeps_it(tmp_path: Path) -> None:
     """As the supervisor does, which outlives its Dovetail."""
     claims = Claims("left", tmp_path)
     claims.take(["core:0"])
-    heir = os.dup(claims.descriptor)
+    heir = os.dup(claims.inheritable_descriptor)
     claims.leave()
     other = Claims("other", tmp_path)
     assert other.take(["core:0"])["core:0"].uid == "left"
     again = Claims("left", tmp_path)  # the next Dovetail of that run
-    again.adopt(["core:0"])
+    again.adopt_units(["core:0"])
     os.close(heir)
     assert other.take(["core:0"])["core:0"].uid == "left"
     again.close()
@@ -90,7 +90,7 @@ def test_what_strangers_write_counts_for_nothing(tmp_path: Path, text: str) -> N
         fcntl.flock(stranger, fcntl.LOCK_SH)
         mine = Claims("mine", tmp_path)
         assert mine.take(["core:0"]) == {}
-        assert [holder for holder in holders(tmp_path) if holder.uid != "mine"] == []
+        assert [holder for holder in list_holders(tmp_path) if holder.uid != "mine"] == []
         mine.close()
 
 

@@ -15,10 +15,17 @@ import pytest
 from waiting import until
 
 from dovetail.local import discovery
-from dovetail.local.discovery import Cores, Inventory, discover, inventory, run_probes, usable_cores
+from dovetail.local.discovery import (
+    Cores,
+    Inventory,
+    discover_cluster,
+    run_probes,
+    take_inventory,
+    usable_cores,
+)
 from dovetail.local.probes import amd, nvidia
 from dovetail.model import CPU
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 
 T4 = {"index": 0, "model": "NVIDIA T4", "uuid": "GPU-aa", "memory": 16, "driver": "1"}
 A100 = {"index": 1, "model": "NVIDIA A100", "uuid": "GPU-bb", "memory": 80, "driver": "1"}
@@ -47,11 +54,11 @@ def found_with(
         "run_probes",
         lambda scripts, timeout: {name: {"devices": answers[name], "why": f"no {name}"} for name in scripts},
     )
-    return inventory()
+    return take_inventory()
 
 
 def test_this_machine() -> None:
-    cluster = discover()
+    cluster = discover_cluster()
     (node,) = cluster.nodes
     assert node.cores == tuple(sorted(os.sched_getaffinity(0)))
     assert cluster.units[0].kind == CPU
@@ -131,7 +138,7 @@ def test_a_hanging_driver_takes_its_children_along_and_others_answer(tmp_path: P
     good = 'print(\'warming up\'); print(\'{"devices": [], "why": "none"}\')'
     answers = run_probes({"bad": ["-I", "-S", "-c", hangs], "good": ["-I", "-S", "-c", good]}, 3.0)
     assert answers == {"bad": "its driver did not answer within 3 s", "good": {"devices": [], "why": "none"}}
-    until(lambda: not runs(int(note.read_text())), "the hanging probe's child runs on")
+    until(lambda: not is_running(int(note.read_text())), "the hanging probe's child runs on")
 
 
 def test_amd_gpus_are_read_from_the_kernel(tmp_path: Path) -> None:
@@ -283,7 +290,7 @@ def test_a_broken_gpu_moves_no_other_ones_number(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     broken = {"index": 0, "model": "", "driver": "1", "unusable": "GPU is lost"}
     others = [{**T4, "index": 1, "uuid": ""}, {**A100, "index": 2}]
-    found = Inventory(Cores((0,), 1, "", 0), discovery._gpus("nvidia", [broken, *others])).cluster()
+    found = Inventory(Cores((0,), 1, "", 0), discovery._visible_gpus("nvidia", [broken, *others])).cluster()
     assert [device.address for device in found.nodes[0].devices] == ["nvidia:1", "nvidia:GPU-bb"]
     assert [device.local for device in found.nodes[0].devices] == [0, 1]
 
@@ -355,6 +362,6 @@ def test_a_device_counts_once_a_kernel_has_run_on_it(tmp_path: Path, monkeypatch
         "good too": "",
     }
     monkeypatch.setattr(discovery, "run_probes", lambda scripts, timeout: {"opencl": found})
-    broken = [(one.broken, one.note) for one in inventory(1.0, ("opencl",)).devices][1]
+    broken = [(one.broken, one.note) for one in take_inventory(1.0, ("opencl",)).devices][1]
     assert broken[0]
     assert broken[1].endswith("it needs a C compiler (on Debian: apt-get install -y gcc libc6-dev)")

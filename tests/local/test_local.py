@@ -22,18 +22,18 @@ from dovetail.interfaces import RunFolder
 from dovetail.local.executor import Local, LocalExecutor
 from dovetail.model import Cluster, Ended, Launch, Node, Placed, State
 from dovetail.process.outputs import Outputs
-from dovetail.process.recovery import recover, unsettled
+from dovetail.process.recovery import recover_run, unsettled_runs
 from dovetail.process.spawn_log import read_log
 from dovetail.testing.processes import (
     CORES,
     cpu_cluster,
     device,
     ends,
+    is_running,
     on_device,
     placed,
     run_all,
-    runs,
-    until,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -129,8 +129,8 @@ def test_a_failing_program_says_how(tmp_path: Path, script: str, code: int, sent
 
 def test_stop_asks_first_and_the_answer_is_the_reason(tmp_path: Path) -> None:
     async def stop(executor: LocalExecutor) -> None:
-        await until((tmp_path / "run" / "a.out").exists)
-        await until(lambda: (tmp_path / "run" / "a.out").read_text() == "up\n")
+        await wait_until((tmp_path / "run" / "a.out").exists)
+        await wait_until(lambda: (tmp_path / "run" / "a.out").read_text() == "up\n")
         await executor.stop("a", "TIMEOUT")
         await executor.stop("a", "CANCELLED")  # the first reason stays
         await executor.stop("unknown", "CANCELLED")
@@ -143,8 +143,8 @@ def test_stop_asks_first_and_the_answer_is_the_reason(tmp_path: Path) -> None:
 
 def test_a_job_that_ignores_term_is_killed_after_the_grace(tmp_path: Path) -> None:
     async def stop(executor: LocalExecutor) -> None:
-        await until((tmp_path / "run" / "a.out").exists)
-        await until(lambda: (tmp_path / "run" / "a.out").read_text() == "up\n")
+        await wait_until((tmp_path / "run" / "a.out").exists)
+        await wait_until(lambda: (tmp_path / "run" / "a.out").read_text() == "up\n")
         await executor.stop("a", "CANCELLED")
 
     script = "trap '' TERM; echo up; while :; do sleep 0.05; done"
@@ -160,7 +160,7 @@ def test_a_child_keeps_its_grace_when_its_parent_ends_at_once(tmp_path: Path) ->
     """``sh`` ends on TERM, the program below it is still saving its work."""
 
     async def stop(executor: LocalExecutor) -> None:
-        await until(lambda: (tmp_path / "up").exists())
+        await wait_until(lambda: (tmp_path / "up").exists())
         await executor.stop("a", "TIMEOUT")
 
     on_term = f"sleep 0.3; echo saved > {tmp_path}/saved; exit"
@@ -182,7 +182,7 @@ def test_processes_that_outlive_their_job_are_killed_and_reported(
     end = run_all(tmp_path, [placed("a", "/bin/sh", "-c", script)])["a"]
     assert end.state is State.COMPLETED
     assert end.detail == "processes that outlived it were killed"
-    soon(lambda: not runs(int((tmp_path / "run" / "a.out").read_text())))
+    soon(lambda: not is_running(int((tmp_path / "run" / "a.out").read_text())))
 
 
 LAUNCHER = r"""
@@ -324,7 +324,7 @@ def test_strange_ids_make_harmless_files(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"run"}
     log = read_log(tmp_path / "run" / "spawn.log")  # records are put together by hand
     assert len(log.starts) == len(log.ends) == len(names)
-    assert (log.torn, log.wrong, log.damage()) == (0, 0, "")
+    assert (log.torn, log.wrong, log.describe_damage()) == (0, 0, "")
 
 
 def test_a_link_that_leads_nowhere_is_a_file_that_is_there(tmp_path: Path) -> None:
@@ -361,16 +361,16 @@ def test_close_stops_what_runs_and_events_finish(tmp_path: Path) -> None:
         with pytest.raises(ExecutorError, match="after the executor was closed"):
             await executor.launch(placed("d", "/bin/true"))
         found = [event async for event in executor.events() if isinstance(event, Ended)]
-        assert unsettled(tmp_path) == [tmp_path / "run"]
+        assert unsettled_runs(tmp_path) == [tmp_path / "run"]
         assert executor.settle()
-        assert unsettled(tmp_path) == []
+        assert unsettled_runs(tmp_path) == []
         return found
 
     found = asyncio.run(main())
     assert sorted((end.job, end.state) for end in found) == [(n, State.CANCELLED) for n in "abc"]
     log = read_log(tmp_path / "run" / "spawn.log")
     assert log.settled
-    soon(lambda: not any(runs(start["pid"]) for start in log.starts.values()))
+    soon(lambda: not any(is_running(start["pid"]) for start in log.starts.values()))
 
 
 def test_a_job_cannot_be_launched_while_it_runs(tmp_path: Path) -> None:
@@ -413,16 +413,16 @@ def test_a_shortened_log_has_what_runs_and_all_that_later_jobs_share(tmp_path: P
         await ends(executor, 5)
         long = log.stat().st_size
         executor.shorten_log()  # nothing runs: what the five shared is in use by none
-        await until(lambda: log.stat().st_size < long)
+        await wait_until(lambda: log.stat().st_size < long)
         assert not read_log(log).intents
         await executor.launch(job("5", slow))
         await executor.launch(job("6", quick))
         assert list(await ends(executor, 1)) == ["6"]
-        assert not read_log(log).damage()
+        assert not read_log(log).describe_damage()
         executor.shorten_log()
-        await until(lambda: len(read_log(log).intents) == 1)
+        await wait_until(lambda: len(read_log(log).intents) == 1)
         await executor.leave()
-        await until(lambda: read_log(log).gone)
+        await wait_until(lambda: read_log(log).gone)
         return executor
 
     async def after() -> None:
@@ -436,9 +436,9 @@ def test_a_shortened_log_has_what_runs_and_all_that_later_jobs_share(tmp_path: P
         assert executor.settle()
 
     first = asyncio.run(before())
-    assert not read_log(log).damage()
+    assert not read_log(log).describe_damage()
     asyncio.run(after())
-    assert not read_log(log).damage()
+    assert not read_log(log).describe_damage()
     assert first._process is not None
     assert first._process.wait(100) == 0
 
@@ -457,7 +457,7 @@ def test_a_log_is_long_again_when_it_has_grown_threefold(
         long = log.stat().st_size
         executor.shorten_log()
         assert not executor.has_long_log()
-        await until(lambda: log.stat().st_size < long)
+        await wait_until(lambda: log.stat().st_size < long)
         await executor.launch(placed("b", "/bin/true"))
         await ends(executor, 1)
         assert not executor.has_long_log(), "what is left may be all that is needed"
@@ -470,7 +470,7 @@ def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_on
         executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sh", "-c", "setsid sleep 300 & sleep 300"))
-        await until(lambda: bool(read_log(log).starts))
+        await wait_until(lambda: bool(read_log(log).starts))
         os.kill(read_log(log).supervisors[0]["pid"], signal.SIGKILL)
         first = (await asyncio.wait_for(ends(executor, 1), 200))["a"]
         await executor.launch(placed("b", "/bin/true"))
@@ -485,7 +485,7 @@ def test_jobs_of_a_killed_supervisor_end_as_node_fail_and_the_next_gets_a_new_on
     log = read_log(tmp_path / "run" / "spawn.log")
     assert len(log.supervisors) == 2
     assert set(log.ends) == set(log.intents)
-    soon(lambda: not runs(log.starts[next(iter(log.starts))]["pid"]))
+    soon(lambda: not is_running(log.starts[next(iter(log.starts))]["pid"]))
 
 
 def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(tmp_path: Path) -> None:
@@ -493,12 +493,12 @@ def test_a_job_that_had_ended_before_its_supervisor_died_was_not_ended_by_that(t
         executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sleep", "300"))
-        await until(lambda: bool(read_log(log).starts))
+        await wait_until(lambda: bool(read_log(log).starts))
         supervisor = read_log(log).supervisors[0]["pid"]
         stop(supervisor)
         (start,) = read_log(log).starts.values()
         os.kill(start["pid"], signal.SIGKILL)
-        await until(lambda: not runs(start["pid"]))
+        await wait_until(lambda: not is_running(start["pid"]))
         os.kill(supervisor, signal.SIGKILL)
         end = (await asyncio.wait_for(ends(executor, 1), 200))["a"]
         await executor.close()
@@ -515,14 +515,14 @@ def test_nor_is_that_said_of_one_that_had_ended_when_both_had_died(tmp_path: Pat
         executor = LocalExecutor(RunFolder(tmp_path / "run"), cpu_cluster())
         log = tmp_path / "run" / "spawn.log"
         await executor.launch(placed("a", "/bin/sh", "-c", f"{leaves}exec sleep 300"))
-        await until(lambda: bool(read_log(log).starts))
+        await wait_until(lambda: bool(read_log(log).starts))
         await executor.leave()
-        await until(lambda: not recover(tmp_path / "run").in_use)
+        await wait_until(lambda: not recover_run(tmp_path / "run").in_use)
         supervisor = read_log(log).supervisors[0]["pid"]
         stop(supervisor)
         (start,) = read_log(log).starts.values()
         os.kill(start["pid"], signal.SIGKILL)
-        await until(lambda: not runs(start["pid"]))
+        await wait_until(lambda: not is_running(start["pid"]))
         os.kill(supervisor, signal.SIGKILL)
         assert executor._process is not None
         executor._process.wait()

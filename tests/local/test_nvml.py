@@ -9,7 +9,7 @@ import pytest
 from gpu_box import GB, GpuBox
 
 from dovetail.local.device_watch import DeviceWatch, Snapshot
-from dovetail.local.discovery import Inventory, inventory
+from dovetail.local.discovery import Inventory, take_inventory
 
 HERE = os.getpid()
 
@@ -24,13 +24,13 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GpuBox:
 
 
 def found() -> Inventory:
-    return inventory(60.0, ["nvidia"])
+    return take_inventory(60.0, ["nvidia"])
 
 
 def seen() -> Snapshot:
     watch = DeviceWatch("nvidia")
     try:
-        snapshot = watch.look(60.0)
+        snapshot = watch.take_snapshot(60.0)
     finally:
         watch.close()
     assert snapshot is not None, watch.trouble
@@ -118,7 +118,7 @@ def test_processes_that_have_ended_or_are_hidden_are_named_as_far_as_known(box: 
         (0, "", "", GB),
         (3_999_999, "", "", GB),
     ]
-    assert "of another container (process 0)" in device.processes[0].label
+    assert "of another container (process 0)" in device.processes[0].process_label
 
 
 @pytest.mark.parametrize("on_parent", [False, True])
@@ -138,10 +138,10 @@ def test_processes_on_mig_instances_are_found_in_both_layouts(box: GpuBox, on_pa
 def test_an_instance_that_goes_takes_no_other_with_it(box: GpuBox) -> None:
     first, second = box.cut([("3g.20gb", 20 * GB), ("1g.5gb", 5 * GB)])
     watch = DeviceWatch("nvidia")
-    assert watch.look(60.0) is not None
+    assert watch.take_snapshot(60.0) is not None
     del box.slices[0]
     box.write()
-    snapshot = watch.look(60.0)
+    snapshot = watch.take_snapshot(60.0)
     watch.close()
     assert snapshot is not None
     faults = {one.name: one.fault for one in snapshot.devices}

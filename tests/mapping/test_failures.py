@@ -24,7 +24,7 @@ from waiting import until
 
 import dovetail
 from dovetail.errors import InputError, ItemError, MapError
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -270,7 +270,7 @@ def sleepers() -> list[int]:
                 found.append(int(folder.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
-    return [pid for pid in found if runs(pid)]
+    return [pid for pid in found if is_running(pid)]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -28,7 +28,7 @@ def test_the_order_of_the_items_is_kept_whatever_comes_first(count: int, seed: i
     tree = Tree(operator.add)
     fold = Fold(operator.add)
     for low, high in cuts(count, seed):
-        tree.add(fold.folded(low, [f"{i}," for i in range(low, high)]))
+        tree.add(fold.fold_values(low, [f"{i}," for i in range(low, high)]))
     assert tree.result() == "".join(f"{i}," for i in range(count))
 
 
@@ -69,9 +69,9 @@ def test_items_without_a_value_are_left_out(count: int, holes: set[int]) -> None
 def test_by_key_values_come_in_the_order_of_the_items(count: int, seed: int) -> None:
     fold = Fold(operator.add, by_key=True)
     parts = Tree(fold.both)
-    call = fold.prepared(lambda i: [(i % 3, [i]), (i % 3, [-i]), ("all", [i])])
+    call = fold.prepare_call(lambda i: [(i % 3, [i]), (i % 3, [-i]), ("all", [i])])
     for low, high in cuts(count, seed):
-        parts.add(fold.folded(low, [call(i) for i in range(low, high)]))
+        parts.add(fold.fold_values(low, [call(i) for i in range(low, high)]))
     found = parts.result()
     assert found["all"] == list(range(count))
     for key in range(min(3, count)):
@@ -81,8 +81,8 @@ def test_by_key_values_come_in_the_order_of_the_items(count: int, seed: int) -> 
 def test_a_mapping_is_pairs_too_and_one_item_alone_is_a_run() -> None:
     fold = Fold(operator.add, by_key=True)
     parts = Tree(fold.both)
-    call = fold.prepared(lambda _: {"a": 1})
-    parts.add(fold.folded(0, [call(None)]))
+    call = fold.prepare_call(lambda _: {"a": 1})
+    parts.add(fold.fold_values(0, [call(None)]))
     parts.skip(1)
-    parts.add(fold.folded(2, [call(None)]))
+    parts.add(fold.fold_values(2, [call(None)]))
     assert parts.result() == {"a": 2}

@@ -13,8 +13,8 @@ import pytest
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.mapping.function import Function, as_function, identity, ship
-from dovetail.mapping.running import load
+from dovetail.mapping.function import Function, as_function, identity_of, ship_implementation
+from dovetail.mapping.running import load_function
 
 
 def test_called_as_it_stands_it_runs_on_the_cpu() -> None:
@@ -58,14 +58,14 @@ def test_functions_of_scripts_are_called_by_their_file(monkeypatch: pytest.Monke
     made = types.FunctionType(map_functions.plain.__code__, {}, "f")
     made.__module__ = "__main__"
     made.__qualname__ = "f"
-    assert identity(made) == "script.py:f"
+    assert identity_of(made) == "script.py:f"
 
 
 def test_what_can_be_imported_travels_by_name() -> None:
-    shipped = ship(map_functions.double, "gpu")
+    shipped = ship_implementation(map_functions.double, "gpu")
     assert len(shipped) < 200
-    assert load(shipped) is map_functions.double.implementations["gpu"]
-    assert load(ship(as_function(map_functions.plain), "cpu")) is map_functions.plain
+    assert load_function(shipped) is map_functions.double.implementations["gpu"]
+    assert load_function(ship_implementation(as_function(map_functions.plain), "cpu")) is map_functions.plain
     assert pickle.loads(pickle.dumps(map_functions.double)) is map_functions.double
 
 
@@ -83,7 +83,10 @@ def test_what_cannot_travels_by_value_and_only_its_own_kind() -> None:
     code = "import sys, pickle; f = pickle.loads(sys.stdin.buffer.read()); print(f(1))"
     for kind, expected in (("cpu", 8), ("gpu", -6)):
         done = subprocess.run(
-            [sys.executable, "-c", code], input=ship(here, kind), capture_output=True, check=True
+            [sys.executable, "-c", code],
+            input=ship_implementation(here, kind),
+            capture_output=True,
+            check=True,
         )
         assert int(done.stdout) == expected
 
@@ -93,7 +96,7 @@ def test_a_function_of_a_module_that_workers_cannot_find_travels_by_value() -> N
     exec("def f(x):\n    return helper(x)\ndef helper(x):\n    return x + 1", module.__dict__)
     sys.modules["module_of_nowhere"] = module
     try:
-        shipped = ship(as_function(module.f), "cpu")
+        shipped = ship_implementation(as_function(module.f), "cpu")
     finally:
         del sys.modules["module_of_nowhere"]
     assert pickle.loads(shipped)(1) == 2
@@ -121,12 +124,12 @@ def test_what_cannot_be_sent_is_refused_with_its_name() -> None:
             return x
 
     with pytest.raises(InputError, match=r"f' ?.*cannot be sent to a worker: TypeError"):
-        ship(as_function(f), "cpu")
+        ship_implementation(as_function(f), "cpu")
 
 
 def test_a_kind_without_an_implementation_is_refused() -> None:
     with pytest.raises(InputError, match="has no implementation for gpu, expected one \\(found cpu\\)"):
-        ship(as_function(map_functions.plain), "gpu")
+        ship_implementation(as_function(map_functions.plain), "gpu")
 
 
 def test_what_is_no_function_is_refused() -> None:

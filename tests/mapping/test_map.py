@@ -157,8 +157,8 @@ def test_reduce_by_key(two: dovetail.Workers) -> None:
 
 def test_tiny_items_are_batched_by_themselves(two: dovetail.Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
-    send = Connection.send
-    monkeypatch.setattr(Connection, "send", lambda *given: sent.append(given[1][0]) or send(*given))
+    send = Connection.send_message
+    monkeypatch.setattr(Connection, "send_message", lambda *given: sent.append(given[1][0]) or send(*given))
     results = dovetail.map(mf.plain, range(100_000), workers=two, history=False)
     assert sum(results) == sum(range(100_000))
     assert len(sent) < 2000  # one by one it is a message for each

@@ -59,7 +59,7 @@ def test_where_there_are_none_worker_i_gets_number_i(eight: ThisMachine) -> None
 
 
 def test_classes_and_counts(eight: ThisMachine) -> None:
-    assert dict(eight.counts(["gpu", "opencl"])) == {"cpu": 8, "gpu": 2, "opencl": 0}
+    assert dict(eight.free_counts(["gpu", "opencl"])) == {"cpu": 8, "gpu": 2, "opencl": 0}
     assert str(eight.take(parse_workers("cpu"))[0].device_class) == "cpu:EPYC"
 
 

@@ -17,7 +17,7 @@ import dovetail.api
 from dovetail.engine.journal.journal import read_journal
 from dovetail.errors import InputError
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.mapping.items import is_alive_map, read_items, sentences
+from dovetail.mapping.items import is_alive_map, read_items, worker_sentences
 from dovetail.model import Ended, State, Submitted
 from dovetail.running.folder import run_folders
 from dovetail.running.ledger import Ledger
@@ -57,7 +57,7 @@ def test_maps_of_kept_workers_are_jobs_of_one_run_that_are_predicted() -> None:
     events = [event for batch in read_journal(folder / "journal.jsonl").batches for event in batch.events]
     assert [type(event) for event in events] == [Submitted, Ended] * 3
     with SqliteHistory() as history:
-        runs = history.recent("map halve", "cpu", history.groups()[0].device_class, 10)
+        runs = history.recent("map halve", "cpu", history.list_groups()[0].device_class, 10)
     assert [run.inputs for run in runs] == [{"items": 20.0}] * 3
 
 
@@ -86,7 +86,7 @@ def test_where_items_ran_and_why_a_kind_was_suspended(tmp_path: Path) -> None:
     assert items is not None
     assert items["tasks"]["cpu"] == 60
     assert items["failed_on"]["gpu"] >= 3
-    told = list(sentences(items))
+    told = list(worker_sentences(items))
     assert any(line.startswith("gpu: 0 items, ") and "no CUDA device" in line for line in told)
 
 
@@ -97,7 +97,7 @@ def test_a_map_with_a_bad_item_has_failed_and_names_it() -> None:
     assert [state for *_, state in states(folder)] == [State.FAILED]
     items = read_items(folder)
     assert items is not None
-    assert any("item 3 failed" in line and "three" in line for line in sentences(items))
+    assert any("item 3 failed" in line and "three" in line for line in worker_sentences(items))
 
 
 def test_a_map_that_is_left_is_cancelled() -> None:

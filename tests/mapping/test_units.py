@@ -15,7 +15,7 @@ from waiting import until
 
 import dovetail
 from dovetail.errors import DovetailWarning
-from dovetail.local.claims import Claims, holders
+from dovetail.local.claims import Claims, list_holders
 from dovetail.mapping.places import InUse, ThisMachine, parse_workers
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -50,7 +50,7 @@ def cores(units: ThisMachine, workers: str) -> list[tuple[int, ...]]:
 def test_what_another_dovetail_uses_is_left_to_it(four: None, stranger: Claims) -> None:
     stranger.take(["core:0", "core:2", "gpu:0"])
     units = ThisMachine()
-    assert dict(units.counts(["cpu", "gpu"])) == {"cpu": 2, "gpu": 1}
+    assert dict(units.free_counts(["cpu", "gpu"])) == {"cpu": 2, "gpu": 1}
     (place,) = units.take(parse_workers("gpu:1"))
     assert (place.cores, place.device) == ((1,), 1)
     for more in ("gpu:2", "cpu:3", "cpu:9", "cpu:1,gpu:2"):
@@ -112,7 +112,7 @@ def test_where_claims_cannot_be_written_a_map_says_so(monkeypatch: pytest.Monkey
     units = ThisMachine()
     with pytest.warns(DovetailWarning, match="other Dovetails on this machine are not seen: "):
         (place,) = units.take(parse_workers("cpu:1"))
-    assert units.descriptors() == ()
+    assert units.claim_descriptors() == ()
     units.give(place)
     units.close()
 
@@ -145,19 +145,19 @@ def test_one_map_inside_another_and_inside_a_worker(folder: Path) -> None:
     for x in dovetail.map(mf.plain, iter(range(2)), workers=everything, batch=1, ordered=True, history=False):
         found += dovetail.map(within, [x + 3], workers=everything, history=False)
     assert found == [3, 6]
-    until(lambda: holders(folder) == [])
+    until(lambda: list_holders(folder) == [])
 
 
 def test_kept_workers_hold_their_cores_while_a_map_runs_only(folder: Path, stranger: Claims) -> None:
     every = [f"core:{core}" for core in sorted(os.sched_getaffinity(0))]
     with dovetail.Workers("cpu:1") as workers:
         first = set(dovetail.map(mf.device, range(3), workers=workers, history=False))
-        until(lambda: holders(folder) == [])
+        until(lambda: list_holders(folder) == [])
         results = dovetail.map(mf.device, range(9), workers=workers, history=False, batch=1)
         again = {next(results)}
-        (mine,) = holders(folder)
+        (mine,) = list_holders(folder)
         again |= set(results)
-        until(lambda: holders(folder) == [])
+        until(lambda: list_holders(folder) == [])
         assert mine.units <= set(every)
         assert len(mine.units) == 1
         assert again == first  # the same process

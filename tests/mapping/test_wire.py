@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 from waiting import until
 
-from dovetail.mapping.wire import Closed, Connection, pack, unpack
+from dovetail.mapping.wire import Closed, Connection, pack_object, unpack_object
 
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Connection, Connection]]:
-    pair = Connection.pair()
+    pair = Connection.make_pair()
     yield pair
     for end in pair:
         end.close()
 
 
 def sent(ends: tuple[Connection, Connection], thing: object) -> object:
-    ends[0].send(("a", 1), pack(thing))
-    received = ends[1].receive()
+    ends[0].send_message(("a", 1), pack_object(thing))
+    received = ends[1].receive_message()
     assert received is not None
     message, parts = received
     assert message == ("a", 1)
-    return unpack(parts)
+    return unpack_object(parts)
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 10_000, 100_000, 3_000_000])
@@ -52,7 +52,7 @@ def test_many_buffers_arrive(ends: tuple[Connection, Connection]) -> None:
 
 
 def test_large_buffers_are_not_in_the_pickle() -> None:
-    parcel = pack(np.zeros(1_000_000))
+    parcel = pack_object(np.zeros(1_000_000))
     assert len(parcel.parts) == 2
     assert len(parcel.parts[0]) < 1000
     assert parcel.size == pytest.approx(8_000_000, rel=0.001)
@@ -83,8 +83,8 @@ def pieces() -> set[str]:
 
 def answered(ends: tuple[Connection, Connection]) -> None:
     """The receiver says something, and with it what it needs no longer."""
-    ends[1].send(("done",))
-    assert ends[0].receive() == (("done",), [])
+    ends[1].send_message(("done",))
+    assert ends[0].receive_message() == (("done",), [])
 
 
 def test_shared_memory_has_no_name_and_goes_with_the_connection(ends: tuple[Connection, Connection]) -> None:
@@ -156,21 +156,21 @@ def test_no_descriptor_is_left(ends: tuple[Connection, Connection]) -> None:
 
 
 def test_nothing_there_yet_and_nobody_there_any_more(ends: tuple[Connection, Connection]) -> None:
-    assert ends[1].receive(wait=False) is None
-    ends[0].send(("last",))
+    assert ends[1].receive_message(wait=False) is None
+    ends[0].send_message(("last",))
     ends[0].close()
-    assert ends[0].closed
-    assert ends[1].receive() == (("last",), [])
+    assert ends[0].is_closed
+    assert ends[1].receive_message() == (("last",), [])
     with pytest.raises(Closed):
-        ends[1].receive()
+        ends[1].receive_message()
     with pytest.raises(Closed):
-        ends[1].send(("anybody?",))
+        ends[1].send_message(("anybody?",))
     with pytest.raises(Closed):
-        ends[0].send(("with our own end closed",), pack(np.zeros(100_000)))
+        ends[0].send_message(("with our own end closed",), pack_object(np.zeros(100_000)))
 
 
 def test_a_receiver_waits(ends: tuple[Connection, Connection]) -> None:
-    threading.Timer(0.05, ends[0].send, [("now",)]).start()
-    received = ends[1].receive()
+    threading.Timer(0.05, ends[0].send_message, [("now",)]).start()
+    received = ends[1].receive_message()
     assert received is not None
     assert received[0] == ("now",)

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.model.hostlist import compress, expand
+from dovetail.model.hostlist import compress_names, expand_hostlist
 
 names = st.text(st.sampled_from("nab0159-."), min_size=1, max_size=8)
 
@@ -23,7 +23,7 @@ names = st.text(st.sampled_from("nab0159-."), min_size=1, max_size=8)
     ],
 )
 def test_expand(text: str, expected: list[str]) -> None:
-    assert expand(text) == expected
+    assert expand_hostlist(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_expand(text: str, expected: list[str]) -> None:
     ],
 )
 def test_compress(listed: list[str], expected: str) -> None:
-    assert compress(listed) == expected
+    assert compress_names(listed) == expected
 
 
 @pytest.mark.parametrize(
@@ -62,21 +62,21 @@ def test_compress(listed: list[str], expected: str) -> None:
 )
 def test_malformed_lists_are_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(InputError, match="hostlist") as caught:
-        expand(text)
+        expand_hostlist(text)
     assert "\n" not in str(caught.value)
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.lists(names, max_size=12))
 def test_expand_undoes_compress(listed: list[str]) -> None:
-    assert expand(compress(listed)) == listed
+    assert expand_hostlist(compress_names(listed)) == listed
 
 
 @settings(deadline=None, derandomize=True)
 @given(st.text("n019[]-,", max_size=14))
 def test_any_text_is_expanded_or_refused(text: str) -> None:
     try:
-        listed = expand(text)
+        listed = expand_hostlist(text)
     except InputError:
         return
-    assert expand(compress(listed)) == listed
+    assert expand_hostlist(compress_names(listed)) == listed

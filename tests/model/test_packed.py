@@ -38,7 +38,7 @@ def test_a_packed_allocation_is_what_it_was(masks: list[int], cores: bool, donor
     )
     assert pickle.loads(pickle.dumps(packed)) == allocation
     assert replace(packed, request=Request(1, 1)) == replace(allocation, request=Request(1, 1))
-    assert allocation.packed() == allocation
+    assert allocation.pack_runs() == allocation
     if not cores:
         assert hash(packed) == hash(allocation)
 
@@ -46,9 +46,9 @@ def test_a_packed_allocation_is_what_it_was(masks: list[int], cores: bool, donor
 def test_narrow_and_scattered_ones_stay_as_they_are() -> None:
     narrow = Allocation(REQUEST, (Part(1 << 2000, 1),))
     scattered = Allocation(REQUEST, (Part(int("10" * 3000, 2), 1),))
-    assert narrow.packed() is narrow
-    assert scattered.packed() is scattered
-    assert isinstance(Allocation(REQUEST, (Part(1 << 9000, 1),)).packed(), Packed)
+    assert narrow.pack_runs() is narrow
+    assert scattered.pack_runs() is scattered
+    assert isinstance(Allocation(REQUEST, (Part(1 << 9000, 1),)).pack_runs(), Packed)
 
 
 def test_ended_jobs_of_a_wide_machine_are_packed() -> None:

@@ -41,7 +41,7 @@ def test_a_file_may_give_some(tmp_path: Path) -> None:
     costs = read_remote_costs(path)
     assert costs.gpu_latency == 3e-6
     assert costs.remote_latency == RemoteCosts().remote_latency
-    assert [c.source for c in costs.constants() if c.name == "gpu_latency"] == ["mine"]
+    assert [c.source for c in costs.described_constants() if c.name == "gpu_latency"] == ["mine"]
 
 
 @pytest.mark.parametrize(

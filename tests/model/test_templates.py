@@ -2,27 +2,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.templates import device_word, escape, placeholders, render
+from dovetail.model.templates import device_word, escape_template, placeholder_names, render_template
 
 
 def test_placeholders_once_each_in_order() -> None:
-    assert placeholders(["--n={n}", "{device}", "{n}{{x}}"]) == ["n", "device"]
+    assert placeholder_names(["--n={n}", "{device}", "{n}{{x}}"]) == ["n", "device"]
 
 
 @pytest.mark.parametrize("text", ["{", "}", "a{b", "{a}}"])
 def test_a_single_brace_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a single"):
-        placeholders([text])
+        placeholder_names([text])
 
 
 def test_render_writes_whole_numbers_without_a_point() -> None:
     values = {"n": 2048.0, "x": 0.5, "mode": "fast", "big": 1e20}
-    assert render("{n} {x} {mode} {big} {{n}}", values) == "2048 0.5 fast 1e+20 {n}"
+    assert render_template("{n} {x} {mode} {big} {{n}}", values) == "2048 0.5 fast 1e+20 {n}"
 
 
 def test_render_needs_every_value() -> None:
     with pytest.raises(KeyError):
-        render("{n}", {})
+        render_template("{n}", {})
 
 
 @pytest.mark.parametrize(
@@ -35,5 +35,5 @@ def test_device_words(kind: str, word: str) -> None:
 @settings(deadline=None, derandomize=True)
 @given(st.text())
 def test_escaped_text_renders_to_itself(text: str) -> None:
-    assert placeholders([escape(text)]) == []
-    assert render(escape(text), {}) == text
+    assert placeholder_names([escape_template(text)]) == []
+    assert render_template(escape_template(text), {}) == text

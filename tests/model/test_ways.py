@@ -23,11 +23,11 @@ from dovetail.model import (
     class_of,
     class_on,
     classes_for,
-    fastest,
-    way,
+    fastest_choice,
+    predicted_way,
     way_with_given_times,
 )
-from dovetail.model.ways import ModelOn, considered
+from dovetail.model.ways import ModelOn, considered_predictions
 
 CLUSTER = Cluster((Node("n0", (0, 1), (Device("gpu", "T4"), Device("gpu", "A100", 1)), cpu_model="EPYC"),))
 T4, A100 = DeviceClass("gpu", "T4"), DeviceClass("gpu", "A100")
@@ -61,27 +61,29 @@ def test_models_restrict_the_classes_of_devices_only() -> None:
 
 def test_a_choice_is_as_fast_as_on_the_best_class_that_it_may_use() -> None:
     times = knowing({"gpu:T4": 1.0, "gpu:A100": 5.0, "cpu:EPYC": 3.0})
-    assert way(times, job_of(), job_of().choices[1]).seconds == 1.0
-    assert fastest(times, job_of()).implementation.name == "gpu"
+    assert predicted_way(times, job_of(), job_of().choices[1]).seconds == 1.0
+    assert fastest_choice(times, job_of()).implementation.name == "gpu"
     picky = job_of(("A100",))
-    assert way(times, picky, picky.choices[1]).seconds == 5.0
-    assert fastest(times, picky).implementation.name == "cpu"
-    assert [str(device) for device, _ in considered(times, picky, picky.choices[1])] == ["gpu:A100"]
+    assert predicted_way(times, picky, picky.choices[1]).seconds == 5.0
+    assert fastest_choice(times, picky).implementation.name == "cpu"
+    assert [str(device) for device, _ in considered_predictions(times, picky, picky.choices[1])] == [
+        "gpu:A100"
+    ]
 
 
 def test_without_predictions_the_first_choice_and_ties_too() -> None:
-    assert fastest(knowing({}), job_of()).implementation.name == "cpu"
-    assert fastest(knowing({"gpu:T4": 3.0, "cpu:EPYC": 3.0}), job_of()).implementation.name == "cpu"
-    assert fastest(knowing({"gpu:T4": 3.0}), job_of()).implementation.name == "gpu"
-    unknown = way(knowing({}), job_of(), job_of().choices[0])
-    assert (unknown.seconds, unknown.least) == (None, 0.0)
+    assert fastest_choice(knowing({}), job_of()).implementation.name == "cpu"
+    assert fastest_choice(knowing({"gpu:T4": 3.0, "cpu:EPYC": 3.0}), job_of()).implementation.name == "cpu"
+    assert fastest_choice(knowing({"gpu:T4": 3.0}), job_of()).implementation.name == "gpu"
+    unknown = predicted_way(knowing({}), job_of(), job_of().choices[0])
+    assert (unknown.seconds, unknown.least_seconds) == (None, 0.0)
 
 
 def test_what_the_job_tells_stands_in_where_nothing_is_predicted() -> None:
     job = job_of(sequential=40.0, speedup={"gpu": 8.0})
     told = [way_with_given_times(knowing({"cpu:EPYC": 7.0}), job, choice).seconds for choice in job.choices]
     assert told == [7.0, 5.0]
-    assert way(knowing({}), job, job.choices[1]).seconds is None
+    assert predicted_way(knowing({}), job, job.choices[1]).seconds is None
 
 
 @pytest.mark.parametrize(

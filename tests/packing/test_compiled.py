@@ -140,7 +140,7 @@ def test_subset_program_and_partitions() -> None:
         compiled_subsets.subset_program(costs, best, choice, size - 1, size, 1)
         pack_of = np.empty(n, np.int64)
         assert best[size - 1] == pytest.approx(packing_plain.subset_program(times, k), rel=1e-12)
-        least = compiled_subsets.partitions(costs, n, pack_of)
+        least = compiled_subsets.cheapest_partition(costs, n, pack_of)
         assert least == pytest.approx(packing_plain.partitions(times, k), rel=1e-12)
         filled, each = np.empty(n, np.int64), np.empty(n)
         total = kernels.fill_packs(times, pack_of, int(pack_of.max()) + 1, filled, each)

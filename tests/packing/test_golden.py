@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dovetail_lab.packing.pack_approx import pack_approx_literal
 from dovetail_lab.packing.pack_by_pack import NINE, pack_by_pack
 from dovetail_lab.packing.registry import solve
-from dovetail_lab.packing.schedule import Packing, check, fill, measure
+from dovetail_lab.packing.schedule import Packing, check_schedule, fill_groups, measure_schedule
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ def test_cost(golden: Floats, algorithm: str, k: int) -> None:
     if algorithm == "cp-sat":
         pytest.importorskip("ortools")
     solution = solve(golden, k, algorithm)
-    check(golden, k, solution.schedule)
+    check_schedule(golden, k, solution.schedule)
     assert solution.metrics.cost == COSTS[algorithm][k]
     assert solution.proven_optimal == (algorithm in EXACT) or algorithm == "column-generation"
     if solution.lower_bound is not None:
@@ -50,8 +50,8 @@ def test_cost(golden: Floats, algorithm: str, k: int) -> None:
     [((0, 1), (2, 2), 32), ((0, 1, 2), (2, 1, 1), 48), ((0, 1, 2, 3), (1, 1, 1, 1), 60)],
 )
 def test_one_pack(golden: Floats, tasks: tuple[int, ...], sigma: tuple[int, ...], cost: float) -> None:
-    packing = fill(golden, [tasks])
-    assert packing.cost == cost
+    packing = fill_groups(golden, [tasks])
+    assert packing.total_cost == cost
     assert tuple(entry.processors for entry in packing.packs[0]) == sigma
     assert solve(golden[list(tasks)], 4, "one-pack").metrics.cost == cost
 
@@ -65,7 +65,7 @@ def test_optimal_packs(golden: Floats, algorithm: str, k: int) -> None:
     assert isinstance(schedule, Packing)
     if k == 2:
         assert [[entry.task for entry in pack] for pack in schedule.packs] == [[4, 5], [2, 3], [0, 1]]
-    assert schedule.costs == tuple(sorted(schedule.costs))
+    assert schedule.pack_costs == tuple(sorted(schedule.pack_costs))
 
 
 def test_pack_approx_takes_two_steps(golden: Floats) -> None:
@@ -76,15 +76,15 @@ def test_pack_approx_takes_two_steps(golden: Floats) -> None:
 
 
 def test_best_epsilon_is_the_second(golden: Floats) -> None:
-    costs = [pack_by_pack(golden, 3, [epsilon]).cost for epsilon in NINE]
+    costs = [pack_by_pack(golden, 3, [epsilon]).total_cost for epsilon in NINE]
     assert costs.index(min(costs)) == 1
 
 
 def test_measures(golden: Floats) -> None:
-    metrics = measure(golden, fill(golden, [[0, 1], [2, 3], [4, 5]]))
+    metrics = measure_schedule(golden, fill_groups(golden, [[0, 1], [2, 3], [4, 5]]))
     assert metrics.cost == 65
     assert metrics.relative_cost == pytest.approx(0.8442, abs=5e-5)
     assert metrics.packing_ratio == pytest.approx(0.9500, abs=5e-5)
     assert metrics.relative_response_time == pytest.approx(0.9727, abs=5e-5)
     assert (metrics.busy, metrics.idle) == (247, 13)
-    assert metrics.energy(10, 100) == 13 * 10 + 247 * 100
+    assert metrics.energy_joules(10, 100) == 13 * 10 + 247 * 100

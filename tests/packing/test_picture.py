@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.picture import bars, grid, save_picture, symbol, to_svg
+from dovetail_lab.packing.picture import save_picture, task_bars, task_grid, task_symbol, to_svg
 from dovetail_lab.packing.registry import solve
-from dovetail_lab.packing.schedule import fill
+from dovetail_lab.packing.schedule import fill_groups
 from dovetail_lab.packing.synthetic import set_2
 
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ def test_bars_never_overlap() -> None:
     times = set_2(np.random.default_rng(1))
     for name in ("contiguous", "list"):
         schedule = solve(times, 8, name).schedule
-        drawn = bars(schedule, 16)
+        drawn = task_bars(schedule, 16)
         assert sorted(bar.task for bar in drawn) == list(range(65))
         given = {entry.task: entry.processors for entry in schedule.started()}
         for bar in drawn:
@@ -32,18 +32,18 @@ def test_bars_never_overlap() -> None:
 
 
 def test_the_grid_shows_shares_of_time(golden: Floats) -> None:
-    packing = fill(golden, [[0, 1], [2, 3], [4, 5]])
-    cells = grid(bars(packing, 4), 4, 65)
+    packing = fill_groups(golden, [[0, 1], [2, 3], [4, 5]])
+    cells = task_grid(task_bars(packing, 4), 4, 65)
     assert cells[0, :11].tolist() == [4] * 11
     assert cells[0, 11] == -1
     assert cells[3, :12].tolist() == [5] * 12
     assert cells[:, 12].tolist() == [2, 2, 3, 3]
     assert cells[:, 64].tolist() == [0, 0, -1, -1]
-    assert [symbol(0), symbol(10), symbol(62)] == ["0", "a", "0"]
+    assert [task_symbol(0), task_symbol(10), task_symbol(62)] == ["0", "a", "0"]
 
 
 def test_files(golden: Floats, tmp_path: Path) -> None:
-    packing = fill(golden, [[0, 1], [2, 3], [4, 5]])
+    packing = fill_groups(golden, [[0, 1], [2, 3], [4, 5]])
     names = ["<a&b>", "b", "c", "d", "e", "f"]
     root = ET.fromstring(to_svg(packing, 4, names, "packs"))
     assert root.tag.endswith("svg")

@@ -8,12 +8,12 @@ from three_partition import theorem_2
 
 from dovetail.errors import InputError
 from dovetail.testing.builders import full
-from dovetail_lab.packing.profiles import check_times, describe_repairs, fit_times, repair
+from dovetail_lab.packing.profiles import check_times, describe_repairs, fit_times, repair_times
 from dovetail_lab.packing.synthetic import (
     FORMS,
     KAPPAS,
-    generate,
     generate_forms,
+    generate_times,
     model_times,
     set_1_like,
     set_2,
@@ -28,25 +28,25 @@ def satisfies(times: np.ndarray) -> bool:
 
 
 def fitted(observations: list[tuple[int, float]], processors: int) -> np.ndarray:
-    return repair(fit_times(observations, processors)[None, :])[0][0]
+    return repair_times(fit_times(observations, processors)[None, :])[0][0]
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 10**6))
 @settings(max_examples=full(100, 25), deadline=None, derandomize=True)
 def test_repair_gives_equations_1_and_2_and_is_stable(n: int, p: int, seed: int) -> None:
     times = np.random.default_rng(seed).uniform(0.1, 10.0, size=(n, p))
-    repaired, repairs = repair(times)
+    repaired, repairs = repair_times(times)
     assert satisfies(repaired)
     changed = {found.task for found in repairs}
     assert changed == set(np.flatnonzero((repaired != times).any(axis=1)).tolist())
-    again, none = repair(repaired)
+    again, none = repair_times(repaired)
     assert np.array_equal(again, repaired)
     assert none == []
     assert describe_repairs(none, []) is None
 
 
 def test_repair_by_hand() -> None:
-    repaired, repairs = repair(np.array([[12.0, 5.0, 5.5, 4.0]]))
+    repaired, repairs = repair_times(np.array([[12.0, 5.0, 5.5, 4.0]]))
     assert repaired.tolist() == [[12.0, 6.0, 5.0, 4.0]]
     (found,) = repairs
     assert (found.slower_than_fewer, found.superlinear) == (1, 1)
@@ -54,7 +54,7 @@ def test_repair_by_hand() -> None:
 
 def test_many_repairs_are_counted() -> None:
     times = np.tile([1.0, 2.0], (8, 1))
-    _, repairs = repair(times)
+    _, repairs = repair_times(times)
     message = describe_repairs(repairs, [f"t{i}" for i in range(8)])
     assert message is not None
     assert message.endswith("and 3 more tasks")
@@ -106,7 +106,7 @@ def test_generators() -> None:
         assert np.array_equal(times, make(np.random.default_rng(1)))
     ratios = []
     for spread in (1.0, 10.0, 100.0):
-        first = generate(500, 1, np.random.default_rng(1), spread=spread, size=1.0)[0::5, 0]  # f = 0
+        first = generate_times(500, 1, np.random.default_rng(1), spread=spread, size=1.0)[0::5, 0]  # f = 0
         ratios.append(float(first.max() / first.min()))
     assert ratios == pytest.approx([1.0, 10.0, 100.0], rel=0.1)
 
@@ -136,8 +136,8 @@ def test_the_model_by_hand() -> None:
         lambda: model_times(-1.0, 0.1, "none", 4),
         lambda: model_times(1.0, 0.1, "none", 0),
         lambda: model_times(1.0, 0.1, "none", 4, size=0.0),
-        lambda: generate(0, 4, np.random.default_rng(1)),
-        lambda: generate(4, 4, np.random.default_rng(1), spread=0.5),
+        lambda: generate_times(0, 4, np.random.default_rng(1)),
+        lambda: generate_times(4, 4, np.random.default_rng(1), spread=0.5),
     ],
 )
 def test_generators_refuse(call: object) -> None:

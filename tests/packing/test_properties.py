@@ -11,13 +11,13 @@ from three_partition import theorem_2
 
 from dovetail.testing.builders import full
 from dovetail_lab.packing.bounds import area_bound, batch_bound, quick_bound
-from dovetail_lab.packing.exhaustive import exhaustive, subset_dp
-from dovetail_lab.packing.matching import matching
+from dovetail_lab.packing.exhaustive import search_exhaustively, subset_dp
+from dovetail_lab.packing.matching import match_pairs
 from dovetail_lab.packing.one_pack import single_pack
 from dovetail_lab.packing.pack_approx import pack_approx_literal
-from dovetail_lab.packing.profiles import repair
+from dovetail_lab.packing.profiles import repair_times
 from dovetail_lab.packing.registry import ALGORITHMS, Options, solve
-from dovetail_lab.packing.schedule import check
+from dovetail_lab.packing.schedule import check_schedule
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ def random_times(rng: np.random.Generator, n: int, p: int, *, whole: bool = Fals
         times[:, j] = times[:, j - 1] * (least + (1.0 - least) * rng.random(n) ** rng.choice([0.3, 1.0, 4.0]))
         if whole:
             times[:, j] = np.minimum(np.ceil(times[:, j]), times[:, j - 1])
-    return repair(times)[0]
+    return repair_times(times)[0]
 
 
 def one_pack_by_program(times: Floats) -> float:
@@ -60,8 +60,8 @@ def test_algorithm_1_equals_the_dynamic_program() -> None:
         p = int(rng.integers(1, 13))
         times = random_times(rng, int(rng.integers(1, p + 1)), p, whole=trial % 2 == 0)
         packing = single_pack(times, p)
-        check(times, p, packing)
-        assert packing.cost == one_pack_by_program(times)
+        check_schedule(times, p, packing)
+        assert packing.total_cost == one_pack_by_program(times)
 
 
 def test_no_algorithm_beats_the_optimum_or_breaks_k_or_p() -> None:
@@ -70,10 +70,10 @@ def test_no_algorithm_beats_the_optimum_or_breaks_k_or_p() -> None:
         n, p = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         k = int(rng.integers(1, p + 3))
         times = random_times(rng, n, p, whole=trial % 3 == 0)
-        optimum = exhaustive(times, k).cost
+        optimum = search_exhaustively(times, k).total_cost
         program = subset_dp(times, k)
         assert program is not None
-        assert program.cost == pytest.approx(optimum, rel=1e-12)
+        assert program.total_cost == pytest.approx(optimum, rel=1e-12)
         assert quick_bound(times, k) <= optimum * (1 + 1e-12)
         names = FAST + (["column-generation"] if trial % 4 == 0 else []) + (["matching"] if k == 2 else [])
         for name in names:
@@ -81,10 +81,10 @@ def test_no_algorithm_beats_the_optimum_or_breaks_k_or_p() -> None:
                 continue
             solution = solve(times, k, name, Options(seed=trial))
             if name == "list":
-                check(times, n, solution.schedule)
+                check_schedule(times, n, solution.schedule)
                 assert area_bound(times) <= solution.metrics.cost * (1 + 1e-12)
                 continue
-            check(times, min(k, p), solution.schedule)
+            check_schedule(times, min(k, p), solution.schedule)
             assert solution.metrics.cost >= optimum * (1 - 1e-12), name
             if solution.lower_bound is not None:
                 assert solution.lower_bound <= optimum * (1 + 1e-12), name
@@ -98,7 +98,9 @@ def test_pack_approx_is_within_three_for_k_equal_p() -> None:
     for trial in range(full(3000, 80)):
         n, p = int(rng.integers(1, 9)), int(rng.integers(1, 9))
         times = random_times(rng, n, p, whole=trial % 2 == 0)
-        worst = max(worst, pack_approx_literal(times, p).cost / exhaustive(times, p).cost)
+        worst = max(
+            worst, pack_approx_literal(times, p).total_cost / search_exhaustively(times, p).total_cost
+        )
     assert worst <= 3.0
 
 
@@ -106,7 +108,9 @@ def test_matching_is_optimal_for_pairs() -> None:
     rng = np.random.default_rng(4)
     for trial in range(full(1000, 30)):
         times = random_times(rng, int(rng.integers(1, 11)), int(rng.integers(2, 9)), whole=trial % 2 == 0)
-        assert matching(times).cost == pytest.approx(exhaustive(times, 2).cost, rel=1e-12)
+        assert match_pairs(times).total_cost == pytest.approx(
+            search_exhaustively(times, 2).total_cost, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", ["ilp", "cp-sat", "column-generation"])
@@ -118,7 +122,7 @@ def test_solvers_agree_with_the_optimum(name: str) -> None:
         n, p = int(rng.integers(3, 7)), int(rng.integers(3, 6))
         k = int(rng.integers(2, p + 1))
         times = random_times(rng, n, p)
-        optimum = exhaustive(times, k).cost
+        optimum = search_exhaustively(times, k).total_cost
         solution = solve(times, k, name, Options(time_limit=60.0))
         assert solution.lower_bound is not None
         assert solution.lower_bound <= optimum * (1 + 1e-9)
@@ -152,7 +156,7 @@ def test_pack_approx_by_pack_and_list_are_blind_to_units() -> None:
 def test_bounds_hold(n: int, p: int, seed: int) -> None:
     times = random_times(np.random.default_rng(seed), n, p)
     for k in (1, 2, p):
-        optimum = exhaustive(times, k).cost
+        optimum = search_exhaustively(times, k).total_cost
         assert area_bound(times) <= optimum * (1 + 1e-12)
         assert batch_bound(times, k) <= optimum * (1 + 1e-12)
 
@@ -161,11 +165,11 @@ def test_bounds_hold(n: int, p: int, seed: int) -> None:
 def test_the_gadget_of_theorem_2(k: int) -> None:
     # 3-Partition of B = 12: (2, 4, 6), (3, 4, 5), (2, 3, 7) is a solution, so that the optimum is m = 3.
     times = theorem_2([2, 4, 6, 3, 4, 5, 2, 3, 7], k)
-    packing = exhaustive(times, k) if k == 3 else subset_dp(times, k)
+    packing = search_exhaustively(times, k) if k == 3 else subset_dp(times, k)
     assert packing is not None
-    assert packing.cost == 3.0
+    assert packing.total_cost == 3.0
     # The first integers sum to 2 B as well, but no triple of them sums to B.
-    assert exhaustive(theorem_2([1, 1, 1, 1, 9, 11], 3), 3).cost > 2.0
+    assert search_exhaustively(theorem_2([1, 1, 1, 1, 9, 11], 3), 3).total_cost > 2.0
 
 
 def test_the_subset_program_takes_twenty_tasks() -> None:

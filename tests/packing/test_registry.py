@@ -12,7 +12,7 @@ from dovetail.testing.builders import full
 from dovetail_lab.packing import compiled, compiled_lists, compiled_pricing, compiled_subsets
 from dovetail_lab.packing.registry import ALGORITHMS, Options, solve
 from dovetail_lab.packing.schedule import Packing
-from dovetail_lab.packing.synthetic import generate, set_2, set_3
+from dovetail_lab.packing.synthetic import generate_times, set_2, set_3
 
 Floats = NDArray[np.float64]
 
@@ -33,16 +33,16 @@ def test_kernels_are_loaded_before_the_clock_starts(name: str, monkeypatch: pyte
     from dovetail_lab.packing import registry
 
     size = 4 if name == "one-pack" else 12 if name in ("exhaustive", "subset-dp") else 24
-    times = generate(size, 8, np.random.default_rng(1))
+    times = generate_times(size, 8, np.random.default_rng(1))
     k = 2 if name == "matching" else 4
     loaded: dict[str, int] = {}
-    real = registry.load
+    real = registry.load_kernels
 
     def load(*arguments: Any) -> None:
         real(*arguments)
         loaded.update(signatures())
 
-    monkeypatch.setattr(registry, "load", load)
+    monkeypatch.setattr(registry, "load_kernels", load)
     solve(times, k, name)
     assert signatures() == loaded
 
@@ -99,7 +99,7 @@ def test_random_proc_ranges() -> None:
 
 @pytest.mark.parametrize("name", ["auto", "column-generation", "annealing", "list"])
 def test_time_limits_are_kept(name: str) -> None:
-    times = generate(260, 32, np.random.default_rng(1))
+    times = generate_times(260, 32, np.random.default_rng(1))
     solve(times[:30, :8], 4, name, Options(time_limit=0.2))  # kernels
     begin = time.process_time()
     solution = solve(times, 32, name, Options(time_limit=1.0))
@@ -136,7 +136,7 @@ def test_auto_is_near_its_bound_on_260_tasks(k: int) -> None:
 
 @pytest.mark.parametrize(("n", "p", "k"), [(18, 16, 16), (20, 16, 4), (20, 16, 16), (22, 16, 8)])
 def test_auto_proves_some_twenty_tasks(n: int, p: int, k: int) -> None:
-    times = generate(n, p, np.random.default_rng(1))
+    times = generate_times(n, p, np.random.default_rng(1))
     solution = solve(times, k, "auto")
     assert solution.proven_optimal
     assert solution.lower_bound == pytest.approx(solution.metrics.cost, rel=1e-6)
@@ -148,7 +148,7 @@ def test_auto_proves_some_twenty_tasks(n: int, p: int, k: int) -> None:
 def test_cp_sat_proves_what_the_subset_program_proves(n: int, p: int, k: int) -> None:
     """The strong program alone was at 146.7 of 196.5 after 100 s on ten tasks and eight processors."""
     pytest.importorskip("ortools")
-    times = generate(n, p, np.random.default_rng(1))
+    times = generate_times(n, p, np.random.default_rng(1))
     solution = solve(times, k, "cp-sat", Options(time_limit=200.0))
     assert solution.proven_optimal
     assert solution.metrics.cost == pytest.approx(solve(times, k, "subset-dp").metrics.cost, rel=1e-6)
@@ -176,6 +176,6 @@ def test_list_shows_the_barrier() -> None:
 def test_packs_are_in_order_of_cost() -> None:
     schedule = solve(set_2(np.random.default_rng(1)), 4, "contiguous").schedule
     assert isinstance(schedule, Packing)
-    assert list(schedule.costs) == sorted(schedule.costs)
+    assert list(schedule.pack_costs) == sorted(schedule.pack_costs)
     starts = [entry.start for entry in schedule.started()]
     assert starts == sorted(starts)

@@ -106,11 +106,14 @@ class World:
 
     def go(self, now: float = 0.0, jobs: Sequence[Job] | None = None) -> list[Submit]:
         """Submit the jobs, answer what is asked, and see what is handed over."""
-        decided, heard = list(self.engine.handle(now, [Submitted(job) for job in jobs or self.jobs])), 0
+        decided, heard = (
+            list(self.engine.handle_events(now, [Submitted(job) for job in jobs or self.jobs])),
+            0,
+        )
         while answers := self.answers(decided[heard:]):
             heard = len(decided)
-            decided += self.engine.handle(now, answers)
-        self.engine.validate()
+            decided += self.engine.handle_events(now, answers)
+        self.engine.validate_books()
         return [decision for decision in decided if isinstance(decision, Submit)]
 
 
@@ -152,7 +155,7 @@ def test_each_shape_is_asked_about_once_until_the_answer_is_old() -> None:
     assert len(world.go(jobs=world.jobs[:49])) == 49
     assert len(world.asked) == len(set(world.asked)) == 2  # about CPUs of both partitions together
     world.asked.clear()
-    late = world.engine.handle(61.0, [Submitted(world.jobs[49])])
+    late = world.engine.handle_events(61.0, [Submitted(world.jobs[49])])
     assert len(world.answers(late)) == 2
 
 
@@ -201,12 +204,12 @@ def test_what_waits_is_taken_back_where_it_would_start_at_once_another_way() -> 
     sent = world.go()
     assert Counter(decision.implementation for decision in sent) == {"gpu": 6}
     world.waits = {"cpu": 0.0, "gpu": 200.0}
-    decided = list(world.engine.handle(6.0, [Started(sent[0].job)]))
-    decided = list(world.engine.handle(6.0, world.answers(decided)))
+    decided = list(world.engine.handle_events(6.0, [Started(sent[0].job)]))
+    decided = list(world.engine.handle_events(6.0, world.answers(decided)))
     taken = {decision.job for decision in decided if isinstance(decision, Preempt)}
     assert len(taken) == 1
-    again = world.engine.handle(9.0, [Withdrawn(job) for job in taken])
-    world.engine.validate()
+    again = world.engine.handle_events(9.0, [Withdrawn(job) for job in taken])
+    world.engine.validate_books()
     assert {d.implementation for d in again if isinstance(d, Submit)} == {"cpu"}
 
 
@@ -215,19 +218,19 @@ def test_a_place_that_comes_free_is_seen_although_nothing_else_happens() -> None
     world = World(many(6, {"cpu": 8.0, "gpu": 2.0}), {"cpu": 200.0, "gpu": 200.0}, room=1)
     sent = world.go()
     engine = world.engine
-    engine.handle(3.0, [Delayed(sent[1].job, "Resources")])
+    engine.handle_events(3.0, [Delayed(sent[1].job, "Resources")])
     assert engine.wake_times == [5.0]
     assert engine.records[sent[1].job].wait_reason == "Resources"  # not taken away by who looks again
     engine.wake_times.clear()
     world.waits = {"cpu": 0.0, "gpu": 200.0}
-    decided = list(engine.handle(5.0, [Woken()]))
+    decided = list(engine.handle_events(5.0, [Woken()]))
     assert any(isinstance(decision, Inquire) for decision in decided)
-    decided = list(engine.handle(5.0, world.answers(decided)))
+    decided = list(engine.handle_events(5.0, world.answers(decided)))
     assert len({decision.job for decision in decided if isinstance(decision, Preempt)}) == 1
     # An hour later it is asked about again after three minutes.
     world.waits = {"cpu": 200.0, "gpu": 200.0}
-    decided = list(engine.handle(3600.0, [Woken()]))
-    engine.handle(3600.0, world.answers(decided))
+    decided = list(engine.handle_events(3600.0, [Woken()]))
+    engine.handle_events(3600.0, world.answers(decided))
     assert engine.wake_times[-1] == 3780.0
 
 
@@ -261,15 +264,17 @@ def test_what_jobs_use_of_their_walltimes_counts_before_any_has_started() -> Non
 
 
 def test_bounds_of_waits_hold_four_of_five_and_narrow_as_starts_are_seen() -> None:
-    unknown = Delay.learned([], None)
+    unknown = Delay.learn_delay([], None)
     assert (unknown.expected, unknown.seen) == (pytest.approx(0.4), 0)
     assert unknown.low == pytest.approx(0.08, rel=1e-2)
-    seen = Delay.learned([log(0.3), log(0.35), log(0.25)] * 5, None)
+    seen = Delay.learn_delay([log(0.3), log(0.35), log(0.25)] * 5, None)
     assert 0.25 < seen.expected < 0.4
     assert unknown.high / unknown.low > seen.high / seen.low
     drawn = np.random.default_rng(5).normal(-1.0, 0.7, (400, 17))
     held = [
-        found.low <= exp(x[-1]) <= found.high for x in drawn if (found := Delay.learned(list(x[:-1]), None))
+        found.low <= exp(x[-1]) <= found.high
+        for x in drawn
+        if (found := Delay.learn_delay(list(x[:-1]), None))
     ]
     assert 0.72 < sum(held) / len(held) < 0.9
 
@@ -277,7 +282,7 @@ def test_bounds_of_waits_hold_four_of_five_and_narrow_as_starts_are_seen() -> No
 def test_without_gain_a_job_keeps_its_place() -> None:
     world = World(many(4, {"cpu": 30.0, "gpu": 29.0}), {"cpu": 30.0, "gpu": 30.0}, fresh=1e9)
     sent = world.go()
-    decided = world.engine.handle(20.0, [Started(sent[0].job)])
+    decided = world.engine.handle_events(20.0, [Started(sent[0].job)])
     assert not [decision for decision in decided if isinstance(decision, Preempt)]
 
 
@@ -300,7 +305,7 @@ def test_a_job_that_is_refused_everywhere_is_handed_over_once_to_end_with_the_re
     (sent,) = world.go()
     assert sent.reason == "refused by the cluster's scheduler: why not"
     asked = len(world.asked)
-    assert not world.engine.handle(100.0, [])
+    assert not world.engine.handle_events(100.0, [])
     assert len(world.asked) == asked, "it polls no more"
 
 
@@ -348,8 +353,8 @@ def test_ended_by_a_cut_walltime_it_asks_for_its_own() -> None:
     world = World(restartable(3600.0), {"cpu": 0.0, "gpu": 9.0}, cut=True)
     world.go()
     engine = world.engine
-    engine.handle(1.0, [Started("a")])
-    engine.handle(181.0, [Ended("a", State.TIMEOUT, None)])
+    engine.handle_events(1.0, [Started("a")])
+    engine.handle_events(181.0, [Ended("a", State.TIMEOUT, None)])
     assert engine.outside.was_cut_short("a")
 
 

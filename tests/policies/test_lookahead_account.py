@@ -13,7 +13,7 @@ from dovetail.model import Cluster, PastJob, PastStretch, Record, Result, Worklo
 from dovetail.policies import lookahead_order
 from dovetail.policies.easy import Easy
 from dovetail.policies.lookahead import Lookahead
-from dovetail.policies.lookahead_account import TRIED, Account, settle
+from dovetail.policies.lookahead_account import TRIED, Account, settle_account
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.load import load_workload
@@ -65,7 +65,7 @@ def stretch_of(result: Result, *, until: float = inf, origin: float = -1.0) -> t
 def test_the_cost_of_each_order_is_what_easy_comes_to_in_it(seed: int, summed: int) -> None:
     workload = busy_log(250, seed)
     stretch, widths = stretch_of(simulated(workload, Easy("largest")))
-    account = settle(stretch, widths, NODES, summed)
+    account = settle_account(stretch, widths, NODES, summed)
     assert account is not None
     for order in TRIED:
         records = list(simulated(workload, Easy(order)).records)
@@ -85,7 +85,7 @@ def test_what_began_earlier_and_what_still_waits_is_counted(part: float) -> None
     stretch, widths = stretch_of(result, until=until, origin=origin)
     assert any(one.start is not None and one.start < origin for one in stretch.jobs)
     assert any(one.start is None for one in stretch.jobs)
-    account = settle(stretch, widths, NODES, WAIT)
+    account = settle_account(stretch, widths, NODES, WAIT)
     assert account is not None
     assert all(np.isfinite(list(account.costs.values())))
     # What was done is one of the orders: it costs what the account has for it, but for lengths not known yet.
@@ -97,10 +97,10 @@ def test_roll_outs_give_way_to_what_would_have_cost_less(monkeypatch: pytest.Mon
     settled: list[Account | None] = []
 
     def noted(*stretch: object) -> Account | None:
-        settled.append(settle(*stretch))  # type: ignore[arg-type]
+        settled.append(settle_account(*stretch))  # type: ignore[arg-type]
         return settled[-1]
 
-    monkeypatch.setattr(lookahead_order, "settle", noted)
+    monkeypatch.setattr(lookahead_order, "settle_account", noted)
     monkeypatch.setattr(lookahead_order, "LEAST_SUBMISSIONS", 256)
     policy = Lookahead(objective="wait")
     monkeypatch.setattr(lookahead_order, "CLEARLY_WORSE", inf)

@@ -14,7 +14,7 @@ import pytest
 import dovetail
 from dovetail.engine.journal.codec import Codec
 from dovetail.engine.simulation.simulate import simulate
-from dovetail.engine.state.checkpoint import checkpoint
+from dovetail.engine.state.checkpoint import make_checkpoint
 from dovetail.engine.state.core import Engine
 from dovetail.interfaces import Traits, View
 from dovetail.kernels.backfilling import WAIT
@@ -147,21 +147,21 @@ def test_what_is_remembered_survives_a_checkpoint() -> None:
     policy = load_policy("lookahead?objective=slowdown").policy
     w, cluster = crowd(1, count=10)
     engine = Engine(cluster, policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
-    engine.handle(0.0, [Submitted(job) for job in w.jobs[:5]])
+    engine.handle_events(0.0, [Submitted(job) for job in w.jobs[:5]])
     for job in w.jobs[:3]:
         engine.recent.ran.append(RecentEnd(job.user, 60.0, 30.0))
     assert [one.submit_time for one in engine.recent.came] == [job.submit_time for job in w.jobs[:5]]
     engine.recent.came.popleft()  # as if there had been more than are remembered
-    kept = checkpoint(engine, 0.0)
+    kept = make_checkpoint(engine, 0.0)
     assert kept is not None
     other = Engine(cluster, policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
-    other.handle(0.0, [*kept.jobs, *kept.nodes], ask=False)
+    other.handle_events(0.0, [*kept.jobs, *kept.nodes], ask=False)
     assert list(other.recent.ran) == list(engine.recent.ran)
     assert list(other.recent.came) == list(engine.recent.came)
     came = RecentSubmission("ann", 3.5, Request(2, cpus=4, memory=7, partition="long"), 60.0)
     recalled = Recalled((RecentEnd(None, 60.0, 30.0), RecentEnd("ann", 5.5, 5.5)), (came,))
     codec = Codec()
-    assert codec.event_from(orjson.loads(orjson.dumps(codec.event(recalled)))) == recalled
+    assert codec.event_from(orjson.loads(orjson.dumps(codec.encode_event(recalled)))) == recalled
     older = ["recalled", [[None, 60.0, 30.0]]]  # as journals before 23 November 2026 have it
     assert codec.event_from(older) == Recalled((RecentEnd(None, 60.0, 30.0),))
 
@@ -171,8 +171,8 @@ def test_who_looks_back_remembers_what_ended_and_nobody_else_does(policy: str) -
     w, cluster = crowd(2, count=1)
     engine = Engine(cluster, load_policy(policy).policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
     job = replace(w.jobs[0], user="ann", submit_time=0.0, walltime=50.0)
-    engine.handle(0.0, [Submitted(job)])
-    engine.handle(20.0, [Ended(job.id)])
+    engine.handle_events(0.0, [Submitted(job)])
+    engine.handle_events(20.0, [Ended(job.id)])
     looks_back = policy != "easy"
     assert list(engine.recent.ran) == ([RecentEnd("ann", 50.0, 20.0)] if looks_back else [])
     assert list(engine.recent.came) == (
@@ -206,14 +206,14 @@ def test_whom_room_is_kept_from_is_told_why_and_looked_at_again_when_an_end_was_
         Cluster.parse("4x1cpu"), load_policy("lookahead?objective=slowdown").policy, TrueTimesModel(w.truth)
     )  # type: ignore[arg-type]
     for job in w.jobs[:20]:
-        engine.handle(job.submit_time, [Submitted(job)])
-        engine.handle(job.submit_time + 10.0, [Ended(job.id)])
-    engine.handle(1201.0, [Submitted(w.jobs[20])])
-    engine.handle(1211.0, [Submitted(job) for job in w.jobs[21:]])
+        engine.handle_events(job.submit_time, [Submitted(job)])
+        engine.handle_events(job.submit_time + 10.0, [Ended(job.id)])
+    engine.handle_events(1201.0, [Submitted(w.jobs[20])])
+    engine.handle_events(1211.0, [Submitted(job) for job in w.jobs[21:]])
     assert set(engine.running) == {"20"}
     assert engine.records["21"].wait_reason == lookahead_order.KEPT
     assert engine.wake_times == [46 * 60.0]  # all took half of their walltimes: at 2,701 s
-    engine.handle(1300.0, [Submitted(replace(w.jobs[21], id="23", index=23, submit_time=1300.0))])
+    engine.handle_events(1300.0, [Submitted(replace(w.jobs[21], id="23", index=23, submit_time=1300.0))])
     assert engine.wake_times == [46 * 60.0]
 
 
@@ -334,7 +334,7 @@ def test_a_deep_queue_is_worked_off_by_area(monkeypatch: pytest.MonkeyPatch) -> 
     w = replace(w, jobs=[replace(job, submit_time=0.0) for job in w.jobs])  # more than 100 machines full
     monkeypatch.setattr(lookahead_order, "_best_rank", lambda *_: pytest.fail("rolled out a deep queue"))
     engine = Engine(cluster, load_policy("lookahead?objective=slowdown").policy, TrueTimesModel(w.truth))  # type: ignore[arg-type]
-    engine.handle(0.0, [Submitted(job) for job in w.jobs])
+    engine.handle_events(0.0, [Submitted(job) for job in w.jobs])
     areas = sorted(w.jobs, key=lambda job: (max(10.0, job.walltime or 0.0) * job.nodes, job.index))
     assert set(engine.running) >= {job.id for job in areas[:2]}
 
@@ -363,7 +363,7 @@ def test_roll_outs_are_summed_over_futures() -> None:
     )  # fmt: skip
 
     def scores(ranks: np.ndarray, enough: float) -> np.ndarray:
-        return lookahead_order._Line.scores(line, ranks, WAIT, enough)
+        return lookahead_order._Line.score_orders(line, ranks, WAIT, enough)
 
     def total(enough: float) -> float:
         return float(scores(np.arange(2)[None], enough)[0])

@@ -18,7 +18,7 @@ from dovetail.plugins import load_policy
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
-from dovetail.workloads.edit import shuffled
+from dovetail.workloads.edit import shuffle_together
 from dovetail.workloads.load import load_workload
 from dovetail_lab.published.ravi_single import ravi_single
 
@@ -39,7 +39,7 @@ def test_greggs_table_is_done_in_the_optimal_time_whatever_its_order() -> None:
     plain = load_workload("published:gregg-table2", ONE)
     optimum = dovetail.simulate(plain, cluster=ONE, policy="optimal").makespan
     for seed in range(full(200, 5)):
-        w = shuffled(plain, np.random.Generator(np.random.PCG64(seed)))
+        w = shuffle_together(plain, np.random.Generator(np.random.PCG64(seed)))
         assert run(w).makespan <= 1.001 * optimum
 
 
@@ -128,7 +128,7 @@ def test_from_an_empty_history_it_is_no_worse_than_history_in_the_mean() -> None
     plain = repeated(load_workload("published:gregg-table2", ONE), 3)
     ratios = []
     for seed in range(full(40, 8)):
-        w = shuffled(plain, np.random.Generator(np.random.PCG64(seed)))
+        w = shuffle_together(plain, np.random.Generator(np.random.PCG64(seed)))
         ratios.append(cold(w, "lookahead") / cold(w, "history"))
     assert np.mean(ratios) <= 1.0
 

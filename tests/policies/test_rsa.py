@@ -8,7 +8,7 @@ from dovetail import api
 from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, TableTruth, Way, Workload
-from dovetail.policies.rsa import Rsa, speedups
+from dovetail.policies.rsa import Rsa, speedups_by_kind
 from dovetail.policies.rsc import Rsc
 from dovetail.runtimes.least_squares import LeastSquaresModel
 from dovetail.testing.builders import TrueTimesModel, timed, workload
@@ -24,20 +24,20 @@ def way(job, **seconds):
 
 def test_speedups_are_the_jobs_own_where_it_gives_them() -> None:
     job, _ = timed("a", {"cpu": 5.0, "gpu": 2.0}, speedup={"cpu": 5.1, "gpu": 8.2}, sequential=100.0)
-    assert speedups(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 5.1, "gpu": 8.2}
+    assert speedups_by_kind(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 5.1, "gpu": 8.2}
 
 
 def test_speedups_from_the_sequential_time_else_from_the_cpu_time() -> None:
     job, _ = timed("a", {"cpu": 5.0, "gpu": 2.0}, sequential=20.0)
-    assert speedups(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 4.0, "gpu": 10.0}
+    assert speedups_by_kind(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 4.0, "gpu": 10.0}
     job, _ = timed("a", {"cpu": 5.0, "gpu": 2.0})
-    assert speedups(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 1.0, "gpu": 2.5}
+    assert speedups_by_kind(job, way(job, cpu=5.0, gpu=2.0)) == {"cpu": 1.0, "gpu": 2.5}
 
 
 def test_what_is_unknown_is_no_better_and_no_worse() -> None:
     job, _ = timed("a", {"cpu": 5.0, "gpu": 2.0})
-    assert speedups(job, way(job, cpu=5.0, gpu=None)) == {"cpu": 1.0, "gpu": 1.0}
-    assert speedups(job, way(job, cpu=None, gpu=None)) == {"cpu": 1.0, "gpu": 1.0}
+    assert speedups_by_kind(job, way(job, cpu=5.0, gpu=None)) == {"cpu": 1.0, "gpu": 1.0}
+    assert speedups_by_kind(job, way(job, cpu=None, gpu=None)) == {"cpu": 1.0, "gpu": 1.0}
 
 
 SPEEDUPS = """

@@ -35,7 +35,7 @@ from dovetail.model import (
     State,
 )
 from dovetail.plugins import load_policy
-from dovetail.policies.parts.sharing import pays, together
+from dovetail.policies.parts.sharing import pays_off, run_together
 from dovetail.report.report import Report
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import full
@@ -85,9 +85,9 @@ def most_at_once(report: Report) -> int:
 
 
 def test_two_jobs_share_where_both_end_sooner_than_one_after_the_other() -> None:
-    assert pays(10.0, 10.0, together(10.0, 1.5, 10.0, 1.5))
-    assert not pays(10.0, 10.0, together(10.0, 2.0, 10.0, 2.0))
-    assert pays(10.0, 10.0, together(10.0, 1.1, 10.0, 3.0)), "one hardly minds"
+    assert pays_off(10.0, 10.0, run_together(10.0, 1.5, 10.0, 1.5))
+    assert not pays_off(10.0, 10.0, run_together(10.0, 2.0, 10.0, 2.0))
+    assert pays_off(10.0, 10.0, run_together(10.0, 1.1, 10.0, 3.0)), "one hardly minds"
 
 
 @pytest.mark.parametrize("policy", ["history", "lookahead"])
@@ -264,9 +264,9 @@ def test_jobs_that_share_go_on_under_a_policy_that_lets_none_share(tmp_path: Pat
     )
     for job in jobs:
         place = Allocation(request, (Part(1, 0, (0,), FRACTION_UNITS // 2, 0, 6),))
-        driver.adopt(job, Adopted(job.id, "gpu", place, -1.0))
+        driver.adopt_job(job, Adopted(job.id, "gpu", place, -1.0))
     driver.submit(Job("c", App("a", (way,)), (Choice(way, request),)))
-    driver.instant(0.0)
+    driver.process_instant(0.0)
     assert set(driver.engine.running) == {"a", "b"}
     assert [job.id for job in driver.engine.queue] == ["c"]
-    driver.engine.validate()
+    driver.engine.validate_books()

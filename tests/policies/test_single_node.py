@@ -19,7 +19,7 @@ from dovetail.policies.min_min import MinMin
 from dovetail.policies.rsa import Rsa
 from dovetail.policies.rsc import Rsc
 from dovetail.policies.sufferage import Sufferage
-from dovetail.report.metrics import metrics
+from dovetail.report.metrics import compute_metrics
 from dovetail.testing.builders import TrueTimesModel, full, workload
 from dovetail.testing.invariants import check_schedule
 from dovetail.workloads.published import load_published
@@ -258,7 +258,7 @@ def test_golden_values(policy: Policy) -> None:
     work = load_published("published:ravi-single-table?jobs=24")
     result = simulate(work, Cluster.parse("2x1cpu+1gpu"), policy, TrueTimesModel(work.truth))
     check_schedule(result, work)
-    found = metrics(result)
+    found = compute_metrics(result)
     for name, value in zip(("makespan", "anl", "aql", "mit"), GOLDEN[policy], strict=True):
         assert found[name] == pytest.approx(value, abs=6e-4), name
 

@@ -13,7 +13,7 @@ from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.simulation.simulate import simulate
 from dovetail.history.memory import MemoryHistory
 from dovetail.model import Cluster, Result, TableTruth, Workload
-from dovetail.plugins import load_policy, policies
+from dovetail.plugins import list_policies, load_policy
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import full, timed
 from dovetail.testing.invariants import check_schedule
@@ -32,7 +32,7 @@ ELSEWHERE = {
 PROMISES = ("fms", "fms-type", "torque-plan")
 """What they have promised stays where it was promised when more jobs of an app come to be known."""
 OPTIONS = ("fms?devices=each", "easy?order=sjf")
-CHOOSING = (*sorted({p.name for p in policies()} - {*PLACED_BY_NAME, *ELSEWHERE, "history"}), *OPTIONS)
+CHOOSING = (*sorted({p.name for p in list_policies()} - {*PLACED_BY_NAME, *ELSEWHERE, "history"}), *OPTIONS)
 
 TIMES = [(1.0, 10.0), (10.0, 1.0), (1.0, 3.0), (3.0, 1.0), (1.5, 1.0), (10.0, 100.0), (100.0, 10.0)]
 CLUSTERS = ["1x1cpu+1gpu", "2x1cpu+1gpu", "1x1cpu+2gpu"]

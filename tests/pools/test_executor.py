@@ -37,7 +37,7 @@ from waiting import until
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.local.claims import holders
+from dovetail.local.claims import list_holders
 from dovetail.pools.pool import WorkerLost
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -345,7 +345,7 @@ def test_calls_that_wait_for_each_other_run_at_once(two: dovetail.Executor, tmp_
 
 
 def held_by_us() -> set[str]:
-    return {unit for one in holders() if one.pid == os.getpid() for unit in one.units}
+    return {unit for one in list_holders() if one.pid == os.getpid() for unit in one.units}
 
 
 def test_idle_workers_give_their_cores_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

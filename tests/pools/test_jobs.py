@@ -16,7 +16,7 @@ from waiting import until
 import dovetail
 from dovetail.errors import InputError
 from dovetail.pools.pool import WorkerLost
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 LONG = 100.0
@@ -30,7 +30,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture
 def asks(service: Serving) -> Iterator[Connection]:
-    with connection(service.folder.path) as found:
+    with open_connection(service.folder.path) as found:
         yield found
 
 

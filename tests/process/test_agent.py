@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 from dovetail_slurm.agents import SCRIPT, Connection, Hello, connect_all
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -96,24 +96,24 @@ def test_a_companion_is_heard_is_replaced_and_ends_with_the_client(agent: Hello,
     assert isinstance(found, Connection)
     with found.socket:
         found.socket.sendall(companion(tmp_path, "one", COMPANION, "{host}:0"))
-        ready = found.answer("companion", 280)
+        ready = found.next_answer("companion", 280)
         assert (ready["id"], ready["over"]) == ("one", False)
         first, parent, where = ready["said"].split()
         assert (int(parent), where) == (agent.pid, "127.0.0.1:0")
         found.socket.sendall(companion(tmp_path, "two", COMPANION, ""))
-        told = [found.answer("companion", 280) for _ in range(2)]
+        told = [found.next_answer("companion", 280) for _ in range(2)]
         over = next(one for one in told if one["id"] == "one")
         assert over["over"]
         second = next(one for one in told if one["id"] == "two")["said"].split()[0]
-        assert not runs(int(first))
-        assert runs(int(second))
+        assert not is_running(int(first))
+        assert is_running(int(second))
         found.socket.sendall(companion(tmp_path, "bad", "import sys; sys.exit('no such device')"))
-        told = [found.answer("companion", 280) for _ in range(2)]
+        told = [found.next_answer("companion", 280) for _ in range(2)]
         assert {(one["id"], one["over"]) for one in told} == {("two", True), ("bad", True)}
         assert next(one for one in told if one["id"] == "bad")["said"] == "no such device"
         found.socket.sendall(companion(tmp_path, "last", COMPANION, ""))
-        last = int(found.answer("companion", 280)["said"].split()[0])
+        last = int(found.next_answer("companion", 280)["said"].split()[0])
         assert not found.log().intents
-    until(lambda: not runs(last), "it ends with the client")
+    until(lambda: not is_running(last), "it ends with the client")
     until(lambda: not (tmp_path / "secret").exists(), "so does the secret")
-    until(lambda: not runs(agent.pid), "and the agent, that has nothing to do")
+    until(lambda: not is_running(agent.pid), "and the agent, that has nothing to do")

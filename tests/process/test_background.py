@@ -74,7 +74,7 @@ def test_an_error_of_ours_that_comes_back_ends_the_run_with_a_sentence(
 class Beside(Reporting):
     """An executor whose task fails."""
 
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         if not self._tasks:
             self._begin_task(self._watch)
 
@@ -82,7 +82,7 @@ class Beside(Reporting):
         raise RuntimeError("what nobody has foreseen")
 
     async def launch(self, placed: Placed) -> None:
-        self._attach()
+        self._attach_to_loop()
 
     async def stop(self, job: str, reason: str) -> None: ...
 
@@ -143,9 +143,9 @@ def test_an_interrupt_ends_a_run_whatever_is_stuck(place: str) -> None:
     async def main() -> float:
         task = asyncio.create_task(live.run())
         await asyncio.sleep(10.0)
-        live.press()
+        live.handle_interrupt_key()
         await asyncio.sleep(1.0)
-        live.press()
+        live.handle_interrupt_key()
         with pytest.raises(ExecutorError, match=r"1 jobs \(a\) did not end within 30 s of the interrupt"):
             await task
         return asyncio.get_running_loop().time()

@@ -17,10 +17,10 @@ from waiting import until as soon
 from dovetail.local.executor import LocalExecutor
 from dovetail.model import State
 from dovetail.process import cgroups, supervisor
-from dovetail.process.cgroups import Group, Groups, delegated, own_cgroup, with_memory
-from dovetail.process.recovery import recover
+from dovetail.process.cgroups import Group, Groups, is_delegated, own_cgroup, with_memory
+from dovetail.process.recovery import recover_run
 from dovetail.process.spawn_log import SpawnLog, read_log
-from dovetail.testing.processes import ends, placed, run_all, runs, until
+from dovetail.testing.processes import ends, is_running, placed, run_all, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -79,7 +79,7 @@ def test_a_daemon_that_has_left_everything_ends_with_its_job(tmp_path: Path) -> 
     assert end["a"].state is end["b"].state is State.COMPLETED
     assert end["a"].detail == "processes that outlived it were killed"
     assert end["b"].detail == ""
-    soon(lambda: not runs(pid_in(tmp_path / "pid")))
+    soon(lambda: not is_running(pid_in(tmp_path / "pid")))
     soon(lambda: not cgroup_of(tmp_path).exists())
 
 
@@ -87,7 +87,7 @@ def test_without_cgroups_such_a_daemon_stays(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DOVETAIL_CGROUPS", "off")
     end = run_all(tmp_path, [placed("a", *fled(tmp_path / "pid"))])["a"]
     pid = pid_in(tmp_path / "pid")
-    assert runs(pid)
+    assert is_running(pid)
     os.kill(pid, signal.SIGKILL)
     assert end.detail == ""
     assert not read_log(tmp_path / "run" / "spawn.log").place
@@ -96,13 +96,13 @@ def test_without_cgroups_such_a_daemon_stays(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.usefixtures("real")
 def test_a_daemon_ends_with_its_job_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     async def strike(executor: LocalExecutor) -> None:
-        await until((tmp_path / "pid").exists)
+        await wait_until((tmp_path / "pid").exists)
         (supervisor_of,) = read_log(tmp_path / "run" / "spawn.log").supervisors
         os.kill(supervisor_of["pid"], signal.SIGKILL)
 
     end = run_all(tmp_path, [placed("a", *fled(tmp_path / "pid", "stays"))], meanwhile=strike)["a"]
     assert end.state is State.NODE_FAIL
-    soon(lambda: not runs(pid_in(tmp_path / "pid")))
+    soon(lambda: not is_running(pid_in(tmp_path / "pid")))
     soon(lambda: not cgroup_of(tmp_path).exists())
 
 
@@ -124,10 +124,10 @@ def test_a_daemon_is_found_and_ended_when_dovetail_and_the_supervisor_were_kille
     os.kill(start["pid"], signal.SIGKILL)  # the job itself: its daemon alone is left
     daemon, place = pid_in(tmp_path / "pid"), cgroup_of(tmp_path)
     assert place.exists()
-    soon(lambda: [job.pid for job in recover(tmp_path / "run").running] == [daemon])
-    now = recover(tmp_path / "run").stop(grace=0.1)
+    soon(lambda: [job.pid for job in recover_run(tmp_path / "run").running] == [daemon])
+    now = recover_run(tmp_path / "run").stop(grace=0.1)
     assert not now.running
-    soon(lambda: not runs(daemon))
+    soon(lambda: not is_running(daemon))
     assert now.settle()
     soon(lambda: not place.exists())
 
@@ -156,7 +156,7 @@ def test_a_log_names_no_cgroup_but_its_own(tmp_path: Path) -> None:
     ):
         log = SpawnLog(header={"run": run}, place=place, starts={"a/j": {"group": "1-1"}})
         assert cgroups.group_of(log, "a/j") is None
-        cgroups.clear(log)
+        cgroups.clear_groups(log)
     assert (tmp_path / "dovetail-a").is_dir()
 
 
@@ -168,11 +168,11 @@ def test_memory_is_limited_beside_us_where_that_was_delegated(
     own.mkdir(parents=True)
     (tmp_path / "service" / "cgroup.subtree_control").write_text("cpu memory pids\n")
     assert with_memory(str(own)) == (str(own), False)
-    monkeypatch.setattr(cgroups, "delegated", lambda place: True)
+    monkeypatch.setattr(cgroups, "is_delegated", lambda place: True)
     assert with_memory(str(own)) == (str(own.parent), True)
     (own / "cgroup.subtree_control").write_text("memory\n")
     assert with_memory(str(own)) == (str(own), True)
-    assert not delegated(str(tmp_path)) or os.geteuid()
+    assert not is_delegated(str(tmp_path)) or os.geteuid()
 
 
 @pytest.mark.parametrize(("said", "killed"), [("oom 0\noom_kill 0\n", False), ("oom 1\noom_kill 12\n", True)])

@@ -20,8 +20,8 @@ SOURCES = [Path(dovetail.__file__).parent, Path(__file__).parents[1] / "packages
 
 def test_both_sides_know_the_token() -> None:
     client, server = Handshake(b"token", "client"), Handshake(b"token", "server")
-    assert server.proven("client", client.nonce, client.proof(server.nonce))
-    assert client.proven("server", server.nonce, server.proof(client.nonce))
+    assert server.is_proven("client", client.nonce, client.make_proof(server.nonce))
+    assert client.is_proven("server", server.nonce, server.make_proof(client.nonce))
 
 
 def test_who_does_not_know_the_token_proves_nothing() -> None:
@@ -30,15 +30,15 @@ def test_who_does_not_know_the_token_proves_nothing() -> None:
         Handshake(b"token", "server"),
         Handshake(b"another", "client"),
     )
-    assert not server.proven("client", stranger.nonce, stranger.proof(server.nonce))
-    answer = client.proof(server.nonce)
+    assert not server.is_proven("client", stranger.nonce, stranger.make_proof(server.nonce))
+    answer = client.make_proof(server.nonce)
     # Said back to the one who said it, on another connection, as another role, or as no text at all.
-    assert not client.proven("server", server.nonce, answer)
-    assert not client.proven("client", server.nonce, answer)
-    assert not Handshake(b"token", "server").proven("client", client.nonce, answer)
-    assert not server.proven("agent", client.nonce, answer)
+    assert not client.is_proven("server", server.nonce, answer)
+    assert not client.is_proven("client", server.nonce, answer)
+    assert not Handshake(b"token", "server").is_proven("client", client.nonce, answer)
+    assert not server.is_proven("agent", client.nonce, answer)
     for said in (None, "", 0, [answer], answer.upper(), "\udcff"):
-        assert not server.proven("client", client.nonce, said)
+        assert not server.is_proven("client", client.nonce, said)
 
 
 @pytest.mark.parametrize("text", ["", "ab", "zz" * NONCE, "ab" * (NONCE + 1)])

@@ -25,7 +25,7 @@ from dovetail.model import (
     Request,
 )
 from dovetail.process import environment
-from dovetail.process.environment import child_environment, cores_of, devices_of, vendor
+from dovetail.process.environment import child_environment, cores_of, device_vendor, devices_of
 from dovetail.testing.processes import CORES
 
 NODE = Node(
@@ -173,4 +173,4 @@ def test_makers(
     kind: str, model: str, amd: bool, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "_amd_machine", lambda: amd)
-    assert vendor(Device(kind, model)) == expected
+    assert device_vendor(Device(kind, model)) == expected

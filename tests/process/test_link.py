@@ -19,10 +19,10 @@ from dovetail.local.executor import LocalExecutor
 from dovetail.model import Ended, Launch, Placed, State
 from dovetail.process import link
 from dovetail.process.processes import started_at
-from dovetail.process.recovery import recover
+from dovetail.process.recovery import recover_run
 from dovetail.process.spawn_log import read_log
 from dovetail.testing.builders import full
-from dovetail.testing.processes import cpu_cluster, ends, placed, until
+from dovetail.testing.processes import cpu_cluster, ends, placed, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -71,20 +71,22 @@ class Run:
         elif what == "shorten":
             log = self.executor.run_dir / "spawn.log"
             before = log.stat().st_ino
-            if self.number and self.executor._last_end and self.executor._link.attached:
+            if self.number and self.executor._last_end and self.executor._link.is_attached:
                 self.executor.shorten_log()
-                await until(lambda: log.stat().st_ino != before)
+                await wait_until(lambda: log.stat().st_ino != before)
         elif what == "restart":
             await self.executor.leave()
             self.left.append(self.executor)
-            await until(lambda: not recover(self.root / "run").in_use)  # its process lives: it is ours
+            await wait_until(
+                lambda: not recover_run(self.root / "run").in_use
+            )  # its process lives: it is ours
             self.executor = LocalExecutor(RunFolder(self.root / "run", uid="r"), cpu_cluster(), resume=True)
             assert {one.job for one in self.executor.left_behind.running} == self.lasting
-            self.executor._attach()
+            self.executor._attach_to_loop()
         elif what == "die":
             await self.die()
         else:
-            self.executor._link.send(dict(NONSENSE[mark]))
+            self.executor._link.send_line(dict(NONSENSE[mark]))
 
     async def job(self, mark: int, where: int, *, lasting: bool) -> None:
         self.number += 1
@@ -109,14 +111,16 @@ class Run:
             pids = [one["pid"] for one in read_log(path).supervisors[-1:]]
             return [pid for pid in pids if started_at(pid) is not None]
 
-        if self.executor._link.attached:
-            await until(lambda: bool(living()) and len(read_log(path).unended()) == len(self.lasting))
+        if self.executor._link.is_attached:
+            await wait_until(
+                lambda: bool(living()) and len(read_log(path).unended_uids()) == len(self.lasting)
+            )
             os.kill(living()[0], signal.SIGKILL)
             found = await self.heard(len(self.lasting))
             assert {end.state for end in found.values()} <= {State.NODE_FAIL}
             assert found.keys() == self.lasting
             self.lasting.clear()
-            await until(lambda: not self.executor._link.connected)
+            await wait_until(lambda: not self.executor._link.is_connected)
 
     async def over(self) -> None:
         """What lasted is there to the end, and the log says all."""
@@ -127,7 +131,7 @@ class Run:
         await self.executor.close()
         assert self.executor.settle()
         log = read_log(self.executor.run_dir / "spawn.log")
-        assert log.damage() == ""
+        assert log.describe_damage() == ""
         assert set(log.ends) == set(log.intents)
 
 

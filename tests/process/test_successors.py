@@ -18,7 +18,7 @@ from dovetail.local.executor import Local, LocalExecutor
 from dovetail.model import Ended, Event, Lingering, State, Withdrawn
 from dovetail.process.spawn_log import read_log
 from dovetail.process.successors import Successor, Successors
-from dovetail.testing.processes import cpu_cluster, placed, runs, until
+from dovetail.testing.processes import cpu_cluster, is_running, placed, wait_until
 from dovetail_remote.lending.lent import LentExecutor
 from dovetail_slurm.allocation import SlurmExecutor
 
@@ -31,14 +31,14 @@ from pathlib import Path
 from dovetail.local.executor import LocalExecutor
 from dovetail.interfaces import RunFolder
 from dovetail.process.spawn_log import read_log
-from dovetail.testing.processes import cpu_cluster, placed, until
+from dovetail.testing.processes import cpu_cluster, placed, wait_until
 
 async def main():
     run = Path(sys.argv[1])
     executor = LocalExecutor(RunFolder(run, uid="uid"), cpu_cluster())
     await executor.launch(placed("a", "/bin/sh", "-c", sys.argv[2]))
     await executor.launch_after(placed("b", "/bin/true"), ["a"])
-    await until(lambda: bool(read_log(run / "spawn.log").starts))
+    await wait_until(lambda: bool(read_log(run / "spawn.log").starts))
     await executor.leave()
 
 asyncio.run(main())
@@ -68,16 +68,16 @@ def test_the_book_starts_who_waits_for_nobody_else() -> None:
     book = Successors()
     for uid, before in (("b", {"a"}), ("c", {"a", "b"}), ("d", {"z"}), ("e", {"d"})):
         book.add(uid, Successor({"uid": uid}, b"", before))
-    assert book.behind("a") == ["b", "c"]
-    assert book.behind("z") == ["d", "e"]
-    assert [one.request["uid"] for one in book.over("a")] == ["b"]
-    assert [one.request["uid"] for one in book.over("b")] == ["c"]
+    assert book.followers_of("a") == ["b", "c"]
+    assert book.followers_of("z") == ["d", "e"]
+    assert [one.request["uid"] for one in book.release_followers("a")] == ["b"]
+    assert [one.request["uid"] for one in book.release_followers("b")] == ["c"]
     assert book.before(["d"], {"z"}.__contains__) == {"d"}
-    book.drop(["d", "e"])
+    book.drop_jobs(["d", "e"])
     assert not book.waiting
     assert book.before(["e"], {"z"}.__contains__) == {"z"}, "who was dropped counts for whom it waited for"
     assert book.before(["e"], set().__contains__) == set(), "as long as that one has not ended"
-    list(book.over("z"))
+    list(book.release_followers("z"))
     assert book.before(["e"], {"z"}.__contains__) == set(), "it is another one that runs under that name"
 
 
@@ -206,7 +206,7 @@ def test_a_killed_supervisor_takes_nobody_along_who_had_not_begun(tmp_path: Path
         await executor.launch(placed("a", *SLEEP))
         await executor.launch_after(placed("b", "/bin/true"), ["a"])
         await executor.launch_after(placed("c", "/bin/true"), ["a", "b"])
-        await until(lambda: bool(read_log(log).starts))
+        await wait_until(lambda: bool(read_log(log).starts))
         os.kill(read_log(log).supervisors[0]["pid"], signal.SIGKILL)
         found = await asyncio.wait_for(heard(executor, 3), 200)
         await executor.close()
@@ -238,4 +238,4 @@ def test_who_takes_up_a_run_finds_nothing_of_what_had_not_begun(tmp_path: Path) 
 
     assert names(asyncio.run(second())) == [("Ended", "a")]
     assert sorted(intent["job"] for intent in read_log(log).intents.values()) == ["a"]
-    soon(lambda: not runs(next(iter(read_log(log).starts.values()))["pid"]))
+    soon(lambda: not is_running(next(iter(read_log(log).starts.values()))["pid"]))

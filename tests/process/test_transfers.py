@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.model import Usage
-from dovetail.process.spawn_log import ended, last_line
-from dovetail.process.transfers import MOST_BYTES, reported
+from dovetail.process.spawn_log import end_event, last_line
+from dovetail.process.transfers import MOST_BYTES, reported_usage
 
 PLAIN = Usage(1.5, 1000, wall_time=2.0)
 BEYOND = [
@@ -33,26 +33,26 @@ BEYOND = [
 
 def test_times_by_direction_are_taken_as_they_are() -> None:
     line = {"bytes_to_device": 10, "bytes_from_device": 20, "seconds_to_device": 1, "seconds_from_device": 3}
-    assert reported(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 10, 1, 20, 3, 2.0), "")
+    assert reported_usage(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 10, 1, 20, 3, 2.0), "")
 
 
 def test_a_joint_time_is_divided_by_bytes() -> None:
     line = {"device": "cpu", "bytes_to_device": 10, "bytes_from_device": 30, "transfer_seconds": 4}
-    assert reported(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 10, 1, 30, 3, 2.0), "")
+    assert reported_usage(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 10, 1, 30, 3, 2.0), "")
     line = {"device": "cpu", "bytes_to_device": 0, "bytes_from_device": 0, "transfer_seconds": 0.0}
-    assert reported(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 0, None, 0, None, 2.0), "")
+    assert reported_usage(json.dumps(line), 1.5, 1000, 2.0) == (Usage(1.5, 1000, 0, None, 0, None, 2.0), "")
 
 
 @pytest.mark.parametrize(
     "line", ["", "done", '["device"]', '{"device": 1}', "{}", "{device", '{"device":' + "[" * 1500]
 )
 def test_what_is_no_report_is_not_looked_at(line: str) -> None:
-    assert reported(line, 1.5, 1000, 2.0) == (PLAIN, "")
+    assert reported_usage(line, 1.5, 1000, 2.0) == (PLAIN, "")
 
 
 @pytest.mark.parametrize("line", BEYOND, ids=range(len(BEYOND)))
 def test_what_is_wrong_is_ignored_with_a_note(line: str) -> None:
-    usage, note = reported(line, 1.5, 1000, 2.0)
+    usage, note = reported_usage(line, 1.5, 1000, 2.0)
     assert usage == PLAIN
     assert note.startswith("what it reported of its transfers is ignored: ")
     assert note.isprintable()
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_ignored_with_a_note(line: str) -> None:
 
 @given(st.text())
 def test_no_text_is_an_error(text: str) -> None:
-    reported("{" + text + "device", 1.5, 1000, 2.0)
+    reported_usage("{" + text + "device", 1.5, 1000, 2.0)
 
 
 @given(
@@ -76,7 +76,7 @@ def test_no_text_is_an_error(text: str) -> None:
     )
 )
 def test_what_is_kept_is_finite_and_within_bounds(said: dict[str, object]) -> None:
-    usage, note = reported(json.dumps(said), 1.5, 1000, 2.0)
+    usage, note = reported_usage(json.dumps(said), 1.5, 1000, 2.0)
     kept = (usage.sent, usage.received, usage.sent_time, usage.received_time)
     assert all(value is None or 0 <= value <= MOST_BYTES for value in kept)
     assert not note or usage == PLAIN
@@ -86,7 +86,7 @@ def test_the_note_is_in_the_detail_of_the_end(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text(BEYOND[0] + "\n")
     intent = {"job": "a", "files": [str(out), str(out)]}
-    event = ended(intent, {"status": 0, "cpu": 0.1, "rss": 5, "from": 1.0, "at": 2.0})
+    event = end_event(intent, {"status": 0, "cpu": 0.1, "rss": 5, "from": 1.0, "at": 2.0})
     assert event.state == "COMPLETED"
     assert event.detail.startswith("what it reported of its transfers is ignored: ")
 

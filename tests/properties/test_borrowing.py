@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gangs_on_gpus import random_cluster, random_gangs
 
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.progress import Expectations
 from dovetail.interfaces import Policy
@@ -68,7 +68,7 @@ class Pair:
 
     def kernel(self) -> State:
         """The compiled one; one entry a job in file order."""
-        work = prepare(self.work, self.cluster, need_truth=True)
+        work = prepare_workload(self.work, self.cluster, need_truth=True)
         arrays, how = arrays_of(work, self.cluster, self.rates), options_of(self.policy, self.rates)
         assert arrays is not None
         assert how is not None
@@ -78,7 +78,7 @@ class Pair:
 def assert_same(pair: Pair) -> Result:
     """The two results, job by job; returns the engine's."""
     slow, fast = pair.engine(), pair.kernel()
-    prepared = prepare(pair.work, pair.cluster, need_truth=True)
+    prepared = prepare_workload(pair.work, pair.cluster, need_truth=True)
     records = {record.job.id: record for record in slow.records}
     ordered = [records[job.id] for job in prepared.jobs]
     for of_kernel, of_engine in (

@@ -14,7 +14,7 @@ from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.recent import Durations
 from dovetail.interfaces import Policy
 from dovetail.model import Cluster, Job, Result, Workload
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
 from dovetail.rates.communication import with_communication
@@ -26,7 +26,9 @@ from dovetail_remote.policies.mrq import Mrq
 from dovetail_remote.policies.rq import Rq
 from dovetail_remote.rates import RemoteGpu
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was here when the package was built")
+pytestmark = pytest.mark.skipif(
+    load_library() is None, reason="no C compiler was here when the package was built"
+)
 POLICIES: list[Policy] = [Fcfs(), Fcfs(skip=2), Rq(), Rq(local=1), Rq(skip=1), Mrq(), Mrq(local=1, skip=3)]
 Processes = Literal["node", "gpu"]
 

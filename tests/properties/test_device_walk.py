@@ -84,7 +84,7 @@ class World:
     def is_lost(self, device: int, when: float) -> bool:
         return any(d == device and low <= when < high for d, low, high in self.lost)
 
-    def look(self, patience: float = 0.0) -> Snapshot:
+    def take_snapshot(self, patience: float = 0.0) -> Snapshot:
         now = self.seen = asyncio.get_running_loop().time()
         states = []
         for d, device in enumerate(self.cluster.nodes[0].devices):
@@ -229,7 +229,7 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
     def check(engine: Engine) -> None:
         count.steps += 1
         if count.steps % 16 == 0:
-            engine.validate()
+            engine.validate_books()
         now, held = engine.view.now, [0] * len(node.devices)
         assert now < LATEST, "a job starves"
         units = [0] * len(node.devices)

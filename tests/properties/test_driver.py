@@ -21,7 +21,7 @@ from fake_executor import FakeExecutor
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import LiveRun
 from dovetail.engine.driver.orders import HandOver, Move, Signal, Stop
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.engine.journal.journal import JournalWriter, read_journal, replay
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.core import no_bound
@@ -138,17 +138,17 @@ class World:
                 break
             self.now = self.now if now == float("inf") else max(self.now, now)
             if step < 60 and self.rng.random() < 0.3:
-                self.driver.happened(*self.incident())
+                self.driver.queue_events(*self.incident())
             while self.due and self.due[0][0] <= self.now:
                 what = self.due.pop(0)[2]
                 if isinstance(what, Job):
                     self.driver.submit(what)
                 else:
-                    self.driver.happened(what)
-            for order in self.driver.instant(self.now):
+                    self.driver.queue_events(what)
+            for order in self.driver.process_instant(self.now):
                 self.carry_out(order)
-            self.driver.note()
-            self.driver.engine.validate()
+            self.driver.write_last_instant()
+            self.driver.engine.validate_books()
             for record in self.driver.ended():
                 self.ended[record.job.id] += 1
 
@@ -255,12 +255,12 @@ class Kept:
     def __init__(self) -> None:
         self.decisions: list[Any] = []
 
-    def batch(self, now: float, events: Any, engine: Any, decisions: Any, *, ask: bool = True) -> None:
+    def write_batch(self, now: float, events: Any, engine: Any, decisions: Any, *, ask: bool = True) -> None:
         self.decisions.extend((now, decision) for decision in decisions)
 
 
 def live(w: Workload, cluster: Cluster, policy: Any, incidents: Any, stall: float, kept: Kept) -> Result:
-    ready = prepare(w, cluster, need_truth=False)
+    ready = prepare_workload(w, cluster, need_truth=False)
 
     async def main() -> Result:
         driver = Driver(

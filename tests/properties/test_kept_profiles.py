@@ -9,7 +9,7 @@ from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state import profiles
 from dovetail.engine.state.profiles import ProfileBook
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.conservative import Conservative
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
@@ -63,10 +63,10 @@ def test_kept_profiles_give_the_schedules_of_new_ones(
         rng = np.random.Generator(np.random.PCG64(seed))
         w = random_jobs(rng, int(rng.integers(20, 90)), cluster)
         policy = Conservative(order=order)  # type: ignore[arg-type]
-        monkeypatch.setattr(profiles, "library", library if seed % 3 else lambda: None)
+        monkeypatch.setattr(profiles, "load_library", load_library if seed % 3 else lambda: None)
         kept = scheduled(w, cluster, policy, overrun)
         with monkeypatch.context() as patched:
-            patched.setattr(ProfileBook, "_lasting", lambda self, new: False)
+            patched.setattr(ProfileBook, "_is_lasting", lambda self, new: False)
             anew = scheduled(w, cluster, policy, overrun)
         for one, other in zip(kept.records, anew.records, strict=True):
             assert (one.start, one.allocation, one.promised) == (

@@ -13,14 +13,14 @@ from dovetail.engine.profile.counts import CountProfile
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.profiles import ProfileBook
 from dovetail.model import App, Choice, Cluster, Implementation, Job, Request, Result, TableTruth, Workload
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.native.steps import FreeSteps
 from dovetail.policies.conservative import Conservative
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full
 from dovetail.testing.invariants import check_schedule
 
-pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler was at hand")
+pytestmark = pytest.mark.skipif(load_library() is None, reason="no C compiler was at hand")
 
 
 def random_jobs(rng: random.Random, count: int) -> Workload:

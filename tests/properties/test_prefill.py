@@ -107,7 +107,7 @@ class Machine:
         assert bool(cores) == any(part.cpus for part in placed.allocation.parts)
         return devices | set(cores)
 
-    def begin(self, placed: Placed, now: float) -> None:
+    def begin_instant(self, placed: Placed, now: float) -> None:
         job = placed.job.id
         for unit in self.units(placed):
             assert unit not in self.held, f"{job} begins on {unit}, which {self.held[unit]} has"
@@ -125,29 +125,29 @@ class Machine:
         self.over(job, now)
 
     def over(self, job: str, now: float) -> None:
-        for one in self.next.over(job):
-            self.begin(one.request["placed"], now)
+        for one in self.next.release_followers(job):
+            self.begin_instant(one.request["placed"], now)
 
     def carry_out(self, now: float, order: Order, after: tuple[str, ...]) -> None:
         if isinstance(order, Placed):
-            self.next.again(order.job.id)
+            self.next.restore_job(order.job.id)
             before = self.next.before(after, self.running.__contains__)
             if before:
                 self.followed += 1
                 self.next.add(order.job.id, Successor({"placed": order}, b"", before))
             else:
-                self.begin(order, now)
+                self.begin_instant(order, now)
         elif isinstance(order, Stop):
             if order.job in self.running:
                 _, began, _ = self.running[order.job]
                 ended = Ended(order.job, order.state, None, order.detail, None, began, now, order.attempt)
                 self.end(order.job, ended, now)
             elif order.job in self.next:
-                self.next.drop([order.job])
+                self.next.drop_jobs([order.job])
                 self.tell(now, Withdrawn(order.job))
         elif isinstance(order, Withdraw):
-            gone = self.next.behind(order.job)
-            self.next.drop(gone)
+            gone = self.next.followers_of(order.job)
+            self.next.drop_jobs(gone)
             still = [Lingering(order.job)] if order.job in self.running else []
             self.withdrawn += len(gone)
             self.lingered += len(still)
@@ -222,7 +222,7 @@ class World:
                 if released:
                     break
                 released = True  # in the end everything may end
-                self.driver.happened(NodeJoined(0), *(Released(job.id) for job in self.workload.jobs))
+                self.driver.queue_events(NodeJoined(0), *(Released(job.id) for job in self.workload.jobs))
             self.now = self.now if due == float("inf") else max(self.now, due)
             self.machine.step(self.now)
             while self.arrivals and self.arrivals[0].submit_time <= self.now:
@@ -230,11 +230,11 @@ class World:
             while self.machine.outbox and self.machine.outbox[0][0] <= self.now:
                 self.hear(*self.machine.outbox.popleft()[1])
             if not (quiet or released) and step < 60 and self.rng.random() < 0.2:
-                self.driver.happened(self.incident())
-            for order in self.driver.instant(self.now):
+                self.driver.queue_events(self.incident())
+            for order in self.driver.process_instant(self.now):
                 self.give(order)
-            self.driver.note()
-            self.driver.engine.validate()
+            self.driver.write_last_instant()
+            self.driver.engine.validate_books()
         else:
             raise AssertionError("it does not come to an end")
         self.journal.close()
@@ -244,22 +244,22 @@ class World:
         if not isinstance(order, Placed):
             self.machine.order(self.now, order, ())
             return
-        after = self.refused.instead(self.driver.after(order.job.id), self.asked.__contains__)
+        after = self.refused.replacements_of(self.driver.after(order.job.id), self.asked.__contains__)
         if self.rng.random() < 0.03:
-            self.refused.drop(order.job.id, after)
-            self.driver.happened(Ended(order.job.id, State.FAILED, attempt=order.attempt, ran=False))
+            self.refused.drop_job(order.job.id, after)
+            self.driver.queue_events(Ended(order.job.id, State.FAILED, attempt=order.attempt, ran=False))
             self.never[order.job.id] += 1
         else:
             self.asked.add(order.job.id)
-            self.refused.again(order.job.id)
+            self.refused.restore_job(order.job.id)
             self.machine.order(self.now, order, tuple(after))
 
     def hear(self, *events: Event) -> None:
         for event in events:
             if isinstance(event, Ended | Withdrawn):
                 self.asked.discard(event.job)
-                self.refused.over(event.job)
-        self.driver.happened(*events)
+                self.refused.forget_job(event.job)
+        self.driver.queue_events(*events)
 
     def incident(self) -> Event:
         job = f"j{self.rng.randint(0, 40)}"
@@ -324,7 +324,7 @@ def test_lines_end_at_different_moments() -> None:
     driver.look_ahead()
     for job in made.jobs:
         driver.submit(asking(job, 1))
-    orders = driver.instant(0.0)
+    orders = driver.process_instant(0.0)
     lines = Counter(order.allocation.cores[0][0] for order in orders if isinstance(order, Placed))
     deep, shallow = AHEAD / MS, (AHEAD - SHORTER) / MS
     along = 1 + ALONG / MS
@@ -340,15 +340,15 @@ def test_a_job_behind_one_that_goes_on_finds_another_place() -> None:
     driver.look_ahead()
     for job in made.jobs:
         driver.submit(asking(job, 1))
-    orders = list(driver.instant(0.0))
+    orders = list(driver.process_instant(0.0))
     placed = {order.job.id: order for order in orders if isinstance(order, Placed)}
     assert list(placed) == ["j0", "j1", "j2", "j3"]
     after = {job: list(driver.after(job)) for job in placed}
     assert after == {"j0": [], "j1": [], "j2": ["j0"], "j3": ["j1"]}
     assert driver.next_time() < 0.1
-    assert list(driver.instant(driver.next_time())) == [Withdraw("j0"), Withdraw("j1")]
-    driver.happened(Ended("j1", State.COMPLETED, 0, attempt=1), Withdrawn("j2"), Lingering("j0"))
-    (start,) = driver.instant(0.05)
+    assert list(driver.process_instant(driver.next_time())) == [Withdraw("j0"), Withdraw("j1")]
+    driver.queue_events(Ended("j1", State.COMPLETED, 0, attempt=1), Withdrawn("j2"), Lingering("j0"))
+    (start,) = driver.process_instant(0.05)
     assert isinstance(start, Placed)
     assert (start.job.id, start.attempt) == ("j2", 1)
     assert start.allocation.cores == placed["j3"].allocation.cores
@@ -372,7 +372,7 @@ def test_nothing_follows_a_job_whose_length_is_not_known() -> None:
         driver.look_ahead()
         for job in made.jobs:
             driver.submit(asking(job, 1))
-        assert len(driver.instant(0.0)) == 1 + ahead
+        assert len(driver.process_instant(0.0)) == 1 + ahead
 
 
 def test_who_waits_for_a_promise_is_not_overtaken() -> None:
@@ -389,7 +389,7 @@ def test_who_waits_for_a_promise_is_not_overtaken() -> None:
     driver.look_ahead()
     for job in jobs:
         driver.submit(job)
-    orders = driver.instant(0.0)
+    orders = driver.process_instant(0.0)
     assert {order.job.id for order in orders if isinstance(order, Placed)} >= {"a"}
     for order in orders:
         assert isinstance(order, Placed)
@@ -412,8 +412,8 @@ def test_a_new_journal_begins_when_no_place_is_given_away(tmp_path: Path) -> Non
     driver.look_ahead()
     for job in made.jobs:
         driver.submit(asking(job, 1))
-    line = deque(order for order in driver.instant(0.0) if isinstance(order, Placed))
-    driver.note()
+    line = deque(order for order in driver.process_instant(0.0) if isinstance(order, Placed))
+    driver.write_last_instant()
     assert driver.engine.ending
     now, turned, longest = 0.0, None, 0
     while line:
@@ -421,9 +421,9 @@ def test_a_new_journal_begins_when_no_place_is_given_away(tmp_path: Path) -> Non
             turned = len(line)
             assert not driver.engine.ending
         now += 1 * MS
-        driver.happened(Ended(line.popleft().job.id, State.COMPLETED, 0, attempt=1))
-        line += [order for order in driver.instant(now) if isinstance(order, Placed)]
-        driver.note()
+        driver.queue_events(Ended(line.popleft().job.id, State.COMPLETED, 0, attempt=1))
+        line += [order for order in driver.process_instant(now) if isinstance(order, Placed)]
+        driver.write_last_instant()
         longest = max(longest, len(line)) if turned else 0
     assert turned == 1, "the one that runs"
     assert longest > 10, "afterwards places are given away again"

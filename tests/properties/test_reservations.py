@@ -29,7 +29,7 @@ from dovetail.model import (
     Reserved,
     TableTruth,
     Workload,
-    bits,
+    bit_indices,
 )
 from dovetail.plugins import load_policy
 from dovetail.policies.follow_plan import FollowPlan
@@ -86,7 +86,7 @@ def drawn_jobs(rng: random.Random, count: int) -> tuple[list[Job], TableTruth]:
 def devices_of(record: Record) -> set[tuple[int, int]]:
     """The devices that a job has held."""
     assert record.allocation is not None
-    return {(n, d) for part in record.allocation.parts for n in bits(part.nodes) for d in part.devices}
+    return {(n, d) for part in record.allocation.parts for n in bit_indices(part.nodes) for d in part.devices}
 
 
 def intrusion(record: Record, one: Reservation, known_from: float) -> str:

@@ -122,7 +122,7 @@ class World:
         enter_adopted(driver, adopted, ends)
         if self.ranked:
             driver.order_by_priority(Priorities(priorities=False), 0.0)
-        driver.happened(*(NodeDrained(n) for n in lost), *waiting)
+        driver.queue_events(*(NodeDrained(n) for n in lost), *waiting)
         return driver, ledger
 
     def killed(self) -> None:
@@ -214,11 +214,11 @@ class World:
                 self.end(id, rng.choice(FATES))
         for id in list(self.over):
             if rng.random() < 0.8:
-                self.driver.happened(self.over.pop(id))
+                self.driver.queue_events(self.over.pop(id))
         moves, self.moves = self.moves, []
-        self.driver.happened(*(Migrated(job, rng.choice(["", "it is gone"])) for job in moves))
+        self.driver.queue_events(*(Migrated(job, rng.choice(["", "it is gone"])) for job in moves))
         if rng.random() < 0.05:
-            self.driver.happened(Ended(self.some_job(), State.FAILED, 1, attempt=99))  # late news
+            self.driver.queue_events(Ended(self.some_job(), State.FAILED, 1, attempt=99))  # late news
 
     # ------------------------------------------------------------------ the clients
 
@@ -243,7 +243,7 @@ class World:
     def want(self, action: Action, job: str) -> None:
         """As the service does it: looked at, on record, then given to the driver."""
         engine = self.driver.engine
-        phase = engine.phase(job)
+        phase = engine.phase_of(job)
         if phase is Phase.UNKNOWN:  # not taken in yet, or it has left memory
             if self.ledger.state(job) is None:
                 return
@@ -252,9 +252,9 @@ class World:
         if refused:
             self.counts["refused at once"] += 1
             return
-        self.ledger.wish(action, [job])
-        if action == "requeue" and engine.phase(job) is Phase.UNKNOWN:
-            entry = self.ledger.entry(job)
+        self.ledger.record_wish(action, [job])
+        if action == "requeue" and engine.phase_of(job) is Phase.UNKNOWN:
+            entry = self.ledger.find_entry(job)
             assert entry is not None
             wish = self.driver.submit(entry.job, attempts=entry.attempt, failures=entry.failures)
         else:
@@ -269,15 +269,15 @@ class World:
 
     def answered(self) -> None:
         """After an instant everybody has an answer; the model takes down what was acknowledged."""
-        assert all(wish.settled for wish in self.updates), "an update has no answer"
+        assert all(wish.is_settled for wish in self.updates), "an update has no answer"
         self.counts["updated"] += sum(wish.applied for wish in self.updates)
         self.updates.clear()
         clients, self.clients = self.clients, []
         for client in clients:
-            assert client.wish.settled, f"{client.action} of job {client.job} has no answer"
+            assert client.wish.is_settled, f"{client.action} of job {client.job} has no answer"
             if client.wish.refused:
                 self.counts["refused"] += 1
-                self.ledger.correct_wish(client.job, self.driver.wanted(client.job))
+                self.ledger.correct_wish(client.job, self.driver.pending_wish(client.job))
                 continue
             self.counts[client.action] += 1
             if client.moot:
@@ -297,7 +297,7 @@ class World:
             return
         if rng.random() < 0.3:
             after = rng.choice([None, self.some_job()])
-            self.updates.append(self.driver.move(job, None if after == job else after, rng.random()))
+            self.updates.append(self.driver.move_job(job, None if after == job else after, rng.random()))
             return
         fields: dict[str, Any] = rng.choice(
             [
@@ -312,23 +312,23 @@ class World:
 
     def node(self) -> None:
         n = self.rng.randrange(2)
-        self.driver.happened(self.rng.choice([NodeDrained(n), NodeJoined(n), NodeLost(n)]))
+        self.driver.queue_events(self.rng.choice([NodeDrained(n), NodeJoined(n), NodeLost(n)]))
 
     # ------------------------------------------------------------------ going on
 
     def instant(self) -> None:
         driver = self.driver
-        orders = list(driver.instant(self.now))
+        orders = list(driver.process_instant(self.now))
         self.answered()
         for order in orders:
             self.carry_out(order)
-        driver.note()
-        driver.engine.validate()
+        driver.write_last_instant()
+        driver.engine.validate_books()
         for id, record in driver.engine.records.items():
             assert self.ledger.state(id) == (None if record.state in OPEN else record.state), id
         for id in driver.ended():
-            if self.rng.random() < 0.2 and driver.engine.phase(id.job.id) is Phase.ENDED:
-                driver.retire(id.job.id)
+            if self.rng.random() < 0.2 and driver.engine.phase_of(id.job.id) is Phase.ENDED:
+                driver.retire_job(id.job.id)
                 self.counts["left memory"] += 1
 
     def run(self) -> None:
@@ -347,7 +347,7 @@ class World:
             if self.expected and rng.random() < 0.2:
                 self.change()
             if rng.random() < 0.05:
-                self.driver.happened(Paused(rng.choice([(), ("all",), ("cpu",), ("gpu",)])))
+                self.driver.queue_events(Paused(rng.choice([(), ("all",), ("cpu",), ("gpu",)])))
             if rng.random() < 0.04:
                 self.killed()
             if rng.random() < 0.03:
@@ -361,15 +361,17 @@ class World:
 
     def to_the_end(self) -> None:
         """All nodes are back, nothing is held: everything comes to its end."""
-        self.driver.happened(NodeJoined(0), NodeJoined(1), Paused())
+        self.driver.queue_events(NodeJoined(0), NodeJoined(1), Paused())
         self.instant()
         for id in self.expected:
-            if self.driver.engine.phase(id) is Phase.HELD:
+            if self.driver.engine.phase_of(id) is Phase.HELD:
                 self.want("release", id)
         for _ in range(2000):
             self.now += 1.0
             self.instant()
-            if not (self.alive or self.over or self.moves or self.driver.waiting or not self.driver.idle):
+            if not (
+                self.alive or self.over or self.moves or self.driver.has_waiting_jobs or not self.driver.idle
+            ):
                 break
             self.some_time()
         assert not self.ledger.open_entries(), [e.job.id for e in self.ledger.open_entries()]

@@ -29,7 +29,7 @@ from dovetail.model import (
     Request,
     TableTruth,
     Workload,
-    bits,
+    bit_indices,
 )
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
@@ -123,7 +123,7 @@ class Machine:
                 move(free, self.asks[j], self.slot[j], -1)
         return free
 
-    def begin(self, j: int, slot: Slot) -> None:
+    def begin_instant(self, j: int, slot: Slot) -> None:
         self.start[j], self.slot[j] = self.now, slot
         self.waiting.remove(j)
         self.free()  # raises if it is not there
@@ -160,7 +160,7 @@ def fcfs(asks: Sequence[Ask], whole: Free) -> list[tuple[float, Slot]]:
             slot = place(m.free(), asks[j], m.all)
             if slot is None:
                 return
-            m.begin(j, slot)
+            m.begin_instant(j, slot)
 
     return run(asks, whole, decide)
 
@@ -174,7 +174,7 @@ def easy(asks: Sequence[Ask], whole: Free) -> list[tuple[float, Slot]]:
             slot = place(m.free(), asks[line[0]], m.all)
             if slot is None:
                 break
-            m.begin(line.pop(0), slot)
+            m.begin_instant(line.pop(0), slot)
         if not line:
             return
         head = line.pop(0)
@@ -195,7 +195,7 @@ def easy(asks: Sequence[Ask], whole: Free) -> list[tuple[float, Slot]]:
                 if m.now + asks[j].wall > shadow:
                     move(then, asks[j], slot, -1)
                 if place(then, asks[head], m.all):
-                    m.begin(j, slot)
+                    m.begin_instant(j, slot)
                     break
 
     starts = run(asks, whole, decide)
@@ -245,7 +245,7 @@ def conservative(asks: Sequence[Ask], whole: Free) -> list[tuple[float, Slot]]:
                 promise[j] = earliest(j)
         for j in sorted(m.waiting):
             if promise[j][0] <= m.now:
-                m.begin(j, promise[j][1])
+                m.begin_instant(j, promise[j][1])
 
     starts = run(asks, whole, decide, lambda: [start for start, _ in promise.values()])
     assert all(starts[j][0] == promise[j][0] for j in promise)
@@ -323,7 +323,7 @@ def like_nodes(seed: int) -> tuple[list[Ask], Free, Workload, Cluster]:
 
 def held(record: Record) -> Slot:
     assert record.allocation is not None
-    slots = ((n, part.devices) for part in record.allocation.parts for n in bits(part.nodes))
+    slots = ((n, part.devices) for part in record.allocation.parts for n in bit_indices(part.nodes))
     return tuple(sorted(slots))
 
 

@@ -59,7 +59,7 @@ class Machine:
         """Free nodes at a time to come if everybody runs to the walltime and ends before it counts."""
         return self.nodes - sum(self.size(j) for j in self.running() if self.limit(j) > time)
 
-    def begin(self, j: int) -> None:
+    def begin_instant(self, j: int) -> None:
         assert self.size(j) <= self.free()
         self.start[j] = self.now
         self.waiting.remove(j)
@@ -106,7 +106,7 @@ def easy_starts(rows: Sequence[Row], nodes: int, key: Key | None = None) -> list
             head = line[0]
             if m.size(head) > m.free():
                 break
-            m.begin(head)
+            m.begin_instant(head)
             if head in promised:
                 promised.remove(head)
         shadow = min(t for j in m.running() if m.free_at(t := m.limit(j)) >= m.size(head))
@@ -116,7 +116,7 @@ def easy_starts(rows: Sequence[Row], nodes: int, key: Key | None = None) -> list
             promised.append(head)
         for j in line[1:]:
             if m.size(j) <= m.free():
-                m.begin(j)
+                m.begin_instant(j)
                 if m.limit(j) > shadow and m.free_at(shadow) < m.size(head):
                     del m.start[j]  # it would delay the head
                     m.waiting.append(j)
@@ -160,7 +160,7 @@ def conservative_starts(rows: Sequence[Row], nodes: int, key: Key | None = None)
                 promise[j] = earliest(j)
         for j in sorted(m.waiting, key=order):
             if promise[j] <= m.now and m.size(j) <= m.free():
-                m.begin(j)
+                m.begin_instant(j)
 
     starts = run(rows, nodes, decide, lambda: list(promise.values()))
     assert all(starts[j] <= promise[j] for j in promise)
@@ -173,7 +173,7 @@ def blocking_starts(rows: Sequence[Row], nodes: int, key: Key) -> list[float]:
             head = min(m.waiting, key=key)  # type: ignore[arg-type]
             if m.size(head) > m.free():
                 return
-            m.begin(head)
+            m.begin_instant(head)
 
     return run(rows, nodes, decide)
 

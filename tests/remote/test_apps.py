@@ -16,7 +16,7 @@ from device_servers import ENVIRONMENT, Served
 import dovetail_remote
 from dovetail_lab.apps.arrays import ArrayDevice
 from dovetail_lab.apps.devices import Device, open_device
-from dovetail_lab.apps.registry import APPS, compute, implementation
+from dovetail_lab.apps.registry import APPS, compute_once, load_implementation
 
 KMEANS = Path(__file__).parent.parent.parent / "examples" / "remote" / "kmeans.py"
 
@@ -31,9 +31,9 @@ def remote(numpy_server: Served) -> Iterator[Device]:
 
 @pytest.mark.parametrize("name", APPS)
 def test_apps_run_unchanged(name: str, remote: Device) -> None:
-    inputs = implementation(name).inputs(33, np.random.Generator(np.random.PCG64(3)))
-    expected, _ = compute(name, open_device("cpu"), inputs)
-    found, timing = compute(name, remote, inputs)
+    inputs = load_implementation(name).inputs(33, np.random.Generator(np.random.PCG64(3)))
+    expected, _ = compute_once(name, open_device("cpu"), inputs)
+    found, timing = compute_once(name, remote, inputs)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     scale = float(np.max(np.abs(expected), initial=0.0))
     np.testing.assert_allclose(found, expected, rtol=0, atol=APPS[name].tolerance * scale)

@@ -364,7 +364,7 @@ def test_reductions_of_many_elements_in_parts(shape: tuple[int, ...]) -> None:
 
 def test_functions_of_the_device_are_not_computed_on_the_host() -> None:
     """The documentation names what is computed on the host; element-wise functions and the like are not."""
-    assert not ON_HOST & {f.name for f in FUNCTIONS.values() if f.elementwise}
+    assert not ON_HOST & {f.name for f in FUNCTIONS.values() if f.is_elementwise}
     assert not ON_HOST & {
         "sum",
         "prod",

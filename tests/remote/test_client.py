@@ -294,8 +294,8 @@ def test_a_frozen_server_is_lost(tmp_path: Path, whole: bool) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_computes_is_not_lost(xp: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    silent = Watch.silent
-    monkeypatch.setattr(Watch, "silent", lambda watch: asked.append(silent(watch)))
+    silent = Watch.check_silence
+    monkeypatch.setattr(Watch, "check_silence", lambda watch: asked.append(silent(watch)))
     with contextlib.closing(dovetail_remote.namespace(str(xp.device)).device) as device:
         space = Namespace([device])
         size = 300

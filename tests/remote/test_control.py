@@ -17,7 +17,7 @@ from waiting import stop
 
 import dovetail_remote
 from dovetail.errors import DeviceError, InputError
-from dovetail.testing.processes import until
+from dovetail.testing.processes import wait_until
 from dovetail_remote.switchboard import Switchboard
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
@@ -45,7 +45,7 @@ print("ended", xp.device.address, float(x[0]) == k, flush=True)
 @contextmanager
 def job(board: Switchboard, uid: str, end: str, script: str = JOB, **environment: str) -> Iterator[Any]:
     """A process of a job, which computes until its device is at ``end``."""
-    process = start_program(script, end, **{"DOVETAIL_UID": uid, **board.environment(uid), **environment})
+    process = start_program(script, end, **{"DOVETAIL_UID": uid, **board.job_environment(uid), **environment})
     try:
         yield process
     finally:
@@ -75,17 +75,19 @@ def test_a_running_job_is_moved(tmp_path: Path, numpy_server: Served) -> None:
 
     async def work(board: Switchboard) -> None:
         assert os.stat(tmp_path / "control.sock").st_mode & 0o777 == 0o600
-        board.expect("u1", [first])
+        board.expect_job("u1", [first])
         with job(board, "u1", "local:numpy") as process:
             assert await line(process) == f"begun {first}"
             moved = await board.migrate("u1", 0, second)
             assert (moved.processes, moved.size) == (1, 8000)
             assert moved.pause > 0
-            await until(lambda: not numpy_server.status()[0]["clients"])
-            await until(lambda: [one["pid"] for one in numpy_server.status()[1]["clients"]] == [process.pid])
+            await wait_until(lambda: not numpy_server.status()[0]["clients"])
+            await wait_until(
+                lambda: [one["pid"] for one in numpy_server.status()[1]["clients"]] == [process.pid]
+            )
             await board.migrate("u1", 0, "local:numpy")
             assert await line(process) == "ended local:numpy True"
-            await until(lambda: numpy_server.status()[1]["bytes"] == 0)
+            await wait_until(lambda: numpy_server.status()[1]["bytes"] == 0)
             assert board.where("u1") == ("local:numpy",)
 
     scheduling(f"unix:{tmp_path}/control.sock", work)
@@ -96,7 +98,7 @@ def test_where_a_process_cannot_move_all_stay(tmp_path: Path, numpy_server: Serv
     first, second = numpy_server.address(0), numpy_server.address(1)
 
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [first])
+        board.expect_job("u1", [first])
         script = JOB.replace("xp.zeros(1000)", "xp.zeros(1000, dtype=xp.complex128)").replace(
             "float(", "complex("
         )
@@ -105,7 +107,7 @@ def test_where_a_process_cannot_move_all_stay(tmp_path: Path, numpy_server: Serv
             await line(two)
             with pytest.raises(DeviceError, match=rf"job u1: device 0 stays at {first}: .*nothing.sock"):
                 await board.migrate("u1", 0, f"unix:{tmp_path}/nothing.sock")
-            await until(lambda: len(numpy_server.status()[0]["clients"]) == 2)
+            await wait_until(lambda: len(numpy_server.status()[0]["clients"]) == 2)
             # One of the two cannot go where the other can: that one comes back.
             local = dovetail_remote.Device("local:numpy")
             local.close()
@@ -126,15 +128,17 @@ def test_one_of_two_processes_that_fails_brings_the_other_back(tmp_path: Path, n
     )
 
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [first])
+        board.expect_job("u1", [first])
         with job(board, "u1", "nowhere") as one, job(board, "u1", "nowhere", failing) as two:
             await line(one)
             await line(two)
             with pytest.raises(DeviceError, match="this one does not move"):
                 await board.migrate("u1", 0, second)
             both = {one.pid, two.pid}
-            await until(lambda: {client["pid"] for client in numpy_server.status()[0]["clients"]} == both)
-            await until(lambda: not numpy_server.status()[1]["clients"])
+            await wait_until(
+                lambda: {client["pid"] for client in numpy_server.status()[0]["clients"]} == both
+            )
+            await wait_until(lambda: not numpy_server.status()[1]["clients"])
             assert board.where("u1") == (first,)
 
     scheduling(f"unix:{tmp_path}/control.sock", work)
@@ -144,7 +148,7 @@ def test_a_process_that_ends_has_nothing_left_to_move(tmp_path: Path, numpy_serv
     first, second = numpy_server.address(0), numpy_server.address(1)
 
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [first])
+        board.expect_job("u1", [first])
         assert (await board.migrate("u1", 0, second)).processes == 0  # none has opened it yet
         with job(board, "u1", "nowhere") as process:
             assert await line(process) == f"begun {second}"
@@ -154,7 +158,7 @@ def test_a_process_that_ends_has_nothing_left_to_move(tmp_path: Path, numpy_serv
             assert not moving.done()
             process.kill()
             assert (await moving).processes == 0
-        board.forget("u1")
+        board.forget_job("u1")
         with pytest.raises(DeviceError, match="job u1 has no device 0"):
             await board.migrate("u1", 0, second)
 
@@ -165,7 +169,7 @@ def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
     tmp_path: Path, numpy_server: Served
 ) -> None:
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [numpy_server.address(0)])
+        board.expect_job("u1", [numpy_server.address(0)])
         with job(board, "u1", "nowhere") as process:
             await line(process)
             stop(process.pid)
@@ -177,7 +181,7 @@ def test_a_process_that_does_not_answer_is_not_waited_for_for_ever(
 
 def test_strangers_are_refused(tmp_path: Path, numpy_server: Served) -> None:
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [numpy_server.address(0)])
+        board.expect_job("u1", [numpy_server.address(0)])
         with job(board, "u1", "nowhere", DOVETAIL_UID="u2") as process:
             _, said = await asyncio.to_thread(process.communicate)
             assert "the scheduler refuses: found the job 'u2', which does not run" in said.splitlines()[-1]
@@ -209,7 +213,7 @@ def test_on_the_network_both_sides_know_the_token(tmp_path: Path, numpy_server: 
     other.chmod(0o600)
 
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [numpy_server.address(0)])
+        board.expect_job("u1", [numpy_server.address(0)])
         with job(board, "u1", "local:numpy", DOVETAIL_TOKEN_FILE=str(path)) as process:
             await line(process)
             await board.migrate("u1", 0, "local:numpy")
@@ -236,13 +240,13 @@ def test_a_job_finds_the_scheduler_that_takes_the_run_up(tmp_path: Path, numpy_s
 
     async def main() -> None:
         async with Switchboard(address) as board:
-            board.expect("u1", [first])
-            environment = board.environment("u1")
+            board.expect_job("u1", [first])
+            environment = board.job_environment("u1")
             process = start_program(JOB, "local:numpy", DOVETAIL_UID="u1", **environment)
             assert await line(process) == f"begun {first}"
         async with Switchboard(address) as board:
-            board.expect("u1", [second])
-            await until(lambda: bool(numpy_server.status()[1]["clients"]))
+            board.expect_job("u1", [second])
+            await wait_until(lambda: bool(numpy_server.status()[1]["clients"]))
             await board.migrate("u1", 0, "local:numpy")
             assert await line(process) == "ended local:numpy True"
         process.communicate()
@@ -269,13 +273,13 @@ def test_a_program_that_ends_as_soon_as_its_device_is_home_is_counted(
 ) -> None:
     first = numpy_server.address(0)
     slowly = (
-        "import time\nfrom dovetail_remote.control import ControlClient\nsay = ControlClient._say\n"
+        "import time\nfrom dovetail_remote.control import ControlClient\nsay = ControlClient._send_message\n"
         "def late(seat, message):\n    time.sleep(0.5 * ('moved' in message))\n    say(seat, message)\n"
-        "ControlClient._say = late\n"
+        "ControlClient._send_message = late\n"
     )
 
     async def work(board: Switchboard) -> None:
-        board.expect("u1", [first])
+        board.expect_job("u1", [first])
         with job(board, "u1", "local:numpy", slowly + JOB) as process:
             assert await line(process) == f"begun {first}"
             assert (await board.migrate("u1", 0, "local:numpy")).processes == 1

@@ -19,7 +19,7 @@ from dovetail.errors import InputError
 from dovetail.testing.builders import full
 from dovetail_remote.address import parse_address
 from dovetail_remote.backends.numpy import NumpyBackend
-from dovetail_remote.encoding import LocalMemory, decode, encode
+from dovetail_remote.encoding import LocalMemory, decode_value, encode_value
 from dovetail_remote.limits import ESTIMATES
 from dovetail_remote.session import Session
 from dovetail_remote.standard import DTYPES, FUNCTIONS
@@ -65,8 +65,8 @@ def depth(value: Any) -> int:
 @given(nested.filter(lambda value: depth(value) < 8))
 @settings(max_examples=full(300, 75) if FULL else 60, deadline=None)
 def test_arguments_survive(value: Any) -> None:
-    text = orjson.dumps([encode(value, lambda one: None)])
-    assert same(decode(orjson.loads(text)[0], {}, DTYPE_MAP), value)
+    text = orjson.dumps([encode_value(value, lambda one: None)])
+    assert same(decode_value(orjson.loads(text)[0], {}, DTYPE_MAP), value)
 
 
 @given(
@@ -76,20 +76,20 @@ def test_arguments_survive(value: Any) -> None:
 )
 def test_whatever_json_says_is_a_value_or_refused(data: Any) -> None:
     with contextlib.suppress(ProtocolError):
-        decode(data, {7: "array"}, DTYPE_MAP)
+        decode_value(data, {7: "array"}, DTYPE_MAP)
 
 
 def test_arrays_are_their_handles_and_kernels_get_typed_numbers() -> None:
     marker = object()
-    encoded = encode((marker, 3, [marker]), lambda one: 42 if one is marker else None)
+    encoded = encode_value((marker, 3, [marker]), lambda one: 42 if one is marker else None)
     assert encoded == ["t", 42, ["i", 3], ["l", 42]]
-    assert decode(encoded, {42: "there"}, DTYPE_MAP) == ("there", 3, ["there"])
+    assert decode_value(encoded, {42: "there"}, DTYPE_MAP) == ("there", 3, ["there"])
     with pytest.raises(KeyError):
-        decode(encoded, {}, DTYPE_MAP)
+        decode_value(encoded, {}, DTYPE_MAP)
     for value in (np.int32(-5), np.float32(0.1), np.uint64(2**63), np.complex64(1 + 2j)):
-        found = decode(encode(value, lambda found: None), {}, DTYPE_MAP)
+        found = decode_value(encode_value(value, lambda found: None), {}, DTYPE_MAP)
         assert (found, found.dtype) == (value, value.dtype)
-    assert decode(["m", 64], {}, DTYPE_MAP) == LocalMemory(64)
+    assert decode_value(["m", 64], {}, DTYPE_MAP) == LocalMemory(64)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_arrays_are_their_handles_and_kernels_get_typed_numbers() -> None:
 )
 def test_what_no_call_takes_is_refused(wrong: Any) -> None:
     with pytest.raises(TypeError):
-        encode(wrong, lambda one: None)
+        encode_value(wrong, lambda one: None)
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATES.keys() & FUNCTIONS.keys()))

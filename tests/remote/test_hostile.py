@@ -19,7 +19,7 @@ from waiting import until
 import dovetail_remote
 from dovetail.process.channel import NONCE
 from dovetail_remote.address import parse_address
-from dovetail_remote.connection import connect
+from dovetail_remote.connection import connect_to_server
 from dovetail_remote.server import HANDSHAKE, MOST_WAITING
 from dovetail_remote.session import MOST_ARRAYS
 from dovetail_remote.wire import (
@@ -63,15 +63,15 @@ def bystander(served: Served) -> Iterator[None]:
 @pytest.fixture
 def channel(served: Served) -> Iterator[Channel]:
     """A client that has been let in, and can say what it likes."""
-    found, _ = connect(parse_address(served.address()))
+    found, _ = connect_to_server(parse_address(served.address()))
     found.connection.settimeout(100)
     yield found
     found.close()
 
 
 def ask(channel: Channel, kind: Kind = Kind.SYNC, question: Any = None) -> tuple[int, Any]:
-    channel.send(kind, orjson.dumps({} if question is None else question))
-    answer, said, size = channel.receive(most=1 << 30)
+    channel.send_frame(kind, orjson.dumps({} if question is None else question))
+    answer, said, size = channel.receive_frame(most=1 << 30)
     channel.skip(size)
     return answer, said
 
@@ -86,17 +86,17 @@ def failure(channel: Channel) -> str:
 def refused(channel: Channel) -> str:
     """Why the server ends the connection."""
     while True:
-        kind, said, size = channel.receive(most=1 << 30)
+        kind, said, size = channel.receive_frame(most=1 << 30)
         if kind == Kind.REFUSED:
             break
         channel.skip(size)
     with pytest.raises((ClosedError, ConnectionError)):
-        channel.receive()
+        channel.receive_frame()
     return str(said)
 
 
 def call(channel: Channel, *calls: Any) -> None:
-    channel.send(Kind.CALLS, orjson.dumps(calls))
+    channel.send_frame(Kind.CALLS, orjson.dumps(calls))
 
 
 # -- frames --------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_frames_that_are_none(channel: Channel, data: bytes, why: str) -> None:
 def test_noise(served: Served) -> None:
     rng = np.random.default_rng(5)
     for _ in range(30):
-        found, _ = connect(parse_address(served.address()))
+        found, _ = connect_to_server(parse_address(served.address()))
         found.connection.settimeout(100)
         noise = rng.bytes(64)
         try:
@@ -164,12 +164,12 @@ def test_noise(served: Served) -> None:
     ],
 )
 def test_calls_that_are_none(channel: Channel, calls: bytes) -> None:
-    channel.send(Kind.CALLS, calls)
+    channel.send_frame(Kind.CALLS, calls)
     assert refused(channel)
 
 
 def test_json_nested_beyond_all_bounds(channel: Channel) -> None:
-    channel.send(Kind.CALLS, b"[" * 500_000 + b"]" * 500_000)
+    channel.send_frame(Kind.CALLS, b"[" * 500_000 + b"]" * 500_000)
     assert "no JSON" in refused(channel)
 
 
@@ -215,8 +215,8 @@ def test_memory_of_others_who_have_left_is_not_shown(served: Served, channel: Ch
     shape = ["t", ["i", count]]
     call(channel, ["empty", 1, 0, [shape], None, 0], ["empty_like", 2, 0, [1], None, 0])
     for handle in (1, 2):
-        channel.send(Kind.FETCH, orjson.dumps({"array": handle}))
-        answer, _, size = channel.receive()
+        channel.send_frame(Kind.FETCH, orjson.dumps({"array": handle}))
+        answer, _, size = channel.receive_frame()
         found = np.ones(count)
         assert (answer, size) == (Kind.REPLY, found.nbytes)
         channel.receive_into(memoryview(found).cast("B"))

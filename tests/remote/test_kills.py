@@ -24,7 +24,7 @@ from waiting import stop, until
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail.testing.builders import full
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 from dovetail_remote import Device, Namespace
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("remote")]
@@ -91,7 +91,7 @@ def test_server_killed(tmp_path: Path) -> None:
         assert said[-1].startswith(
             f"dovetail.errors.DeviceLost: {served.address()}: the device server is gone"
         )
-        until(lambda worker=worker: not runs(worker))
+        until(lambda worker=worker: not is_running(worker))
 
 
 def test_device_killed(tmp_path: Path) -> None:
@@ -263,4 +263,4 @@ def test_no_process_is_left(tmp_path: Path) -> None:
         workers = served.workers()
         program_ = program(served)
     closed(program_)
-    until(lambda: not any(map(runs, workers)))
+    until(lambda: not any(map(is_running, workers)))

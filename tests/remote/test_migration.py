@@ -150,10 +150,10 @@ def test_types_that_the_target_lacks_are_refused(numpy_server: Served) -> None:
     dtypes = dict(backend.dtypes)
     del dtypes["complex128"]
     manifest, fill, end = device.link.take()
-    from dovetail_remote.snapshot import load
+    from dovetail_remote.snapshot import load_snapshot
 
     backend.dtypes = dtypes
     with pytest.raises(TypeError, match="has no complex128"):
-        load(backend, manifest, fill)
+        load_snapshot(backend, manifest, fill)
     end()
     assert complex(xp.sum(x)) == 3

@@ -18,7 +18,7 @@ from waiting import until
 
 import dovetail_remote
 from dovetail.errors import DeviceError, InputError
-from dovetail.testing.processes import runs
+from dovetail.testing.processes import is_running
 from dovetail_remote.address import read_token
 from dovetail_remote.command import default_socket
 
@@ -57,7 +57,7 @@ def test_a_server_says_where_it_is_and_leaves_nothing(tmp_path: Path) -> None:
     assert process.wait(100) == 0
     process.stdout.close()
     assert not path.exists()
-    until(lambda: not runs(device["pid"]))
+    until(lambda: not is_running(device["pid"]))
 
 
 def test_an_interrupt_ends_a_server_as_it_ends_other_commands(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_an_interrupt_ends_a_server_as_it_ends_other_commands(tmp_path: Path) ->
         (worker,) = served.workers()
         served.process.send_signal(signal.SIGINT)
         assert served.process.wait(100) == 130
-        until(lambda: not runs(worker))
+        until(lambda: not is_running(worker))
         assert not Path(served.socket).exists()
 
 

@@ -81,7 +81,7 @@ def test_what_is_kept_is_bounded_and_forgotten() -> None:
     spares.empty(me, (COUNT + KEPT,), "float64")  # used again: what was longest ago is another one now
     spares.empty(None, (COUNT,), "float64")
     assert held() == SMALLEST + 8 * (COUNT + KEPT)
-    spares.forget(me)
+    spares.forget_owner(me)
     assert held() == SMALLEST
 
 

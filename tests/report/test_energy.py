@@ -40,7 +40,7 @@ def test_packs_of_the_golden_instance(tmp_path: Path) -> None:
     assert found["busy_processor_seconds"] == pytest.approx(metrics.busy) == 247.0
     assert found["idle_processor_seconds"] == pytest.approx(metrics.idle) == 13.0
     assert found["busy_device_seconds"] is None
-    assert found["energy"] == pytest.approx(metrics.energy(10.0, 100.0)) == 24830.0
+    assert found["energy"] == pytest.approx(metrics.energy_joules(10.0, 100.0)) == 24830.0
     assert energy_metrics(result)["energy"] is None
 
 
@@ -61,7 +61,7 @@ submit = 5.0
     # One after the other on the only GPU: 20 s, one of two CPUs held all the time.
     use = use_of(result_of(tmp_path, text, "1x2cpu+1gpu", "fcfs"))
     assert use == ResourceUse(busy=20.0, idle=20.0, device_busy=20.0, device_idle=0.0)
-    assert use.energy(Watts(1.0, 5.0, device_idle=30.0, device_busy=250.0)) == 20 + 100 + 5000
+    assert use.energy_joules(Watts(1.0, 5.0, device_idle=30.0, device_busy=250.0)) == 20 + 100 + 5000
 
 
 def test_nothing_ran() -> None:

@@ -25,7 +25,7 @@ from dovetail.model import (
     Request,
     Result,
     State,
-    bits,
+    bit_indices,
 )
 from dovetail.report.evalys_csv import COLUMNS, ResourceNumbers, to_evalys_csv, write_csv
 from dovetail.workloads.builder import TraceBuilder, gpu_request
@@ -41,7 +41,7 @@ def jobs(*requests):
     builder = TraceBuilder("w", None, app="app")
     for i, request in enumerate(requests):
         builder.add(f"j{i}", float(i), 1.0, request, walltime=60 if i else None)
-    return builder.workload().jobs
+    return builder.build_workload().jobs
 
 
 def result(cluster, *records):
@@ -174,7 +174,7 @@ def test_numbers_of_resources_are_counted_node_by_node(given, donor):
     firsts = list(accumulate([0, *(len(n.cores) + len(n.devices) for n in cluster.nodes)]))
     held = []
     for mask, cpus, devices in given:
-        nodes = [n for n in bits(mask & ~taken) if cpus <= cluster.nodes[n].cpus]
+        nodes = [n for n in bit_indices(mask & ~taken) if cpus <= cluster.nodes[n].cpus]
         devices = devices if all(cluster.nodes[n].devices for n in nodes) else []
         mask = sum(1 << n for n in nodes)
         taken |= mask

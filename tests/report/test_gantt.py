@@ -12,7 +12,7 @@ from dovetail.model import Cluster, Device, Node, Record, Result, State
 from dovetail.model.node import HERE
 from dovetail.report import drawing, tables
 from dovetail.report.gantt import figure
-from dovetail.report.gantt.terminal import terminal
+from dovetail.report.gantt.terminal import terminal_chart
 from dovetail.report.metrics import final_metrics
 from dovetail.report.outcome import job_table
 from dovetail.report.report import Report
@@ -38,7 +38,7 @@ def large(make_record: Make, make_result: Build) -> Result:
 
 
 def test_in_the_terminal(small: Result) -> None:
-    cpu, device, axis, labels = tables.render(terminal(small, width=80)).splitlines()
+    cpu, device, axis, labels = tables.render_plain(terminal_chart(small, width=80)).splitlines()
     assert cpu.startswith("n0/cpu  █sort███")
     assert "▓sum▓▓▓" in cpu
     assert cpu.endswith("100%")
@@ -53,20 +53,20 @@ def test_in_the_terminal(small: Result) -> None:
 @pytest.mark.parametrize("width", [40, 80, 133])
 def test_fits_the_width(small: Result, large: Result, width: int) -> None:
     for result in (small, large):
-        text = tables.render(terminal(result, width=width), width=width)
+        text = tables.render_plain(terminal_chart(result, width=width), width=width)
         assert max(map(cell_len, text.splitlines())) <= width
 
 
 def test_every_job_that_shares_a_pool_is_visible(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"job{i}", start=i % 3, end=30, cpus=1 + i) for i in range(4)]
     result = make_result(records, Cluster.uniform(1, 16))
-    lines = tables.render(terminal(result, width=80)).splitlines()
+    lines = tables.render_plain(terminal_chart(result, width=80)).splitlines()
     assert all(any(f"job{i}" in line for line in lines) for i in range(4))
     utilisation = final_metrics(result)["utilisation"]
     assert utilisation is not None
     assert lines[0].endswith(f"{utilisation:>5.0%}")
     crowd = make_result([make_record(str(i), end=9, cpus=1) for i in range(64)], Cluster.uniform(1, 64))
-    assert len(tables.render(terminal(crowd, width=80)).splitlines()) == 3  # no room for 64 rows
+    assert len(tables.render_plain(terminal_chart(crowd, width=80)).splitlines()) == 3  # no room for 64 rows
 
 
 @pytest.mark.parametrize("width", [40, 80])
@@ -76,14 +76,14 @@ def test_node_names_longer_than_the_terminal(
 ) -> None:
     nodes = tuple(Node(f"{'very-long-name-' * 20}{i}", (0,)) for i in range(count))
     result = make_result([make_record("a", end=10)], Cluster(nodes))
-    for part in (terminal(result, width=width), job_table(result)):
-        lines = tables.render(part, width=width).splitlines()
+    for part in (terminal_chart(result, width=width), job_table(result)):
+        lines = tables.render_plain(part, width=width).splitlines()
         assert max(map(cell_len, lines)) <= width
-    figure.draw(result)
+    figure.draw_gantt(result)
 
 
 def test_many_units_are_grouped(large: Result) -> None:
-    lines = tables.render(terminal(large, units=10)).splitlines()
+    lines = tables.render_plain(terminal_chart(large, units=10)).splitlines()
     assert len(lines) == 12
     assert lines[0].startswith("n[0-19] cpu")
     assert "█" in lines[2]
@@ -92,8 +92,8 @@ def test_many_units_are_grouped(large: Result) -> None:
 
 def test_nothing_has_run(make_result: Build, make_record: Make, tmp_path: Path) -> None:
     idle = make_result([make_record("a", start=None, end=None, state=State.PENDING)])
-    assert tables.render(terminal(idle)) == "Nothing has run.\n"
-    drawing.save(figure.draw(idle), tmp_path / "idle.svg")
+    assert tables.render_plain(terminal_chart(idle)) == "Nothing has run.\n"
+    drawing.save_drawing(figure.draw_gantt(idle), tmp_path / "idle.svg")
     ET.parse(tmp_path / "idle.svg")
 
 
@@ -122,7 +122,7 @@ def test_says_where_it_cannot_write(small: Result, tmp_path: Path) -> None:
 
 def test_names_move_no_cursor(make_record: Make, make_result: Build, tmp_path: Path) -> None:
     result = make_result([make_record("evil\x1b[2J", end=10), make_record("日本", start=10, end=20)])
-    text = Report(result).gantt() + str(tables.render(job_table(result)))
+    text = Report(result).gantt() + str(tables.render_plain(job_table(result)))
     assert "\x1b" not in text
     assert "evil?[2J" in text
     Report(result).gantt(tmp_path / "a.svg")
@@ -133,5 +133,5 @@ def test_this_machine_alone_needs_no_name(make_record: Make, make_result: Build)
     here = Cluster((Node(HERE, (0, 1), (Device("gpu"),)),))
     records = [make_record("a", cpus=2), make_record("b", cpus=0, devices=(0,)), make_record("c", cpus=1)]
     result = make_result(records, here)
-    assert tables.render(terminal(result)).splitlines()[0].startswith("cpu ")
+    assert tables.render_plain(terminal_chart(result)).splitlines()[0].startswith("cpu ")
     assert job_table(result).columns[4].cells == ["cpu", "gpu0", "1 CPU"]

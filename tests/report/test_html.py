@@ -16,7 +16,7 @@ import pytest
 from dovetail import __version__
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State
-from dovetail.report.html import page
+from dovetail.report.html import report_page
 from dovetail.report.options import ReportOptions
 from dovetail.report.report import Comparison, Report
 
@@ -93,17 +93,17 @@ def test_one_self_contained_page(result: Result, tmp_path: Path) -> None:
 
 
 def test_the_page_is_named_after_the_workload_and_says_what_made_it(result: Result) -> None:
-    text = page([result], ReportOptions(command="dovetail simulate 'a <b>.toml'"))
+    text = report_page([result], ReportOptions(command="dovetail simulate 'a <b>.toml'"))
     assert "<title>jobs.toml under history · Dovetail</title>" in text
     assert "<h1>jobs.toml</h1>" in text
     assert "by <code>dovetail simulate &#x27;a &lt;b&gt;.toml&#x27;</code>" in text
-    both = page([result, replace(result, policy="easy")])
+    both = report_page([result, replace(result, policy="easy")])
     assert "<title>jobs.toml: 2 compared · Dovetail</title>" in both
 
 
 def test_metrics_are_explained_when_pointed_at(result: Result) -> None:
-    assert re.search(r'title="Maximum idle time \(Ravi 2012\): [^"]+"', page([result]))
-    both = page([result, replace(result, policy="easy")])
+    assert re.search(r'title="Maximum idle time \(Ravi 2012\): [^"]+"', report_page([result]))
+    both = report_page([result, replace(result, policy="easy")])
     assert 'title="Mean of start minus submission."' in both.partition("Outcome")[2]
 
 
@@ -112,7 +112,7 @@ def test_jobs_say_what_went_wrong_and_where_their_output_is(make_record: Make, m
     bad.detail, bad.stderr = "no <gpu>", "/tmp/a run/bad.err"
     good = make_record("good")
     good.stdout, good.considered = "/tmp/a run/good.out", (("gpu", 3600.0 * 5), ("cpu", None))
-    text = page([make_result([bad, good])])
+    text = report_page([make_result([bad, good])])
     check(text)
     assert '<td class="bad">no &lt;gpu&gt;</td>' in text
     assert '<a href="file:///tmp/a%20run/bad.err">bad.err</a>' in text
@@ -122,8 +122,8 @@ def test_jobs_say_what_went_wrong_and_where_their_output_is(make_record: Make, m
 
 def test_learned_runs_show_predicted_against_actual(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", end=i + 1.0, predicted=Prediction(5.0, 9.0, 3, "mean")) for i in range(4)]
-    assert "Predicted against actual" in page([make_result(records, knowledge="learned")])
-    assert "Predicted against actual" not in page([make_result(records)])
+    assert "Predicted against actual" in report_page([make_result(records, knowledge="learned")])
+    assert "Predicted against actual" not in report_page([make_result(records)])
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_schedules_are_data_on_one_axis(make_record: Make, make_result: Build) -
     predicted = Prediction(9.0, 12.0, 3, "least squares on n")
     one = make_result([make_record("a/</script>", submit=10, start=12, end=15, predicted=predicted)])
     late = make_result([make_record("a/</script>", submit=10, start=14, end=30)], policy="easy")
-    text = page([one, late])
+    text = report_page([one, late])
     check(text)
     data = data_of(text)
     assert data["span"] == [10, 30]

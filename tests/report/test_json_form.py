@@ -24,8 +24,8 @@ from dovetail.model import (
     Result,
     State,
 )
-from dovetail.model.hostlist import compress
-from dovetail.report.json_form import Spelling, plain, text_of, to_json
+from dovetail.model.hostlist import compress_names
+from dovetail.report.json_form import Spelling, text_of, to_json, to_plain_json
 from dovetail.testing.builders import full
 
 Make = Callable[..., Record]
@@ -131,7 +131,7 @@ def test_numbers_that_json_does_not_know_become_null(make_record: Make, make_res
 
 
 def test_plain_spells_what_it_does_not_know() -> None:
-    assert plain({State.FAILED: (1, Path("a/b"), True, None)}) == {"FAILED": [1, "a/b", True, None]}
+    assert to_plain_json({State.FAILED: (1, Path("a/b"), True, None)}) == {"FAILED": [1, "a/b", True, None]}
 
 
 @settings(deadline=None, max_examples=full(100, 25))
@@ -139,13 +139,13 @@ def test_plain_spells_what_it_does_not_know() -> None:
 def test_direct_spelling_is_that_of_compress(mask: int) -> None:
     cluster = Cluster.uniform(70, 1)
     names = [node.name for i, node in enumerate(cluster.nodes) if mask >> i & 1]
-    assert Spelling(cluster)(mask) == compress(names)
+    assert Spelling(cluster)(mask) == compress_names(names)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("n01", "n02"), ("n1", "n2"), ("x[0", "x[1"), ("0", "1")])
 def test_other_names_are_spelt_by_compress(names: tuple[str, ...]) -> None:
     cluster = Cluster(tuple(Node(name, (0,)) for name in names))
-    assert Spelling(cluster)(0b11) == compress(names)
+    assert Spelling(cluster)(0b11) == compress_names(names)
 
 
 def test_remote_devices_are_listed(make_record: Make, make_result: Build) -> None:

@@ -12,11 +12,11 @@ from dovetail.report.gantt.lanes import (
     PALETTE,
     AppColours,
     Labels,
-    density,
-    lanes,
+    make_density,
+    make_lanes,
+    round_ticks,
     span_of,
     tick_text,
-    ticks,
 )
 from dovetail.report.metrics import final_metrics
 from dovetail.testing.builders import full
@@ -32,7 +32,7 @@ def test_jobs_that_share_a_pool_lie_above_each_other(make_record: Make, make_res
         make_record("c", start=2, end=6, cpus=1),
         make_record("d", start=4, end=6, cpus=2, devices=(0,), share=0.5),
     ]
-    made = lanes(make_result(records, Cluster.uniform(1, 4, 1)))
+    made = make_lanes(make_result(records, Cluster.uniform(1, 4, 1)))
     assert made.names == ("n0/cpu", "n0/gpu0")
     assert [(b.record.job.id, b.shares, b.row) for b in made.bars[0]] == [
         ("a", ((0, 0.25),), 0),
@@ -52,7 +52,7 @@ def test_schedules_side_by_side_have_one_axis(make_record: Make, make_result: Bu
     early = make_result([make_record("a", submit=1, start=2, end=5)])
     late = make_result([make_record("a", submit=1, start=8, end=20)])
     assert span_of([early, late]) == (1, 20)
-    assert (lanes(early, span_of([early, late])).last, lanes(early).last) == (20, 5)
+    assert (make_lanes(early, span_of([early, late])).last, make_lanes(early).last) == (20, 5)
     assert span_of([make_result([])]) == (0, 0)
 
 
@@ -63,7 +63,7 @@ def test_a_job_on_scattered_cpus_is_two_bars(make_record: Make, make_result: Bui
         make_record("c", start=0, end=2, cpus=1),
         make_record("d", start=2, end=4, cpus=2),
     ]
-    bars = lanes(make_result(records, Cluster.uniform(1, 3))).bars[0]
+    bars = make_lanes(make_result(records, Cluster.uniform(1, 3))).bars[0]
     assert [bar.shares for bar in bars if bar.record.job.id == "d"] == [((0, 1 / 3), (2 / 3, 1))]
 
 
@@ -72,16 +72,16 @@ def test_a_label_keeps_what_tells_jobs_apart(make_record: Make) -> None:
     records = [make_record(id, app="python:sim") for id in ids]
     labels = Labels(records)
     for room in (40, 30, 16, 12):
-        names = [labels.fitting(record, room) for record in records]
+        names = [labels.fitting_label(record, room) for record in records]
         assert len(set(names)) == 4, (room, names)
         assert max(map(len, names)) <= room
-    assert labels.fitting(records[1], 16) == "alpha_seed11"
-    assert labels.fitting(records[1], 8) == "…_seed11"
-    assert labels.fitting(records[1], 3) == ""
+    assert labels.fitting_label(records[1], 16) == "alpha_seed11"
+    assert labels.fitting_label(records[1], 8) == "…_seed11"
+    assert labels.fitting_label(records[1], 3) == ""
     lone = Labels([make_record("postprocess-the-results", app="post")])
-    assert lone.fitting(make_record("postprocess-the-results", app="post"), 9) == "…-results"
+    assert lone.fitting_label(make_record("postprocess-the-results", app="post"), 9) == "…-results"
     same = Labels([make_record("train", app="t"), make_record("train-2", app="t")])
-    assert [same.fitting(make_record(id, app="t"), 5) for id in ("train", "train-2")] == ["train", "2"]
+    assert [same.fitting_label(make_record(id, app="t"), 5) for id in ("train", "train-2")] == ["train", "2"]
 
 
 @settings(deadline=None, max_examples=full(60, 20))
@@ -103,7 +103,7 @@ def test_bars_never_overlap(lengths: list[tuple[int, int]]) -> None:
         job = Job(str(i), app, (Choice(how, how.request),), i)
         allocation = Allocation(how.request, (Part(1, cpus),))
         records.append(Record(job, State.COMPLETED, how, allocation, start, start + length))
-    made = lanes(Result("p", "w", Cluster.uniform(1, 4), records)).bars[0]
+    made = make_lanes(Result("p", "w", Cluster.uniform(1, 4), records)).bars[0]
     bars = [(bar.start, bar.end, low, high) for bar in made for low, high in bar.shares]
     area = sum((end - start) * (high - low) * 4 for start, end, low, high in bars)
     assert area == pytest.approx(sum(length * cpus for length, cpus in lengths))
@@ -121,7 +121,7 @@ def test_density_groups_neighbours_of_one_kind(make_record: Make, make_result: B
         make_record("a", start=0, end=10, cpus=2, nodes=range(50)),
         make_record("b", start=0, end=5, cpus=0, devices=(0,), nodes=range(100)),
     ]
-    chart = density(make_result(records, Cluster.uniform(100, 4, 1)), 8, 2)
+    chart = make_density(make_result(records, Cluster.uniform(100, 4, 1)), 8, 2)
     assert chart.names == (
         "n[0-24] cpu",
         "n[25-49] cpu",
@@ -138,12 +138,12 @@ def test_density_groups_neighbours_of_one_kind(make_record: Make, make_result: B
 
 def test_colours_by_app_or_by_user(make_record: Make) -> None:
     apps = AppColours([make_record("a", app="x"), make_record("b", app="y")])
-    assert apps.legend() == [("x", PALETTE[0]), ("y", PALETTE[1])]
+    assert apps.legend_entries() == [("x", PALETTE[0]), ("y", PALETTE[1])]
     users = AppColours([make_record("a", app="x", user="u1"), make_record("b", app="x", user="u2")])
     assert users.by == "user"
-    assert users.legend() == [("u1", PALETTE[0]), ("u2", PALETTE[1])]
+    assert users.legend_entries() == [("u1", PALETTE[0]), ("u2", PALETTE[1])]
     many = [make_record(str(i), app=str(i)) for i in range(20)]
-    assert AppColours(many).legend()[-1] == ("4 others", OTHER)
+    assert AppColours(many).legend_entries()[-1] == ("4 others", OTHER)
     assert AppColours(many).of(many[-1]) == OTHER
 
 
@@ -161,9 +161,9 @@ def test_colours_by_app_or_by_user(make_record: Make) -> None:
     ],
 )
 def test_round_times_on_the_axis(last: float, texts: list[str]) -> None:
-    at = ticks(0, last, 5)
+    at = round_ticks(0, last, 5)
     assert [tick_text(t, at[1] - at[0]) for t in at] == texts
 
 
 def test_an_axis_without_length() -> None:
-    assert ticks(3, 3, 5) == [3]
+    assert round_ticks(3, 3, 5) == [3]

@@ -53,6 +53,6 @@ def test_under_auto_a_run_that_ended_before_counts() -> None:
     grown = memory_use([*(a_try(n, 1.0) for n in range(5)), a_try(9, 3.0)], 16 * GB)
     assert grown.auto_kills == 1
     reserved, used = (
-        shape for shape in plots.memory(same).shapes if isinstance(shape, Line) and len(shape.points) > 2
+        shape for shape in plots.draw_memory(same).shapes if isinstance(shape, Line) and len(shape.points) > 2
     )
     assert min(y for _, y in reserved.points) < min(y for _, y in used.points)  # the higher, the less

@@ -10,10 +10,10 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster, Prediction, Record, Rejected, Result, State, Usage
 from dovetail.report.metrics import (
     TrimmedTrace,
-    breakdown,
-    jain,
+    break_down,
+    compute_metrics,
+    jain_index,
     later_than,
-    metrics,
     prediction_error,
     size_class,
 )
@@ -83,9 +83,9 @@ def gregg(make_record: Make, on_gpu: Callable[[float, float], bool]) -> list[Rec
 
 def test_table_2_of_gregg_under_static_placements(make_record: Make, make_result: Build) -> None:
     best = {name: min(gpu, cpu) / 1000 for name, gpu, cpu in TABLE_2}
-    gpu = metrics(make_result(gregg(make_record, lambda g, c: True), best=best))
-    cpu = metrics(make_result(gregg(make_record, lambda g, c: False), best=best))
-    fast = metrics(make_result(gregg(make_record, lambda g, c: g < c), best=best))
+    gpu = compute_metrics(make_result(gregg(make_record, lambda g, c: True), best=best))
+    cpu = compute_metrics(make_result(gregg(make_record, lambda g, c: False), best=best))
+    fast = compute_metrics(make_result(gregg(make_record, lambda g, c: g < c), best=best))
     assert gpu["makespan"] == pytest.approx(4.2276)
     assert cpu["makespan"] == pytest.approx(22.4072)
     assert fast["makespan"] == pytest.approx(4.0540)
@@ -109,7 +109,7 @@ def test_round_robin_of_ravi_gives_the_reference_values(make_record: Make, make_
         held = {"cpus": 0, "devices": (0,)} if device else {"cpus": 8}
         records.append(make_record(f"j{i}", start=start, end=free[node, device], nodes=[node], **held))
         best[f"j{i}"] = sequential / max(on_gpu, on_cpu)
-    found = metrics(make_result(records, Cluster.uniform(2, 8, 1), best=best))
+    found = compute_metrics(make_result(records, Cluster.uniform(2, 8, 1), best=best))
     assert [found[k] for k in ("makespan", "anl", "aql", "mit")] == [
         pytest.approx(v, abs=5e-4) for v in (73.758, 2.601, 19.688, 51.232)
     ]
@@ -123,7 +123,7 @@ def test_by_hand(make_record: Make, make_result: Build) -> None:
         make_record("c", submit=15, start=25, end=45, nodes=[0, 1], cpus=2),
         make_record("d", submit=20, start=45, end=47, nodes=[1], cpus=4),
     ]
-    found = metrics(make_result(records, Cluster.uniform(2, 4), decision_seconds=[1e-3, 3e-3]))
+    found = compute_metrics(make_result(records, Cluster.uniform(2, 4), decision_seconds=[1e-3, 3e-3]))
     assert found["makespan"] == 42
     assert found["mean_wait"] == (0 + 10 + 10 + 25) / 4
     assert found["mean_response"] == (20 + 30 + 30 + 27) / 4
@@ -146,7 +146,7 @@ def test_means_leave_out_cancelled_and_unfinished_jobs(make_record: Make, make_r
         make_record("d", start=None, end=None, state=State.PENDING),
         make_record("e", start=None, end=5, state=State.CANCELLED),
     ]
-    found = metrics(make_result(records, rejected=[Rejected("f", "too large")]))
+    found = compute_metrics(make_result(records, rejected=[Rejected("f", "too large")]))
     assert found["mean_wait"] == 5
     assert found["makespan"] == 30
     assert found["utilisation"] == 1.0  # the cancelled job used its CPU
@@ -155,7 +155,7 @@ def test_means_leave_out_cancelled_and_unfinished_jobs(make_record: Make, make_r
 
 
 def test_nothing_is_not_a_number(make_result: Build) -> None:
-    found = metrics(make_result([]))
+    found = compute_metrics(make_result([]))
     assert found["makespan"] == 0
     assert found["mean_wait"] is None
     assert all(v is None or math.isfinite(v) for v in found.values())
@@ -167,7 +167,7 @@ def test_shares_of_a_device(make_record: Make, make_result: Build) -> None:
         make_record("a", start=0, end=10, cpus=0, devices=(0,), share=0.25),
         make_record("b", start=5, end=10, cpus=0, devices=(0,), share=0.5),
     ]
-    found = metrics(make_result(records))
+    found = compute_metrics(make_result(records))
     assert found["gpu_utilisation"] == pytest.approx((0.25 * 10 + 0.5 * 5) / 10)
     assert found["mit"] == 10  # the CPU; the device is in use throughout
 
@@ -175,11 +175,11 @@ def test_shares_of_a_device(make_record: Make, make_result: Build) -> None:
 def test_cut_leaves_out_warm_up_and_cool_down(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", submit=i, start=i + i % 10, end=i + i % 10 + 1) for i in range(101)]
     result = make_result(records)
-    found = metrics(result, cut=TrimmedTrace.parse("10%"))
+    found = compute_metrics(result, cut=TrimmedTrace.parse_trim("10%"))
     assert found["jobs_counted"] == 81
-    assert metrics(result, cut=TrimmedTrace.parse("10"))["jobs_counted"] == 81
-    assert metrics(result, cut=TrimmedTrace.parse("10", "0"))["jobs_counted"] == 91
-    assert found["makespan"] == metrics(result)["makespan"]
+    assert compute_metrics(result, cut=TrimmedTrace.parse_trim("10"))["jobs_counted"] == 81
+    assert compute_metrics(result, cut=TrimmedTrace.parse_trim("10", "0"))["jobs_counted"] == 91
+    assert found["makespan"] == compute_metrics(result)["makespan"]
     used = sum(1 for r in records if 10 < r.end <= 90)  # type: ignore[operator]
     assert found["utilisation"] == pytest.approx(used / 80)
 
@@ -187,7 +187,7 @@ def test_cut_leaves_out_warm_up_and_cool_down(make_record: Make, make_result: Bu
 @pytest.mark.parametrize("texts", [("60%",), ("-1",), ("x",), ("10%", "5"), ("nan",)])
 def test_cut_refuses(texts: tuple[str, ...]) -> None:
     with pytest.raises(InputError, match="expected"):
-        TrimmedTrace.parse(*texts)
+        TrimmedTrace.parse_trim(*texts)
 
 
 def test_breakdown(make_record: Make, make_result: Build) -> None:
@@ -198,15 +198,15 @@ def test_breakdown(make_record: Make, make_result: Build) -> None:
         make_record("d", start=0, end=10, cpus=0, devices=(0,)),
     ]
     result = make_result(records, Cluster.uniform(1, 16, 1))
-    users = breakdown(result, "user")
+    users = break_down(result, "user")
     assert list(users) == ["-", "u1", "u2"]
     assert (users["u1"]["jobs"], users["u1"]["mean_wait"], users["u1"]["cpu_seconds"]) == (2, 15, 170)
-    assert list(breakdown(result, "size")) == ["1 CPU", "2-4 CPUs", "5-16 CPUs", "1 GPU"]
-    assert breakdown(result, "implementation")["gpu"]["device_seconds"] == 10
+    assert list(break_down(result, "size")) == ["1 CPU", "2-4 CPUs", "5-16 CPUs", "1 GPU"]
+    assert break_down(result, "implementation")["gpu"]["device_seconds"] == 10
     more = [make_record(f"j{i}", user=name) for i, name in enumerate(["u10", "u9", "7", "12"])]
-    assert list(breakdown(make_result(more), "user")) == ["7", "12", "u9", "u10"]
+    assert list(break_down(make_result(more), "user")) == ["7", "12", "u9", "u10"]
     with pytest.raises(InputError, match="one of user, group"):
-        breakdown(result, "colour")
+        break_down(result, "colour")
 
 
 def test_size_classes() -> None:
@@ -254,12 +254,12 @@ def test_later_than(make_record: Make, make_result: Build) -> None:
     ours = make_result([make_record("a", end=5), make_record("b", end=7), make_record("c", end=1)])
     reference = make_result([make_record("a", end=5), make_record("b", end=4), make_record("c", end=2)])
     assert later_than(ours, reference) == {"b": 3}
-    found = metrics(ours, reference=reference)
+    found = compute_metrics(ours, reference=reference)
     assert (found["later_jobs"], found["later_mean"], found["later_max"]) == (1, 3, 3)
 
 
 def test_jain() -> None:
-    assert jain(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
-    assert jain(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
-    assert jain(np.array([])) is None
-    assert jain(np.zeros(3)) == 1.0
+    assert jain_index(np.array([2.0, 2.0, 2.0])) == pytest.approx(1)
+    assert jain_index(np.array([1.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25)
+    assert jain_index(np.array([])) is None
+    assert jain_index(np.zeros(3)) == 1.0

@@ -17,7 +17,7 @@ from dovetail.workloads.builder import TraceBuilder, gpu_request
 def job(name, submit, request):
     builder = TraceBuilder("w", None, app="app")
     builder.add(name, submit, 1.0, request, user="ann", walltime=30)
-    return builder.workload().jobs[0]
+    return builder.build_workload().jobs[0]
 
 
 def record(name, submit, start, end, request, *parts, **allocated):

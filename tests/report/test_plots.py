@@ -27,20 +27,20 @@ def test_timeline_has_a_panel_for_each_resource(
     make_record: Make, make_result: Build, tmp_path: Path
 ) -> None:
     records = [make_record(f"j{i}", submit=i, start=2 * i, end=2 * i + 2) for i in range(10)]
-    drawn = plots.timeline([make_result(records)], titled=False)
+    drawn = plots.draw_timeline([make_result(records)], titled=False)
     assert titles(drawn) == ["CPUs in use, of 1", "Devices in use, of 1", "Jobs waiting"]
-    only = plots.timeline([make_result(records, Cluster.uniform(4, 2))], titled=False)
+    only = plots.draw_timeline([make_result(records, Cluster.uniform(4, 2))], titled=False)
     assert titles(only) == ["CPUs in use, of 8", "Jobs waiting"]
     most = [shape.text for shape in only.shapes if isinstance(shape, Label)]
     assert "5" in most  # at 9 s, ten are submitted and five have started
-    drawing.save(plots.timeline([make_result(records)]), tmp_path / "t.svg")
+    drawing.save_drawing(plots.draw_timeline([make_result(records)]), tmp_path / "t.svg")
     root = ET.parse(tmp_path / "t.svg").getroot()
     assert len(root.findall(".//{*}path")) > 6
 
 
 def test_long_runs_are_drawn_as_means(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", submit=i, start=i, end=i + 0.5) for i in range(2000)]
-    drawn = plots.timeline([make_result(records)])
+    drawn = plots.draw_timeline([make_result(records)])
     line = next(shape for shape in drawn.shapes if isinstance(shape, Line) and len(shape.points) > 100)
     area = next(shape for shape in drawn.shapes if isinstance(shape, Line) and shape.filled)
     assert len(line.points) == len(area.points) == 2 * (plots.BINS + 1) + 1
@@ -50,7 +50,7 @@ def test_long_runs_are_drawn_as_means(make_record: Make, make_result: Build) -> 
 
 
 def test_nothing_has_run(make_result: Build) -> None:
-    assert len(titles(plots.timeline([make_result([])], titled=False))) == 3
+    assert len(titles(plots.draw_timeline([make_result([])], titled=False))) == 3
 
 
 def test_comparison_draws_what_is_there(make_record: Make, make_result: Build, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_comparison_draws_what_is_there(make_record: Make, make_result: Build, t
         for policy, end in (("x", 10), ("y", 20))
         for s in (1, 2)
     ]
-    drawn = plots.comparison(results, titled=False)
+    drawn = plots.draw_comparison(results, titled=False)
     assert titles(drawn) == ["Makespan", "Mean wait", "Mean bounded slowdown", "CPU utilisation"]
     first, second, *_ = [shape.width for shape in drawn.shapes if isinstance(shape, Rectangle)]
     assert second / first == pytest.approx(21.5 / 11.5)
@@ -80,7 +80,7 @@ def test_loads_and_predictions_have_axes_of_round_numbers(make_record: Make, mak
         for app in ("sort", "sum")
         for i in range(3)
     ]
-    drawn = plots.predictions(make_result(learned))
+    drawn = plots.draw_predictions(make_result(learned))
     assert sum(len(shape.points) for shape in drawn.shapes if isinstance(shape, Line) and shape.dots > 0) >= 6
     assert {"1", "10", "100"} <= {shape.text for shape in drawn.shapes if isinstance(shape, Label)}
 
@@ -90,11 +90,11 @@ def test_a_drawing_escapes_what_it_says_and_has_no_colour_of_its_own_on_a_page()
     share = np.array([[0.0, 0.5], [1.0, 0.25]])
     drawn.add(Label(1, 2, "a<b>&\x1b[2J"), Rectangle(0, 0, 9, 9, INK, about="<i>"))
     drawn.add(Shading(0, 0, 10, 10, "#2b4595", share))
-    root = ET.fromstring(drawn.svg("<title>", page=True))
+    root = ET.fromstring(drawn.render_svg("<title>", page=True))
     assert root.attrib["aria-label"] == "<title>"
     assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == ["a<b>&?[2J"]
-    assert "var(--ink)" in drawn.svg(page=True)
-    assert INK not in drawn.svg(page=True)
+    assert "var(--ink)" in drawn.render_svg(page=True)
+    assert INK not in drawn.render_svg(page=True)
     picture = next(root.iter("{http://www.w3.org/2000/svg}image")).attrib["href"]
     pixels = Image.open(BytesIO(b64decode(picture.partition(",")[2])))
     assert (pixels.size, pixels.getpixel((0, 1))) == ((2, 2), (0x2B, 0x45, 0x95, 255))

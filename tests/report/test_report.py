@@ -42,7 +42,7 @@ def test_to_pandas(report: Report) -> None:
 
 def test_to_pandas_without_pandas(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setattr(extras, "present", lambda module: False)
+    monkeypatch.setattr(extras, "is_installed", lambda module: False)
     with pytest.raises(InputError, match="needs pandas, which is not installed"):
         report.jobs.to_pandas()
 

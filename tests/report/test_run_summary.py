@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dovetail.model import App, Cluster, Job, Prediction, Record, Rejected, Result, State
-from dovetail.report.run_summary import failures, outcome_line
+from dovetail.report.run_summary import failure_lines, outcome_line
 
 APP = App("a", ())
 
@@ -58,16 +58,16 @@ def test_a_failure_comes_with_the_last_lines_of_its_errors(tmp_path: Path) -> No
     errors.write_text("1\n2\n\n3\n\x1b[31m4: no such thing\n\n")
     detail = "exit code 2; ?[31m4: no such thing"
     failed = record("a", State.FAILED, exit_code=2, detail=detail, stderr=str(errors))
-    told = list(failures(result(failed, record("b"))))
+    told = list(failure_lines(result(failed, record("b"))))
     assert told == ["a: FAILED: exit code 2", "    2", "    3", "    ?[31m4: no such thing"]
 
 
 def test_without_output_the_reason_is_told() -> None:
     lost = record("a", State.NODE_FAIL, detail="its supervisor was killed", stderr="/nowhere/a.err")
-    assert list(failures(result(lost))) == ["a: NODE_FAIL: its supervisor was killed"]
+    assert list(failure_lines(result(lost))) == ["a: NODE_FAIL: its supervisor was killed"]
 
 
 def test_many_failures_are_counted() -> None:
-    told = list(failures(result(*(record(str(i), State.FAILED, exit_code=1) for i in range(13)))))
+    told = list(failure_lines(result(*(record(str(i), State.FAILED, exit_code=1) for i in range(13)))))
     assert told[:2] == ["0: FAILED: exit code 1", "1: FAILED: exit code 1"]
     assert told[10:] == ["… and 3 more; the JSON form has them all"]

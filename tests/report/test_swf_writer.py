@@ -13,7 +13,7 @@ def test_a_schedule_is_a_log(tmp_path):
     builder.add("7", 0, 1, Request(3, 2), walltime=60, user="4", group="5", queue="6")
     builder.add("9", 1, 1, gpu_request(1, 2), user="4")
     builder.add("11", 2, 1, Request(1, 1))
-    first, second, third = builder.workload().jobs
+    first, second, third = builder.build_workload().jobs
     result = Result(
         "easy",
         "w",

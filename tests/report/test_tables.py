@@ -6,13 +6,13 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Cluster, Plan, Record, Rejected, Result, State
 from dovetail.report import tables, wording
-from dovetail.report.compared import comparison_table, paired_tables, remarks
+from dovetail.report.compared import comparison_remarks, comparison_table, paired_tables
 from dovetail.report.metrics import TrimmedTrace
-from dovetail.report.outcome import breakdown_table, fairness_table, job_table, summary
-from dovetail.report.tables import Cell, Cells, Table, clipped
+from dovetail.report.outcome import breakdown_table, fairness_table, job_table, outcome_summary
+from dovetail.report.tables import Cell, Cells, Table, clip_text
 
 Make = Callable[..., Record]
 Build = Callable[..., Result]
@@ -38,7 +38,7 @@ def mixed(make_record: Make, make_result: Build) -> Result:
 
 
 def test_summary(mixed: Result) -> None:
-    text = tables.render(summary(mixed))
+    text = tables.render_plain(outcome_summary(mixed))
     assert "history  jobs.toml, on 2x8cpu+1gpu, simulated with perfect knowledge" in text
     assert "4: 1 pending, 2 completed, 1 failed, 1 rejected" in text
     assert "Makespan" in text
@@ -48,12 +48,12 @@ def test_summary(mixed: Result) -> None:
     assert "was given its actual run time" in text
     assert "Rejected: huge (asks for 3 nodes of 2)." in text
     assert "3 malformed lines" in text
-    cut = tables.render(summary(mixed, cut=TrimmedTrace(1.0)))
+    cut = tables.render_plain(outcome_summary(mixed, cut=TrimmedTrace(1.0)))
     assert "Means are over 2 jobs" in cut
 
 
 def test_job_table_says_where(mixed: Result) -> None:
-    text = tables.render(job_table(mixed))
+    text = tables.render_plain(job_table(mixed))
     rows = {line.split()[0]: line for line in text.splitlines() if line[:1].isalpha()}
     assert "n0/cpu" in rows["a"]
     assert "n0/gpu0" in rows["b"]
@@ -64,7 +64,7 @@ def test_job_table_says_where(mixed: Result) -> None:
 
 def test_job_table_of_the_first_jobs(make_record: Make, make_result: Build) -> None:
     result = make_result([make_record(f"j{i}", start=i, end=i + 1) for i in range(1200)])
-    text = tables.render(job_table(result, limit=5))
+    text = tables.render_plain(job_table(result, limit=5))
     assert "j4" in text
     assert "j5" not in text
     assert "and 1,195 more" in text
@@ -76,7 +76,7 @@ def test_no_line_is_wider_than_asked_and_no_figure_is_cut(
 ) -> None:
     long = make_result(mixed.records, mixed.cluster, policy="easy", options={"order": "largest"}, seed=1)
     for part in (job_table(mixed), comparison_table([mixed, long]), breakdown_table(mixed, "user")):
-        text = tables.render(part, width=width)
+        text = tables.render_plain(part, width=width)
         assert max(map(cell_len, text.splitlines())) <= width
         for column in part.columns:
             if column.right and column.rank == 0:
@@ -87,7 +87,7 @@ def test_no_line_is_wider_than_asked_and_no_figure_is_cut(
 def test_a_table_that_matters_goes_on_below(mixed: Result, make_result: Build) -> None:
     long = make_result(mixed.records, mixed.cluster, policy="easy", options={"order": "largest"}, seed=1)
     made = comparison_table([mixed, long])
-    text = tables.render(made, width=40)
+    text = tables.render_plain(made, width=40)
     for column in made.columns:
         assert column.header.split("\n")[0].strip() in text
     assert sum(line.startswith("history") for line in text.splitlines()) > 1
@@ -103,7 +103,7 @@ def test_names_are_cut_before_figures_and_the_least_important_column_goes_first(
             Cells("says nothing", ["-", "-"], rank=1),
         ]
     )
-    wide, narrow, least = (tables.render(made, width=width) for width in (80, 38, 24))
+    wide, narrow, least = (tables.render_plain(made, width=width) for width in (80, 38, 24))
     assert "least" in wide
     assert "says nothing" not in wide
     assert "a-very-long-name-of-a-job-1" in wide
@@ -121,13 +121,13 @@ def test_names_are_only_text(make_record: Make, make_result: Build, name: str) -
         make_result([make_record(name, user=name, app=name)], policy=policy) for policy in (name, "easy")
     ]
     out = io.StringIO()
-    console = tables.console(out, width=80)
+    console = tables.make_console(out, width=80)
     parts = (job_table(results[0]), comparison_table(results), breakdown_table(results[0], "user"))
     for part in parts:
         console.print(part.text(80))
-    console.print(summary(results[0]))
+    console.print(outcome_summary(results[0]))
     assert "\x1b" not in out.getvalue()
-    assert printable(name)[:6] in out.getvalue()
+    assert make_printable(name)[:6] in out.getvalue()
     assert max(map(cell_len, out.getvalue().splitlines())) <= 80
 
 
@@ -135,7 +135,7 @@ def test_comparison_marks_the_best(make_record: Make, make_result: Build) -> Non
     results = [
         make_result([make_record("a", end=end)], policy=policy) for policy, end in (("x", 20), ("y", 10))
     ]
-    text = tables.render(comparison_table(results))
+    text = tables.render_plain(comparison_table(results))
     x, y = (line for line in text.splitlines() if line[:1] in "xy" and line[1:2] == " ")
     assert "20.00" in x
     assert "2.00x" in x
@@ -149,10 +149,10 @@ def test_comparison_over_seeds_gives_intervals(make_record: Make, make_result: B
         for policy, end in (("x", 200), ("y", 300))
         for seed in (1, 2, 3)
     ]
-    text = tables.render(comparison_table(results))
+    text = tables.render_plain(comparison_table(results))
     assert "202.0 ± 2.5 *" in text  # t(0.975, 2) = 4.303; s = 1
     assert "interval of the mean of 3 seeds" in text
-    pairs = tables.render(paired_tables(results)[0])
+    pairs = tables.render_plain(paired_tables(results)[0])
     assert "+100.0 ± 0.0" in pairs
     assert "0 of 3" in pairs
     assert "clear" in pairs
@@ -168,23 +168,23 @@ def seeded(make_record: Make, make_result: Build, ends: dict[str, list[float]]) 
 
 def test_seeds_that_change_nothing_are_said_to(make_record: Make, make_result: Build) -> None:
     same = seeded(make_record, make_result, {"x": [5.0, 5.0, 5.0], "y": [7.0, 7.0, 7.0]})
-    text = tables.render(comparison_table(same))
+    text = tables.render_plain(comparison_table(same))
     assert "±" not in text
     assert paired_tables(same) == []
-    assert remarks(same)[0].startswith("Seeds 1 to 3 change nothing here")
+    assert comparison_remarks(same)[0].startswith("Seeds 1 to 3 change nothing here")
     partly = seeded(make_record, make_result, {"x": [5.0, 5.0, 5.0], "y": [7.0, 8.0, 9.0]})
-    wide = tables.render(comparison_table(partly), width=200).splitlines()
+    wide = tables.render_plain(comparison_table(partly), width=200).splitlines()
     x, y = (line for line in wide if line[:2] in ("x ", "y "))
     assert "±" not in x
     assert "8.000 ± 2.484" in y
-    assert remarks(partly) == ["The seeds change nothing under x: one run is shown."]
+    assert comparison_remarks(partly) == ["The seeds change nothing under x: one run is shown."]
     assert len(paired_tables(partly)) == 3
 
 
 def test_two_seeds_say_little(make_record: Make, make_result: Build) -> None:
     two = seeded(make_record, make_result, {"x": [5.0, 6.0], "y": [70.0, 71.0]})
-    assert remarks(two)[-1].startswith("Two seeds are few")
-    text = tables.render(comparison_table(two), width=200)
+    assert comparison_remarks(two)[-1].startswith("Two seeds are few")
+    text = tables.render_plain(comparison_table(two), width=200)
     assert "5.50 (0.00 to 11.85)" in text  # no makespan is below 0
     assert "70.50 ± 6.35" in text
 
@@ -194,23 +194,23 @@ def test_what_a_walltime_ended_is_counted(make_record: Make, make_result: Build)
         make_result([make_record("a", state=State.TIMEOUT), make_record("b")], policy="x"),
         make_result([make_record("a"), make_record("b")], policy="y"),
     ]
-    text = tables.render(comparison_table(results), width=120)
+    text = tables.render_plain(comparison_table(results), width=120)
     assert "walltime" in text
     assert [line.split()[-1] for line in text.splitlines() if line[:2] in ("x ", "y ")] == ["1", "0"]
-    assert "walltime" not in tables.render(comparison_table(results[1:]))
+    assert "walltime" not in tables.render_plain(comparison_table(results[1:]))
 
 
 def test_fairness_table(make_record: Make, make_result: Build) -> None:
     ours = make_result([make_record("a", end=5), make_record("b", end=7)])
     reference = make_result([make_record("a", end=5), make_record("b", end=4)], policy="best-device")
-    text = tables.render(fairness_table(ours, reference))
+    text = tables.render_plain(fairness_table(ours, reference))
     assert "1 of 2 jobs end later than under best-device" in text
-    assert "No job ends later" in tables.render(fairness_table(reference, ours))
+    assert "No job ends later" in tables.render_plain(fairness_table(reference, ours))
 
 
 def test_breakdown_keeps_those_that_used_most(make_record: Make, make_result: Build) -> None:
     records = [make_record(f"j{i}", end=i + 1.0, user=f"u{i:02}") for i in range(30)]
-    text = tables.render(breakdown_table(make_result(records), "user", limit=3))
+    text = tables.render_plain(breakdown_table(make_result(records), "user", limit=3))
     assert "u29" in text
     assert "u26" not in text
     assert "and 27 more" in text
@@ -219,7 +219,7 @@ def test_breakdown_keeps_those_that_used_most(make_record: Make, make_result: Bu
 def test_no_colours_away_from_a_terminal(mixed: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     out = io.StringIO()
-    tables.console(out).print(summary(mixed))
+    tables.make_console(out).print(outcome_summary(mixed))
     assert "\x1b" not in out.getvalue()
 
 
@@ -230,7 +230,7 @@ def test_no_color_is_heeded_on_a_terminal(mixed: Result, monkeypatch: pytest.Mon
 
     def shown() -> str:
         out = Terminal()
-        tables.console(out, width=80).print(job_table(mixed).text(80))
+        tables.make_console(out, width=80).print(job_table(mixed).text(80))
         return out.getvalue()
 
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -258,7 +258,7 @@ def test_no_color_is_heeded_on_a_terminal(mixed: Result, monkeypatch: pytest.Mon
     ],
 )
 def test_seconds_in_words(value: float | None, text: str) -> None:
-    assert wording.seconds(value) == text
+    assert wording.spell_seconds(value) == text
 
 
 @pytest.mark.parametrize(
@@ -276,8 +276,8 @@ def test_times_of_jobs_keep_their_seconds(values: list[float | None], spelt: lis
 
 
 def test_long_ids_keep_the_end_that_tells_them_apart() -> None:
-    assert clipped("python:dovetail.apps-1", 24, keep_end=True) == "python:dovetail.apps-1"
-    shown = [clipped(f"python:benchmarks/large/train.py-{i}", 24, keep_end=True) for i in (1, 2)]
+    assert clip_text("python:dovetail.apps-1", 24, keep_end=True) == "python:dovetail.apps-1"
+    shown = [clip_text(f"python:benchmarks/large/train.py-{i}", 24, keep_end=True) for i in (1, 2)]
     assert shown[0].endswith("train.py-1")
     assert shown[1].endswith("train.py-2")
     assert max(map(len, shown)) == 24

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.model import Cluster, Record, Result, Span, State, masks
-from dovetail.model.masks import runs
+from dovetail.model.masks import bit_runs
 from dovetail.report import usage
 from dovetail.report.columns import Columns, StepFunction
 from dovetail.report.energy import use_of
-from dovetail.report.gantt.lanes import lanes
+from dovetail.report.gantt.lanes import make_lanes
 from dovetail.report.metrics import final_metrics
 from dovetail.report.perfetto import trace_events
 from dovetail.report.usage import busy_seconds
@@ -77,9 +77,9 @@ def _held(cluster: Cluster, node: int, cpus: int, devices: list[int]) -> list[in
 def test_runs_of_a_mask(mask: int, wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masks, "WIDE", wide)
     monkeypatch.setattr(masks, "MANY", 1)
-    found = [i for low, high in runs(mask) for i in range(low, high)]
+    found = [i for low, high in bit_runs(mask) for i in range(low, high)]
     assert found == [i for i in range(mask.bit_length()) if mask >> i & 1]
-    assert all(high < low for (_, high), (low, _) in pairwise(runs(mask)))
+    assert all(high < low for (_, high), (low, _) in pairwise(bit_runs(mask)))
 
 
 def test_steps() -> None:
@@ -164,7 +164,7 @@ def test_what_a_job_held_before_it_moved_or_began_again_counts(
     assert busy_seconds(columns).tolist() == [10.0, 4.0]
     assert columns.cpus_in_use.values.tolist() == [2, 0, 1, 1, 0]
     assert use_of(result).busy == 18.0
-    bars = [(bar.start, bar.end, bar.failed) for bars in lanes(result).bars for bar in bars]
+    bars = [(bar.start, bar.end, bar.failed) for bars in make_lanes(result).bars for bar in bars]
     assert bars == [(0.0, 4.0, True), (14.0, 20.0, False), (10.0, 14.0, False)]
     slices = [e for e in trace_events(result) if e["ph"] == "X"]
     assert [(e["pid"], e["dur"] / 1e6, e["args"]["state"]) for e in slices] == [

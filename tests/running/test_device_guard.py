@@ -57,18 +57,18 @@ def test_three_apps_that_fail_at_once_suspend_a_device_and_trials_double_that() 
     for app in "ab":
         found.ended("gpu0", app, State.FAILED, 0.1, 1.0)
         found.ended("gpu0", app, State.FAILED, 0.1, 1.0)
-    assert found.suspended(1.0) == {}
+    assert found.suspended_devices(1.0) == {}
     found.ended("gpu0", "c", State.FAILED, 4.9, 2.0)
-    why, until = found.suspended(2.0)["gpu0"]
+    why, until = found.suspended_devices(2.0)["gpu0"]
     assert until == 62.0
     assert "jobs of 3 apps (a, b, c) failed there within 5 s" in why
-    assert found.suspended(62.0) == {}
+    assert found.suspended_devices(62.0) == {}
     found.ended("gpu0", "a", State.FAILED, 0.1, 63.0)
-    assert found.suspended(63.0)["gpu0"][1] == 63.0 + 120.0
+    assert found.suspended_devices(63.0)["gpu0"][1] == 63.0 + 120.0
     found.ended("gpu0", "a", State.COMPLETED, 0.1, 190.0)
     for app in "bc":
         found.ended("gpu0", app, State.FAILED, 0.1, 200.0)
-    assert found.suspended(200.0) == {}, "a run that completed has cleared it"
+    assert found.suspended_devices(200.0) == {}, "a run that completed has cleared it"
 
 
 def test_apps_that_fail_everywhere_are_to_blame_themselves() -> None:
@@ -76,7 +76,7 @@ def test_apps_that_fail_everywhere_are_to_blame_themselves() -> None:
     for app in "abc":
         for device in ("gpu0", "gpu1"):
             found.ended(device, app, State.FAILED, 0.1, 1.0)
-    assert "gpu1" not in found.suspended(1.0)
+    assert "gpu1" not in found.suspended_devices(1.0)
 
 
 def test_what_fails_late_or_for_memory_blames_no_device() -> None:
@@ -84,7 +84,7 @@ def test_what_fails_late_or_for_memory_blames_no_device() -> None:
     for app in "abcd":
         found.ended("gpu0", app, State.FAILED, 5.1, 1.0)
         found.ended("gpu0", app, State.OUT_OF_MEMORY, 0.1, 1.0)
-    assert found.suspended(1.0) == {}
+    assert found.suspended_devices(1.0) == {}
 
 
 # ---------------------------------------------------------------------------------- the real watcher
@@ -101,18 +101,20 @@ def test_a_driver_that_hangs_costs_a_sentence(tmp_path: Path, monkeypatch: pytes
     uuid = box.add(16 * GB)
     box.occupy(uuid, os.getpid(), 3 * GB)
     watch = watch_of(box, monkeypatch)
-    seen = watch.look(30.0)
+    seen = watch.take_snapshot(30.0)
     assert seen is not None
     device = seen.device(uuid)
     assert device is not None
     assert device.used == 3 * GB
-    assert [(one.pid, one.memory, one.known) for one in device.processes] == [(os.getpid(), 3 * GB, True)]
+    assert [(one.pid, one.memory, one.is_visible) for one in device.processes] == [
+        (os.getpid(), 3 * GB, True)
+    ]
     (tmp_path / "hang").touch()
     monkeypatch.setattr("dovetail.local.device_watch.SILENT", 0.0)
-    assert watch.look(0.05) is None
+    assert watch.take_snapshot(0.05) is None
     assert watch.trouble == "the nvidia driver does not answer"
     (tmp_path / "hang").unlink()
-    assert watch.look(30.0) is not None
+    assert watch.take_snapshot(30.0) is not None
     assert watch.trouble == ""
     watch.close()
 
@@ -123,11 +125,11 @@ def test_a_lost_gpu_and_an_error_of_the_driver_are_faults(
     box = GpuBox(tmp_path)
     first, second = box.add(16 * GB), box.add(16 * GB)
     watch = watch_of(box, monkeypatch)
-    assert watch.look(30.0) is not None
+    assert watch.take_snapshot(30.0) is not None
     box.devices[0]["fault"] = 15
     box.write()
     (tmp_path / "xid").write_text("1 79")
-    seen = watch.look(30.0)
+    seen = watch.take_snapshot(30.0)
     assert seen is not None
     assert [seen.device(one).fault for one in (first, second)] == [  # type: ignore[union-attr]
         "NVML cannot read it: GPU is lost",
@@ -135,7 +137,7 @@ def test_a_lost_gpu_and_an_error_of_the_driver_are_faults(
     ]
     box.devices[0]["fault"] = 0
     box.write()
-    seen = watch.look(30.0)
+    seen = watch.take_snapshot(30.0)
     assert seen is not None
     assert [one.fault for one in seen.devices] == ["", ""]
     watch.close()
@@ -163,7 +165,7 @@ class Strangers:
     def is_lost(self, device: int, when: float) -> bool:
         return any(d == device and low <= when < high for d, low, high in self.lost)
 
-    def look(self, patience: float = 0.0) -> Snapshot:
+    def take_snapshot(self, patience: float = 0.0) -> Snapshot:
         now = asyncio.get_running_loop().time()
         self.looks.append(now)
         states = []
@@ -224,7 +226,7 @@ async def drive(
 
     def check(engine: Engine) -> None:
         """At every instant: nothing started on a stranger's device, nothing above what is there."""
-        engine.validate()
+        engine.validate_books()
         now = engine.view.now
         for placed in engine.running.values():
             if placed.job.foreign or placed.start_time < now:
@@ -299,7 +301,7 @@ def test_the_process_that_watches_ends_with_its_run(tmp_path: Path, monkeypatch:
     box = GpuBox(tmp_path)
     box.add(16 * GB)
     watch = watch_of(box, monkeypatch)
-    assert watch.look(30.0) is not None
+    assert watch.take_snapshot(30.0) is not None
     process = watch._process
     assert isinstance(process, subprocess.Popen)
     watch.close()
@@ -315,7 +317,7 @@ class Lazy(Strangers):
 
     until: float = inf
 
-    def look(self, patience: float = 0.0) -> Snapshot:
+    def take_snapshot(self, patience: float = 0.0) -> Snapshot:
         now = asyncio.get_running_loop().time()
         busy = 0.9 if now < self.until else 0.0
         devices = self.cluster.nodes[0].devices
@@ -351,7 +353,7 @@ def test_who_holds_a_device_without_using_it_is_shown(
 
         def look(engine: Engine) -> None:
             if loop.time() >= 4000 and not found:
-                found.append(guard.sights(driver))
+                found.append(guard.device_sights(driver))
 
         with TemporaryDirectory() as folder:
             claims = Claims("0" * 32, Path(folder))

@@ -16,7 +16,7 @@ def ended(job: str, state: State) -> Ended:
 
 
 def test_never_is_nothing() -> None:
-    assert Halt.parse("never") is None
+    assert Halt.parse_halt("never") is None
 
 
 @pytest.mark.parametrize(
@@ -24,11 +24,11 @@ def test_never_is_nothing() -> None:
 )
 def test_other_words_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--halt: found .*, expected never, or soon or now"):
-        Halt.parse(text)
+        Halt.parse_halt(text)
 
 
 def test_a_failure_that_is_retried_does_not_count() -> None:
-    halt = Halt.parse("now,fail=1")
+    halt = Halt.parse_halt("now,fail=1")
     assert halt is not None
     watch = HaltWatch(halt, [Job("a", APP, (), retries=1)])
     assert watch([ended("a", State.FAILED)]) is None
@@ -47,7 +47,7 @@ def test_a_failure_that_is_retried_does_not_count() -> None:
     ],
 )
 def test_so_many_ends_are_enough(text: str, states: str, at: int) -> None:
-    halt = Halt.parse(text)
+    halt = Halt.parse_halt(text)
     assert halt is not None
     watch = HaltWatch(halt, [Job(str(i), APP, ()) for i in range(10)])
     kinds = {"F": State.FAILED, "C": State.COMPLETED, "T": State.TIMEOUT}

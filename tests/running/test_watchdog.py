@@ -26,7 +26,7 @@ def test_a_long_instant_is_a_warning_with_what_it_took_in_and_where(
     monkeypatch.setattr(watchdog, "LOOK", 0.02)
     found = Watchdog(long=0.3)
     with caplog.at_level(logging.WARNING):
-        found.begin()
+        found.begin_instant()
         compute_for_long(0.6)
         found.end([Cancelled("a"), Cancelled("b"), Woken()])
     found.close()
@@ -39,7 +39,7 @@ def test_a_long_instant_is_a_warning_with_what_it_took_in_and_where(
 def test_short_instants_are_no_warnings(caplog: pytest.LogCaptureFixture) -> None:
     found = Watchdog(long=1000.0)
     for _ in range(1000):
-        found.begin()
+        found.begin_instant()
         found.end([])
     found.close()
     assert not caplog.records
@@ -50,14 +50,14 @@ def test_it_sleeps_where_no_instant_comes(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(watchdog, "IDLE", 0.0)
     monkeypatch.setattr(watchdog, "LOOK", 0.001)
     found = Watchdog()
-    found.begin()
+    found.begin_instant()
     found.end([])
     deadline = time.monotonic() + 60
     looks = -1
     while looks != (looks := found.looks) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert looks == found.looks, "nothing wakes it"
-    found.begin()
+    found.begin_instant()
     found.end([])
     while found.looks == looks:
         assert time.monotonic() < deadline

@@ -13,7 +13,7 @@ from dovetail.history import MemoryHistory, SqliteHistory
 from dovetail.model import DeviceClass, Run, Usage
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.drift import BLOCK, WINDOW, Drift, cpu_time
-from dovetail.runtimes.learned import LearnedModel, milestone
+from dovetail.runtimes.learned import LearnedModel, milestone_of
 
 REQUEST = (1, -1, 0.0)
 
@@ -29,7 +29,7 @@ def timed(wall: float, cpu: float | None, n: float = 1.0, app: str = "mm", **mor
 
 def slowdowns(runs: list[Run]) -> Drift:
     lately = Drift(MemoryHistory(runs))
-    lately.look()
+    lately.take_in_runs()
     return lately
 
 
@@ -86,10 +86,10 @@ def test_a_look_now_and_then_sees_what_one_look_sees(every: int) -> None:
         wall = math.exp(0.5 * math.sin(i / 20) + 0.1 * rng.standard_normal())
         history.record(timed(wall, 1.0, app=f"a{i % 3}"))
         if i % every == 0:
-            watched.look()
-    watched.look()
+            watched.take_in_runs()
+    watched.take_in_runs()
     fresh = Drift(history)
-    fresh.look()
+    fresh.take_in_runs()
     assert watched.slowdown(CPU) == fresh.slowdown(CPU) != 0.0
     for app in ("a0", "a1", "a2"):
         assert watched.runs(app, "cpu", CPU, REQUEST) == fresh.runs(app, "cpu", CPU, REQUEST)
@@ -199,11 +199,13 @@ def test_the_database_tells_the_same(tmp_path: Path) -> None:
                 followed.ask(Query(one.app, "cpu", CPU, REQUEST, (("n", 400.0),)))
         assert ours.total() == 420
         memory = MemoryHistory(runs)
-        assert [one.seconds for one in ours.latest(50)] == [one.seconds for one in memory.latest(50)]
+        assert [one.seconds for one in ours.latest_runs(50)] == [
+            one.seconds for one in memory.latest_runs(50)
+        ]
         for app in ("a", "b", "c"):
             query = Query(app, "cpu", CPU, REQUEST, (("n", 400.0),))
             assert followed.ask(query) == LearnedModel(memory).ask(query) == LearnedModel(theirs).ask(query)
-        ours.forget("a")
+        ours.delete_runs("a")
         assert ours.total() == theirs.total() == sum(one.app != "a" for one in runs)
 
 
@@ -211,12 +213,12 @@ def test_what_a_simulation_adds_comes_after_what_was_there() -> None:
     runs = busy_machine(4, 50)
     layered = MemoryHistory(runs[30:], base=MemoryHistory(runs[:30]))
     assert layered.total() == 50
-    assert list(layered.latest(35)) == runs[15:]
+    assert list(layered.latest_runs(35)) == runs[15:]
 
 
 def test_milestones_grow_and_leave_out_little() -> None:
-    found = [milestone(n) for n in range(5000)]
+    found = [milestone_of(n) for n in range(5000)]
     assert found[:33] == list(range(33))
     assert found == sorted(found)
     assert all(n - m <= min(63, n // 16) for n, m in enumerate(found))
-    assert all(milestone(m) == m for m in found)
+    assert all(milestone_of(m) == m for m in found)

@@ -13,7 +13,7 @@ from dovetail.errors import InputError
 from dovetail.history import MemoryHistory
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import DeviceClass, Run
-from dovetail.plugins import entries
+from dovetail.plugins import registered_entries
 from dovetail.runtimes import MODELS, make_model
 from dovetail.runtimes.base import Query
 from dovetail.testing.conformance import RuntimeModelConformance
@@ -50,7 +50,7 @@ def test_a_model_from_a_file_takes_options(newest: str) -> None:
 
 
 def test_built_in_models_are_entry_points_too() -> None:
-    assert set(entries("dovetail.runtimes")) == set(MODELS)
+    assert set(registered_entries("dovetail.runtimes")) == set(MODELS)
 
 
 def test_commands_take_it(newest: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,21 +9,21 @@ from scipy.special import stdtrit
 
 from dovetail.history.base import Aggregate
 from dovetail.model import DeviceClass
-from dovetail.runtimes.intervals import EXACT, LEVEL, NORMAL, of_aggregate, student
+from dovetail.runtimes.intervals import EXACT, LEVEL, NORMAL, of_aggregate, student_quantile
 
 
 @pytest.mark.parametrize("freedom", [*range(1, 70), 99, 100, EXACT - 1, EXACT, EXACT + 1, 1000, 10**6])
 def test_students_quantile_is_that_of_scipy(freedom: int) -> None:
-    assert student(freedom) == pytest.approx(stdtrit(freedom, 0.5 + LEVEL / 2), rel=1e-12)
+    assert student_quantile(freedom) == pytest.approx(stdtrit(freedom, 0.5 + LEVEL / 2), rel=1e-12)
 
 
 def test_with_much_data_the_quantile_is_the_normal_one() -> None:
-    assert student(10**9) == pytest.approx(NORMAL, rel=1e-8)
+    assert student_quantile(10**9) == pytest.approx(NORMAL, rel=1e-8)
 
 
 def test_no_degree_of_freedom_is_refused() -> None:
     with pytest.raises(ValueError, match="found 0 degrees of freedom, expected at least 1"):
-        student(0)
+        student_quantile(0)
 
 
 def test_the_interval_of_a_mean_is_that_of_one_more_run() -> None:

@@ -12,7 +12,7 @@ from dovetail.history.base import canonical_inputs
 from dovetail.model import DeviceClass, Run, State, Usage
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
-from dovetail.runtimes.peaks import KILL_RISK, AppPeaks, forecasts
+from dovetail.runtimes.peaks import KILL_RISK, AppPeaks, make_forecasts
 
 CPU = DeviceClass("cpu")
 GB = 1e9
@@ -33,13 +33,15 @@ def model(*runs: Run) -> MemoryModel:
 
 
 def test_without_a_run_the_request_is_reserved() -> None:
-    found = model().reserve(asked(), request=3 * GB, machine=64 * GB)
+    found = model().choose_reservation(asked(), request=3 * GB, machine=64 * GB)
     assert (found.amount, found.chance, found.peak) == (3_000_000_000, None, None)
-    assert model().answer(asked()) is None
+    assert model().make_prediction(asked()) is None
 
 
 def test_a_peak_that_never_changes_is_reserved_with_little_more() -> None:
-    found = model(*(a_run(2 * GB) for _ in range(40))).reserve(asked(), request=16 * GB, machine=64 * GB)
+    found = model(*(a_run(2 * GB) for _ in range(40))).choose_reservation(
+        asked(), request=16 * GB, machine=64 * GB
+    )
     assert 2 * GB < found.amount < 2.05 * GB
     assert found.chance is not None
     assert found.chance <= KILL_RISK
@@ -48,7 +50,7 @@ def test_a_peak_that_never_changes_is_reserved_with_little_more() -> None:
 def test_one_run_is_trusted_less_than_many() -> None:
     amounts = [
         model(*(a_run(2 * GB) for _ in range(count)))
-        .reserve(asked(), request=16 * GB, machine=64 * GB)
+        .choose_reservation(asked(), request=16 * GB, machine=64 * GB)
         .amount
         for count in (1, 3, 10, 40)
     ]
@@ -62,7 +64,7 @@ def test_a_peak_that_follows_an_input_is_reserved_by_it() -> None:
     learned = model(*runs)
     for n in (10.0, 50.0, 90.0):
         peak = (0.1 + 0.02 * n) * GB
-        found = learned.reserve(asked(n), request=64 * GB, machine=64 * GB)
+        found = learned.choose_reservation(asked(n), request=64 * GB, machine=64 * GB)
         assert peak < found.amount < 1.25 * peak
         assert found.peak is not None
         assert found.peak.lower < peak < found.peak.upper
@@ -71,14 +73,14 @@ def test_a_peak_that_follows_an_input_is_reserved_by_it() -> None:
 
 def test_no_more_than_anybody_asked_for_however_far_a_law_leads() -> None:
     learned = model(*(a_run(n * GB, n) for n in (1.0, 2.0, 3.0, 4.0)))
-    assert learned.reserve(asked(1000.0), request=8 * GB, machine=64 * GB).amount == 8_000_000_000
+    assert learned.choose_reservation(asked(1000.0), request=8 * GB, machine=64 * GB).amount == 8_000_000_000
 
 
 def test_the_dearer_a_kill_the_more_is_reserved() -> None:
     rng = np.random.default_rng(2)
     learned = model(*(a_run(GB * rng.lognormal(0, 0.5)) for _ in range(60)))
-    cheap = learned.reserve(asked(), request=64 * GB, machine=2 * GB, risk=1.0)
-    dear = learned.reserve(asked(), request=64 * GB, machine=640 * GB, risk=1.0)
+    cheap = learned.choose_reservation(asked(), request=64 * GB, machine=2 * GB, risk=1.0)
+    dear = learned.choose_reservation(asked(), request=64 * GB, machine=640 * GB, risk=1.0)
     assert cheap.amount < dear.amount
     assert (cheap.chance or 0) > (dear.chance or 0)
 
@@ -87,7 +89,7 @@ def test_the_dearer_a_kill_the_more_is_reserved() -> None:
 def test_the_chance_of_a_kill_is_at_most_what_is_accepted(risk: float) -> None:
     rng = np.random.default_rng(3)
     learned = model(*(a_run(GB * rng.lognormal(0, 0.3)) for _ in range(50)))
-    found = learned.reserve(asked(), request=64 * GB, machine=1 * GB, risk=risk)
+    found = learned.choose_reservation(asked(), request=64 * GB, machine=1 * GB, risk=risk)
     assert found.chance is not None
     assert found.chance <= risk
 
@@ -95,13 +97,13 @@ def test_the_chance_of_a_kill_is_at_most_what_is_accepted(risk: float) -> None:
 def test_the_cheapest_amount_is_the_cheapest() -> None:
     rng = np.random.default_rng(4)
     peaks = GB * rng.lognormal(0, 0.4, 80)
-    (law,) = forecasts(AppPeaks(peaks, np.ones(80), {}), {})
+    (law,) = make_forecasts(AppPeaks(peaks, np.ones(80), {}), {})
     second = 10 * GB
 
     def cost(amount: float) -> float:
-        return amount + law.chance(amount) * max(second, 2 * amount)
+        return amount + law.chance_above(amount) * max(second, 2 * amount)
 
-    amount, _ = law.cheapest(second, 1.0)
+    amount, _ = law.cheapest_amount(second, 1.0)
     tried = [cost(float(a)) for a in np.geomspace(peaks.min(), 3 * peaks.max(), 2000)]
     assert cost(amount) <= min(tried) * 1.01
 
@@ -109,22 +111,24 @@ def test_the_cheapest_amount_is_the_cheapest() -> None:
 def test_words_keep_runs_apart_once_there_are_enough() -> None:
     runs = [a_run(GB, kind="sparse") for _ in range(6)] + [a_run(9 * GB, kind="dense") for _ in range(6)]
     learned = model(*runs)
-    assert learned.reserve(asked(kind="sparse"), request=64 * GB, machine=64 * GB).amount < 1.3 * GB
-    assert learned.reserve(asked(kind="dense"), request=64 * GB, machine=64 * GB).amount > 9 * GB
+    assert (
+        learned.choose_reservation(asked(kind="sparse"), request=64 * GB, machine=64 * GB).amount < 1.3 * GB
+    )
+    assert learned.choose_reservation(asked(kind="dense"), request=64 * GB, machine=64 * GB).amount > 9 * GB
 
 
 def test_runs_without_a_measured_peak_and_killed_ones_tell_nothing() -> None:
     unmeasured = Run("sort", "cpu", CPU, 1, 1, 0.0, {}, 60.0)
     failed = Run("sort", "cpu", CPU, 1, 1, 0.0, {}, 60.0, State.FAILED, usage=Usage(peak_memory=5))
-    assert model(unmeasured, failed).answer(asked()) is None
+    assert model(unmeasured, failed).make_prediction(asked()) is None
 
 
 def test_an_answer_changes_with_the_history() -> None:
     history = MemoryHistory([a_run(GB) for _ in range(10)])
     learned = MemoryModel(history)
-    before = learned.reserve(asked(), request=64 * GB, machine=64 * GB).amount
+    before = learned.choose_reservation(asked(), request=64 * GB, machine=64 * GB).amount
     history.record(a_run(7 * GB))
-    assert learned.reserve(asked(), request=64 * GB, machine=64 * GB).amount > 7 * GB > before
+    assert learned.choose_reservation(asked(), request=64 * GB, machine=64 * GB).amount > 7 * GB > before
 
 
 def test_a_second_try_gets_the_machine() -> None:
@@ -134,5 +138,5 @@ def test_a_second_try_gets_the_machine() -> None:
 
 def test_no_amount_however_odd_the_runs_is_infinite() -> None:
     runs = [a_run(p, n) for p, n in ((1, 1e-9), (1e15, 1e300), (1, 1e-300), (2, 5.0), (1, 7.0), (3, 9.0))]
-    found = model(*runs).reserve(asked(1e308), request=GB, machine=GB)
+    found = model(*runs).choose_reservation(asked(1e308), request=GB, machine=GB)
     assert 0 < found.amount < math.inf

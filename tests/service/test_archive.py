@@ -30,7 +30,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Archive]:
 
 
 def ids(archive: Archive, first: int, last: int, *elements: int) -> list[str]:
-    rows = archive.pool.submit(archive.numbered, first, last, elements).result()
+    rows = archive.query_thread.submit(archive.find_by_numbers, first, last, elements).result()
     assert all(row[1:] == ("PENDING", "ada") for row in rows)
     return [row[0] for row in rows]
 

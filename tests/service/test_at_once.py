@@ -14,7 +14,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import DovetailError
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -27,13 +27,13 @@ FINAL = {"COMPLETED", "FAILED", "CANCELLED", "NODE_FAIL"}
 
 def test_four_requeues_at_the_same_time_are_one(tmp_path: Path) -> None:
     with serving(tmp_path, "--cluster", "1x1cpu") as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             (job,) = submit(service, {"command": ["true"], "cpus": 1})
             wait(service, [job])
         begin = threading.Barrier(4)
 
         def requeue() -> list[Any]:
-            with connection(here.folder.path) as mine:
+            with open_connection(here.folder.path) as mine:
                 found = []
                 for _ in range(ROUNDS):
                     begin.wait(60)
@@ -47,7 +47,7 @@ def test_four_requeues_at_the_same_time_are_one(tmp_path: Path) -> None:
         for together in zip(*answers, strict=True):
             assert any(one["jobs"] == [job] for one in together)
             assert all(one["jobs"] or one["refused"][job] for one in together), "each hears what and why"
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             shown = service.get(f"/api/v1/jobs/{job}")
             done = sum(bool(one["jobs"]) for together in answers for one in together)
             assert 2 <= shown["attempts"] <= 1 + done
@@ -58,7 +58,7 @@ def test_whatever_is_wanted_at_once_all_is_answered_and_comes_to_its_end(tmp_pat
     """With a kill and a restart in the middle; what was acknowledged before stays so."""
     with serving(tmp_path, "--cluster", "1x2cpu") as here:
         jobs: list[str] = []
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             jobs += submit(service, *[{"command": ["sleep", "0.05"], "cpus": 1, "retries": 1}] * 4)
             jobs += submit(service, {"command": ["false"], "cpus": 1, "retries": 2})
             jobs += submit(service, {"command": ["true"], "cpus": 1, "depends": [f"afterany:{jobs[0]}"]})
@@ -68,7 +68,7 @@ def test_whatever_is_wanted_at_once_all_is_answered_and_comes_to_its_end(tmp_pat
             assert here.process.poll() is None, here.folder.log.read_text()
             here.kill()
             here.start().close()
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             for node in service.get("/api/v1/nodes")["nodes"]:
                 service.post(f"/api/v1/nodes/{node['name']}/resume")
             service.post("/api/v1/release", {"jobs": ",".join(jobs)})
@@ -84,7 +84,7 @@ def at_once(here: Serving, jobs: list[str], seed: int) -> None:
 
     def client(number: int) -> None:
         rng = random.Random(f"{seed} {number}")
-        with connection(here.folder.path) as mine:
+        with open_connection(here.folder.path) as mine:
             nodes = [node["name"] for node in mine.get("/api/v1/nodes")["nodes"]]
             for step in range(WISHES):
                 action = rng.choice(["cancel", "hold", "release", "requeue", "requeue", "drain", "submit"])

@@ -17,8 +17,8 @@ from dovetail_command import DOVETAIL
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import connection
-from dovetail.testing.processes import runs
+from dovetail.service.client import open_connection
+from dovetail.testing.processes import is_running
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -81,7 +81,7 @@ def test_names_that_are_no_utf8_are_submitted_as_they_are(service: Serving, tmp_
     )
     job = done.stdout.decode().strip()
     assert service.dovetail("wait", job).returncode == 0
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         assert client.ask("GET", f"/api/v1/jobs/{job}/log").body == b"a\xe9\nr\xf6t\n"
     assert (folder / os.fsdecode(b"a\xe9.there")).exists()
     assert service.dovetail("info", job).returncode == 0
@@ -151,7 +151,7 @@ def test_dependencies_hold_jobs_back_and_cancel_what_cannot_come_true(service: S
 
 def test_a_waiting_job_that_is_cancelled_has_ended_for_all_who_wait_for_it(service: Serving) -> None:
     """`wait` was told nothing, and looked again a minute later; `info` did not count it."""
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         before = client.get("/api/v1/info")["ended"].get("CANCELLED", 0)
         job = submitted(service, "--hold", "--", "true")
         other = submitted(service, "-d", f"afterok:{job}", "--", "true")
@@ -181,7 +181,7 @@ def test_a_running_job_is_cancelled_with_its_children(service: Serving) -> None:
     assert service.dovetail("cancel", job).returncode == 0
     assert service.dovetail("wait", job).returncode == 1
     assert row(service, job)["state"] == "CANCELLED"
-    until(lambda: not runs(int(told)))
+    until(lambda: not is_running(int(told)))
 
 
 def test_logs_follow_until_the_end(service: Serving) -> None:

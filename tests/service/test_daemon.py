@@ -14,7 +14,7 @@ import pytest
 from services import Serving, submit, wait
 from waiting import until
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -34,7 +34,7 @@ def test_systemd_is_told_and_the_log_is_json_and_opened_anew(tmp_path: Path) -> 
         while said.count("WATCHDOG=1") < 2 or not any(one.startswith("READY=1") for one in said):
             said.append(systemd.recv(4096).decode())
         assert any(one.startswith("READY=1\nSTATUS=listening at ") for one in said)
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             (job,) = submit(client, {"command": ["sh", "-c", 'test -z "$NOTIFY_SOCKET$WATCHDOG_USEC"']})
             assert wait(client, [job]) == {job: "COMPLETED"}
             old = service.folder.log
@@ -148,7 +148,7 @@ def test_a_service_that_starts_says_so_and_clients_wait_for_it(tmp_path: Path) -
         assert b"retry-after: 1" in said
         assert b"is starting" in said
         (tmp_path / "quick").touch()
-        with connection(path) as client:
+        with open_connection(path) as client:
             assert client.get("/api/v1/info")["pid"]
         started.result().close()
     service.stop()

@@ -18,7 +18,7 @@ from waiting import until
 from dovetail.errors import DovetailError
 from dovetail.process.processes import is_alive
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -142,7 +142,7 @@ def test_a_damaged_ledger_is_put_aside_as_the_message_says(
         before = submit(client, {"command": ["true"]}, {"command": ["true"], "hold": True})
         wait(client, before[:1])
     service.kill()
-    damage(service.folder.ledger)
+    damage(service.folder.ledger_path)
     said = refused(service)
     assert "'dovetail serve --new'" in said
     service.options = (*service.options, "--new")
@@ -185,20 +185,20 @@ def test_what_a_service_can_do_without_stops_no_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [NESTED, '[{"name": 5, "digest": 7, "created": "x"}]'])
 def test_damaged_tokens_are_made_anew_as_the_message_says(tmp_path: Path, damage: str) -> None:
     service = Serving(tmp_path, "--cluster", "1x1cpu", "--listen", "127.0.0.1:0")
-    service.folder.make()
-    service.folder.tokens.write_text(damage)
+    service.folder.make_private()
+    service.folder.tokens_path.write_text(damage)
     said = service.dovetail("serve", *service.options, "--folder", str(service.folder.path), timeout=120)
     assert said.returncode == 2
     assert "tokens.json: is damaged" in said.stderr
     assert "without this file" in said.stderr
-    service.folder.tokens.unlink()
+    service.folder.tokens_path.unlink()
     service.start().close()
     assert service.dovetail("token", "add", "ann").returncode == 0
     service.stop()
 
 
 def test_outputs_that_are_there_are_kept_and_a_folder_that_was_deleted_is_made_anew(tmp_path: Path) -> None:
-    with serving(tmp_path, "--cluster", "1x1cpu") as service, connection(service.folder.path) as client:
+    with serving(tmp_path, "--cluster", "1x1cpu") as service, open_connection(service.folder.path) as client:
         output = service.folder.path / "output"
         (output / "0").mkdir()
         (output / "0" / "1.out").write_text("of somebody else")

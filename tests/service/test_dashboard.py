@@ -14,7 +14,7 @@ import pytest
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 
 selenium = pytest.importorskip("selenium", reason="needs selenium")
 from selenium import webdriver  # noqa: E402
@@ -39,7 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture(scope="module")
 def api(service: Serving) -> Iterator[Connection]:
-    with connection(service.folder.path) as found:
+    with open_connection(service.folder.path) as found:
         yield found
 
 

@@ -12,7 +12,7 @@ import pytest
 from services import Serving, serving
 from waiting import until
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 STATIC = files("dovetail.service.web") / "static"
 CSS = (STATIC / "dashboard.css").read_text()
@@ -95,7 +95,7 @@ in_browser = [
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     root = tmp_path_factory.mktemp("looks")
     with serving(root, "--cluster", "1x2cpu") as found:
-        with connection(found.folder.path) as api:
+        with open_connection(found.folder.path) as api:
             jobs = [{"command": ["sleep", f"{600 + n}"], "cpus": 2, "walltime": 3600} for n in range(300)]
             api.post("/api/v1/jobs", {"jobs": jobs})
             until(lambda: api.get("/api/v1/info")["jobs"]["running"] == 1, "nothing runs")
@@ -114,7 +114,7 @@ def browser() -> Iterator[Any]:
 
 
 def opened(browser: Any, service: Serving) -> None:
-    with connection(service.folder.path) as api:
+    with open_connection(service.folder.path) as api:
         browser.get(api.post("/api/v1/dashboard", {})["url"])
 
 

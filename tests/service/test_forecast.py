@@ -11,7 +11,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.errors import InputError
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.service.forecast import GAP
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -25,7 +25,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 def test_the_queue_shows_when_jobs_will_start(service: Serving, tmp_path: Path) -> None:
     sleep = {"command": ["sleep", "1"], "app": "nap", "cpus": "all"}
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, sleep))
         held = submit(client, {"command": ["true"], "hold": True})
         asked = time.time()
@@ -46,7 +46,7 @@ def test_the_queue_shows_when_jobs_will_start(service: Serving, tmp_path: Path) 
 
 def test_whatif_answers_for_other_policies_and_clusters(service: Serving) -> None:
     sleep = {"command": ["sleep", "1"], "app": "nap", "cpus": 1}
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, sleep))
         blocker = submit(client, {**sleep, "command": ["sleep", "300"], "cpus": "all"})
         ids = submit(client, *[sleep] * 8)
@@ -64,7 +64,7 @@ def test_whatif_answers_for_other_policies_and_clusters(service: Serving) -> Non
 
 def test_what_is_not_known_is_not_told(service: Serving) -> None:
     """No end of a job that nobody has seen run, nor of one that has run for longer than predicted."""
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, {"command": ["true"], "app": "seen"}))
         unseen = {"app": "unseen", "cpus": 1}
         runs, late = submit(
@@ -107,7 +107,7 @@ def test_what_is_not_known_is_not_told(service: Serving) -> None:
 
 def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving) -> None:
     """Who was given the place of one that is about to end has not begun, and is not adopted there too."""
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, *[{"command": ["true"]}] * 20))
         ids = submit(client, *[{"command": ["true"]}] * 1500)
         until(lambda: not client.get("/api/v1/jobs", limit=1, patience=1)["total"], seconds=300)
@@ -118,7 +118,7 @@ def test_jobs_that_follow_each_other_in_one_place_are_foreseen(service: Serving)
 def test_the_first_look_after_a_submission_is_fresh(service: Serving) -> None:
     """However short a while ago somebody looked before, and though no process for it may run yet."""
     sleep = {"command": ["sleep", "0.1"], "app": "nap", "cpus": "all"}
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, sleep))
         blocker = submit(client, {**sleep, "command": ["sleep", "300"], "walltime": 600})
         known: list[str] = []
@@ -135,7 +135,7 @@ def test_starts_come_with_intervals_once_some_have_ended(service: Serving) -> No
     """Each holds its point; what runs has one for its end; who is held back has none."""
     sleep = {"command": ["sleep", "0.2"], "app": "often", "cpus": "all"}
     names = ("predicted_start_low", "predicted_start_high", "predicted_end_low", "predicted_end_high")
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, *[sleep] * 8))
         runs = submit(client, {**sleep, "command": ["sleep", "300"]})
         until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)
@@ -160,7 +160,7 @@ def test_starts_come_with_intervals_once_some_have_ended(service: Serving) -> No
 def test_a_job_that_is_only_tested_gets_the_interval_that_it_would_have(service: Serving) -> None:
     """And leaves nothing: no job, no number, no forecast whose outcome would count."""
     sleep = {"command": ["sleep", "0.2"], "app": "often", "cpus": "all"}
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         wait(client, submit(client, *[sleep] * 8))
         runs = submit(client, {**sleep, "command": ["sleep", "300"]})
         until(lambda: client.get("/api/v1/info")["jobs"]["running"] == 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.files.fields import validated
+from dovetail.files.fields import validate_data
 from dovetail.model import EMPTY, Cluster
 from dovetail.running.ledger import Ledger
 from dovetail.service.forms import SubmitForm
@@ -18,7 +18,9 @@ from dovetail.service.submission import Submission, Submitter, submission_of
 
 
 def made(job: dict[str, Any], known: Mapping[str, Sequence[str]] = EMPTY, **around: Any) -> Submission:
-    form = validated(SubmitForm, {"folder": "/", "jobs": [{"command": ["true"]} | job], **around}, "request")
+    form = validate_data(
+        SubmitForm, {"folder": "/", "jobs": [{"command": ["true"]} | job], **around}, "request"
+    )
     return submission_of(form, Submitter("ann", None), Cluster.parse("1x2cpu"), 1, "/scripts", known)
 
 

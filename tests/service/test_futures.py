@@ -16,7 +16,7 @@ from services import Serving, serving
 
 import dovetail
 from dovetail.errors import InputError
-from dovetail.service.call import outcome_of, written
+from dovetail.service.call import outcome_of, pickle_outcome
 from dovetail.service.futures import Client, JobFailed, Untrusted
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -114,7 +114,7 @@ VALUES: list[object] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_values_travel_as_data_with_their_types(value: object) -> None:
-    data = written((True, value))
+    data = pickle_outcome((True, value))
     assert data.startswith(b"data:")
     returned, found = outcome_of(data, trusted=False)
     assert returned
@@ -131,7 +131,7 @@ class Planted:
 
 def test_a_pickle_of_somebody_else_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    harm = written((True, Planted()))
+    harm = pickle_outcome((True, Planted()))
     with pytest.raises(Untrusted, match="Planted"):
         outcome_of(harm, trusted=False)
     for data in (b"", harm.removeprefix(b"pickle:"), b"data:[1]", b'data:[true,{"exception":["open",[]]}]'):

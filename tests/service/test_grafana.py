@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from dovetail.service.metrics import Figures, exposition
+from dovetail.service.metrics import Figures, format_exposition
 
 DASHBOARD = Path(__file__).resolve().parents[2] / "share" / "grafana" / "dovetail.json"
 INFO = {
@@ -27,7 +27,7 @@ def asked_for() -> set[tuple[str, frozenset[str]]]:
 
 
 def test_each_panel_asks_for_what_there_is() -> None:
-    text = exposition(INFO, Figures())
+    text = format_exposition(INFO, Figures())
     there = set(re.findall(r"^(dovetail_\w+)", text, re.MULTILINE))
     labels = {name: set(re.findall(rf"^{name}{{(\w+)=", text, re.MULTILINE)) for name in there}
     for name, named in asked_for():

@@ -15,7 +15,7 @@ from dovetail.errors import HistoryError
 from dovetail.model import App, Choice, Command, Implementation, Job, Request
 from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -77,12 +77,12 @@ def test_the_lock_is_held_though_its_file_is_removed(tmp_path: Path) -> None:
 def test_nothing_acknowledged_is_lost_with_a_file_beside_the_ledger(tmp_path: Path, ending: str) -> None:
     """Removed under a living service, which is killed some seconds later."""
     with serving(tmp_path, "--cluster", "1x1cpu") as service:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             ids = submit(client, *({"command": ["sleep", "600"]} for _ in range(5)))
-            os.unlink(f"{service.folder.ledger}{ending}")
+            os.unlink(f"{service.folder.ledger_path}{ending}")
             ids += submit(client, {"command": ["true"]})  # looks before it acknowledges
             assert "nothing is lost" in log_of(service)
-            os.unlink(f"{service.folder.ledger}{ending}")
+            os.unlink(f"{service.folder.ledger_path}{ending}")
             until(lambda: log_of(service).count("nothing is lost") == 2, seconds=30)  # looks by itself
             ids += submit(client, {"command": ["true"]})
             assert client.get(f"/api/v1/jobs/{ids[-1]}")["state"] == "PENDING"
@@ -92,7 +92,7 @@ def test_nothing_acknowledged_is_lost_with_a_file_beside_the_ledger(tmp_path: Pa
             assert {row["id"] for row in client.get("/api/v1/jobs")["jobs"]} == set(ids)
             client.post("/api/v1/cancel", {"jobs": f"{ids[0]}-{ids[4]}"})
             assert set(wait(client, ids).values()) == {"CANCELLED", "COMPLETED"}
-    with sqlite3.connect(service.folder.ledger) as database:
+    with sqlite3.connect(service.folder.ledger_path) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
 
@@ -100,11 +100,11 @@ def test_nothing_acknowledged_is_lost_with_a_file_beside_the_ledger(tmp_path: Pa
 def test_a_spawn_log_that_knows_more_than_the_ledger_is_said_with_numbers(tmp_path: Path) -> None:
     """The ledger of an hour ago, put back: what was acknowledged since is gone, but what ran is on record."""
     with serving(tmp_path, "--cluster", "1x2cpu") as service:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             ids = submit(client, {"command": ["true"]}, {"command": ["true"], "depends": [], "hold": True})
             assert wait(client, ids[:1]) == {ids[0]: "COMPLETED"}
             older = tmp_path / "older.db"
-            with sqlite3.connect(service.folder.ledger) as database:
+            with sqlite3.connect(service.folder.ledger_path) as database:
                 database.execute("VACUUM INTO ?", (str(older),))
             database.close()
             client.post("/api/v1/release", {"jobs": ids[1]})
@@ -114,7 +114,7 @@ def test_a_spawn_log_that_knows_more_than_the_ledger_is_said_with_numbers(tmp_pa
         service.kill()
         for name in ("ledger.db-wal", "ledger.db-shm"):
             (service.folder.path / name).unlink(missing_ok=True)
-        os.rename(older, service.folder.ledger)
+        os.rename(older, service.folder.ledger_path)
         with service.start() as client:
             told = log_of(service)
             assert "knows more than the ledger: 3 jobs (3-5) on record only there" in told

@@ -32,7 +32,7 @@ class Gate:
         self.entered, self.open = threading.Semaphore(0), threading.Event()
         self.seen: list[str] = []
 
-    def deliver(self, event: JobEvent) -> None:
+    def deliver_event(self, event: JobEvent) -> None:
         self.entered.release()
         self.open.wait(60)
         self.seen.append(event.job["id"])
@@ -44,8 +44,10 @@ def numbered(number: int) -> JobEvent:
 
 def test_a_command_gets_the_job_as_json_and_no_shell_reads_its_words(tmp_path: Path) -> None:
     program = "import sys; open(sys.argv[1], 'w').write(sys.argv[2] + sys.stdin.read())"
-    hook = CommandHook.parse(f"{sys.executable} -c \"{program}\" {tmp_path}/out '$HOME; '", "--mail-command")
-    hook.deliver(EVENT)
+    hook = CommandHook.parse_command(
+        f"{sys.executable} -c \"{program}\" {tmp_path}/out '$HOME; '", "--mail-command"
+    )
+    hook.deliver_event(EVENT)
     words, _, document = (tmp_path / "out").read_text().partition("; ")
     assert words == "$HOME"
     assert json.loads(document) == {
@@ -65,30 +67,30 @@ def test_a_command_gets_the_job_as_json_and_no_shell_reads_its_words(tmp_path: P
     ],
 )
 def test_a_delivery_that_fails_is_named(command: str, sentence: str) -> None:
-    hook = CommandHook(CommandHook.parse(command, "").words, seconds=0.5)
+    hook = CommandHook(CommandHook.parse_command(command, "").words, seconds=0.5)
     with pytest.raises(HookError) as failed:
-        hook.deliver(EVENT)
+        hook.deliver_event(EVENT)
     assert str(failed.value) == sentence
 
 
 def test_a_command_that_reads_nothing_and_leaves_a_child_behind_holds_nothing_up() -> None:
     large = JobEvent("END", {"id": "7", "name": "x" * 1_000_000}, 0.0)
-    CommandHook.parse("sh -c 'sleep 60 & exit 0'", "").deliver(large)
+    CommandHook.parse_command("sh -c 'sleep 60 & exit 0'", "").deliver_event(large)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "sh -c 'open"])
 def test_a_command_without_words_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--mail-command: found .*expected a command"):
-        CommandHook.parse(text, "--mail-command")
+        CommandHook.parse_command(text, "--mail-command")
 
 
 def test_events_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     hooks, gate = Hooks(most_waiting=2, threads=1), Gate()
-    hooks.post(gate, numbered(0))
+    hooks.post_event(gate, numbered(0))
     assert gate.entered.acquire(timeout=60)  # it is delivered now, and waits no more
     with caplog.at_level(logging.INFO, "dovetail.service.hooks"):
         for number in range(1, 5):
-            hooks.post(gate, numbered(number))
+            hooks.post_event(gate, numbered(number))
         dropped = [record.getMessage() for record in caplog.records]
         assert dropped == [
             "hook gate: END of job 3 is dropped, since 2 events wait (1 dropped so far)",
@@ -97,15 +99,15 @@ def test_events_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptu
         gate.open.set()
         hooks.close(60)
     assert gate.seen == ["0", "1", "2"]
-    hooks.post(gate, numbered(9))  # of a service that ends
+    hooks.post_event(gate, numbered(9))  # of a service that ends
     assert gate.seen == ["0", "1", "2"]
 
 
 def test_what_is_left_at_the_end_is_named(caplog: pytest.LogCaptureFixture) -> None:
     hooks, gate = Hooks(threads=1), Gate()
-    hooks.post(gate, numbered(0))
+    hooks.post_event(gate, numbered(0))
     assert gate.entered.acquire(timeout=60)
-    hooks.post(gate, numbered(1))
+    hooks.post_event(gate, numbered(1))
     with caplog.at_level(logging.WARNING, "dovetail.service.hooks"):
         hooks.close(0.05)
     gate.open.set()
@@ -256,7 +258,7 @@ def test_the_example_hands_a_mail_to_sendmail(tmp_path: Path, array: str | None,
     program = Path(__file__).parents[2] / "examples" / "mail" / "by_sendmail.py"
     done = subprocess.run(
         [sys.executable, program],
-        input=event.document(),
+        input=event.encode_document(),
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
         check=False,
     )

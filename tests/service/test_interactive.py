@@ -20,7 +20,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail.process.terminal import Frames, frame, listen_at
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -77,7 +77,7 @@ def service_here(root: Path) -> Iterator[Serving]:
 
 
 def test_a_program_has_a_terminal_its_size_signals_and_status(tmp_path: Path) -> None:
-    with service_here(tmp_path) as here, connection(here.folder.path) as service:
+    with service_here(tmp_path) as here, open_connection(here.folder.path) as service:
         program = (
             "trap 'echo caught' INT; trap 'echo resized' WINCH; stty size; echo ready; "
             "while read x; do echo got-$x; test $x = size && stty size; test $x = end && exit 7; done"
@@ -124,7 +124,7 @@ def test_a_shell_is_the_default_and_ends_with_its_input(tmp_path: Path) -> None:
 
 
 def test_a_client_that_goes_ends_the_job(tmp_path: Path) -> None:
-    with service_here(tmp_path) as here, connection(here.folder.path) as service:
+    with service_here(tmp_path) as here, open_connection(here.folder.path) as service:
         screen = Screen(here, "-c", "1", "--", "sh", "-c", "echo pid=$$.; sleep 1000")
         screen.see(".\r\n")
         program = int(screen.text.partition("pid=")[2].partition(".")[0])
@@ -137,7 +137,7 @@ def test_a_client_that_goes_ends_the_job(tmp_path: Path) -> None:
 
 def test_a_job_waits_its_turn_and_is_cancelled_by_an_interrupt(tmp_path: Path) -> None:
     release = tmp_path / "release"
-    with service_here(tmp_path) as here, connection(here.folder.path) as service:
+    with service_here(tmp_path) as here, open_connection(here.folder.path) as service:
         submit(service, {"command": ["sh", "-c", f"until [ -e {release} ]; do sleep 0.02; done"], "cpus": 2})
         first, second = Screen(here, "-c", "2", "--", "true"), Screen(here, "-c", "2", "--", "echo", "mine")
         first.see("Ctrl-C cancels it")

@@ -18,7 +18,7 @@ import pytest
 from services import Serving, submit, wait
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.service.client import Connection, NoService, connection
+from dovetail.service.client import Connection, NoService, open_connection
 from dovetail.service.errors import Full, NotFound
 from dovetail.testing.builders import full
 
@@ -75,7 +75,7 @@ def one_client(seed: int, service: Serving, told: Told) -> None:
     done, deadline = 0, time.monotonic() + full(1200, 150)
     while done < STEPS and time.monotonic() < deadline:
         try:
-            client = client or connection(service.folder.path)
+            client = client or open_connection(service.folder.path)
             act(client, rng, told)
             done += 1
         except (NoService, Full):  # it is being killed, or starts: what was wanted may have been done
@@ -131,7 +131,7 @@ def test_clients_and_signals_at_once(seed: int, tmp_path: Path) -> None:
         f"seeds {100 * seed} to {100 * seed + CLIENTS - 1}: {acknowledged} done at once, {dict(told.counts)}"
     )
     assert not told.faults
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         client.post("/api/v1/queue/resume", {})
         client.post("/api/v1/nodes/n0/resume")
         assert told.jobs

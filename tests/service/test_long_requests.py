@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 from dovetail.service.gate import MOST_BODY
 from dovetail.service.submission import MOST_WORDS
 
@@ -26,7 +26,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 @pytest.fixture
 def client(service: Serving) -> Iterator[Connection]:
-    with connection(service.folder.path) as found:
+    with open_connection(service.folder.path) as found:
         yield found
 
 
@@ -71,7 +71,10 @@ def test_a_longer_request_is_refused_before_it_is_read(client: Connection) -> No
 
 
 def test_the_bound_is_an_option(tmp_path: Path) -> None:
-    with serving(tmp_path, "--max-request", "20kB") as service, connection(service.folder.path) as client:
+    with (
+        serving(tmp_path, "--max-request", "20kB") as service,
+        open_connection(service.folder.path) as client,
+    ):
         refused = client.ask("POST", "/api/v1/jobs", {"jobs": [{"command": ["true", "x" * 20_000]}]})
         assert refused.status == 413
         assert "longer than 20,000 bytes" in json.loads(refused.body)["error"]
@@ -88,7 +91,7 @@ def test_memory_comes_back_after_ten_of_the_longest_at_once(service: Serving, cl
     before = resident(service)
 
     def send() -> None:
-        with connection(service.folder.path) as one:
+        with open_connection(service.folder.path) as one:
             assert one.ask("POST", "/api/v1/jobs", form).status == 400
 
     senders = [threading.Thread(target=send) for _ in range(10)]

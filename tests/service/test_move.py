@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from services import serving, submit, wait
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 @pytest.mark.parametrize("policy", ["fcfs", "history"])
 def test_jobs_start_in_the_order_to_which_they_were_moved(tmp_path: Path, policy: str) -> None:
     with serving(tmp_path, "--cluster", "1x1cpu", "--policy", policy) as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             service.post("/api/v1/queue/pause")
             jobs = submit(service, *[{"command": ["true"], "cpus": 1} for _ in range(5)])
             high = submit(service, {"command": ["true"], "cpus": 1, "priority": 5})[0]
@@ -32,7 +32,7 @@ def test_jobs_start_in_the_order_to_which_they_were_moved(tmp_path: Path, policy
             assert here.dovetail("move", high, "--first").returncode == 1
         here.kill()
         here.start().close()
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             assert here.dovetail("move", d, "--after", e).returncode == 0
             service.post("/api/v1/queue/resume")
             wait(service, jobs)

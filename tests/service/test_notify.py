@@ -15,7 +15,7 @@ from services import serving, submit, wait
 from waiting import until
 
 from dovetail.errors import InputError
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.service.webhook import parse_notify
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -52,7 +52,7 @@ def test_a_command_and_an_address_get_each_job(
     command = f'"{sys.executable}" -c "{program}" {got}'
     options = ("--notify", command, "--notify", url, "--notify", "http://127.0.0.1:1/nobody")
     with serving(tmp_path, "--cluster", "1x1cpu", *options, DOVETAIL_NOTIFY_TOKEN="secret") as service:
-        with connection(service.folder.path) as asked:
+        with open_connection(service.folder.path) as asked:
             ids = submit(asked, {"command": ["true"]}, {"command": ["false"]})
             assert set(wait(asked, ids).values()) == {"COMPLETED", "FAILED"}
         until(lambda: len(came) == 4, "the address has all")

@@ -134,8 +134,8 @@ def test_each_answer_of_ours_has_what_it_knows(tmp_path: Path) -> None:
     with serving(tmp_path) as service:
         found = Connection(str(service.folder.address().socket))  # type: ignore[union-attr]
         reply = found.ask("GET", "/api/v1/info")
-        assert (reply.headers[API_HEADER], reply.json()["api"], found.api) == (str(API), API, API)
-        assert not isinstance(reply.json(), OlderAnswer)
+        assert (reply.headers[API_HEADER], reply.read_json()["api"], found.api) == (str(API), API, API)
+        assert not isinstance(reply.read_json(), OlderAnswer)
         refused = found.ask("POST", "/api/v1/no-such-route", {})
         assert (refused.status, refused.headers[API_HEADER]) == (404, str(API))
         found.close()

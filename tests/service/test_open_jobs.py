@@ -26,7 +26,7 @@ def job_of(n: int, pick: int) -> Job:
 def engine_of() -> Engine:
     """One core, on which the first job runs for ever."""
     engine = Engine(Cluster.parse("1x1cpu"), Fcfs(), TrueTimesModel(TableTruth({})))
-    engine.handle(0.0, [Submitted(job_of(0, 0))])
+    engine.handle_events(0.0, [Submitted(job_of(0, 0))])
     return engine
 
 
@@ -48,8 +48,8 @@ def test_pages_are_parts_of_the_list(
         event = events.get(what)
         if event is None:
             event, count = Submitted(job_of(count, pick), "held" if pick % 4 == 0 else ""), count + 1
-        engine.handle(float(now), [event])
-        engine.validate()
+        engine.handle_events(float(now), [event])
+        engine.validate_books()
     pages = early_pages or OpenJobs(engine)
     runs = [placed.job for placed in engine.at_work]
     waits = [*engine.queue, *(engine.records[job].job for job in engine.held)]
@@ -77,7 +77,7 @@ class Counted(dict[str, Any]):
 def test_a_page_looks_at_no_other_jobs() -> None:
     """However many wait or are held back, and whoever's are asked for."""
     engine = engine_of()
-    engine.handle(1.0, [Submitted(job_of(n, n), "held" if n % 2 else "") for n in range(1, 3000)])
+    engine.handle_events(1.0, [Submitted(job_of(n, n), "held" if n % 2 else "") for n in range(1, 3000)])
     pages = OpenJobs(engine)
     records = engine.records = Counted(engine.records)
     for user in (*USERS, "nobody"):

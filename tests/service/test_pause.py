@@ -10,7 +10,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail import Client
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 def test_a_paused_queue_starts_nothing_and_stays_so_over_a_kill(tmp_path: Path) -> None:
     release = tmp_path / "release"
     with serving(tmp_path, "--cluster", "1x2cpu") as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             (runs,) = submit(
                 service, {"command": ["sh", "-c", f"until [ -e {release} ]; do sleep 0.02; done"], "cpus": 1}
             )
@@ -35,7 +35,7 @@ def test_a_paused_queue_starts_nothing_and_stays_so_over_a_kill(tmp_path: Path) 
             assert wait(service, [runs]) == {runs: "COMPLETED"}
         here.kill()
         here.start().close()
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             assert service.get("/api/v1/info")["paused"] == ["all"]
             until(
                 lambda: service.get(f"/api/v1/jobs/{waits}")["reason"] == "the queue is paused", "it starts"
@@ -47,7 +47,7 @@ def test_a_paused_queue_starts_nothing_and_stays_so_over_a_kill(tmp_path: Path) 
 
 
 def test_a_pause_of_one_kind_leaves_the_others(tmp_path: Path) -> None:
-    with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here, connection(here.folder.path) as service:
+    with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here, open_connection(here.folder.path) as service:
         with Client(here.folder.path) as client:
             assert client.pause("gpu") == ["gpu"]
         only, either = submit(

@@ -9,7 +9,7 @@ import pytest
 from services import serving, submit, wait
 
 import dovetail
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -19,7 +19,7 @@ def test_the_record_as_it_was_and_under_other_policies(
 ) -> None:
     with serving(tmp_path, "--cluster", "1x2cpu") as service:
         monkeypatch.setenv("DOVETAIL_SERVICE", str(service.folder.path))
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             two = {"implementations": {"cpu": ["sleep", "0.3"], "cpu+gpu": ["sleep", "0.1"]}, "app": "nap"}
             ids = submit(client, *[two] * 4, {"command": ["sleep", "0.2"], "cpus": "all"})
             ids += submit(client, {"command": ["false"]}, {"command": ["true"], "walltime": 60})

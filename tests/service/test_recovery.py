@@ -22,7 +22,7 @@ from waiting import until
 from dovetail.errors import DovetailError
 from dovetail.process.processes import started_at
 from dovetail.process.spawn_log import read_log
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 from dovetail.service.futures import Client
 from dovetail.testing.builders import full
 
@@ -60,7 +60,7 @@ class Load(threading.Thread):
 
     def step(self) -> None:
         rng = self.rng
-        with connection(self.serving.folder.path) as client:
+        with open_connection(self.serving.folder.path) as client:
             for n in itertools.count():
                 if self.over.is_set():
                     return
@@ -112,7 +112,7 @@ def victims(log: Path, what: str, rng: random.Random) -> list[tuple[int, float]]
         found = read_log(log)
     except FileNotFoundError:  # nothing was started yet
         return []
-    running = [found.starts[uid] for uid in found.unended() if uid in found.starts]
+    running = [found.starts[uid] for uid in found.unended_uids() if uid in found.starts]
     chosen = found.supervisors[-1:] if what == "supervisor" else rng.sample(running, min(1, len(running)))
     return [(one["pid"], one["boot"]) for one in chosen]
 
@@ -173,7 +173,7 @@ def test_killed_at_random_moments_under_load(
                 load.join()
         ids = [id for load in loads for id in load.acknowledged]
         assert len(ids) == len(set(ids))
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             client.post("/api/v1/release", {"jobs": "all"})
             found = wait_while_some_end(client, sorted({id.split("_")[0] for id in ids}))
             assert found.keys() >= set(ids), "none is lost"
@@ -233,7 +233,7 @@ def test_cancel_and_requeue_are_kept_until_they_are_done(tmp_path: Path) -> None
     once = "trap '' TERM; echo $DOVETAIL_UID >> $0; test $(wc -l < $0) -gt 1 || sleep 60"
     stubborn = ["sh", "-c", once]
     with serving(tmp_path, "--cluster", "1x2cpu", "--grace", "2") as service:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             files = [tmp_path / "cancelled", tmp_path / "requeued"]
             ids = submit(client, *({"command": [*stubborn, str(file)]} for file in files))
             until(lambda: all(file.exists() for file in files))
@@ -250,7 +250,7 @@ def test_cancel_and_requeue_are_kept_until_they_are_done(tmp_path: Path) -> None
 
 def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
     with serving(tmp_path, "--cluster", "1x2cpu") as service:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             began = [tmp_path / "one", tmp_path / "two"]
             one, two = (["sh", "-c", "touch $0; sleep 60", str(file)] for file in began)
             ids = submit(
@@ -295,7 +295,7 @@ def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -
         with service.start() as client:
             assert set(wait(client, [*ids, long]).values()) == {"COMPLETED"}
             assert client.get(f"/api/v1/jobs/{long}")["attempts"] == 1
-        assert not read_log(log).damage()
+        assert not read_log(log).describe_damage()
     finally:
         service.stop()
 
@@ -304,7 +304,7 @@ def test_who_waits_is_not_dropped_by_a_restart(tmp_path: Path) -> None:
     """`wait`, `logs -f`, `submit --wait` and futures go on where they were, with one line on stderr."""
     script = "for n in 1 2 3 4 5 6; do echo $n; sleep 1; done"
     with serving(tmp_path, "--cluster", "1x2cpu") as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             (job,) = submit(service, {"command": ["sh", "-c", script], "cpus": 1})
             until(lambda: service.get(f"/api/v1/jobs/{job}")["state"] == "RUNNING", "it does not start")
         waits = [
@@ -316,7 +316,7 @@ def test_who_waits_is_not_dropped_by_a_restart(tmp_path: Path) -> None:
         with ThreadPoolExecutor(len(waits)) as pool, Client(here.folder.path) as client:
             future = client.submit(["sleep", "4"], cpus=1)
             answers = [pool.submit(here.dovetail, *words) for words in waits]
-            with connection(here.folder.path) as service:
+            with open_connection(here.folder.path) as service:
                 until(lambda: service.get("/api/v1/info")["jobs"]["waiting"] == 1, "all have begun")
             time.sleep(1.0)
             here.kill()

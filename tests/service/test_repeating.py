@@ -13,7 +13,7 @@ from services import Serving, serving, wait
 from waiting import until
 
 from dovetail import Client
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.service.repeating import next_begin
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
 def chain(here: Serving) -> list[dict[str, Any]]:
     """All runs, by number."""
-    with connection(here.folder.path) as service:
+    with open_connection(here.folder.path) as service:
         found = service.get("/api/v1/jobs", name="tick")["jobs"]
         found += service.get("/api/v1/ended", name="tick")["jobs"]
     return sorted(found, key=lambda row: int(row["id"]))
@@ -53,7 +53,7 @@ def test_runs_follow_each_other_over_kills_until_the_chain_is_cancelled(tmp_path
         assert last["begin"] > last["submit"] - 1
         assert "every" in here.dovetail("info", last["id"]).stdout
         assert here.dovetail("cancel", "tick").returncode == 0
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             until(lambda: not service.get("/api/v1/jobs", name="tick")["total"], "the chain has not ended")
             count = len(chain(here))
             service.post("/api/v1/jobs", {"jobs": [{"command": ["sleep", "1.5"], "cpus": 1}]})
@@ -65,7 +65,7 @@ def test_runs_follow_each_other_over_kills_until_the_chain_is_cancelled(tmp_path
 
 
 def test_cancelling_the_run_that_runs_cancels_the_next(tmp_path: Path) -> None:
-    with serving(tmp_path, "--cluster", "1x2cpu") as here, connection(here.folder.path) as service:
+    with serving(tmp_path, "--cluster", "1x2cpu") as here, open_connection(here.folder.path) as service:
         with Client(here.folder.path) as client:
             job = client.submit(["sleep", "600"], every="1h", cpus=1).job
         until(lambda: service.get("/api/v1/jobs")["total"] == 2, "the next run is not submitted")
@@ -84,7 +84,7 @@ def test_cancelling_the_run_that_runs_cancels_the_next(tmp_path: Path) -> None:
 def test_a_line_of_a_script_says_it_and_what_cannot_be_repeated_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "night.sh"
     script.write_text("#!/bin/sh\n#DOVETAIL --every 1d --begin now+1hour\ntrue\n")
-    with serving(tmp_path, "--cluster", "1x2cpu") as here, connection(here.folder.path) as service:
+    with serving(tmp_path, "--cluster", "1x2cpu") as here, open_connection(here.folder.path) as service:
         job = json.loads(here.dovetail("submit", "--json", str(script)).stdout)["id"]
         assert service.get(f"/api/v1/jobs/{job}")["options"]["every"] == 86_400
         for words, why in (

@@ -12,7 +12,7 @@ from waiting import until
 
 from dovetail import Client
 from dovetail.errors import InputError
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 from dovetail.service.errors import Forbidden
 from dovetail.service.people import name_of
 from dovetail.service.tokens import Tokens
@@ -23,7 +23,7 @@ JOB = {"command": ["sleep", "0.1"], "on": ["gpu"], "cpus": 0}
 
 def token_of(here: Serving, name: str) -> Connection:
     """The service over the network, as another user."""
-    secret = Tokens(here.folder.tokens).add(name, admin=False)
+    secret = Tokens(here.folder.tokens_path).add(name, admin=False)
     address = here.folder.address()
     assert address is not None
     return Connection(address.urls[0], secret)
@@ -32,7 +32,7 @@ def token_of(here: Serving, name: str) -> Connection:
 def test_only_its_users_jobs_run_on_reserved_gpus_over_a_kill(tmp_path: Path) -> None:
     listens = ("--listen", "127.0.0.1:0")
     with serving(tmp_path, "--cluster", "1x2cpu+2gpu", *listens) as here:
-        with token_of(here, "ben") as ben, connection(here.folder.path) as service:
+        with token_of(here, "ben") as ben, open_connection(here.folder.path) as service:
             done = here.dovetail("reserve", "--gpus", "1", "--for", "10h", "--name", "talk")
             assert done.returncode == 0, done.stderr
             assert done.stdout.startswith("Reservation 1: n0/gpu1 for ")
@@ -56,7 +56,7 @@ def test_only_its_users_jobs_run_on_reserved_gpus_over_a_kill(tmp_path: Path) ->
             assert "reserved for" in explained
         here.kill()
         here.start().close()
-        with connection(here.folder.path) as service, Client(here.folder.path) as client:
+        with open_connection(here.folder.path) as service, Client(here.folder.path) as client:
             (row,) = client.reservations()
             assert (row["id"], row["name"], row["devices"]) == ("1", "talk", ["n0/gpu1"])
             assert json.loads(here.dovetail("reserve", "--list", "--json").stdout) == [row]

@@ -27,7 +27,7 @@ def with_a_past(service: Serving, count: int) -> None:
     with service.start() as client:
         wait(client, submit(client, {"command": ["true"]}))
     service.stop()
-    db = sqlite3.connect(service.folder.ledger)
+    db = sqlite3.connect(service.folder.ledger_path)
     names = [
         row[1]
         for row in db.execute("PRAGMA table_info(job)")
@@ -95,7 +95,7 @@ def test_a_drained_service_ends_when_its_jobs_have(tmp_path: Path) -> None:
         client.post("/api/v1/service/drain")
     assert service.process is not None
     assert service.process.wait(100) == 0
-    with Ledger(service.folder.ledger) as ledger:
+    with Ledger(service.folder.ledger_path) as ledger:
         states = {entry.job.id: str(entry.state) for entry in ledger.entries()}
     assert states == {running: "COMPLETED", waiting: "PENDING"}
     with service.start() as client:

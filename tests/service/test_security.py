@@ -27,7 +27,7 @@ from schemathesis.checks import not_a_server_error
 from services import Serving, serving, submit, wait
 
 from dovetail.files.writing import replace_file
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 from dovetail.testing.builders import full
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -72,7 +72,7 @@ def place(service: Serving) -> str:
 
 @pytest.fixture(scope="module")
 def token(service: Serving) -> str:
-    return service.folder.secret.read_text().strip()
+    return service.folder.secret_path.read_text().strip()
 
 
 def ask(place: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
@@ -110,13 +110,13 @@ def test_wrong_tokens(place: str, token: str) -> None:
 
 def test_tokens_and_keys_are_for_their_owner_alone(service: Serving, token: str) -> None:
     for path in (
-        service.folder.tokens,
-        service.folder.secret,
-        service.folder.ledger,
+        service.folder.tokens_path,
+        service.folder.secret_path,
+        service.folder.ledger_path,
         service.folder.path / "run.json",
     ):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert token not in service.folder.tokens.read_text(), "only a digest is kept"
+    assert token not in service.folder.tokens_path.read_text(), "only a digest is kept"
 
 
 def test_a_page_of_another_origin_is_refused(place: str, token: str) -> None:
@@ -163,7 +163,7 @@ def test_rights_end_with_the_token_that_gave_them(service: Serving, place: str, 
     status, body = ask(place, "POST", "/api/v1/dashboard", "{}", **bearer(secret))
     assert status == 200
     code = urlsplit(json.loads(body)["url"]).path
-    with connection(service.folder.path) as local:
+    with open_connection(service.folder.path) as local:
         (job,) = submit(local, {"command": ["sleep", "600"]})
     form = json.dumps({"jobs": job, "timeout": 30})
     with (
@@ -177,14 +177,14 @@ def test_rights_end_with_the_token_that_gave_them(service: Serving, place: str, 
         elif change == "replaced":
             service.dovetail("token", "add", name, "--admin")
         else:
-            tokens = json.loads(service.folder.tokens.read_text())
+            tokens = json.loads(service.folder.tokens_path.read_text())
             found = [{**one, "admin": one["admin"] and one["name"] != name} for one in tokens]
-            replace_file(service.folder.tokens, json.dumps(found).encode())
+            replace_file(service.folder.tokens_path, json.dumps(found).encode())
         for one in (first, second):
             while one.readline():  # to its end, which comes within a second
                 pass
         assert waits.result(20)[0] == 401
-    with connection(service.folder.path) as local:
+    with open_connection(service.folder.path) as local:
         local.post("/api/v1/cancel", {"jobs": job})
     submission = json.dumps({"jobs": [{"command": ["true"], "priority": 1}]})
     if change == "downgraded":
@@ -200,7 +200,7 @@ def test_rights_end_with_the_token_that_gave_them(service: Serving, place: str, 
 
 
 def test_the_one_time_address_becomes_a_strict_cookie(service: Serving, place: str) -> None:
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         url = client.post("/api/v1/dashboard")["url"]
     path = urlsplit(url).path
     client_ = http.client.HTTPConnection(place, timeout=280)
@@ -267,7 +267,7 @@ def test_a_huge_body_and_a_million_headers(service: Serving, place: str, token: 
     assert status_of(raw(place, many)) in (400, 431, None)
     assert status_of(raw(place, b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\n\r\n")) in (400, 431, None)
     assert status_of(raw(place, b"\x16\x03\x01\x02\x00\x01\x00" * 20 + b"\r\n\r\n")) in (400, None)
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         assert client.get("/api/v1/info")["jobs"]["running"] == 0
     assert service.process is not None
     memory = Path(f"/proc/{service.process.pid}/status").read_text()
@@ -292,7 +292,7 @@ def test_many_connections_leave_the_socket_usable(service: Serving, place: str) 
     host, _, port = place.rpartition(":")
     crowd = [socket.create_connection((host, int(port)), timeout=280) for _ in range(600)]
     try:
-        with connection(service.folder.path) as client:
+        with open_connection(service.folder.path) as client:
             assert client.get("/api/v1/info")
     finally:
         for one in crowd:
@@ -310,7 +310,7 @@ def test_a_service_with_few_descriptors_answers_beside_many_idle_connections(tmp
             crowd.append(socket.socket(socket.AF_UNIX))
             crowd[-1].connect(str(service.folder.default_socket))
         for _ in range(3):
-            with connection(service.folder.path) as client:
+            with open_connection(service.folder.path) as client:
                 ids = submit(client, {"command": ["true"]})
                 assert wait(client, ids) == {ids[0]: "COMPLETED"}
     finally:
@@ -356,7 +356,7 @@ def test_output_that_is_a_pipe_or_a_link_is_not_followed(
     service: Serving, place: str, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         (job,) = submit(client, {"command": ["true"], "stdout": str(tmp_path / "pipe"), "hold": True})
         assert client.ask("GET", f"/api/v1/jobs/{job}/log").status == 403
         client.post("/api/v1/cancel", {"jobs": job})
@@ -364,17 +364,17 @@ def test_output_that_is_a_pipe_or_a_link_is_not_followed(
         wait(client, [own])
         out = Path(client.get(f"/api/v1/jobs/{own}")["stdout"])
         out.unlink()
-        out.symlink_to(service.folder.secret)
+        out.symlink_to(service.folder.secret_path)
         assert client.ask("GET", f"/api/v1/jobs/{own}/log").status == 403
 
 
 def test_markup_in_names_is_text(service: Serving) -> None:
     name = "<script>alert(1)</script>[bold]\x1b[31m"
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         (job,) = submit(client, {"command": ["true"], "name": name})
         reply = client.ask("GET", f"/api/v1/jobs/{job}")
         assert reply.headers["content-type"] == "application/json"
-        assert reply.json()["name"] == name
+        assert reply.read_json()["name"] == name
         assert reply.headers["x-content-type-options"] == "nosniff"
     shown = service.dovetail("queue", job).stdout
     assert "\x1b[31m" not in shown
@@ -383,7 +383,7 @@ def test_markup_in_names_is_text(service: Serving) -> None:
 def test_a_job_asks_as_its_user_and_never_as_the_account_it_runs_as(service: Serving, place: str) -> None:
     ben = service.dovetail("token", "add", "ben").stdout.strip()
     dovetail = f"{sys.executable} -m dovetail"
-    with connection(service.folder.path) as own, Connection(f"http://{place}", ben) as client:
+    with open_connection(service.folder.path) as own, Connection(f"http://{place}", ben) as client:
         (victim,) = submit(own, {"command": ["true"], "hold": True})
         script = f"{dovetail} cancel {victim}; {dovetail} submit --priority 5 -- true; "
         script += f"{dovetail} submit --hold -- true"
@@ -497,7 +497,7 @@ def test_tls(tmp_path: Path) -> None:
         assert address is not None
         (url,) = address.urls
         assert url.startswith("https://")
-        secret = service.folder.secret.read_text().strip()
+        secret = service.folder.secret_path.read_text().strip()
         parts = urlsplit(url)
         context = ssl.create_default_context(cafile=str(certificate))
         client = http.client.HTTPSConnection(parts.netloc, context=context, timeout=280)
@@ -512,7 +512,7 @@ def test_tls(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_no_request_makes_the_service_fail(service: Serving, place: str, token: str) -> None:
     """schemathesis over the API: whatever fits the description, or just does not, gives no 5xx."""
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         described = client.get("/openapi.json")
     del described["paths"]["/api/v1/service/{action}"], described["paths"]["/api/v1/events"]
     schema = schemathesis.openapi.from_dict(described)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import Serving, serving, submit, wait
 
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -35,7 +35,7 @@ def test_the_table_is_long_enough() -> None:
 
 @pytest.mark.parametrize("ours", list(dict.fromkeys(ours for _, ours in ROWS)))
 def test_each_row(service: Serving, ours: str) -> None:
-    with connection(service.folder.path) as client:
+    with open_connection(service.folder.path) as client:
         command = {"command": ["true"], "name": "name"}
         if any(f" {verb} " in ours for verb in ("release", "cancel", "hold", "update", "move")):
             command["hold"] = True

@@ -13,7 +13,7 @@ import pytest
 from services import Serving, serving, submit, wait
 
 from dovetail.process.starting import take_on
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 SHOW = "umask; ulimit -Sn; touch private"
@@ -58,7 +58,7 @@ def test_umask_and_limits_are_those_of_the_submitter(tmp_path: Path) -> None:
 
 def test_a_limit_that_ends_a_job_ends_no_supervisor(tmp_path: Path) -> None:
     """A file of at most 1,024 bytes, and a second of CPU time."""
-    with serving(tmp_path, "--cluster", "1x2cpu") as service, connection(service.folder.path) as client:
+    with serving(tmp_path, "--cluster", "1x2cpu") as service, open_connection(service.folder.path) as client:
         write = ["sh", "-c", "dd if=/dev/zero of=big bs=4096 count=1 2>/dev/null"]
         spin = ["sh", "-c", "while :; do :; done"]
         for n in range(3):

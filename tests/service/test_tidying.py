@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 def make_older(folder: ServiceFolder, ids: list[str], days: float) -> None:
     """Have jobs, and what they wrote, be of so many days ago."""
     then = time.time() - days * DAY
-    with sqlite3.connect(folder.ledger) as db:
+    with sqlite3.connect(folder.ledger_path) as db:
         for id in ids:
             db.execute("UPDATE job SET ended = ?, submitted = ? WHERE id = ?", (then, then - 1, id))
     db.close()
@@ -38,7 +38,7 @@ def make_older(folder: ServiceFolder, ids: list[str], days: float) -> None:
 
 
 def known(folder: ServiceFolder) -> set[str]:
-    with sqlite3.connect(folder.ledger) as db:
+    with sqlite3.connect(folder.ledger_path) as db:
         found = {id for (id,) in db.execute("SELECT id FROM job")}
     db.close()
     return found
@@ -71,7 +71,7 @@ def test_what_is_old_is_forgotten_and_what_is_wanted_stays(old: Serving) -> None
         assert service.post("/api/v1/forget", {"age": 90 * DAY}) == {"jobs": 2, "files": 4}
         assert known(old.folder) == {"2", "3_1", "3_2", "5", "6", "7"}
         assert written(old.folder) == {"2", "3_1", "6", "7"}
-        with sqlite3.connect(old.folder.ledger) as db:
+        with sqlite3.connect(old.folder.ledger_path) as db:
             apps = [doc for (doc,) in db.execute("SELECT doc FROM app")]
         db.close()
         assert not [doc for doc in apps if b'"one"' in doc or b"four" in doc]
@@ -116,21 +116,21 @@ def test_nothing_is_old_for_somebody_who_may_not_do_it(tmp_path: Path) -> None:
 def small(tmp_path: Path, count: int) -> tuple[ServiceFolder, Ledger, Archive]:
     """A ledger of jobs that ended a hundred days ago, in arrays of ten."""
     folder = ServiceFolder(tmp_path)
-    folder.make()
+    folder.make_private()
     jobs = workload([(f"{n // 10 + 1}_{n % 10}", {"cpu": 1.0}, 0.0) for n in range(count)]).jobs
-    ledger = Ledger(folder.ledger, durable=True)
+    ledger = Ledger(folder.ledger_path, durable=True)
     numbers = [(n // 10 + 1, n % 10) for n in range(count)]
     ledger.submit(jobs, time.time() - 101 * DAY, numbers=numbers)
     then = time.time() - 100 * DAY
     ledger._db.execute("UPDATE job SET state = 'COMPLETED', ended = ?", (then,))
-    return folder, ledger, Archive(folder.ledger, lambda: Cluster.uniform(1, 1))
+    return folder, ledger, Archive(folder.ledger_path, lambda: Cluster.uniform(1, 1))
 
 
 def removed_from(parts: tuple[ServiceFolder, Ledger, Archive], wanted: set[str]) -> tuple[int, set[str]]:
     folder, ledger, archive = parts
     tidy = Tidying(folder, ledger, archive, Limits(), lambda: wanted)
     try:
-        found = asyncio.run(tidy.remove(90 * DAY, None))
+        found = asyncio.run(tidy.remove_old_jobs(90 * DAY, None))
     finally:
         archive.close()
         ledger.close()
@@ -147,7 +147,7 @@ def test_many_go_in_slices_and_the_last_number_stays(tmp_path: Path, monkeypatch
     assert left == {"7_3", *(f"200_{n}" for n in range(10))}
     assert jobs == 1_989
     assert max(sizes) <= tidying.SLICE
-    with Ledger(parts[0].ledger) as ledger:
+    with Ledger(parts[0].ledger_path) as ledger:
         assert ledger.last_number() >= 200
 
 

@@ -10,7 +10,7 @@ import pytest
 from services import serving, submit, wait
 
 from dovetail.errors import InputError
-from dovetail.service.client import Connection, connection
+from dovetail.service.client import Connection, open_connection
 from dovetail.service.usage import FairUse, Usage, parse_shares
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -29,7 +29,7 @@ def order(service: Connection, *batches: list[str]) -> list[int]:
 def test_a_higher_priority_goes_first_under_any_policy(tmp_path: Path, policy: str) -> None:
     with (
         serving(tmp_path, "--cluster", "1x1cpu", "--policy", policy) as here,
-        connection(here.folder.path) as service,
+        open_connection(here.folder.path) as service,
     ):
         blocker = submit(service, LONG)
         low, high = submit(service, *[SHORT] * 3), submit(service, *[{**SHORT, "priority": 5}] * 3)
@@ -48,7 +48,7 @@ def test_who_used_much_goes_behind_who_used_little_also_after_a_restart(tmp_path
         def people() -> list[Connection]:
             found = here.folder.address()
             assert found is not None
-            return [connection(found.urls[0], secret) for secret in secrets]
+            return [open_connection(found.urls[0], secret) for secret in secrets]
 
         much, little = people()
         with much, little:
@@ -62,12 +62,12 @@ def test_who_used_much_goes_behind_who_used_little_also_after_a_restart(tmp_path
         assert here.process is not None
         here.process.send_signal(signal.SIGTERM)
         here.process.wait(100)
-        kept = json.loads(here.folder.usage.read_text())
+        kept = json.loads(here.folder.usage_path.read_text())
         assert kept["shares"] == {"carol": 2.0}
         assert kept["used"]["much"] == pytest.approx(told["used"], rel=0.1)
         here.start().close()
         much, little = people()
-        with connection(here.folder.path) as service, much, little:
+        with open_connection(here.folder.path) as service, much, little:
             blocker = submit(service, LONG)
             first, second = submit(much, *[SHORT] * 3), submit(little, *[SHORT] * 3)
             service.post("/api/v1/cancel", {"jobs": blocker[0]})
@@ -80,11 +80,11 @@ def test_what_was_kept_is_forgotten_by_halves(tmp_path: Path) -> None:
     first = Usage(path, FairUse(100.0), 1000.0)
     assert first.shares is not None
     path.write_text(json.dumps({"half_life": 100.0, "shares": {"b": 2.0}, "at": 1000.0, "used": {"a": 8.0}}))
-    later = Usage.kept(path, 1200.0)
+    later = Usage.read_kept(path, 1200.0)
     assert later is not None
     assert later.used("a", 0.0) == pytest.approx(2.0)
     Usage(path, None, 1300.0)
-    assert Usage.kept(path, 1300.0) is None
+    assert Usage.read_kept(path, 1300.0) is None
 
 
 @pytest.mark.parametrize("text", ["ada", "ada=0", "=2", "ada=x", "ada=inf"])

@@ -12,7 +12,7 @@ from services import Serving, serving, submit, wait
 from waiting import until
 
 from dovetail import Client
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 from dovetail.spec.commands import UPDATED
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
@@ -28,7 +28,7 @@ def update(here: Serving, *arguments: str) -> dict[str, str]:
 
 def test_waiting_jobs_become_what_is_wanted_and_stay_so_over_a_kill(tmp_path: Path) -> None:
     with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here:
-        with connection(here.folder.path) as service:
+        with open_connection(here.folder.path) as service:
             service.post("/api/v1/queue/pause")
             first, second, third = submit(
                 service, *[{"command": ["true"], "cpus": 1, "name": name} for name in ("a", "b", "c")]
@@ -49,12 +49,12 @@ def test_waiting_jobs_become_what_is_wanted_and_stay_so_over_a_kill(tmp_path: Pa
             if restarted:
                 here.kill()
                 here.start().close()
-            with connection(here.folder.path) as service:
+            with open_connection(here.folder.path) as service:
                 rows = [service.get(f"/api/v1/jobs/{job}") for job in (first, second, third)]
                 assert (rows[0]["walltime"], rows[0]["priority"], rows[0]["name"]) == (7200.0, 7, "new")
                 assert rows[2]["depends"] == [f"afterok:{second}"]
                 assert [one["id"] for one in service.get("/api/v1/jobs", name="new")["jobs"]] == [first]
-        with connection(here.folder.path) as service, Client(here.folder.path) as client:
+        with open_connection(here.folder.path) as service, Client(here.folder.path) as client:
             assert client.update(third, depends=[]) == {}
             service.post("/api/v1/queue/resume")
             states = wait(service, [first, second, third])
@@ -65,7 +65,7 @@ def test_waiting_jobs_become_what_is_wanted_and_stay_so_over_a_kill(tmp_path: Pa
 
 
 def test_a_running_job_has_another_walltime(tmp_path: Path) -> None:
-    with serving(tmp_path, "--cluster", "1x2cpu") as here, connection(here.folder.path) as service:
+    with serving(tmp_path, "--cluster", "1x2cpu") as here, open_connection(here.folder.path) as service:
         release = tmp_path / "release"
         command = ["sh", "-c", f"until [ -e {release} ]; do sleep 0.02; done"]
         longer, shorter = submit(
@@ -104,7 +104,7 @@ NOT_SHOWN = ("retries", "singleton")
 
 def test_every_field_of_the_table_can_be_updated_through_command_http_and_python(tmp_path: Path) -> None:
     assert set(VALUES) | set(NOT_SHOWN) == set(UPDATED)
-    with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here, connection(here.folder.path) as service:
+    with serving(tmp_path, "--cluster", "1x2cpu+1gpu") as here, open_connection(here.folder.path) as service:
         service.post("/api/v1/queue/pause")
         first, *ids = submit(service, *[{"command": ["true"], "cpus": 1, "name": n} for n in "abcd"])
         assert first == "1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dovetail_slurm.inner_srun import chosen_nodes, count_of, hold, parse, part_of, slice_of
+from dovetail_slurm.inner_srun import chosen_nodes, count_of, hold_places, parse_words, part_of, slice_of
 
 SHARES: dict[str, Any] = {
     "n1": {"cores": [4, 5, 6, 7], "cpus": 8, "pick": {"CUDA_VISIBLE_DEVICES": [1, 3]}},
@@ -34,7 +34,7 @@ SHARES: dict[str, Any] = {
 def test_options_that_are_ours_are_told_apart(
     words: str, found: dict[str, str], rest: list[str], command: list[str]
 ) -> None:
-    assert parse(words.split()) == (found, rest, command)
+    assert parse_words(words.split()) == (found, rest, command)
 
 
 def test_a_step_is_on_nodes_of_the_job() -> None:
@@ -64,7 +64,10 @@ def test_what_another_step_holds_is_not_given_again(tmp_path: Path) -> None:
     folder = str(tmp_path / "job")
     lock = os.open(f"{folder}.gpus.0", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    assert hold({"gpus": 1, "cores": 2}, {"gpus": 2, "cores": 4}, folder) == {"gpus": [1], "cores": [0, 1]}
+    assert hold_places({"gpus": 1, "cores": 2}, {"gpus": 2, "cores": 4}, folder) == {
+        "gpus": [1],
+        "cores": [0, 1],
+    }
     os.close(lock)
 
 

@@ -41,8 +41,8 @@ def test_a_kill_for_memory_is_a_state_of_its_own(monkeypatch: pytest.MonkeyPatch
     def call(argv: Sequence[str], **_: object) -> tuple[str, str]:
         return (SQUEUE if argv[0] == "squeue" else SACCT), ""
 
-    monkeypatch.setattr(slurm_commands, "call", call)
-    seen = slurm_batch.look()
+    monkeypatch.setattr(slurm_commands, "run_command", call)
+    seen = slurm_batch.query_jobs()
     assert seen["4711"].end is State.OUT_OF_MEMORY
     assert [one.batch for one in seen.values()] == ["0123456789ab", "", ""]
     assert seen["4713"].is_hopeless
@@ -62,7 +62,7 @@ def test_what_jobs_use_of_their_walltimes_is_told_by_partition_and_kind(
         "gpu|TIMEOUT|66|1|cpu=1,gres/gpu=1\n"
         "gpu|CANCELLED by 7|0|1|\n"
     )
-    monkeypatch.setattr(slurm_commands, "call", lambda argv, **_: (said, ""))
+    monkeypatch.setattr(slurm_commands, "run_command", lambda argv, **_: (said, ""))
     found = slurm_batch.times_used()
     assert found.keys() == {("cpu", False), ("gpu", True)}
     assert (found["cpu", False].share, found["cpu", False].jobs) == (0.3, 2)
@@ -72,7 +72,7 @@ def test_what_jobs_use_of_their_walltimes_is_told_by_partition_and_kind(
 def test_a_job_at_length_has_its_files_and_each_task_of_an_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slurm_batch, "call", lambda argv, **_: (SHOWN, ""))
+    monkeypatch.setattr(slurm_batch, "run_command", lambda argv, **_: (SHOWN, ""))
     found = slurm_batch.facts_of("3", accounting=False)
     path = "/tmp/a b/slurm-3_2.out"
     assert found["3_2"] == JobFacts("FAILED", 3, 1777890600.0, 1777890601.0, path, path, 2)
@@ -84,8 +84,8 @@ def test_what_slurm_has_forgotten_the_accounting_knows(monkeypatch: pytest.Monke
         raise slurm_commands.SlurmError("Invalid job id specified")
 
     said = "7|FAILED|0:9|1777890600|1777890601\n"
-    monkeypatch.setattr(slurm_batch, "call", gone)
-    monkeypatch.setattr(slurm_commands, "call", lambda argv, **_: (said, ""))
+    monkeypatch.setattr(slurm_batch, "run_command", gone)
+    monkeypatch.setattr(slurm_commands, "run_command", lambda argv, **_: (said, ""))
     assert slurm_batch.facts_of("7", accounting=True)["7"].exit_code == -9
     with pytest.raises(slurm_commands.SlurmError):
         slurm_batch.facts_of("7", accounting=False)
@@ -102,7 +102,7 @@ def test_a_users_word_on_partitions_is_not_the_last() -> None:
 def test_a_submitters_variables_do_not_say_which_cluster_it_is() -> None:
     theirs = {"SLURM_CONF": "/theirs", "SLURM_CLUSTERS": "x", "SBATCH_ACCOUNT": "a", "PATH": "/bin"}
     ours = {"SLURM_CONF": "/ours", "PATH": "/ours"}
-    assert slurm_batch.steered(theirs, ours) == {
+    assert slurm_batch.steer_environment(theirs, ours) == {
         "SLURM_CONF": "/ours",
         "SBATCH_ACCOUNT": "a",
         "PATH": "/bin",

@@ -65,7 +65,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
             return "open||gold,normal\nlab||normal\n", ""
         raise SlurmError("not recorded")
 
-    monkeypatch.setattr(slurm_commands, "call", call)
+    monkeypatch.setattr(slurm_commands, "run_command", call)
 
 
 def test_the_default_is_open_others_are_closed_and_the_rest_is_left_out_with_a_reason() -> None:
@@ -140,6 +140,6 @@ def test_jobs_that_name_no_qos_get_one_that_preempts_nobody(
 
 def test_qos_preempt_where_the_cluster_has_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [["low", "", "cluster"], ["hi", "low", "cluster"], ["self", "", "cluster,within"]]
-    monkeypatch.setattr(slurm_commands, "rows", lambda argv, count: rows)
+    monkeypatch.setattr(slurm_commands, "read_rows", lambda argv, count: rows)
     assert preempting_qos({"PreemptType": "preempt/qos"}) == {"hi": "low", "self": "self"}
     assert preempting_qos({"PreemptType": "preempt/partition_prio"}) == {}

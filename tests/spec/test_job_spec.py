@@ -17,7 +17,7 @@ from option_values import value_of
 from dovetail.cli.options import part_of_options
 from dovetail.engine.journal.codec import Codec, decode_job, encode_job
 from dovetail.errors import InputError
-from dovetail.files.fields import validated
+from dovetail.files.fields import validate_data
 from dovetail.model import EMPTY, Cluster, Job, Submitted
 from dovetail.running.ledger import Ledger
 from dovetail.service.forms import SubmitForm
@@ -116,7 +116,7 @@ def texts(option: Option) -> dict[str, Any]:
 
 def submitted(request: Mapping[str, Any], tmp_path: Path) -> Job:
     """The job of a request, as the next start of the service reads it from its ledger."""
-    form = validated(SubmitForm, {"folder": "/", **json.loads(json.dumps(request))}, "request")
+    form = validate_data(SubmitForm, {"folder": "/", **json.loads(json.dumps(request))}, "request")
     found = submission_of(form, Submitter("ann"), Cluster.parse("1x2cpu"), 1, "/scripts", EMPTY)
     with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.submit(found.jobs, 0.0, batch=1, numbers=found.numbers)
@@ -186,7 +186,7 @@ def test_an_option_goes_from_every_place_into_the_job_and_the_journal(
     assert option.kind.check is not None
     value = option.kind.check(value_of(option))
     assert job.options[name] == value
-    line = json.loads(json.dumps(Codec().event(Submitted(job))))
+    line = json.loads(json.dumps(Codec().encode_event(Submitted(job))))
     again = Codec().event_from(line)
     assert isinstance(again, Submitted)
     assert again.job.options[name] == value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dovetail.spec.commands import LETTERS, OLD_LETTERS, commands, options_of
+from dovetail.spec.commands import LETTERS, OLD_LETTERS, commands_with_options, options_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 def test_a_letter_means_one_thing() -> None:
     found = {
         (spelling[1], option.name)
-        for command in commands()
+        for command in commands_with_options()
         for option in options_of(command)
         for spelling in option.spellings
         if len(spelling) == 2

@@ -12,10 +12,10 @@ import pytest
 from option_values import value_of
 from pydantic import ValidationError
 
-from dovetail.cli.main import _SECTIONS, _whole
+from dovetail.cli.main import _SECTIONS, _whole_command
 from dovetail.errors import InputError
 from dovetail.service.forms import JobForm, WaitForm
-from dovetail.spec.commands import commands, options_of
+from dovetail.spec.commands import commands_with_options, options_of
 from dovetail.spec.jobs import JOB, OF_PYTHON, SPEC, as_form
 from dovetail.spec.option import DURATION, SIZE
 from dovetail.spec.script_lines import read_own_line
@@ -35,7 +35,7 @@ def shown(group: Any, names: list[str], path: str = "") -> Iterator[tuple[str, A
 
 
 OURS = [*(name for section in _SECTIONS.values() for name in section), "device-server", "mcp"]
-COMMANDS = dict(shown(_whole(), OURS))
+COMMANDS = dict(shown(_whole_command(), OURS))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -51,7 +51,7 @@ def test_a_command_takes_what_the_specification_says(name: str) -> None:
 
 
 def test_the_specification_has_no_option_of_a_command_that_is_not_there() -> None:
-    assert set(commands()) <= COMMANDS.keys()
+    assert set(commands_with_options()) <= COMMANDS.keys()
 
 
 def test_a_form_of_a_job_has_the_options_that_say_so() -> None:
@@ -75,7 +75,7 @@ def test_a_line_of_a_script_may_have_what_submit_takes(spelt: str, option: Any) 
 
 def test_dependencies_of_one_line_add_up() -> None:
     text = "#!/bin/bash\n#SBATCH -d afterok:1\n#DOVETAIL -d afterany:2 -d afterok:3:4\n"
-    found = script_part(read_script(text, "job.sh", environ={}), (), {}, Origin.here("/"))
+    found = script_part(read_script(text, "job.sh", environ={}), (), {}, Origin.of_this_process("/"))
     assert found["depends"] == ["afterany:2", "afterok:3", "afterok:4"]
 
 

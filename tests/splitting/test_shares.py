@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.splitting.known import shares
+from dovetail.splitting.known import split_shares
 
 
 def test_the_papers_times() -> None:
-    found = shares(4000, 14, 2, 77.4, 27.9)
+    found = split_shares(4000, 14, 2, 77.4, 27.9)
     assert found.acceleration == pytest.approx(2.774, abs=5e-4)
     assert found.makespan == pytest.approx(15837.6, abs=0.05)
     assert found.cpu_tasks + found.gpu_tasks == pytest.approx(4000)
@@ -21,9 +21,9 @@ def test_the_papers_times() -> None:
 def test_both_sides_end_together(tasks: int, cpus: int, gpus: int, cpu: float, gpu: float) -> None:
     if cpus + gpus == 0:
         with pytest.raises(ValueError, match="at least one slot"):
-            shares(tasks, cpus, gpus, cpu, gpu)
+            split_shares(tasks, cpus, gpus, cpu, gpu)
         return
-    found = shares(tasks, cpus, gpus, cpu, gpu)
+    found = split_shares(tasks, cpus, gpus, cpu, gpu)
     sides = []
     if cpus:
         sides.append(found.cpu_tasks / cpus * cpu)
@@ -35,4 +35,4 @@ def test_both_sides_end_together(tasks: int, cpus: int, gpus: int, cpu: float, g
 @pytest.mark.parametrize("times", [(0, 1), (1, 0), (-1, 1), (float("nan"), 1)])
 def test_times_must_be_above_zero(times: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="seconds above 0"):
-        shares(1, 1, 1, *times)
+        split_shares(1, 1, 1, *times)

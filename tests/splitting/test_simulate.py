@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.splitting.finish_time import optimal_makespan
-from dovetail.splitting.known import makespan
+from dovetail.splitting.known import rule_makespan
 from dovetail.splitting.rules import RULES
-from dovetail_lab.shirahata.play import FileSystem, play
+from dovetail_lab.shirahata.play import FileSystem, play_map
 
 SLOTS = {"cpu": 14, "gpu": 2}
 PAPER = {"cpu": 77.4, "gpu": 27.9}
@@ -43,7 +43,7 @@ def test_the_clean_model(alpha: float, nodes: int, greedy: float, finish_time: f
     """An independent program's makespans of 4000 tasks."""
     for rule, expected in (("greedy", greedy), ("finish-time", finish_time), ("shares", greedy)):
         every = {kind: count * nodes for kind, count in SLOTS.items()}
-        assert makespan(4000, every, times(alpha), RULES[rule]) == pytest.approx(expected, abs=0.05)
+        assert rule_makespan(4000, every, times(alpha), RULES[rule]) == pytest.approx(expected, abs=0.05)
 
 
 @given(
@@ -55,19 +55,19 @@ def test_with_known_times_finish_time_is_optimal_and_greedy_at_most_a_task_later
 ) -> None:
     if not cpus + gpus:
         with pytest.raises(ValueError, match="no slots"):
-            makespan(tasks, {"cpu": 0, "gpu": 0}, {"cpu": cpu, "gpu": gpu}, RULES["greedy"])
+            rule_makespan(tasks, {"cpu": 0, "gpu": 0}, {"cpu": cpu, "gpu": gpu}, RULES["greedy"])
         return
     slots, seconds = {"cpu": cpus * nodes, "gpu": gpus * nodes}, {"cpu": cpu, "gpu": gpu}
     best = optimal_makespan(tasks, [(slots[kind], seconds[kind]) for kind in slots])
-    greedy = makespan(tasks, slots, seconds, RULES["greedy"])
-    assert makespan(tasks, slots, seconds, RULES["finish-time"]) == pytest.approx(best)
+    greedy = rule_makespan(tasks, slots, seconds, RULES["greedy"])
+    assert rule_makespan(tasks, slots, seconds, RULES["finish-time"]) == pytest.approx(best)
     assert best * (1 - 1e-9) <= greedy <= best + max(cpu, gpu) * (1 + 1e-9)
 
 
 def test_skipping_the_undecided_part_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> list[float]:
         slots = {"cpu": 42, "gpu": 6}
-        return [makespan(3000, slots, times(5.3), rule) for rule in RULES.values()]
+        return [rule_makespan(3000, slots, times(5.3), rule) for rule in RULES.values()]
 
     skipped = found()
     monkeypatch.setattr("dovetail.splitting.known.QUIET", 10**9)
@@ -76,9 +76,9 @@ def test_skipping_the_undecided_part_changes_nothing(monkeypatch: pytest.MonkeyP
 
 def test_without_known_times_a_first_task_of_each_kind_is_measured() -> None:
     """The CPU would get none of three tasks; until the GPU's first has ended it takes one all the same."""
-    found = play(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"])
+    found = play_map(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"])
     assert found.tasks == {"cpu": 1, "gpu": 2}
-    assert makespan(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"]) == 3.0
+    assert rule_makespan(3, {"cpu": 1, "gpu": 1}, {"cpu": 10.0, "gpu": 1.0}, RULES["finish-time"]) == 3.0
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_without_known_times_a_first_task_of_each_kind_is_measured() -> None:
 )
 def test_heartbeats_of_three_seconds(alpha: float, nodes: int, rule: str, expected: float) -> None:
     """The reference drew other phases: close is enough."""
-    found = play(4000, SLOTS, times(alpha), RULES[rule], nodes=nodes, heartbeat=3.0, rng=rng(1))
+    found = play_map(4000, SLOTS, times(alpha), RULES[rule], nodes=nodes, heartbeat=3.0, rng=rng(1))
     assert found.makespan == pytest.approx(expected, rel=0.01)
 
 
@@ -101,7 +101,7 @@ def test_heartbeats_and_noise_the_finish_time_rule_gains_where_waves_are_few() -
     spans = {
         rule: np.mean(
             [
-                play(4000, SLOTS, times(8.44), RULES[rule], nodes=64, heartbeat=3.0,
+                play_map(4000, SLOTS, times(8.44), RULES[rule], nodes=64, heartbeat=3.0,
                      noise={"cpu": 0.1, "gpu": 0.1}, rng=rng(seed)).makespan
                 for seed in seeds
             ]
@@ -113,8 +113,8 @@ def test_heartbeats_and_noise_the_finish_time_rule_gains_where_waves_are_few() -
 
 def test_a_shared_file_system_slows_all_alike_and_lowers_the_acceleration() -> None:
     system = FileSystem(seconds=10.0, streams=64.0)
-    few = play(4000, SLOTS, PAPER, RULES["greedy"], nodes=1, file_system=system)
-    many = play(4000, SLOTS, PAPER, RULES["greedy"], nodes=64, file_system=system)
+    few = play_map(4000, SLOTS, PAPER, RULES["greedy"], nodes=1, file_system=system)
+    many = play_map(4000, SLOTS, PAPER, RULES["greedy"], nodes=64, file_system=system)
     assert few.mean_seconds["gpu"] == pytest.approx(37.9, rel=0.01)  # nobody waits
     assert many.mean_seconds["gpu"] > 1.5 * few.mean_seconds["gpu"]
     factors = [found.mean_seconds["cpu"] / found.mean_seconds["gpu"] for found in (few, many)]
@@ -123,13 +123,13 @@ def test_a_shared_file_system_slows_all_alike_and_lowers_the_acceleration() -> N
 
 def test_a_saturated_file_system_is_the_limit() -> None:
     """1000 reads of a second, four at a time."""
-    found = play(1000, {"cpu": 50}, {"cpu": 0.001}, RULES["greedy"], file_system=FileSystem(1.0, 4.0))
+    found = play_map(1000, {"cpu": 50}, {"cpu": 0.001}, RULES["greedy"], file_system=FileSystem(1.0, 4.0))
     assert found.makespan == pytest.approx(250.0, rel=0.01)
 
 
 def test_the_same_seed_gives_the_same_play() -> None:
     def once(seed: int) -> float:
         options = {"nodes": 2, "heartbeat": 3.0, "noise": {"cpu": 0.3, "gpu": 0.1}}
-        return play(200, SLOTS, PAPER, RULES["finish-time"], rng=rng(seed), **options).makespan  # type: ignore[arg-type]
+        return play_map(200, SLOTS, PAPER, RULES["finish-time"], rng=rng(seed), **options).makespan  # type: ignore[arg-type]
 
     assert once(1) == once(1) != once(2)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.splitting.finish_time import least_finish
-from dovetail.splitting.sized import next_task, plan
+from dovetail.splitting.sized import next_task, plan_tasks
 
 sizes = st.lists(st.floats(0.1, 20.0), min_size=1, max_size=7)
 
@@ -30,7 +30,7 @@ def test_longest_first_stays_near_the_optimum(costs: list[float], cpus: int, alp
     """Dobson 1984: at most 19/12 on uniform machines."""
     costs = sorted(costs, reverse=True)
     times = {"cpu": costs, "gpu": [cost / alpha for cost in costs]}
-    found = plan(times, {"cpu": np.zeros(cpus), "gpu": np.zeros(1)})
+    found = plan_tasks(times, {"cpu": np.zeros(cpus), "gpu": np.zeros(1)})
     best = optimum(costs, [1.0] * cpus + [alpha])
     assert best * (1 - 1e-9) <= found.finish <= best * 19 / 12 * (1 + 1e-9)
     loads: dict[tuple[str, int], float] = {}
@@ -48,7 +48,7 @@ def test_of_one_size_it_is_the_finish_time_rule(
 ) -> None:
     ready = {"cpu": np.array(cpu), "gpu": np.array(gpu)}
     seconds = {"cpu": slow, "gpu": fast}
-    found = plan({"cpu": [slow] * tasks, "gpu": [fast] * tasks}, ready)
+    found = plan_tasks({"cpu": [slow] * tasks, "gpu": [fast] * tasks}, ready)
     assert found.finish == pytest.approx(least_finish(ready, seconds, tasks))
 
 
@@ -81,7 +81,7 @@ def test_followed_step_by_step_it_ends_where_the_plan_ends_or_sooner(
 ) -> None:
     costs = sorted(costs, reverse=True)
     times = {"cpu": costs, "gpu": [cost / alpha for cost in costs]}
-    planned = plan(times, {"cpu": np.zeros(1), "gpu": np.zeros(1)}).finish
+    planned = plan_tasks(times, {"cpu": np.zeros(1), "gpu": np.zeros(1)}).finish
     assert follow(costs, alpha) <= max(planned, optimum(costs, [1.0, alpha]) * 19 / 12) * (1 + 1e-9)
 
 
@@ -93,4 +93,4 @@ def test_the_slow_slot_leaves_the_last_long_one_to_the_fast_slot() -> None:
 
 def test_without_slots_there_is_no_plan() -> None:
     with pytest.raises(ValueError, match="no slots"):
-        plan({"cpu": [1.0]}, {"cpu": np.array([])})
+        plan_tasks({"cpu": [1.0]}, {"cpu": np.array([])})

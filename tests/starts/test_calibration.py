@@ -14,7 +14,7 @@ def walk(truth: np.ndarray, spread: float) -> list[bool]:
     held = []
     for turn, wait in enumerate(truth.tolist()):
         now = turn * 1e6
-        made = calibration.foretell(turn, now, log_wait(3600.0), spread)
+        made = calibration.make_forecast(turn, now, log_wait(3600.0), spread)
         held.append(wait_of(made.low) <= wait <= wait_of(made.high))
         calibration.start(turn, now + wait)
     return held
@@ -44,15 +44,15 @@ def test_who_still_waits_is_not_left_out() -> None:
     """Known outcomes alone are the short waits."""
     calibration = Calibration()
     for turn in range(200):
-        calibration.foretell(turn, 0.0, log_wait(600.0), 1.0)
+        calibration.make_forecast(turn, 0.0, log_wait(600.0), 1.0)
         if turn % 2:
             calibration.start(turn, 600.0)
     known_only = Calibration()
     for turn in range(100):
-        known_only.foretell(turn, 0.0, log_wait(600.0), 1.0)
+        known_only.make_forecast(turn, 0.0, log_wait(600.0), 1.0)
         known_only.start(turn, 600.0)
-    high = calibration.interval(36_000.0, log_wait(600.0), 1.0)[1]
-    assert high > known_only.interval(36_000.0, log_wait(600.0), 1.0)[1] + 1.0
+    high = calibration.wait_interval(36_000.0, log_wait(600.0), 1.0)[1]
+    assert high > known_only.wait_interval(36_000.0, log_wait(600.0), 1.0)[1] + 1.0
 
 
 def test_outcomes_of_waits_like_this_one_weigh_more() -> None:
@@ -61,12 +61,12 @@ def test_outcomes_of_waits_like_this_one_weigh_more() -> None:
     for turn in range(300):
         now, long = turn * 1e6, turn % 2
         middle = log_wait(86_400.0 if long else 120.0)
-        calibration.foretell(turn, now, middle, 0.5)
+        calibration.make_forecast(turn, now, middle, 0.5)
         calibration.start(turn, now + wait_of(middle + (turn % 10 - 5) * (0.3 if long else 0.01)))
     widths = [
         high - low
         for middle in (log_wait(120.0), log_wait(86_400.0))
-        for low, high in (calibration.interval(1e12, middle, 0.5),)
+        for low, high in (calibration.wait_interval(1e12, middle, 0.5),)
     ]
     assert widths[0] < 0.6 * widths[1]
 
@@ -77,7 +77,7 @@ def test_a_bad_week_is_forgotten() -> None:
     widths = []
     for turn in range(700):
         now = turn * 1e6
-        made = calibration.foretell(turn, now, log_wait(3600.0), 0.5)
+        made = calibration.make_forecast(turn, now, log_wait(3600.0), 0.5)
         widths.append(made.high - made.low)
         far = 3.0 if 200 <= turn < 240 else 0.4
         calibration.start(turn, now + wait_of(log_wait(3600.0) + far * (turn % 7 - 3) / 3))
@@ -90,24 +90,26 @@ def test_calibration_goes_on_where_it_was_kept() -> None:
 
     one, other = Calibration(), Calibration()
     for turn in range(50):
-        one.foretell(str(turn), turn * 100.0, log_wait(600.0), 0.5)
+        one.make_forecast(str(turn), turn * 100.0, log_wait(600.0), 0.5)
         if turn > 3:
             one.start(str(turn - 3), turn * 100.0)
-    other.restore(json.loads(json.dumps(one.as_dict())))
+    other.restore_state(json.loads(json.dumps(one.as_dict())))
     for calibration in (one, other):
         for turn in range(50, 80):
-            calibration.foretell(str(turn), turn * 100.0, log_wait(600.0), 0.5)
+            calibration.make_forecast(str(turn), turn * 100.0, log_wait(600.0), 0.5)
             calibration.start(str(turn - 3), turn * 100.0)
-    assert one.interval(9000.0, 6.0, 0.5) == pytest.approx(other.interval(9000.0, 6.0, 0.5))
+    assert one.wait_interval(9000.0, 6.0, 0.5) == pytest.approx(other.wait_interval(9000.0, 6.0, 0.5))
     assert (one.judged, one.missed_above) == (other.judged, other.missed_above)
 
 
 def test_a_job_that_never_starts_counts_for_nothing() -> None:
     calibration, other = Calibration(), Calibration()
     for one in (calibration, other):
-        one.foretell("a", 0.0, 5.0, 1.0)
+        one.make_forecast("a", 0.0, 5.0, 1.0)
         one.start("a", 100.0)
-    calibration.foretell("b", 1.0, 5.0, 1.0)
-    calibration.drop("b")
-    assert calibration.interval(1e9, 5.0, 1.0) == pytest.approx(other.interval(1e9, 5.0, 1.0), rel=0.1)
+    calibration.make_forecast("b", 1.0, 5.0, 1.0)
+    calibration.drop_forecast("b")
+    assert calibration.wait_interval(1e9, 5.0, 1.0) == pytest.approx(
+        other.wait_interval(1e9, 5.0, 1.0), rel=0.1
+    )
     assert calibration.judged == 1

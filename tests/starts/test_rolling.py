@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.kernels.starts import Nodes
-from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, pooled, roll_out
+from dovetail.starts.rolling import QueuedJob, Situation, StartDraws, pool_machine, roll_out
 from dovetail.starts.run_times import OF_APPS, WEIGHTS, JobKind, RunTimes
 
 DAY = 86_400.0
@@ -28,14 +28,14 @@ def drawn_days(days: int = 9) -> tuple[StartDraws, Situation]:
 
 def test_arrivals_are_those_of_the_hour_of_other_days() -> None:
     draws, situation = drawn_days()
-    futures = draws.futures(situation, 16, seed=3)
+    futures = draws.draw_futures(situation, 16, seed=3)
     assert futures.lengths.shape == (16, 1)
     for draw in range(16):
         back = (situation.now - futures.origins[draw]) / DAY
         assert back == int(back)
         assert 1 <= back <= 8
         assert draw % 2 or back == 7, "half of them on the same weekday"
-        coming = futures.arrivals(draw, 5 * 3600.0)
+        coming = futures.draw_arrivals(draw, 5 * 3600.0)
         assert coming.time.tolist() == [3600.0, 7200.0, 10800.0, 14400.0]
         assert set(coming.length.tolist()) == {1800.0}
         assert coming.nodes.tolist() == [1] * 4
@@ -43,17 +43,17 @@ def test_arrivals_are_those_of_the_hour_of_other_days() -> None:
 
 def test_a_stretch_comes_again_after_its_end() -> None:
     draws, situation = drawn_days(2)
-    futures = draws.futures(situation, 16)
+    futures = draws.draw_futures(situation, 16)
     (back,) = set((situation.now - futures.origins).tolist())
     assert back == DAY
-    coming = futures.arrivals(0, 3 * DAY)
+    coming = futures.draw_arrivals(0, 3 * DAY)
     assert len(coming.time) == 71
     assert coming.time.tolist() == pytest.approx([3600.0 * hour for hour in range(1, 72)])
 
 
 def test_starts_are_the_roll_out_of_the_futures() -> None:
     draws, situation = drawn_days()
-    futures = draws.futures(situation, 100, seed=5)
+    futures = draws.draw_futures(situation, 100, seed=5)
     found = roll_out(situation, futures.lengths, futures.past, futures.origins)
     assert np.array_equal(found, draws.starts(situation, seed=5))
 
@@ -69,7 +69,7 @@ def test_as_one_pool_a_machine_keeps_its_pace() -> None:
     situation = Situation(0.0, "easy", nodes, running, waiting)
     lengths = chance.exponential(600.0, (8, 301)).clip(20.0, 3600.0)
     exact = roll_out(situation, lengths)
-    pool, past = pooled(situation, StartDraws().submissions.past(0.0, {}))
+    pool, past = pool_machine(situation, StartDraws().submissions.recent_past(0.0, {}))
     assert [job.nodes for job in pool.waiting[:2]] == [62_500] * 2
     assert pool.nodes.idle == 937_500
     assert roll_out(pool, lengths, past)[:, -1] == pytest.approx(exact[:, -1])

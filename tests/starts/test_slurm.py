@@ -53,7 +53,7 @@ def test_a_queue_becomes_what_runs_what_waits_and_what_is_unknown() -> None:
     cluster = slurm.SlurmCluster(slurm.read_nodes(NODES, "nodes"))
     jobs = slurm.read_squeue(QUEUE, "queue")
     now = (jobs[0].start or 0.0) + 1800
-    situation, unknown = cluster.situation(jobs, now)
+    situation, unknown = cluster.current_situation(jobs, now)
     assert [job.key for job in situation.running] == ["1"]
     assert situation.running[0].spent == 1800
     assert [job.key for job in situation.waiting] == ["2", "3"]
@@ -67,7 +67,7 @@ def test_starts_follow_the_ends_that_the_accounting_lets_expect() -> None:
     jobs = slurm.read_squeue(QUEUE, "queue")[:2]
     now = (jobs[0].start or 0.0) + 1800
     draws = slurm.draws_of(cluster, slurm.read_accounting(ACCOUNTING, "accounting"), jobs, now)
-    situation, _ = cluster.situation(jobs, now)
+    situation, _ = cluster.current_situation(jobs, now)
     starts = draws.starts(situation)[:, 0]
     assert sorted(starts.tolist())[len(starts) // 2] == pytest.approx(600.0)
 
@@ -181,33 +181,33 @@ def rules() -> slurm_rules.SlurmRules:
 
 
 def test_what_a_cluster_shows_of_its_rules_is_named_as_what_is_assumed() -> None:
-    lines = "\n".join(rules().sentences())
+    lines = "\n".join(rules().assumption_sentences())
     assert "(Age 1000, FairShare 10000)" in lines
     assert "bf_window=1440, bf_max_job_test=100" in lines
     assert "defer" not in lines
     assert "PriorityTier" in lines
     plain = slurm_rules.SlurmRules(config={"SchedulerType": "sched/builtin"})
     assert plain.policy == "fcfs"
-    assert "none before another" in plain.sentences()[0]
+    assert "none before another" in plain.assumption_sentences()[0]
 
 
 def test_partitions_bound_what_a_job_may_ask_for() -> None:
     found = rules()
     job = slurm.job_of_sbatch("sbatch -N1 -t 3:00:00 x", "bob", 0.0, "all")
-    assert found.refusal(job) == "found a walltime of 10800 s, the partition all allows 7200 s"
-    assert found.refusal(job._replace(partition="gpu,all")) == ""
-    assert "3 nodes" in found.refusal(job._replace(walltime=60.0, nodes=3))
-    assert "expected one of all, gpu, old" in found.refusal(job._replace(partition="none"))
+    assert found.refusal_reason(job) == "found a walltime of 10800 s, the partition all allows 7200 s"
+    assert found.refusal_reason(job._replace(partition="gpu,all")) == ""
+    assert "3 nodes" in found.refusal_reason(job._replace(walltime=60.0, nodes=3))
+    assert "expected one of all, gpu, old" in found.refusal_reason(job._replace(partition="none"))
     assert found.is_closed(job._replace(partition="old"))
     assert not found.is_closed(job._replace(partition="old,all"))
-    assert found.tier(job._replace(partition="gpu")) == 5
+    assert found.tier_of_job(job._replace(partition="gpu")) == 5
 
 
 def test_a_new_job_gets_the_partitions_walltime_and_its_users_priority_without_age() -> None:
-    found = rules().completed(slurm.job_of_sbatch("sbatch x", "bob", 0.0, "all"))
+    found = rules().complete_job(slurm.job_of_sbatch("sbatch x", "bob", 0.0, "all"))
     assert found.walltime == 1800.0
     assert found.priority == 450, "between 500 and 400"
-    other = rules().completed(slurm.job_of_sbatch("sbatch x", "new", 0.0, "gpu"))
+    other = rules().complete_job(slurm.job_of_sbatch("sbatch x", "new", 0.0, "gpu"))
     assert other.walltime is None
     assert other.priority == 500, "the median of all"
 
@@ -217,7 +217,7 @@ def test_a_higher_tier_goes_first_and_what_is_closed_is_unknown() -> None:
     closed = QUEUE + "6|bob|old|PENDING|1|1|64M|N/A|10:00|0:00|2026-03-01T10:20:00|N/A|9|PartitionDown||x\n"
     jobs = slurm.read_squeue(closed, "queue")
     one = rules()
-    situation, unknown = cluster.situation(jobs, 1e9, one.policy, one.tier, one.is_closed)
+    situation, unknown = cluster.current_situation(jobs, 1e9, one.policy, one.tier_of_job, one.is_closed)
     assert [job.key for job in situation.waiting] == ["3", "2"]
     assert "6" in unknown
 

@@ -12,7 +12,7 @@ from verdicts_page import texts
 from dovetail.cli.main import status_of
 from dovetail.errors import InputError
 from dovetail_lab.aupy import study as aupy
-from dovetail_lab.aupy.claims import claims
+from dovetail_lab.aupy.claims import make_claims
 from dovetail_lab.aupy.found import ALGORITHMS, FULL, MEASURES, SETS, StudySamples, Timing
 from dovetail_lab.aupy.study import FIGURES, PAPER_MILLISECONDS, Sequential, approx_steps
 from dovetail_lab.packing.synthetic import set_1_like, set_2
@@ -22,7 +22,7 @@ COSTS = MEASURES.index("relative_cost")
 
 @pytest.fixture(scope="module")
 def forms() -> StudySamples:
-    return aupy.found(seeds=3)
+    return aupy.run_heuristics(seeds=3)
 
 
 def test_every_algorithm_ran_at_every_k(forms: StudySamples) -> None:
@@ -31,7 +31,7 @@ def test_every_algorithm_ran_at_every_k(forms: StudySamples) -> None:
     assert len(forms.timings) == 7 * 3
     for k in SETS["I-like"]:
         optimum = forms.values("I-like", k, "optimum")
-        for label in forms.labels("I-like"):
+        for label in forms.algorithm_labels("I-like"):
             assert np.all(forms.values("I-like", k, label) >= optimum - 1e-12)
 
 
@@ -52,7 +52,7 @@ def test_points_have_their_values(forms: StudySamples, place: tuple[str, int, st
 
 def test_lengths_without_the_papers_forms_are_those_of_the_method_notes() -> None:
     """S = 10: pack-by-pack-9 at k = 16 costs 0.164 of one task at a time, over five seeds, 0.106 on III."""
-    found = aupy.found(seeds=5, sequential=Sequential.log_uniform)
+    found = aupy.run_heuristics(seeds=5, sequential=Sequential.log_uniform)
     assert found.mean("II", 16, "pack-by-pack-9") == pytest.approx(0.164, abs=0.01)
     assert found.mean("II", 8, "pack-by-pack-9") == pytest.approx(0.218, abs=0.01)
     assert found.mean("III", 16, "pack-by-pack-9") == pytest.approx(0.106, abs=0.005)
@@ -71,7 +71,7 @@ def test_lengths_without_the_papers_forms_are_those_of_the_method_notes() -> Non
     "pack-Approx takes fewer steps",
 )
 def test_the_verdicts_of_the_papers_forms() -> None:
-    found = {claim.text: claim.verdict.value for claim in claims(aupy.found(seeds=10))}
+    found = {claim.text: claim.verdict.value for claim in make_claims(aupy.run_heuristics(seeds=10))}
 
     def verdict(part: str) -> str:
         (text,) = [text for text in found if part in text]
@@ -117,13 +117,13 @@ def test_verdicts_follow_the_numbers() -> None:
     good = dict.fromkeys(ALGORITHMS, 0.09)
     random = {label: 0.2 for label in ALGORITHMS if label.startswith("random-proc")}
     random |= {label: 0.3 for label in ALGORITHMS if label.startswith("random-pack")}
-    as_said = claims(made_up(good | random, 0.98, 0.5, (12, 3), 0.5))
+    as_said = make_claims(made_up(good | random, 0.98, 0.5, (12, 3), 0.5))
     assert {claim.verdict.value for claim in as_said} == {"yes"}
     assert [claim.text for claim in as_said] == texts("aupy")
     bad = dict.fromkeys(ALGORITHMS, 1.2) | {"optimum": 1.05, "pack-by-pack-9": 1.1}
     bad |= dict.fromkeys(random, 1.01)
     bad |= {label: 1.005 for label in bad if label.startswith("random-pack")}
-    opposite = [claim.verdict.value for claim in claims(made_up(bad, 0.5, 1.0, (3, 12), 50.0))]
+    opposite = [claim.verdict.value for claim in make_claims(made_up(bad, 0.5, 1.0, (3, 12), 50.0))]
     assert opposite.count("no") == len(opposite) - 1  # II is faster than I in both worlds
 
 
@@ -152,4 +152,4 @@ def test_pack_approx_takes_fewer_steps_on_the_second_set() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(InputError, match="0 seeds"):
-        aupy.found(seeds=0)
+        aupy.run_heuristics(seeds=0)

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.errors import InputError
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,
     Claim,
     Constant,
     Verdict,
-    across,
     all_of,
     as_printed,
-    matches,
-    ordered,
-    reaches,
+    judge_match,
+    judge_order,
+    judge_reach,
+    judge_readings,
 )
 
 YES, DIRECTION, NO, OPEN = Verdict.YES, Verdict.DIRECTION, Verdict.NO, Verdict.OPEN
@@ -47,10 +47,10 @@ YES, DIRECTION, NO, OPEN = Verdict.YES, Verdict.DIRECTION, Verdict.NO, Verdict.O
 def test_a_figure_against_an_interval(
     paper: float, mean: float, half: float | None, nothing: float | None, verdict: Verdict
 ) -> None:
-    assert matches(paper, Interval(mean, half, 30), nothing) is verdict
+    assert judge_match(paper, Interval(mean, half, 30), nothing) is verdict
     if nothing is not None:  # the same seen in a mirror
         mirrored = Interval(2 * nothing - mean, half, 30)
-        assert matches(2 * nothing - paper, mirrored, nothing) is verdict
+        assert judge_match(2 * nothing - paper, mirrored, nothing) is verdict
 
 
 @given(
@@ -63,36 +63,36 @@ def test_a_figure_against_an_interval(
 def test_fewer_draws_only_open_a_verdict(
     paper: float, mean: float, half: float, more: float, nothing: float
 ) -> None:
-    for judge in (matches, reaches):
+    for judge in (judge_match, judge_reach):
         narrow = judge(paper, Interval(mean, half, 30), nothing)
         wide = judge(paper, Interval(mean, half + more, 5), nothing)
         assert wide in (narrow, OPEN)
 
 
 def test_more_than() -> None:
-    assert reaches(0.8, Interval(0.9, 0.02, 10), 0.0) is YES
-    assert reaches(0.8, Interval(0.81, 0.02, 10), 0.0) is OPEN
-    assert reaches(0.8, Interval(0.7, 0.02, 10), 0.0) is DIRECTION
-    assert reaches(0.8, Interval(-0.9, 0.02, 10), 0.0) is NO
-    assert reaches(1.12, Interval(1.05, 0.02, 10), 2.2) is YES  # "within 12 %", seen from round robin
-    assert reaches(1.12, Interval(1.18, 0.02, 10), 2.2) is DIRECTION
-    assert reaches(0.8, None, 0.0) is OPEN
+    assert judge_reach(0.8, Interval(0.9, 0.02, 10), 0.0) is YES
+    assert judge_reach(0.8, Interval(0.81, 0.02, 10), 0.0) is OPEN
+    assert judge_reach(0.8, Interval(0.7, 0.02, 10), 0.0) is DIRECTION
+    assert judge_reach(0.8, Interval(-0.9, 0.02, 10), 0.0) is NO
+    assert judge_reach(1.12, Interval(1.05, 0.02, 10), 2.2) is YES  # "within 12 %", seen from round robin
+    assert judge_reach(1.12, Interval(1.18, 0.02, 10), 2.2) is DIRECTION
+    assert judge_reach(0.8, None, 0.0) is OPEN
 
 
 def test_differences_in_order() -> None:
-    assert ordered([Interval(1.0, 0.5, 9), Interval(2.0, 0.5, 9)]) is YES
-    assert ordered([Interval(1.0, 0.5, 9), Interval(2.0, 2.5, 9)]) is OPEN
-    assert ordered([Interval(1.0, 0.5, 9), Interval(-3.0, 2.5, 9)]) is NO
-    assert ordered([Interval(1.0, None, 1)]) is OPEN
-    assert ordered([None]) is OPEN
-    assert ordered([]) is OPEN
+    assert judge_order([Interval(1.0, 0.5, 9), Interval(2.0, 0.5, 9)]) is YES
+    assert judge_order([Interval(1.0, 0.5, 9), Interval(2.0, 2.5, 9)]) is OPEN
+    assert judge_order([Interval(1.0, 0.5, 9), Interval(-3.0, 2.5, 9)]) is NO
+    assert judge_order([Interval(1.0, None, 1)]) is OPEN
+    assert judge_order([None]) is OPEN
+    assert judge_order([]) is OPEN
 
 
 def test_readings_that_disagree_are_open() -> None:
-    assert across({"a": YES, "b": YES}) is YES
-    assert across({"a": YES, "b": DIRECTION}) is OPEN
-    assert across({"a": YES, "b": NO}) is OPEN
-    assert Claim("", "", "", "", OPEN, (), {"a": YES, "b": NO, "c": YES}).over == "yes: a / c; no: b"
+    assert judge_readings({"a": YES, "b": YES}) is YES
+    assert judge_readings({"a": YES, "b": DIRECTION}) is OPEN
+    assert judge_readings({"a": YES, "b": NO}) is OPEN
+    assert Claim("", "", "", "", OPEN, (), {"a": YES, "b": NO, "c": YES}).readings_text == "yes: a / c; no: b"
 
 
 KNOWN = (TOLERANCE, Constant("pool", ("A", "B"), "which jobs", among=("A", "B")))
@@ -128,4 +128,4 @@ def test_the_worst_of_several_and_figures_as_printed() -> None:
     assert all_of([YES, OPEN, DIRECTION, NO]) is NO
     assert as_printed(0.17, 0.1674, 2) is YES
     assert as_printed(0.17, 0.1754, 2) is NO
-    assert interval([1.0, 3.0]) is not None
+    assert mean_interval([1.0, 3.0]) is not None

@@ -21,21 +21,29 @@ from dovetail_lab.apps.registry import APPS
 from dovetail_lab.claims import Chosen
 from dovetail_lab.gregg import claims as gregg_claims
 from dovetail_lab.gregg import study as gregg
-from dovetail_lab.gregg.claims import CONSTANTS, claims
+from dovetail_lab.gregg.claims import CONSTANTS, make_claims
 from dovetail_lab.gregg.decisions import DecisionTime, decision_time
-from dovetail_lab.gregg.flows import figure_4, figure_5, identical
-from dovetail_lab.gregg.placements import CASES, STATIC, CaseOutcome, cases, clocks, optimum, preferred
-from dovetail_lab.gregg.predictions import bars, stored_measurements
+from dovetail_lab.gregg.flows import figure_4, figure_5, run_identical
+from dovetail_lab.gregg.placements import (
+    CASES,
+    STATIC,
+    CaseOutcome,
+    clock_readings,
+    least_makespan,
+    on_preferred_devices,
+    run_cases,
+)
+from dovetail_lab.gregg.predictions import prediction_bars, stored_measurements
 from dovetail_lab.gregg.training import (
     GPU_ONLY,
     REFERENCE,
     Curve,
     draw_run,
     gpu_only,
-    suite,
-    training,
+    suite_workload,
+    training_curves,
 )
-from dovetail_lab.study import show
+from dovetail_lab.study import show_study
 
 Outcome = tuple[list[MeasuredRun], list[Record]]
 
@@ -47,12 +55,12 @@ ONCE = pytest.mark.xdist_group("curves")
 
 @pytest.fixture(scope="module")
 def curves() -> dict[str, Curve]:
-    return {c.policy: c for c in training(POLICIES, repetitions=REPETITIONS, runs=10, seed=1)}
+    return {c.policy: c for c in training_curves(POLICIES, repetitions=REPETITIONS, runs=10, seed=1)}
 
 
 @pytest.fixture(scope="module")
 def found() -> list[CaseOutcome]:
-    return cases(orders=full(2000, 12), seed=1)
+    return run_cases(orders=full(2000, 12), seed=1)
 
 
 @ONCE
@@ -87,7 +95,7 @@ def test_guarded_never_starts_worse_than_gpu_only_and_is_as_good_by_the_seventh_
 
 
 def test_without_rule_two_the_scheduler_hardly_learns() -> None:
-    (curve,) = training(("history?explore=false",), repetitions=full(200, 8), runs=10, seed=1)
+    (curve,) = training_curves(("history?explore=false",), repetitions=full(200, 8), runs=10, seed=1)
     assert curve.tests[:, 10].mean() > GPU_ONLY * 0.9
 
 
@@ -98,19 +106,19 @@ def test_draws_depend_on_seed_repetition_and_run_alone() -> None:
     assert not np.array_equal(first.sizes, draw_run(1, 2, 4).sizes)
     assert sorted(first.order.tolist()) == list(range(16))
     assert ((first.sizes >= 0.5) & (first.sizes <= 1.5)).all()
-    assert gpu_only(suite(None)) == pytest.approx(GPU_ONLY)
+    assert gpu_only(suite_workload(None)) == pytest.approx(GPU_ONLY)
 
 
 def test_repetitions_in_parts_are_the_same_repetitions() -> None:
-    (both,) = training(("history",), repetitions=30, runs=1, seed=7)
-    (parallel,) = training(("history",), repetitions=30, runs=1, seed=7, workers=2)
+    (both,) = training_curves(("history",), repetitions=30, runs=1, seed=7)
+    (parallel,) = training_curves(("history",), repetitions=30, runs=1, seed=7, workers=2)
     assert np.array_equal(both.tests, parallel.tests)
 
 
 @ONCE
 @pytest.mark.parametrize("which", range(len(CASES)), ids=[case.name for case in CASES])
 def test_placements_are_those_of_the_method_notes(found: list[CaseOutcome], which: int) -> None:
-    ours = found[which].ours()
+    ours = found[which].table_order_figures()
     for name, value in CASES[which].reference.items():
         # Printed with as many digits as this: seconds to a millisecond, shares to a per mille or per cent.
         digits = 0.0051 if name in ("cpu_utilisation", STATIC) else 0.00051
@@ -120,17 +128,17 @@ def test_placements_are_those_of_the_method_notes(found: list[CaseOutcome], whic
 @ONCE
 def test_the_papers_figures_lie_within_the_family(found: list[CaseOutcome]) -> None:
     """Method notes: 7.1 s, 29 % and 39 % do, a CPU utilisation of 67 % does not."""
-    applications = [f.ours() for f in found if f.case.gpu_cost and not f.case.only]
+    applications = [f.table_order_figures() for f in found if f.case.gpu_cost and not f.case.only]
     for name, paper in (("dynamic", 7.1), ("less_than_static", 0.29), ("less_than_gpu_only", 0.39)):
         values = [ours[name] for ours in applications]
         assert min(values) <= paper <= max(values)
-    assert all(f.ours()["cpu_utilisation"] > 0.67 for f in found)
+    assert all(f.table_order_figures()["cpu_utilisation"] > 0.67 for f in found)
 
 
 @ONCE
 def test_random_orders_matter_more_than_the_claimed_gain(found: list[CaseOutcome]) -> None:
     raw = found[0]
-    mean, least, greatest = raw.dynamic()
+    mean, least, greatest = raw.dynamic_makespans()
     assert mean == pytest.approx(3.039, rel=0.005 if len(raw.orders) >= 2000 else 0.05)
     assert least >= 2.492 - 1e-9
     assert greatest <= 1.6 * 2.492
@@ -156,7 +164,7 @@ def test_the_optimum_is_brute_force(times: list[tuple[int, int]]) -> None:
             return max(cpu, gpu)
         return min(least(job + 1, cpu + times[job][0], gpu), least(job + 1, cpu, gpu + times[job][1]))
 
-    assert optimum(w) == least(0, 0, 0)
+    assert least_makespan(w) == least(0, 0, 0)
 
 
 def test_the_execution_flows_are_those_of_figures_4_and_5() -> None:
@@ -176,7 +184,7 @@ def test_the_execution_flows_are_those_of_figures_4_and_5() -> None:
 
 def test_of_ten_identical_applications_the_sixth_goes_to_the_cpu() -> None:
     """Method notes: the paper's example is off by one."""
-    found = identical()
+    found = run_identical()
     assert found.first_on_cpu == 6
     assert found.flow.makespan == found.optimum == 9.0
     assert found.flow.gpu_only == 10.0
@@ -199,7 +207,9 @@ def test_verdicts_compare_the_papers_figures_with_ours(
     curves: dict[str, Curve], found: list[CaseOutcome]
 ) -> None:
     decided = [DecisionTime(10, 20, 1e-4, 5e-5, 1e-5, 1e-4)]
-    made = claims(bars(stored_measurements()), [curves["history"]], found, identical(), decided)
+    made = make_claims(
+        prediction_bars(stored_measurements()), [curves["history"]], found, run_identical(), decided
+    )
     assert [claim.text for claim in made] == texts("gregg")
     by_text = {claim.text: claim for claim in made}
 
@@ -227,9 +237,9 @@ def test_one_clock_has_the_papers_figures_and_another_has_not(curves: dict[str, 
     told = {}
     for cpu in ("0.56", "0.46", "0"):
         chosen = Chosen.of(CONSTANTS, [f"cpu_cost={cpu}", "gpu_cost=0.46", "gpu_slowdown=1"])
-        here = cases(orders=12, seed=1, readings=clocks(0.46, float(cpu), 1.0))
+        here = run_cases(orders=12, seed=1, readings=clock_readings(0.46, float(cpu), 1.0))
         assert len(here) == 2
-        made = claims([], [curves["history"]], here, identical(), [], chosen)
+        made = make_claims([], [curves["history"]], here, run_identical(), [], chosen)
         told[cpu] = {claim.text[:32]: claim.verdict.value for claim in made if "cpu_cost" in claim.rests_on}
     assert told["0.56"]["The dynamic rules take 29 % less"] == "yes"
     assert told["0.56"]["Static placement uses 17 % of th"] == "yes"
@@ -240,7 +250,10 @@ def test_one_clock_has_the_papers_figures_and_another_has_not(curves: dict[str, 
 
 def test_static_placement_goes_by_kernels() -> None:
     costly = next(case for case in CASES if case.cpu_cost == 0.56 and not case.only)
-    kept = {job.id: [c.implementation.kind for c in job.choices] for job in preferred(costly.workload()).jobs}
+    kept = {
+        job.id: [c.implementation.kind for c in job.choices]
+        for job in on_preferred_devices(costly.case_workload()).jobs
+    }
     assert [name for name, kinds in kept.items() if kinds == ["cpu"]] == ["BinarySearch", "FFT", "PrefixSum"]
 
 
@@ -249,7 +262,7 @@ def test_static_placement_goes_by_kernels() -> None:
     ("seconds", "verdict"), [((1e-4, 2e-4), "yes"), ((1e-4, 2e-3), "open"), ((1e-3, 2e-3), "no")]
 )
 def test_the_verdict_on_decisions_follows_their_times(seconds: tuple[float, ...], verdict: str) -> None:
-    made = gregg_claims._decisions(
+    made = gregg_claims._decisions_claim(
         [DecisionTime(10, 20, s, s / 2, 1e-5, s) for s in seconds[:1]]
         + [DecisionTime(1000, 2000, s, s / 2, 1e-5, s) for s in seconds[1:]]
     )
@@ -283,8 +296,8 @@ def test_the_command_prints_json_and_writes_figures(
 
 
 def test_the_command_prints_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    found = gregg.study(repetitions=1, orders=1, queues=(10,))
-    show(found)
+    found = gregg.make_study(repetitions=1, orders=1, queues=(10,))
+    show_study(found)
     said = capsys.readouterr().out
     for part in (
         "Figure 1",
@@ -315,8 +328,8 @@ def _stand_in(points: list[Point], cluster: Cluster, *, repeat: int, **_: object
 def test_figure_1_anew_learns_from_the_table_of_sizes_and_predicts_the_medium_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gregg, "measure", _stand_in)
-    found = gregg.study(repetitions=1, orders=1, queues=(), anew=True).numbers["figure_1"]
+    monkeypatch.setattr(gregg, "measure_suite", _stand_in)
+    found = gregg.make_study(repetitions=1, orders=1, queues=(), anew=True).numbers["figure_1"]
     assert found["measured"] == "this machine, now"
     assert len(found["bars"]) == 32
     assert {bar.n for bar in found["bars"]} == {app.sizes.medium for app in APPS.values()}
@@ -329,9 +342,9 @@ def test_an_interrupted_live_study_is_an_interruption(monkeypatch: pytest.Monkey
     def interrupted(*_: object, **__: object) -> Outcome:
         return [], [cancelled]
 
-    monkeypatch.setattr(gregg, "measure", interrupted)
+    monkeypatch.setattr(gregg, "measure_suite", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        gregg.study(repetitions=1, orders=1, queues=(), anew=True)
+        gregg.make_study(repetitions=1, orders=1, queues=(), anew=True)
 
 
 def test_the_folder_is_tried_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

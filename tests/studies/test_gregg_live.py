@@ -24,7 +24,7 @@ from dovetail_lab.gregg.live import (
     run_live,
 )
 from dovetail_lab.gregg.live_claims import live_claims, live_table
-from dovetail_lab.gregg.study import study
+from dovetail_lab.gregg.study import make_study
 
 
 def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulation() -> None:
@@ -55,7 +55,7 @@ def test_two_small_apps_run_under_every_placement_and_stand_beside_their_simulat
 
     # A single round has no interval: nothing is claimed. The JSON has the claims' usual form.
     chosen = Chosen.of((*CONSTANTS, CONSTANT), ["live_sizes=small"])
-    told = json.loads(study(repetitions=1, orders=1, queues=(), chosen=chosen, live=found).json())
+    told = json.loads(make_study(repetitions=1, orders=1, queues=(), chosen=chosen, live=found).json_text())
     claims = [claim for claim in told["claims"] if claim["text"].startswith("Live: ")]
     assert len(claims) >= 5
     assert {claim["verdict"] for claim in claims} == {"open"}
@@ -144,7 +144,7 @@ def test_live_verdicts_follow_the_rounds() -> None:
         "5(b)90%": Verdict.NO,
     }
     assert told["339%"].reference == "39 ± 1 % simulated"
-    assert told["339%"].over == "this machine (two cores)"
+    assert told["339%"].readings_text == "this machine (two cores)"
 
 
 def test_without_two_apps_for_figure_5_it_is_left_out_in_words() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dovetail.cli.main import status_of
 from dovetail.testing.builders import full
 from dovetail.workloads.nextflow import Task
-from dovetail_lab.memory.replay import Attempt, Row, replay
+from dovetail_lab.memory.replay import Attempt, Row, replay_tasks
 from dovetail_lab.memory.rules import ROWS, Largest, Learned, make_rules
 from dovetail_lab.memory.study import COLUMNS, Replayed, measured_tasks, replay_file
 
@@ -85,7 +85,7 @@ def test_nine_peaks_out_of_ten_are_inside_of_their_interval(found: Mapping[str, 
 @pytest.mark.parametrize("name", NAMES)
 def test_nobody_is_killed_twice_where_requests_are_half_of_what_they_were(name: str) -> None:
     tasks = [replace(task, requested=(task.requested or 0) // 2) for task in measured_tasks(TRACES / name)]
-    assert replay(tasks, Learned(by_size=True)).killed_twice == 0
+    assert replay_tasks(tasks, Learned(by_size=True)).killed_twice == 0
 
 
 def a_task(number: int, start: float, seconds: float, peak: int, read: int, process: str) -> Task:
@@ -116,7 +116,7 @@ def test_what_starts_later_changes_nothing_that_was_reserved_before(
 ) -> None:
     def told(of: list[Task]) -> list[Attempt]:
         attempts: list[Attempt] = []
-        replay(of, make_rules(by_size=True)[name], attempts.append)
+        replay_tasks(of, make_rules(by_size=True)[name], attempts.append)
         return attempts
 
     before = told([task for task in tasks if task.start < cut])
@@ -130,7 +130,7 @@ def test_the_protocol_by_hand() -> None:
         a_task(3, 3601.0, 3600.0, 3_000_000_000, 1, "a"),  # 2.2 GB: killed, then 8 GB: 2.2 + 5
     ]
     attempts: list[Attempt] = []
-    row = replay(tasks, Largest(), attempts.append)
+    row = replay_tasks(tasks, Largest(), attempts.append)
     assert [(a.task, a.number, a.reserved, a.killed) for a in attempts] == [
         ("1", 1, 8e9, False),
         ("2", 1, 8e9, False),
@@ -139,7 +139,7 @@ def test_the_protocol_by_hand() -> None:
     ]
     assert row.wasted_gb_hours == row.wasted_cold_gb_hours == pytest.approx(6 + 6 + 2.2 + 5)
     assert (row.tasks, row.kills, row.killed_twice, row.coverage) == (3, 1, 0, None)
-    at_limit = replay(tasks, Largest(), at_limit=True)
+    at_limit = replay_tasks(tasks, Largest(), at_limit=True)
     assert at_limit.wasted_gb_hours == pytest.approx(6 + 6 + 2.2 * 2.2 / 3 + 5)
 
 

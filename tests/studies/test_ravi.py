@@ -28,7 +28,7 @@ needs_ortools = pytest.mark.skipif(
 @needs_ortools
 def test_eight_draws_of_each_mix_have_their_values() -> None:
     """Deterministic: the draws are seeded, and every optimum is proven."""
-    found = single.study(seeds=8, pool="B").numbers["numbers"]
+    found = single.make_study(seeds=8, pool="B").numbers["numbers"]
     assert found["proven"] == 24
     for name, mean in (
         ("brr_over_ours", 2.036137),
@@ -52,7 +52,7 @@ def test_eight_draws_of_each_mix_have_their_values() -> None:
 )
 def test_over_many_draws_the_means_are_the_references() -> None:
     """Within four standard errors of 1,500 draws of a program written apart."""
-    found = single.study(seeds=300, pool="B")
+    found = single.make_study(seeds=300, pool="B")
     panel = found.numbers["panels"][-1]
     for row, values, reference in zip(panel.rows, panel.values, panel.reference, strict=True):
         for value, told in zip(values, reference, strict=True):
@@ -80,7 +80,7 @@ def drawn(world: Callable[[str, str, int], float], draws: int = 12) -> dict[str,
 
 
 def verdicts(by_mix: dict[str, list[single.Drawn]]) -> list[str]:
-    return [c.verdict.value for c in single.claims(by_mix, single.numbers(by_mix, True), True)]
+    return [c.verdict.value for c in single.make_claims(by_mix, single.claim_numbers(by_mix, True), True)]
 
 
 World = dict[str, dict[str, float]]
@@ -154,14 +154,14 @@ def test_two_wild_draws_say_nothing() -> None:
     ],
 )
 def test_draws_have_their_values(task: tuple[str, int, float, str], seconds: tuple[float, ...]) -> None:
-    found = multi.draw(task)
+    found = multi.draw_policies(task)
     assert [found.seconds[policy] for policy in multi.POLICIES] == pytest.approx(seconds, abs=1e-5)
     assert found.seconds[multi.SHARED] >= found.seconds["fms"] * 0.95
 
 
 def test_long_jobs_gain_as_much_as_the_reference() -> None:
     """25SJ/75LJ over 40 draws (fewer in a short run): the reference says 1.38 and 1.28."""
-    draws = [multi.draw(("25sj75lj", seed, 30.0, "rollout")) for seed in range(1, full(40, 5) + 1)]
+    draws = [multi.draw_policies(("25sj75lj", seed, 30.0, "rollout")) for seed in range(1, full(40, 5) + 1)]
     error = 0.05 if len(draws) == 40 else 0.13  # three standard errors
     for policy, reference in (
         (multi.BETTER, 1.38),
@@ -169,7 +169,7 @@ def test_long_jobs_gain_as_much_as_the_reference() -> None:
         ("fms-type", 1.07),
         ("fms-nodes", 1.06),
     ):
-        assert fmean(d.ratio(policy) for d in draws) == pytest.approx(reference, abs=error), policy
+        assert fmean(d.ratio_to_fms(policy) for d in draws) == pytest.approx(reference, abs=error), policy
 
 
 MULTI_PUBLISHED = {
@@ -190,7 +190,7 @@ def multi_verdicts(world: dict[str, float], sizes: dict[str, float]) -> list[str
         for mixes, own in ((multi.LENGTHS, world), (multi.SIZES, sizes))
         for mix in mixes
     }
-    return [claim.verdict.value for claim in multi.claims(by_mix)]
+    return [claim.verdict.value for claim in multi.make_claims(by_mix)]
 
 
 @pytest.mark.holds(
@@ -281,7 +281,7 @@ def test_the_multi_node_study_sets_figure_8_beside_what_was_measured(
 
 def test_wrong_use_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="found 'Z', expected one of A, B"):
-        single.study(seeds=1, pool="Z")
+        single.make_study(seeds=1, pool="Z")
     taken = tmp_path / "file"
     taken.write_text("")
     assert status_of(["reproduce", "ravi-single", "--out", str(taken)]) == 2

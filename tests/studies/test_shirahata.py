@@ -13,12 +13,12 @@ from dovetail.report.intervals import Interval
 from dovetail.testing.builders import full
 from dovetail_lab.claims import Chosen
 from dovetail_lab.shirahata import simulated, study
-from dovetail_lab.shirahata.measured import Overhead, overheads
+from dovetail_lab.shirahata.measured import Overhead, measure_overheads
 from dovetail_lab.shirahata.simulated import ALPHA, NEEDED, Case, Figures, Setting
 
 
 def mean(case: Case, seeds: int) -> float:
-    return sum(case.played(seed).makespan for seed in range(1, seeds + 1)) / seeds
+    return sum(case.play_case(seed).makespan for seed in range(1, seeds + 1)) / seeds
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_gap_counted_the_rule_never_loses_to_greedy() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few nodes, few settings, fewer tasks."""
-    monkeypatch.setattr(study, "overheads", partial(overheads, tasks=4))
+    monkeypatch.setattr(study, "measure_overheads", partial(measure_overheads, tasks=4))
     monkeypatch.setattr(simulated, "TASKS", 1500)
     for module in (simulated, study):
         monkeypatch.setattr(module, "NODES", (1, 16, 64))
@@ -62,16 +62,16 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.live
 @pytest.mark.xdist_group("live")
 def test_each_way_to_run_a_task_has_its_overhead() -> None:
-    found = {overhead.what: overhead for overhead in overheads(ray=False, tasks=20)}
+    found = {overhead.what: overhead for overhead in measure_overheads(ray=False, tasks=20)}
     assert set(found) == {
         "a program for each task", "a program that stays", "a function, one task at a time",
         "a function, tiny items together",
     }  # fmt: skip
     for overhead in found.values():
-        assert 0 < overhead.overhead < 12  # the paper's, on any machine
+        assert 0 < overhead.task_overhead < 12  # the paper's, on any machine
         assert overhead.task > overhead.own >= 0
-    alone = found["a function, one task at a time"].overhead
-    assert found["a function, tiny items together"].overhead < alone
+    alone = found["a function, one task at a time"].task_overhead
+    assert found["a function, tiny items together"].task_overhead < alone
 
 
 @pytest.mark.holds("shirahata", "starting programs from Hadoop", "mean times of CPU and GPU tasks")
@@ -107,18 +107,18 @@ class World(Figures):
         object.__setattr__(self, "ups", ups)
         object.__setattr__(self, "miss", miss)
 
-    def speedup(self, case: Case, over: str = "hadoop") -> Interval:
+    def speedup_over(self, case: Case, over: str = "hadoop") -> Interval:
         ups: dict[tuple[str, int], float] = vars(self)["ups"]
         up = ups[case.policy, case.nodes] / ups.get((over, case.nodes), 1.0)
         return Interval(up, 0.001, 5)
 
     def makespan(self, case: Case) -> Interval:
-        return Interval(case.optimum(), None, 1)
+        return Interval(case.exact_optimum(), None, 1)
 
     def mean_seconds(self, case: Case, kind: str) -> Interval:
         return Interval(10.0 if kind == "gpu" else 20.0, None, 1)
 
-    def growth(self, kind: str) -> tuple[float, float]:
+    def task_growth(self, kind: str) -> tuple[float, float]:
         return 1.0, vars(self)["miss"]
 
 
@@ -134,9 +134,9 @@ def test_verdicts_follow_the_numbers() -> None:
     chosen = Chosen.of(study.CONSTANTS, ["fs_seconds=8"])
 
     def verdicts(ups: dict[tuple[str, int], float], miss: float) -> list[str]:
-        return [claim.verdict.value for claim in study._claims(World(ups, miss), measured, chosen)]
+        return [claim.verdict.value for claim in study._make_claims(World(ups, miss), measured, chosen)]
 
-    made = study._claims(World(said, 0.05), measured, chosen)
+    made = study._make_claims(World(said, 0.05), measured, chosen)
     assert [claim.text for claim in made] == texts("shirahata")
     assert verdicts(said, 0.05) == ["yes", "yes", beside, beside, "yes", "yes", "yes", "yes", "no", beside]
     none = dict.fromkeys(said, 0.99) | {("finish-time", 16): 1.01}
@@ -147,11 +147,11 @@ def test_verdicts_follow_the_numbers() -> None:
 def test_hardly_is_not_said_of_nearly_as_much_as_two() -> None:
     """1.90 against 2.00 is no hardly; nor is a gain that is nobody's."""
     two = {"noise": Interval(2.0, 0.01, 5)}
-    assert study._hardly({"noise": Interval(1.9, 0.01, 5)}, two, 0.05).verdict.value == "no"
-    assert study._hardly({"noise": Interval(1.02, 0.01, 5)}, two, 0.05).verdict.value == "yes"
-    assert study._hardly({"noise": Interval(1.05, 0.02, 5)}, two, 0.05).verdict.value == "open"
+    assert study._gain_claim({"noise": Interval(1.9, 0.01, 5)}, two, 0.05).verdict.value == "no"
+    assert study._gain_claim({"noise": Interval(1.02, 0.01, 5)}, two, 0.05).verdict.value == "yes"
+    assert study._gain_claim({"noise": Interval(1.05, 0.02, 5)}, two, 0.05).verdict.value == "open"
     assert (
-        study._hardly(
+        study._gain_claim(
             {"noise": Interval(1.02, 0.01, 5)}, {"noise": Interval(1.03, 0.01, 5)}, 0.05
         ).verdict.value
         == "no"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dovetail.starts.rolling import roll_out
-from dovetail_lab.starts.replay import Replayed, replay
+from dovetail_lab.starts.replay import Replayed, replay_world
 from dovetail_lab.starts.world import World, make_world
 
 TRACES = Path(__file__).parents[3] / "shared" / "traces"
@@ -39,7 +39,7 @@ def busy_trace(path: Path, jobs: int = 260, walltimes: bool = True) -> Path:
 
 
 def forecasts_of(world: World, every: int = 1) -> Replayed:
-    return replay(world, every)
+    return replay_world(world, every)
 
 
 @pytest.mark.parametrize("walltimes", [True, False])
@@ -108,9 +108,9 @@ def test_forms(tmp_path: Path) -> None:
 def test_a_trace_in_which_nobody_waits(tmp_path: Path) -> None:
     idle = tmp_path / "idle.swf"
     idle.write_text("; MaxProcs: 8\n1 0 -1 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n")
-    found = replay(make_world(idle, "easy"))
+    found = replay_world(make_world(idle, "easy"))
     assert found.forecasts == []
-    assert found.coverage() is None
+    assert found.interval_coverage() is None
     assert found.coverage_by_quarter() == [None] * 4
 
 
@@ -123,8 +123,8 @@ def test_another_policy_is_refused(tmp_path: Path) -> None:
 
 @needs_traces
 def test_intervals_hold_on_a_sample(tmp_path: Path) -> None:
-    found = replay(make_world(KTH, "easy"), 10)
-    coverage, errors = found.coverage(), found.median_abs_error()
+    found = replay_world(make_world(KTH, "easy"), 10)
+    coverage, errors = found.interval_coverage(), found.median_abs_error()
     assert coverage is not None
     assert 0.88 <= coverage <= 0.92
     assert all(part is not None and 0.84 <= part <= 0.94 for part in found.coverage_by_quarter())

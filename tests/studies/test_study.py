@@ -23,7 +23,17 @@ from dovetail_lab.gregg import claims as gregg
 from dovetail_lab.markthub import claims as markthub
 from dovetail_lab.ravi import multi, single
 from dovetail_lab.shirahata import study as shirahata
-from dovetail_lab.study import Chart, Prose, Study, Table, page, prepared, publish, show, shown
+from dovetail_lab.study import (
+    Chart,
+    Prose,
+    Study,
+    Table,
+    format_interval,
+    prepare_folder,
+    publish_study,
+    show_study,
+    study_page,
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ STUDY = Study(
 
 def text_at(width: int) -> str:
     out = io.StringIO()
-    show(STUDY, Console(file=out, width=width, highlight=False))
+    show_study(STUDY, Console(file=out, width=width, highlight=False))
     return out.getvalue()
 
 
@@ -99,12 +109,12 @@ def test_away_from_a_terminal_it_is_plain_and_80_wide(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
-    publish(STUDY, as_json=False, out=None)
+    publish_study(STUDY, as_json=False, out=None)
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     monkeypatch.setenv("COLUMNS", "120")
-    assert tables.console().width == 120
+    assert tables.make_console().width == 120
 
 
 class Cells(HTMLParser):
@@ -129,7 +139,7 @@ class Cells(HTMLParser):
 
 
 def test_the_page_has_every_cell_chart_and_claim() -> None:
-    html = page(STUDY)
+    html = study_page(STUDY)
     parser = Cells()
     parser.feed(html)
     for row in (*WIDE.rows, *LONG.rows):
@@ -162,7 +172,7 @@ def test_every_study_names_its_constants_and_refuses_others(
 
 
 def test_json_has_the_numbers_and_the_claims(capsys: pytest.CaptureFixture[str]) -> None:
-    publish(STUDY, as_json=True, out=None)
+    publish_study(STUDY, as_json=True, out=None)
     said = json.loads(capsys.readouterr().out)
     assert said["study"] == "example"
     assert said["rows"] == [{"name": "a", "found": {"mean": 1.0, "half_width": 0.5, "n": 3}}]
@@ -177,28 +187,28 @@ def test_json_has_the_numbers_and_the_claims(capsys: pytest.CaptureFixture[str])
         "verdict": "yes",
     }
     with pytest.raises(TypeError, match="no JSON form"):
-        Study("x", "", "", (), numbers={"a": object()}).json()
+        Study("x", "", "", (), numbers={"a": object()}).json_text()
 
 
 def test_the_folder_has_page_json_and_charts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = prepared(tmp_path / "a" / "b")
-    publish(STUDY, as_json=False, out=out)
+    out = prepare_folder(tmp_path / "a" / "b")
+    publish_study(STUDY, as_json=False, out=out)
     assert out is not None
     assert {path.name for path in out.iterdir()} == {"example.html", "example.json", "figure-1.svg"}
-    assert prepared(None) is None
+    assert prepare_folder(None) is None
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file/c: cannot be made"):
-        prepared(tmp_path / "file" / "c")
+        prepare_folder(tmp_path / "file" / "c")
 
 
 def test_a_mean_with_its_interval() -> None:
-    assert shown(None) == "-"
-    assert shown(Interval(-0.0001, 0.0, 9)) == "0.00 ± 0.00"
-    assert shown(Interval(1234.5, 12.3, 9)) == "1,234 ± 12"
-    assert shown(Interval(12.345, None, 1)) == "12.3"
-    assert shown(Interval(1.17812, 0.00231, 9), 3) == "1.178 ± 0.002"
-    assert shown(Interval(1e-16, 1e-16, 2), least=0.0) == "0.00 ± 0.00"
-    assert shown(Interval(12.0, 50.0, 2), least=0.0) == "12.0 (0.0 to 62.0)"
+    assert format_interval(None) == "-"
+    assert format_interval(Interval(-0.0001, 0.0, 9)) == "0.00 ± 0.00"
+    assert format_interval(Interval(1234.5, 12.3, 9)) == "1,234 ± 12"
+    assert format_interval(Interval(12.345, None, 1)) == "12.3"
+    assert format_interval(Interval(1.17812, 0.00231, 9), 3) == "1.178 ± 0.002"
+    assert format_interval(Interval(1e-16, 1e-16, 2), least=0.0) == "0.00 ± 0.00"
+    assert format_interval(Interval(12.0, 50.0, 2), least=0.0) == "12.0 (0.0 to 62.0)"
 
 
 def test_studies_are_listed_and_found(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ TABLE_2 = "published:gregg-table2"
 
 @pytest.fixture(scope="module")
 def rows() -> dict[tuple[str, float], Row]:
-    found = wrong_predictions.rows(names=("history", "best-device", "gpu-only"), seeds=full(200, 12))
+    found = wrong_predictions.factor_rows(names=("history", "best-device", "gpu-only"), seeds=full(200, 12))
     return {(row.policy, row.factor): row for row in found}
 
 
@@ -69,19 +69,19 @@ def test_errors_are_log_uniform_seeded_and_bounded() -> None:
 
 
 def test_the_same_seeds_in_several_processes() -> None:
-    one = wrong_predictions.rows(names=("history",), factors=(2.0,), seeds=25)
-    assert wrong_predictions.rows(names=("history",), factors=(2.0,), seeds=25, workers=2) == one
+    one = wrong_predictions.factor_rows(names=("history",), factors=(2.0,), seeds=25)
+    assert wrong_predictions.factor_rows(names=("history",), factors=(2.0,), seeds=25, workers=2) == one
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="found 0 seeds"):
-        wrong_predictions.rows(seeds=0)
+        wrong_predictions.factor_rows(seeds=0)
     with pytest.raises(InputError, match=r"found the factor 0[.]5"):
-        wrong_predictions.rows(factors=(0.5,))
+        wrong_predictions.factor_rows(factors=(0.5,))
     path = tmp_path / "jobs.toml"
     path.write_text('[[app]]\nname = "a"\n[[app.implementation]]\nname = "cpu"\n[[job]]\napp = "a"\n')
     with pytest.raises(InputError, match="does not give the true times"):
-        wrong_predictions.rows(str(path))
+        wrong_predictions.factor_rows(str(path))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,5 +9,5 @@ def meet(layout: Layout, one: FreeCapacity, other: FreeCapacity) -> FreeCapacity
     """On every node only what is free in both."""
     met = FreeCapacity(layout, {})
     for node in range(len(layout.cluster)):
-        met.set_state(node, layout.least(one.state_of(node), other.state_of(node)))
+        met.set_state(node, layout.common_state(one.state_of(node), other.state_of(node)))
     return met

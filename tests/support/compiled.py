@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from dovetail.native.library import Kernel, library
+from dovetail.native.library import Kernel, load_library
 
 
 def same(kernel: Kernel[Any, Any], *arguments: Any) -> Any:
     """Call both; the result. What arrays hold afterwards is what the compiled side has left."""
-    assert library() is not None
+    assert load_library() is not None
     copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
     with np.errstate(all="ignore"):
         expected = kernel.plain(*copies)

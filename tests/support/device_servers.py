@@ -23,7 +23,7 @@ from dovetail.testing.builders import full
 from dovetail_remote.address import parse_address
 from dovetail_remote.array import Array
 from dovetail_remote.backends.numpy import NumpyBackend, expand_dims
-from dovetail_remote.connection import connect
+from dovetail_remote.connection import connect_to_server
 
 ENVIRONMENT = {**os.environ, **ONE_THREAD}
 
@@ -38,7 +38,7 @@ class Served:
 
     def status(self) -> list[dict[str, Any]]:
         """What it says of its devices."""
-        channel, said = connect(parse_address(f"unix:{self.socket}"), wants={"status": True})
+        channel, said = connect_to_server(parse_address(f"unix:{self.socket}"), wants={"status": True})
         channel.close()
         devices: list[dict[str, Any]] = said["devices"]
         return devices

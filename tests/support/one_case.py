@@ -30,10 +30,10 @@ def ledger(folder: str) -> int:
             about = read_about(Path(folder))
             list(found.entries())
             found.open_entries()
-            found.interrupted()
-            found.unrecorded()
+            found.interrupted_entries()
+            found.unrecorded_runs()
             found.cluster(about.cluster)
-            found.counts()
+            found.count_states()
     except DovetailError as error:
         print(f"dovetail: {error}", file=sys.stderr)
         return error.exit_status

@@ -6,14 +6,14 @@ from functools import cache
 
 import pytest
 
-from dovetail.local.discovery import inventory
+from dovetail.local.discovery import take_inventory
 
 __all__ = ["need_opencl"]
 
 
 @cache
 def _problem() -> str:
-    found = inventory(120.0, ("opencl",))
+    found = take_inventory(120.0, ("opencl",))
     if any(not device.broken for device in found.devices):
         return ""
     return "; ".join([*(device.note for device in found.devices), *(probe.reason for probe in found.missing)])

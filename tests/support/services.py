@@ -18,7 +18,7 @@ from places import Around, pid_outside
 from ready_command import Started, can_serve
 from waiting import until
 
-from dovetail.service.client import Connection, NoService, connection
+from dovetail.service.client import Connection, NoService, open_connection
 from dovetail.service.folder import ServiceFolder
 from dovetail.testing.builders import full
 
@@ -45,7 +45,7 @@ class Serving:
         self.process: subprocess.Popen[bytes] | Around | Started | None = None
 
     def start(self) -> Connection:
-        self.folder.make()
+        self.folder.make_private()
         with open(self.folder.log, "ab") as log:
             arguments = ["serve", "--folder", str(self.folder.path), *self.options]
             if self.around:
@@ -65,7 +65,7 @@ class Serving:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.folder.log.read_text()
             try:
-                found = connection(self.folder.path)
+                found = open_connection(self.folder.path)
                 found.get("/api/v1/info")
             except NoService:
                 time.sleep(0.02)
@@ -91,7 +91,7 @@ class Serving:
         if self.process is None or self.process.poll() is not None:
             self.start().close()
         assert self.process is not None
-        with connection(self.folder.path) as service:
+        with open_connection(self.folder.path) as service:
             service.post("/api/v1/cancel", {"jobs": "all"})
             until(lambda: not service.get("/api/v1/jobs", limit=1)["total"], "some jobs do not end")
         self.process.send_signal(signal.SIGTERM)

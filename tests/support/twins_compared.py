@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.model import Result
 from dovetail.report.evalys_csv import to_evalys_csv
 from dovetail.report.json_form import text_of, to_json
-from dovetail.report.metrics import breakdown, metrics
+from dovetail.report.metrics import break_down, compute_metrics
 
 __all__ = ["check_same", "check_same_reports"]
 
@@ -29,10 +29,10 @@ def check_same(twin: Result, engine: Result) -> None:
 
 def check_same_reports(twin: Result, engine: Result) -> None:
     """What is told of it."""
-    found, expected = metrics(twin), metrics(engine)
+    found, expected = compute_metrics(twin), compute_metrics(engine)
     assert found == expected
     assert to_evalys_csv(twin) == to_evalys_csv(engine)
     assert to_json(twin) == to_json(engine)
     assert text_of(to_json(twin)) == text_of(to_json(engine))
     for by in ("user", "size"):
-        assert breakdown(twin, by) == breakdown(engine, by)
+        assert break_down(twin, by) == break_down(engine, by)

@@ -8,7 +8,7 @@ from fake_executor import FakeExecutor
 
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.driver.live import LiveRun
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.engine.state.core import no_bound
 from dovetail.history.memory import MemoryHistory
@@ -26,7 +26,7 @@ class Decisions:
     def __init__(self) -> None:
         self.kept: list[tuple[float, Decision]] = []
 
-    def batch(self, now: float, events: Any, engine: Any, decisions: Any, *, ask: bool = True) -> None:
+    def write_batch(self, now: float, events: Any, engine: Any, decisions: Any, *, ask: bool = True) -> None:
         self.kept.extend((now, decision) for decision in decisions)
 
 
@@ -53,9 +53,9 @@ def run_live(w: Workload, cluster: Cluster, policy: str, learned: bool, sink: An
             follow=FollowPlan(),
             options=DriverOptions(policy_name=policy, enforce=True),
         )
-        ready = prepare(w, cluster, need_truth=False)
+        ready = prepare_workload(w, cluster, need_truth=False)
         await LiveRun(driver, FakeExecutor(w.truth), ready.jobs).run()
-        driver.engine.validate()
+        driver.engine.validate_books()
         return driver.result(ready)
 
     return run_virtual(main())

@@ -13,7 +13,7 @@ from dovetail.history.memory import MemoryHistory
 from dovetail.interfaces import Executor, RunFolder, RuntimeModel
 from dovetail.local.executor import LocalExecutor
 from dovetail.model import App, Choice, Cluster, Command, Decision, Node, Placed, TableTruth
-from dovetail.plugins import LoadedPolicy, policies
+from dovetail.plugins import LoadedPolicy, list_policies
 from dovetail.runtimes.registry import MODELS, make_model
 from dovetail.testing.builders import workload
 from dovetail.testing.conformance import (
@@ -26,7 +26,7 @@ from dovetail.testing.virtual_time import run_virtual
 
 # One that hands jobs to another scheduler is held to its contract by the tests of that executor.
 APART = ("follow-plan", "earliest-completion")
-NAMES = [info.name for info in policies() if info.name not in APART]
+NAMES = [info.name for info in list_policies() if info.name not in APART]
 VARIANTS = ["easy?order=sjf", "easy?order=largest", "easy?order=f1", "easy?placement=spread"]
 
 

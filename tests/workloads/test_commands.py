@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Workload
-from dovetail.model.templates import render
+from dovetail.model.templates import render_template
 from dovetail.workloads.commands import command_workload, load_commands
-from dovetail.workloads.identity import identify
+from dovetail.workloads.identity import identify_command
 from dovetail.workloads.load import load_workload
 
 
@@ -51,21 +51,23 @@ def folder(tmp_path: Path) -> Path:
     ],
 )  # fmt: skip
 def test_apps_and_inputs(folder: Path, command: str, app: str, inputs: dict[str, float | str]) -> None:
-    identity = identify(shlex.split(command), cwd=folder)
+    identity = identify_command(shlex.split(command), cwd=folder)
     assert identity.app == app
     assert dict(identity.inputs) == inputs
 
 
 def test_a_file_that_a_program_writes_does_not_change_what_it_is_taken_for(folder: Path) -> None:
     argv = ["python", "train.py", "--out", "model.bin", "data.csv"]
-    before = identify(argv, cwd=folder)
+    before = identify_command(argv, cwd=folder)
     (folder / "model.bin").write_text("weights")
-    assert identify(argv, cwd=folder).inputs == before.inputs
+    assert identify_command(argv, cwd=folder).inputs == before.inputs
 
 
 def test_the_app_is_named_and_inputs_are_dropped_and_added(folder: Path) -> None:
     argv = ["python", "train.py", "--tag", "monday", "--rows", "5"]
-    identity = identify(argv, cwd=folder, app="fit", drop=["tag", "gone"], add=["cols=7", "data=small"])
+    identity = identify_command(
+        argv, cwd=folder, app="fit", drop=["tag", "gone"], add=["cols=7", "data=small"]
+    )
     assert identity.app == "fit"
     assert dict(identity.inputs) == {"rows": 5.0, "cols": 7.0, "data": "small"}
     assert "app 'fit' (as named)" in identity.explanation
@@ -76,13 +78,13 @@ def test_the_app_is_named_and_inputs_are_dropped_and_added(folder: Path) -> None
 @pytest.mark.parametrize("text", ["", "cols", "=7"])
 def test_a_malformed_added_input_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="feature: found"):
-        identify(["true"], add=[text])
+        identify_command(["true"], add=[text])
 
 
 def test_no_program_is_refused() -> None:
     for argv in ([], [""]):
         with pytest.raises(InputError, match="no program"):
-            identify(argv)
+            identify_command(argv)
 
 
 def test_one_job_a_line_for_each_kind(folder: Path) -> None:
@@ -98,7 +100,12 @@ def test_one_job_a_line_for_each_kind(folder: Path) -> None:
     command = python.app.implementations[0].command
     assert command is not None
     # Quotes make braces text; outside of them only known names stand between braces.
-    assert [render(word, {"device": "cuda"}) for word in command.argv] == ["python", "t.py", "{x}", "cuda"]
+    assert [render_template(word, {"device": "cuda"}) for word in command.argv] == [
+        "python",
+        "t.py",
+        "{x}",
+        "cuda",
+    ]
     assert sleep.app.implementations[1].command is not None
     assert sleep.app.implementations[1].command.env == (("A", "1"), ("B", "x y"))
     assert not workload.fully_timed
@@ -188,8 +195,8 @@ def test_any_list_is_read_or_refused(tmp_path: Path, data: bytes) -> None:
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.text("ab{}device-=./19", min_size=1, max_size=12), min_size=1, max_size=5))
 def test_the_template_gives_back_the_words(argv: list[str]) -> None:
-    template = identify(argv, cwd="/").argv
-    assert [render(word, {"device": "{device}"}) for word in template] == argv
+    template = identify_command(argv, cwd="/").argv
+    assert [render_template(word, {"device": "{device}"}) for word in template] == argv
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,9 @@ def test_options_that_fit_no_command_are_refused(options: dict[str, Any], messag
 
 def _argvs(workload: Workload) -> list[list[str]]:
     commands = [job.app.implementations[0].command for job in workload.jobs]
-    return [[render(word, {}) for word in command.argv] for command in commands if command is not None]
+    return [
+        [render_template(word, {}) for word in command.argv] for command in commands if command is not None
+    ]
 
 
 def _listed(folder: Path, text: str, **options: Any) -> Workload:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import InputError
-from dovetail.workloads.grids import combinations, parse_each, parse_values
+from dovetail.workloads.grids import grid_combinations, parse_each, parse_values
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_what_is_no_grid_is_refused(each: list[str], message: str) -> None:
 
 
 def test_the_last_name_changes_fastest() -> None:
-    found = list(combinations({"a": [1, 2], "b": [3, 4]}))
+    found = list(grid_combinations({"a": [1, 2], "b": [3, 4]}))
     assert [tuple(one.values()) for one in found] == [(1, 3), (1, 4), (2, 3), (2, 4)]
-    assert list(combinations({})) == [{}]
+    assert list(grid_combinations({})) == [{}]

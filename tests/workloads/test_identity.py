@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.workloads.identity import identify, with_file_sizes
-from dovetail.workloads.wrappers import unwrap
+from dovetail.workloads.identity import identify_command, with_file_sizes
+from dovetail.workloads.wrappers import unwrap_command
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ PLAIN = "python train.py --rows 1e6 data.csv"
     ],
 )
 def test_what_starts_a_program_does_not_change_the_app(folder: Path, start: str) -> None:
-    plain = identify(shlex.split(PLAIN), cwd=folder)
+    plain = identify_command(shlex.split(PLAIN), cwd=folder)
     program = PLAIN.removeprefix("python ") if "python" in start.split("--")[0] else PLAIN
-    found = identify(shlex.split(start + program), cwd=folder)
+    found = identify_command(shlex.split(start + program), cwd=folder)
     assert (
         (found.app, dict(found.inputs))
         == (plain.app, dict(plain.inputs))
@@ -73,9 +73,9 @@ def test_what_starts_a_program_does_not_change_the_app(folder: Path, start: str)
 
 @pytest.mark.parametrize("shell", ["sh -c", "bash -c", "bash -lc", "bash -o pipefail -ec", "dash -e -c"])
 def test_a_shell_that_starts_one_program_does_not_hide_it(folder: Path, shell: str) -> None:
-    plain = identify(shlex.split(PLAIN), cwd=folder)
+    plain = identify_command(shlex.split(PLAIN), cwd=folder)
     for script in (PLAIN, f"cd . && A=1 {PLAIN} > log 2>&1", f"mkdir -p out; nice {PLAIN}"):
-        found = identify([*shell.split(), script], cwd=folder)
+        found = identify_command([*shell.split(), script], cwd=folder)
         assert (found.app, dict(found.inputs)) == (plain.app, dict(plain.inputs))
 
 
@@ -129,18 +129,18 @@ def test_a_shell_that_starts_one_program_does_not_hide_it(folder: Path, shell: s
 def test_apps_behind_other_programs(
     folder: Path, command: str, app: str, inputs: dict[str, float | str]
 ) -> None:
-    found = identify(shlex.split(command), cwd=folder)
+    found = identify_command(shlex.split(command), cwd=folder)
     assert found.app == app
     assert dict(found.inputs) == inputs
 
 
 def test_the_command_runs_as_it_was_written(folder: Path) -> None:
     argv = shlex.split("nice -n 5 python3 train.py 7")
-    assert identify(argv, cwd=folder).argv == tuple(argv)
+    assert identify_command(argv, cwd=folder).argv == tuple(argv)
 
 
 def test_the_explanation_names_what_was_passed_over(folder: Path) -> None:
-    said = identify(shlex.split("nice mpirun -n 4 ./solve 5"), cwd=folder).explanation
+    said = identify_command(shlex.split("nice mpirun -n 4 ./solve 5"), cwd=folder).explanation
     assert said[0] == "app 'solve' (program)"
     assert "nice: starts the program, no part of the app" in said
     assert "ranks = 4 (number of processes)" in said
@@ -167,10 +167,10 @@ OPTIONS = ("-c", "-n", "4", "-np", "--", ":", "-m", "a=1", "a|b")
 @settings(deadline=None, derandomize=True)
 @given(st.lists(st.sampled_from(WORDS + OPTIONS), min_size=1, max_size=8))
 def test_any_command_has_an_app(argv: list[str]) -> None:
-    found = identify(argv, cwd="/")
+    found = identify_command(argv, cwd="/")
     assert found.app
     assert found.argv == tuple(argv)
-    assert unwrap(argv).argv
+    assert unwrap_command(argv).argv
 
 
 def test_inputs_that_name_files_become_sizes(folder: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Communication, Dependency, Job, Request
-from dovetail.model.templates import render
-from dovetail.workloads.dependencies import EntryJobs, resolved
+from dovetail.model.templates import render_template
+from dovetail.workloads.dependencies import EntryJobs, resolve_dependencies
 from dovetail.workloads.jobfile import load_jobfile
 
 APP = '[[app]]\nname = "m"\n[[app.implementation]]\nname = "cpu"\n'
@@ -117,9 +117,9 @@ def test_a_circle_is_refused_where_there_is_one(edges: list[list[int]]) -> None:
             each.difference_update(free)
     if waiting:
         with pytest.raises(InputError, match="found a circle"):
-            resolved(entries)
+            resolve_dependencies(entries)
     else:
-        found = resolved(entries)
+        found = resolve_dependencies(entries)
         assert [[one.job for one in job.depends] for job in found] == [
             [f"j{there}" for there in dict.fromkeys(each)] for each in edges
         ]
@@ -243,7 +243,7 @@ def _argv(job: Job) -> list[str]:
     command = job.app.implementations[0].command
     assert command is not None
     inputs = {**job.inputs, "device": "cpu"}
-    return [render(word, inputs) for word in command.argv]
+    return [render_template(word, inputs) for word in command.argv]
 
 
 def test_inputs_that_name_files_count_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

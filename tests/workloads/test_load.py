@@ -7,7 +7,7 @@ from dovetail import plugins
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Workload
 from dovetail.workloads import load
-from dovetail.workloads.load import formats, load_workload
+from dovetail.workloads.load import load_workload, trace_formats
 
 JOBS = "[[app]]\nname = 'm'\non = ['cpu']\n[[job]]\napp = 'm'\ncount = 20\n[[job]]\napp = 'm'\nsubmit = 9\n"
 SWF = "; header\n" + "\n".join(f"{i} {10 * i} -1 60 2 -1 -1 2 120 -1 1 7 8 1 1 1 -1 -1" for i in range(1, 4))
@@ -106,7 +106,7 @@ def test_a_reader_of_a_plugin_is_found_by_its_entry_point(
     monkeypatch.setattr(EntryPoint, "load", lambda self: read_nothing)
     for module in (plugins, load):
         monkeypatch.setattr(module, "entries", lambda group: {"mine": entry})
-    assert "mine" in formats()
+    assert "mine" in trace_formats()
     assert len(load_workload(tmp_path / "x.mine").jobs) == 16
     assert len(load_workload(f"mine:{tmp_path}/y").jobs) == 16
 

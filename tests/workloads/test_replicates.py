@@ -14,9 +14,9 @@ import dovetail
 from dovetail.comparison import compare
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Dependency, Replicate, Workload
-from dovetail.report.intervals import paired, variants
+from dovetail.report.intervals import compare_paired, group_variants
 from dovetail.workloads.load import load_workload
-from dovetail.workloads.replicates import SESSION, WEEK, drawn, planned
+from dovetail.workloads.replicates import SESSION, WEEK, draw_replicate, plan_replicates
 from dovetail.workloads.resources import offered_load
 
 HOUR = 3600.0
@@ -31,11 +31,11 @@ def trace() -> Workload:
 
 
 def test_number_0_is_the_trace_as_it_is(trace: Workload) -> None:
-    assert drawn(trace, CLUSTER, Replicate(0, 600.0, True)) is trace
+    assert draw_replicate(trace, CLUSTER, Replicate(0, 600.0, True)) is trace
 
 
 def test_jitter_moves_each_submission_by_so_much_at_most(trace: Workload) -> None:
-    found = drawn(trace, CLUSTER, Replicate(1, 600.0))
+    found = draw_replicate(trace, CLUSTER, Replicate(1, 600.0))
     before = {job.id: job for job in trace.jobs}
     moves = [job.submit_time - before[job.id].submit_time for job in found.jobs]
     assert len(found.jobs) == len(trace.jobs)
@@ -51,7 +51,7 @@ def test_jitter_moves_each_submission_by_so_much_at_most(trace: Workload) -> Non
 
 
 def test_weeks_are_drawn_whole_with_their_sessions_and_the_load_is_kept(trace: Workload) -> None:
-    found = drawn(trace, CLUSTER, Replicate(3, 0.0, bootstrap=True))
+    found = draw_replicate(trace, CLUSTER, Replicate(3, 0.0, bootstrap=True))
     before = {job.id: job for job in trace.jobs}
     copies = Counter(job.id.partition("#")[0] for job in found.jobs)
     assert max(copies.values()) > 1
@@ -71,7 +71,7 @@ def test_weeks_are_drawn_whole_with_their_sessions_and_the_load_is_kept(trace: W
 
 
 def test_a_week_comes_on_the_same_days_of_the_week(trace: Workload) -> None:
-    found = drawn(trace, CLUSTER, Replicate(2, 0.0, bootstrap=True))
+    found = draw_replicate(trace, CLUSTER, Replicate(2, 0.0, bootstrap=True))
     before = {job.id: job.submit_time for job in trace.jobs}
     then = np.array([before[job.id.partition("#")[0]] for job in found.jobs])
     now = np.array([job.submit_time for job in found.jobs])
@@ -83,7 +83,7 @@ def test_a_week_comes_on_the_same_days_of_the_week(trace: Workload) -> None:
 
 
 def test_the_same_number_gives_the_same_trace_and_another_one_another(trace: Workload) -> None:
-    one, again, other = (drawn(trace, CLUSTER, Replicate(n, 600.0, True)) for n in (1, 1, 2))
+    one, again, other = (draw_replicate(trace, CLUSTER, Replicate(n, 600.0, True)) for n in (1, 1, 2))
     when = [(job.id, job.submit_time) for job in one.jobs]
     assert when == [(job.id, job.submit_time) for job in again.jobs]
     assert when != [(job.id, job.submit_time) for job in other.jobs]
@@ -95,7 +95,7 @@ def test_jobs_that_depend_on_each_other_move_together_and_copies_on_copies(trace
     jobs[900] = replace(jobs[900], depends=(Dependency("afterany", jobs[880].id),))
     tied = replace(trace, jobs=jobs)
     for number in range(1, 4):
-        found = drawn(tied, CLUSTER, Replicate(number, 600.0, True))
+        found = draw_replicate(tied, CLUSTER, Replicate(number, 600.0, True))
         submits = {job.id: job.submit_time for job in found.jobs}
         for job in found.jobs:
             for one in job.depends:
@@ -105,15 +105,15 @@ def test_jobs_that_depend_on_each_other_move_together_and_copies_on_copies(trace
 
 
 def test_what_is_drawn_by_default(trace: Workload) -> None:
-    assert [r.number for r in planned(trace)] == list(range(10))
-    assert planned(trace)[1] == Replicate(1, 600.0, True, int(_length(trace) // WEEK))
+    assert [r.number for r in plan_replicates(trace)] == list(range(10))
+    assert plan_replicates(trace)[1] == Replicate(1, 600.0, True, int(_length(trace) // WEEK))
     short = replace(trace, jobs=trace.jobs[:100])
-    assert not planned(short)[1].bootstrap
+    assert not plan_replicates(short)[1].bootstrap
     moment = replace(trace, jobs=trace.jobs[:2])
-    assert planned(moment)[1].jitter == pytest.approx(min(600.0, _length(moment) / 100))
-    assert [r.number for r in planned(replace(trace, jobs=trace.jobs[:1]))] == [0]
+    assert plan_replicates(moment)[1].jitter == pytest.approx(min(600.0, _length(moment) / 100))
+    assert [r.number for r in plan_replicates(replace(trace, jobs=trace.jobs[:1]))] == [0]
     with pytest.raises(InputError, match=r"expected none, or two weeks at least"):
-        planned(moment, bootstrap="week")
+        plan_replicates(moment, bootstrap="week")
 
 
 def _length(workload: Workload) -> float:
@@ -128,8 +128,8 @@ def coverage(traces: int, truths: int) -> dict[str, float]:
     """How many intervals of SJF against FCFS, each from one trace, hold the mean of fresh draws."""
     machine = Cluster.parse("1x1cpu")
     fresh = compare(f"synthetic:{RIGID}", "fcfs,sjf", cluster=machine, replicates=truths, workers=1)
-    groups = variants(fresh.results)
-    truth = {m: paired(groups["sjf"], groups["fcfs"], m).difference.mean for m in COVERED}
+    groups = group_variants(fresh.results)
+    truth = {m: compare_paired(groups["sjf"], groups["fcfs"], m).difference.mean for m in COVERED}
     held: Counter[str] = Counter()
     for seed in range(1000, 1000 + traces):
         trace = load_workload(f"synthetic:{RIGID}&seed={seed}", machine)

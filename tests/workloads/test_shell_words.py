@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.workloads.shell_words import Unexpandable, split, tokens
+from dovetail.workloads.shell_words import Unexpandable, split_tokens, split_words
 
 
 @settings(derandomize=True)
@@ -21,7 +21,7 @@ def test_words_are_those_of_shlex(line: str) -> None:
     except ValueError:
         expected = None
     try:
-        found: list[str] | None = [word.text for word in split(line)]
+        found: list[str] | None = [word.text for word in split_words(line)]
     except ValueError:
         found = None
     if expected is not None and '"' in line and "\\" in line:
@@ -54,7 +54,7 @@ def test_lines_become_what_a_shell_makes_of_them(tmp_path: Path, line: str) -> N
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", env["HOME"])
-        found = [text for word in split(line) for text in word.expanded(tmp_path, env)]
+        found = [text for word in split_words(line) for text in word.expand_word(tmp_path, env)]
     assert found == shell.stdout.split("\n")[:-1]
 
 
@@ -71,14 +71,14 @@ def test_lines_become_what_a_shell_makes_of_them(tmp_path: Path, line: str) -> N
 )
 def test_what_cannot_be_expanded_is_refused(tmp_path: Path, line: str, message: str) -> None:
     with pytest.raises(Unexpandable) as caught:
-        split(line)[0].expanded(tmp_path, {})
+        split_words(line)[0].expand_word(tmp_path, {})
     assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("line", ["a$", "$1", "$?", "'$NOPE'", "\\$NOPE", "f?o", "[x", "--in=*.none"])
 def test_what_no_shell_would_change_stays(tmp_path: Path, line: str) -> None:
-    (word,) = split(line)
-    assert word.expanded(tmp_path, {}) == [word.text]
+    (word,) = split_words(line)
+    assert word.expand_word(tmp_path, {}) == [word.text]
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_what_no_shell_would_change_stays(tmp_path: Path, line: str) -> None:
     ],
 )
 def test_operators_of_scripts(script: str, expected: list[str]) -> None:
-    assert [token.text for token in tokens(script)] == expected
+    assert [token.text for token in split_tokens(script)] == expected
 
 
 @pytest.mark.parametrize("line", ["'", '"', "a\\", '"a\\"'])
 def test_open_quotations_are_refused(line: str) -> None:
     with pytest.raises(ValueError, match="no "):
-        split(line)
+        split_words(line)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_open_quotations_are_refused(line: str) -> None:
     ],
 )
 def test_the_quotes_of_bash(text: str, word: str) -> None:
-    (found,) = split(text)
-    assert found.expanded(".", {"HOME": "/h"}) == [word]
+    (found,) = split_words(text)
+    assert found.expand_word(".", {"HOME": "/h"}) == [word]
 
 
 @pytest.mark.parametrize("text", [r"$'a", r"$'a\'", r"$'\0'", r"$'\U00110000'"])
 def test_what_bash_would_not_take(text: str) -> None:
     with pytest.raises(ValueError, match=r"no closing quotation|which is no character|a null character"):
-        split(text)
+        split_words(text)

@@ -14,7 +14,7 @@ from dovetail.model import Cluster, Device, Node, Request
 from dovetail.testing.builders import full
 from dovetail.workloads.sacct_rows import parse_tres
 from dovetail.workloads.slurm_accounting import (
-    duration,
+    parse_duration,
     read_sacct,
     read_sacct_json,
     read_sacct_parsable,
@@ -214,13 +214,13 @@ def test_malformed_records_are_counted_when_lenient(tmp_path):
     ],
 )
 def test_durations(text, seconds):
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1:2:3:4", "1-", "x", "1e3", "١:٠٠", "99999999999999:00:00"])
 def test_what_is_no_duration(text):
     with pytest.raises(ValueError, match=r".*"):
-        duration(text)
+        parse_duration(text)
 
 
 def test_moments():

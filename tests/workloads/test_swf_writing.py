@@ -10,12 +10,12 @@ from dovetail.errors import InputError
 from dovetail.model import Cluster
 from dovetail.testing.builders import full
 from dovetail.workloads.builder import TraceBuilder, gpu_request
-from dovetail.workloads.edit import cut, scale
+from dovetail.workloads.edit import cut_workload, scale_load
 from dovetail.workloads.load import load_workload
 from dovetail.workloads.swf import swf_request, swf_workload
 from dovetail.workloads.swf_arrays import parse_swf
 from dovetail.workloads.swf_writer import edited_swf, numbers_for, workload_as_swf
-from dovetail.workloads.synthetic import synthesize
+from dovetail.workloads.synthetic import synthesize_workload
 
 
 def read(text, **options):
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back(jobs, per_node):
     for i, (submit, run, size, walltime, user, group, queue) in enumerate(jobs, start=1):
         request = swf_request(size, per_node)
         builder.add(str(i), submit, run, request, walltime=walltime, user=user, group=group, queue=queue)
-    workload = builder.workload()
+    workload = builder.build_workload()
     back = read(workload_as_swf(workload), cpus_per_node=per_node)
     assert rows(back) == rows(workload)
     assert not back.rejected
@@ -73,7 +73,7 @@ def test_names_that_are_no_numbers_are_numbered_and_noted():
     builder = TraceBuilder("a\nb", None, app="x")
     builder.add("first", 0, 5, swf_request(1), user="ann")
     builder.add("second", 1, 5, swf_request(2), user="bob")
-    text = workload_as_swf(builder.workload(), Cluster.uniform(4, 1))
+    text = workload_as_swf(builder.build_workload(), Cluster.uniform(4, 1))
     assert text.splitlines() == [
         "; Version: 2.2",
         "; Note: a b, written by Dovetail",
@@ -87,7 +87,7 @@ def test_names_that_are_no_numbers_are_numbered_and_noted():
 
 
 def test_gpus_are_processors_where_all_jobs_use_whole_ones():
-    text = workload_as_swf(synthesize("lublin?jobs=50&gpus=1&nodes=8", Cluster.uniform(8, 4, 8)))
+    text = workload_as_swf(synthesize_workload("lublin?jobs=50&gpus=1&nodes=8", Cluster.uniform(8, 4, 8)))
     assert "; Note: one processor is one GPU" in text
     assert len(read(text).jobs) == 50
 
@@ -97,11 +97,11 @@ def test_what_swf_cannot_tell_is_refused(tmp_path):
     mixed.add("a", 0, 5, swf_request(1))
     mixed.add("b", 0, 5, gpu_request(1, 1))
     with pytest.raises(InputError, match="job a: requests 0 GPUs, as other jobs of the workload use GPUs"):
-        workload_as_swf(mixed.workload())
+        workload_as_swf(mixed.build_workload())
     shared = TraceBuilder("w", None, app="x")
     shared.add("a", 0, 5, gpu_request(1, 0.5))
     with pytest.raises(InputError, match=r"job a: requests 0\.5 GPUs"):
-        workload_as_swf(shared.workload())
+        workload_as_swf(shared.build_workload())
     path = tmp_path / "jobs.toml"
     path.write_text(
         '[[app]]\nname = "m"\n[[app.implementation]]\nname = "cpu"\ntime = 3\n[[job]]\napp = "m"\n'
@@ -126,7 +126,7 @@ bad line
 
 def test_a_part_of_a_log_keeps_its_lines():
     workload = swf_workload(parse_swf(LOG, "f.swf", lenient=True))
-    lines = edited_swf(LOG, cut(workload, begin=5)).splitlines()
+    lines = edited_swf(LOG, cut_workload(workload, begin=5)).splitlines()
     assert lines == [LOG.splitlines()[i] for i in (0, 1, 3, 4, 7)]
 
 
@@ -154,12 +154,12 @@ def test_numbers_that_a_reader_would_refuse_are_not_written():
     far = TraceBuilder("w", None, app="x")
     far.add("a", 0, 5, swf_request(1), walltime=2.0**54)
     with pytest.raises(InputError, match=r"job a: found a number of 2\^53 or more"):
-        workload_as_swf(far.workload())
+        workload_as_swf(far.build_workload())
 
 
 def test_a_scaled_log_changes_field_two_alone():
     workload = swf_workload(parse_swf(LOG, "f.swf", lenient=True), Cluster.uniform(4, 1))
-    scaled = scale(workload, 50 / 120 / 2, Cluster.uniform(4, 1))  # half of its load
+    scaled = scale_load(workload, 50 / 120 / 2, Cluster.uniform(4, 1))  # half of its load
     lines = [line.split() for line in edited_swf(LOG, scaled).splitlines() if not line.startswith(b";")]
     before = [line.split() for line in LOG.splitlines() if line[:1] == b" " and b" -1  2" not in line]
     assert [line[1] for line in lines] == [b"0", b"20", b"60"]

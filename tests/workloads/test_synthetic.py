@@ -13,7 +13,7 @@ import dovetail
 from dovetail.errors import InputError
 from dovetail.model import HOST_CPUS, Cluster
 from dovetail.testing.builders import full
-from dovetail.workloads.synthetic import rigid_arrays, synthesize
+from dovetail.workloads.synthetic import rigid_arrays, synthesize_workload
 
 
 def offered(workload, capacity, resources):
@@ -55,12 +55,14 @@ def test_rigid_is_the_fixed_workload(nodes, load):
 
 
 def test_rigid_through_its_specification():
-    workload = synthesize("synthetic:rigid?jobs=500&nodes=64&load=0.5&seed=3", Cluster.uniform(64, 1))
+    workload = synthesize_workload(
+        "synthetic:rigid?jobs=500&nodes=64&load=0.5&seed=3", Cluster.uniform(64, 1)
+    )
     assert len(workload.jobs) == 500
     assert not workload.rejected
     assert offered(workload, 64, cpus) == pytest.approx(0.5, rel=1e-3)
     assert max(job.nodes for job in workload.jobs) == 16
-    too_small = synthesize("rigid?jobs=500&nodes=64", Cluster.uniform(8, 1))
+    too_small = synthesize_workload("rigid?jobs=500&nodes=64", Cluster.uniform(8, 1))
     assert len(too_small.jobs) + len(too_small.rejected) == 500
     assert too_small.rejected
 
@@ -74,13 +76,13 @@ def same(a, b):
 
 @pytest.mark.parametrize("kind", ["rigid?jobs=200", "lublin?jobs=200&gpus=0.5&fractions=0.5&load=0.7"])
 def test_a_seed_decides_everything(kind):
-    assert same(synthesize(kind), synthesize(f"{kind}&seed=1"))
-    assert same(synthesize(kind, seed=2), synthesize(f"{kind}&seed=2"))
-    assert not same(synthesize(kind), synthesize(kind, seed=2))
+    assert same(synthesize_workload(kind), synthesize_workload(f"{kind}&seed=1"))
+    assert same(synthesize_workload(kind, seed=2), synthesize_workload(f"{kind}&seed=2"))
+    assert not same(synthesize_workload(kind), synthesize_workload(kind, seed=2))
 
 
 def test_lublin_has_the_models_shape():
-    workload = synthesize("lublin?jobs=20000", Cluster.uniform(256, 1))
+    workload = synthesize_workload("lublin?jobs=20000", Cluster.uniform(256, 1))
     sizes = np.array([job.nodes for job in workload.jobs])
     runs = np.array([workload.truth.fixed[job.id] for job in workload.jobs])
     hours = np.array([job.submit_time % 86400 // 3600 for job in workload.jobs])
@@ -97,7 +99,7 @@ def test_lublin_has_the_models_shape():
 
 def test_lublin_with_gpus():
     cluster = Cluster.uniform(16, 8, 4)
-    workload = synthesize("lublin?jobs=4000&gpus=0.6&fractions=0.25&load=0.8", cluster)
+    workload = synthesize_workload("lublin?jobs=4000&gpus=0.6&fractions=0.25&load=0.8", cluster)
     assert not workload.rejected
     requests = [job.choices[0].request for job in workload.jobs]
     on_gpu = [r for r in requests if r.devices]
@@ -110,7 +112,7 @@ def test_lublin_with_gpus():
 
 
 def test_lublin_without_requested_times():
-    workload = synthesize("lublin?jobs=50&walltimes=0")
+    workload = synthesize_workload("lublin?jobs=50&walltimes=0")
     assert all(job.walltime is None for job in workload.jobs)
 
 
@@ -132,12 +134,12 @@ def test_lublin_without_requested_times():
 )
 def test_a_wrong_specification_is_one_sentence(spec, message):
     with pytest.raises(InputError, match=message.replace("?", r"\?")):
-        synthesize(spec)
+        synthesize_workload(spec)
 
 
 def test_gpu_jobs_need_a_gpu():
     with pytest.raises(InputError, match="option gpus: the cluster has no GPU"):
-        synthesize("lublin?gpus=0.5", Cluster.uniform(4, 4))
+        synthesize_workload("lublin?gpus=0.5", Cluster.uniform(4, 4))
 
 
 @settings(deadline=None, max_examples=full(60, 20), derandomize=True)
@@ -150,7 +152,7 @@ def test_gpu_jobs_need_a_gpu():
 )
 def test_any_size_works(kind, jobs, nodes, load, seed):
     given_load = "" if load is None else f"&load={load}"
-    workload = synthesize(
+    workload = synthesize_workload(
         f"{kind}?jobs={jobs}&nodes={nodes}&seed={seed}{given_load}", Cluster.uniform(nodes, 1)
     )
     assert len(workload.jobs) == jobs

@@ -41,7 +41,7 @@ from dovetail.model import (
     Withdrawn,
 )
 from dovetail.model.batch_options import of_script, options_for
-from dovetail.model.command_line import argv
+from dovetail.model.command_line import command_words
 from dovetail.model.templates import device_word
 from dovetail.process.reporting import Reporting
 from dovetail.process.spawn_log import uid_of
@@ -66,12 +66,12 @@ class BatchExecutor(Reporting):
         # This process may be in a batch job itself, whose variables would limit the new ones.
         self._environ = system.clean_environment(self._environ)
         self.files = QueueFolder(self.run_dir)
-        self._questions = Questions(system, self._happened)
+        self._questions = Questions(system, self._report_event)
         self._sender = BatchSender(
             system,
             self.files,
             self._environ,
-            happened=self._happened,
+            happened=self._report_event,
             ended=self._report_end,
             sent=self._note_sent,
         )
@@ -126,11 +126,11 @@ class BatchExecutor(Reporting):
         """Put the job in line for the batch system, together with others of its shape."""
         if self._closing:
             raise ExecutorError(f"job {job.id} was submitted after the executor was closed")
-        self._attach()
+        self._attach_to_loop()
         # Before the hand-over: a wrong command ends the job here, and not in a queue hours later.
         refused = await self._find_refusal(job, decision)
         if refused is not None:
-            self._happened(refused)
+            self._report_event(refused)
             return
         key, waiting = self._prepare(job, decision, attempt)
         self._handed[job.id] = waiting.handed
@@ -159,14 +159,14 @@ class BatchExecutor(Reporting):
     def _words(job: Job, decision: Submit) -> list[str]:
         """Raises `InputError` where the command cannot be made."""
         implementation = job.app.implementation(decision.implementation)
-        return argv(Placed(job, implementation, Allocation(decision.request, ()), 0.0, None, 0.0))
+        return command_words(Placed(job, implementation, Allocation(decision.request, ()), 0.0, None, 0.0))
 
     def _prepare(self, job: Job, decision: Submit, attempt: int) -> tuple[BatchKey, Waiting]:
         """What is handed over of a job, and with which others it may go."""
         implementation, words = job.app.implementation(decision.implementation), self._words(job, decision)
         files, chosen = self._outputs.of(job, attempt, self._cwd)
         uid = uid_of(self.run_uid, job.id, attempt)
-        cwd, outer = self._surroundings(job)
+        cwd, outer = self._job_surroundings(job)
         command = implementation.command
         tasks, own = (1, ()) if command is None else (command.tasks, command.env)
         options = options_for(job.batch_options, implementation)
@@ -210,7 +210,7 @@ class BatchExecutor(Reporting):
 
     async def inquire(self, shape: Shape) -> None:
         """Find out when such a job would start; `Foreseen` follows."""
-        self._attach()
+        self._attach_to_loop()
         self._questions.put(shape)
 
     async def stop(self, job: JobId, reason: str) -> None:
@@ -283,7 +283,7 @@ class BatchExecutor(Reporting):
             self.files.note_later(t="withdrawn", batch=handed.batch, job=handed.job)
         self._handed.pop(handed.job, None)
         self._sender.forget(handed)
-        self._happened(Withdrawn(handed.job))
+        self._report_event(Withdrawn(handed.job))
 
     async def _cancel(self, handed: Sequence[HandedOverStart]) -> None:
         """End them; should the batch system be away, later."""
@@ -338,7 +338,7 @@ class BatchExecutor(Reporting):
         since, why = self._silence
         return f"{self.system.title} has not answered for {time.monotonic() - since:.0f} s ({why})"
 
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         if not self._tasks and not self._closing:
             for work in (self._sender.send_all, self._questions.put_all, self._watch):
                 self._begin_task(work)
@@ -430,10 +430,12 @@ class BatchExecutor(Reporting):
             self._sender.forget_command(handed.job)
             if facts is not None:  # at the start: users follow the output while the job runs
                 self._link_output(handed, facts)
-            self._happened(start_of(self.cluster, handed, seen, record))
+            self._report_event(start_of(self.cluster, handed, seen, record))
         if seen is not None and seen.reason != handed.reason:
             handed.reason = seen.reason
-            self._happened(Delayed(handed.job, f"{self.system.title}: {seen.reason}" if seen.reason else ""))
+            self._report_event(
+                Delayed(handed.job, f"{self.system.title}: {seen.reason}" if seen.reason else "")
+            )
         if handed.is_back:
             return changed
         back = handed.started and seen is not None and seen.phase is Phase.WAITING
@@ -474,7 +476,7 @@ class BatchExecutor(Reporting):
         found = facts.stdout, facts.stderr or facts.stdout
         if handed.files[0] == found[0]:
             return
-        ours = self._outputs.ours(handed.job, handed.attempt)
+        ours = self._outputs.own_paths(handed.job, handed.attempt)
         for link, target in zip(ours, found, strict=True):
             try:
                 os.symlink(target, link)
@@ -493,7 +495,7 @@ class BatchExecutor(Reporting):
         handed.is_back = True
         self.files.fence_start(handed)  # where its node was given up, it may run on
         self.files.note(t="back", uid=handed.uid)
-        self._happened(Requeued(handed.job))
+        self._report_event(Requeued(handed.job))
 
     def _leave_back(self, handed: HandedOverStart) -> None:
         """This start is over; the batch job stays in the queue for a while, for the next one."""
@@ -572,4 +574,4 @@ class BatchExecutor(Reporting):
         if handed.batch:
             self.files.note_later(t="told", uid=handed.uid)
             self._sender.free_place()
-        self._happened(end)
+        self._report_event(end)

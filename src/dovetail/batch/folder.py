@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import ExecutorError
-from dovetail.files.writing import create
+from dovetail.files.writing import create_file
 from dovetail.model import JobId, Request, Submit
-from dovetail.process.notes import line_of, notes, refusing, write_private
+from dovetail.process.notes import line_of, read_notes, refuse_errors, write_private
 from dovetail.records import dataclass
 
 
@@ -85,7 +85,7 @@ class QueueFolder:
 
     def create(self) -> None:
         """A new run."""
-        with refusing(self.path, "made"):
+        with refuse_errors(self.path, "made"):
             (self.path / "runs").mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def note(self, **record: Any) -> None:
@@ -155,7 +155,7 @@ class QueueFolder:
         batches: dict[str, list[HandedOverStart]] = {}
         reported: set[str] = set()
         back: set[str] = set()
-        for record in notes(self.path / "handed.jsonl"):
+        for record in read_notes(self.path / "handed.jsonl"):
             kind = record.get("t")
             if kind == "batch":
                 batches[record["batch"]] = list(_handed(record))
@@ -186,7 +186,7 @@ class QueueFolder:
             return None
         start: Mapping[str, Any] | None = None
         end: Mapping[str, Any] | None = None
-        for record in notes(self._run_path(handed)):
+        for record in read_notes(self._run_path(handed)):
             if record.get("t") == "start":
                 start = record
             elif record.get("t") == "end":
@@ -199,9 +199,9 @@ class QueueFolder:
 
     def claim(self, handed: HandedOverStart) -> bool:
         """Make the record of its run before its node does, which will not run it then; whether we did."""
-        with refusing(self._run_path(handed)):
+        with refuse_errors(self._run_path(handed)):
             try:
-                with create(self._run_path(handed)) as file:
+                with create_file(self._run_path(handed)) as file:
                     file.write(b'{"t":"withdrawn"}\n')
             except FileExistsError:
                 return False
@@ -210,7 +210,7 @@ class QueueFolder:
 
     def is_claimed(self, handed: HandedOverStart) -> bool:
         """Whether it was withdrawn before it began, though this may not have been noted any more."""
-        return any(record.get("t") == "withdrawn" for record in notes(self._run_path(handed)))
+        return any(record.get("t") == "withdrawn" for record in read_notes(self._run_path(handed)))
 
     def fence(self, handed: HandedOverStart) -> None:
         """Have the node end the command, should it still run there."""

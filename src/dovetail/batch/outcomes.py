@@ -23,8 +23,8 @@ from dovetail.model import (
     State,
     Usage,
 )
-from dovetail.model.hostlist import expand
-from dovetail.process.spawn_log import ended
+from dovetail.model.hostlist import expand_hostlist
+from dovetail.process.spawn_log import end_event
 
 MISSED = 3
 """Looks at which a job may be missing before it is given up."""
@@ -75,7 +75,7 @@ def end_of(
         return None
     if record is not None and record.end is not None:
         intent = {"job": handed.job, "attempt": handed.attempt, "files": handed.files}
-        found = replace(ended(intent, record.end), attempt=None)
+        found = replace(end_event(intent, record.end), attempt=None)
         if found.state is State.COMPLETED:
             return found
         if seen is not None and state is None:
@@ -159,4 +159,8 @@ def end_of_script(
 
 def find_nodes(cluster: Cluster, nodes: str) -> list[int]:
     """The nodes of a hostlist as the cluster numbers them; those that it does not have are left out."""
-    return [cluster.index_of[name] for name in (expand(nodes) if nodes else ()) if name in cluster.index_of]
+    return [
+        cluster.index_of[name]
+        for name in (expand_hostlist(nodes) if nodes else ())
+        if name in cluster.index_of
+    ]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError, UnsupportedWorkload
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.spec.values import Bootstrap, Breakdown, Compilation, Knowledge, Overrun
 
 if TYPE_CHECKING:
     from dovetail.model import Result
 
 
-@opt.takes("compare")
+@opt.takes_options("compare")
 def compare(
     file: str,
     policy: str,
@@ -64,14 +64,14 @@ def compare(
     from dovetail.report.progress import Bar
 
     collect_rarely()
-    policies = _policies(policy)
+    policies = _check_policies(policy)
     file = opt.or_journal(file)
     if seed is not None and seeds is not None:
         raise InputError("found --seed and --seeds, expected one of them")
     if seeds is not None and replicates is not None:
         raise InputError("found --seeds and --replicates, expected one of them")
     check_targets(html, summary, folder=report)
-    options = ReportOptions(opt.cut(warmup, cooldown), by or (), command=this_command())
+    options = ReportOptions(opt.read_trim(warmup, cooldown), by or (), command=this_command())
     if html is not None and loads is not None and "," in loads:
         raise InputError(
             "found several loads, expected one; --report FOLDER makes a page for each", where="--html"
@@ -82,10 +82,10 @@ def compare(
         "model": model,
         "history": history,
         "overrun": overrun,
-        "on": opt.kinds(on),
-        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.cpus(cpus)),
+        "on": opt.read_kinds(on),
+        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.read_cpus(cpus)),
     }
-    clusters = opt.machines(cluster, partition)
+    clusters = opt.read_machines(cluster, partition)
     hidden = quiet or as_json
     if live:
         if loads is not None:
@@ -97,11 +97,11 @@ def compare(
             raise InputError("found several clusters with --live, expected one: they are run for real")
         common |= {
             "cluster": clusters[0] if clusters else None,
-            "default_walltime": opt.walltime(default_walltime, simulated=False),
+            "default_walltime": opt.read_walltime(default_walltime, simulated=False),
         }
         all_seeds = [seed] if seeds is None else list(range(1, seeds + 1))
-        results = _live(policies, all_seeds, file, common, hidden)
-        options = options.against(_those_of(reference, results)) if reference is not None else options
+        results = _run_live(policies, all_seeds, file, common, hidden)
+        options = options.with_references(_those_of(reference, results)) if reference is not None else options
     else:
         common |= {} if seed is None else {"seed": seed}
         with Bar("comparing", hidden=hidden) as bar:
@@ -113,11 +113,11 @@ def compare(
                 replicates=replicates,
                 jitter=jitter,
                 bootstrap=bootstrap,
-                loads=_loads(loads),
+                loads=_parse_loads(loads),
                 reference=reference,
                 workers=workers,
                 progress=bar.tell,
-                default_walltime=opt.walltime(default_walltime, simulated=True),
+                default_walltime=opt.read_walltime(default_walltime, simulated=True),
                 knowledge=knowledge,
                 rates=rates,
                 compiled=compiled,
@@ -134,7 +134,7 @@ def compare(
     return 1 if failed else 0
 
 
-def _policies(text: str) -> list[str]:
+def _check_policies(text: str) -> list[str]:
     """Names, each checked before anything runs; raises `InputError`."""
     from dovetail import api
 
@@ -148,7 +148,7 @@ def _policies(text: str) -> list[str]:
     return names
 
 
-def _loads(text: str | None) -> list[float] | None:
+def _parse_loads(text: str | None) -> list[float] | None:
     if text is None:
         return None
     loads: list[float] = []
@@ -168,7 +168,7 @@ def _loads(text: str | None) -> list[float] | None:
     return loads
 
 
-def _live(
+def _run_live(
     policies: Sequence[str],
     seeds: Sequence[int | None],
     file: str,
@@ -187,7 +187,7 @@ def _live(
             if policy in refused:
                 continue
             if not hidden:
-                note(f"running under {policy}" + ("" if seed is None else f", seed {seed}"))
+                print_note(f"running under {policy}" + ("" if seed is None else f", seed {seed}"))
             try:
                 result = api.run(file, policy=policy, seed=seed, **common).result
             except UnsupportedWorkload as refusal:  # raised before anything runs
@@ -205,10 +205,10 @@ def _live(
 def _those_of(reference: str, results: Sequence[Result]) -> list[Result]:
     """The results of the reference policy, which must be one of those that were run."""
     from dovetail import api
-    from dovetail.report.intervals import label
+    from dovetail.report.intervals import policy_label
 
     name = api.policy_label(reference)
-    found = [result for result in results if label(result) == name]
+    found = [result for result in results if policy_label(result) == name]
     if not found:
         raise InputError("with --live expected one of the policies that are compared", where="--reference")
     return found

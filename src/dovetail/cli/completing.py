@@ -27,7 +27,7 @@ def whole_words(environment: MutableMapping[str, str]) -> Iterator[None]:
     before = ""
     if environment.get(VARIABLE) == "complete_bash":
         words, at = environment.get("COMP_WORDS", "").split("\n"), int(environment.get("COMP_CWORD", "0"))
-        words, at = _rejoined(words, at)
+        words, at = _rejoin_words(words, at)
         environment["COMP_WORDS"], environment["COMP_CWORD"] = "\n".join(words), str(at)
         before, colon, _ = (words[at] if at < len(words) else "").rpartition(":")
         before += colon
@@ -42,7 +42,7 @@ def whole_words(environment: MutableMapping[str, str]) -> Iterator[None]:
         print("\n".join(line.removeprefix(before) for line in output.getvalue().splitlines()))
 
 
-def _rejoined(words: Sequence[str], at: int) -> tuple[list[str], int]:
+def _rejoin_words(words: Sequence[str], at: int) -> tuple[list[str], int]:
     """The words without breaks around colons, and the place of the one that was at ``at``."""
     found: list[str] = []
     place = at
@@ -57,18 +57,18 @@ def _rejoined(words: Sequence[str], at: int) -> tuple[list[str], int]:
 
 def policies(incomplete: str) -> list[str]:
     """Policies, after those that stand before a comma."""
-    from dovetail.plugins import entries
+    from dovetail.plugins import registered_entries
 
     before, comma, _ = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in sorted(entries("dovetail.policies"))]
+    return [f"{before}{comma}{name}" for name in sorted(registered_entries("dovetail.policies"))]
 
 
 def models(incomplete: str) -> list[str]:
     """Runtime models."""
-    from dovetail.plugins import entries
+    from dovetail.plugins import registered_entries
     from dovetail.runtimes.registry import MODELS
 
-    return list(dict.fromkeys([*MODELS, *entries("dovetail.runtimes")]))
+    return list(dict.fromkeys([*MODELS, *registered_entries("dovetail.runtimes")]))
 
 
 def apps(incomplete: str) -> list[str]:
@@ -76,7 +76,7 @@ def apps(incomplete: str) -> list[str]:
     from dovetail.history.sqlite import SqliteHistory, default_history_path
 
     with suppress(DovetailError, OSError), SqliteHistory(default_history_path(), must_exist=True) as store:
-        return sorted({group.app for group in store.groups()})
+        return sorted({group.app for group in store.list_groups()})
     return []
 
 
@@ -91,16 +91,16 @@ def runs(incomplete: str) -> list[str]:
 
 def sources(incomplete: str) -> list[str]:
     """Published workloads and runs, with the files of that beginning; only files where nothing is typed."""
-    from dovetail.workloads.published import published
+    from dovetail.workloads.published import published_names
 
     if not incomplete:
         return []
-    names = [*(f"published:{name}" for name in published()), "synthetic:", *runs(incomplete)]
+    names = [*(f"published:{name}" for name in published_names()), "synthetic:", *runs(incomplete)]
     if not any(name.startswith(incomplete) for name in names):
         return []  # then the shell completes files by itself
-    return [*names, *_files(incomplete)]
+    return [*names, *_matching_files(incomplete)]
 
 
-def _files(incomplete: str) -> Iterator[str]:
+def _matching_files(incomplete: str) -> Iterator[str]:
     for path in glob.glob(glob.escape(incomplete) + "*"):
         yield path + "/" * os.path.isdir(path)

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from dovetail.cli import options as opt
-from dovetail.local.claims import holders
-from dovetail.local.discovery import Inventory, inventory
+from dovetail.local.claims import list_holders
+from dovetail.local.discovery import Inventory, take_inventory
 from dovetail.model import Cluster, Node
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.plugins import named_backend
 
 
-@opt.takes("devices")
+@opt.takes_options("devices")
 def devices(executor: str, as_json: bool, timeout: float) -> None:
     """Show the cores, GPUs and OpenCL devices of this machine, and why something was not found.
 
@@ -26,13 +26,13 @@ def devices(executor: str, as_json: bool, timeout: float) -> None:
     if executor != "local":
         _show_cluster(executor, named_backend(executor).discover(), as_json)
         return
-    found, using = inventory(timeout), holders()
+    found, using = take_inventory(timeout), list_holders()
     if as_json:
         claims = [{"run": h.uid, "process": h.pid, "user": h.user, "units": sorted(h.units)} for h in using]
         print(json.dumps({**found.as_dict(), "claims": claims}, indent=2))
     else:
-        Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(_table(found))
-        for line in _notes(found):
+        Console(highlight=False, markup=False, emoji=False, soft_wrap=True).print(_device_table(found))
+        for line in _device_notes(found):
             print(line)
         for holder in using:
             print(f"in use by {holder.label}: {', '.join(sorted(holder.units))}")
@@ -41,7 +41,9 @@ def devices(executor: str, as_json: bool, timeout: float) -> None:
 def _show_cluster(executor: str, cluster: Cluster, as_json: bool) -> None:
     if as_json:
         print(
-            json.dumps({"executor": executor, "cluster": cluster.label, "nodes": _nodes(cluster)}, indent=2)
+            json.dumps(
+                {"executor": executor, "cluster": cluster.label, "nodes": _node_rows(cluster)}, indent=2
+            )
         )
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -55,8 +57,8 @@ def _show_cluster(executor: str, cluster: Cluster, as_json: bool) -> None:
         held = ", ".join(f"{count} {device}" for device, count in counts.items())
         closed = cluster.closed
         partitions = ", ".join(f"{name} (by name)" if name in closed else name for name in node.partitions)
-        memory = "not limited" if node.memory is None else _gigabytes(node.memory)
-        table.add_row(compress(names), str(node.cpus), node.cpu_model, memory, held, partitions)
+        memory = "not limited" if node.memory is None else _format_gigabytes(node.memory)
+        table.add_row(compress_names(names), str(node.cpus), node.cpu_model, memory, held, partitions)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(table)
     print(
@@ -64,7 +66,7 @@ def _show_cluster(executor: str, cluster: Cluster, as_json: bool) -> None:
     )
 
 
-def _nodes(cluster: Cluster) -> list[dict[str, object]]:
+def _node_rows(cluster: Cluster) -> list[dict[str, object]]:
     return [
         {
             "name": node.name,
@@ -81,7 +83,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, object]]:
     ]
 
 
-def _table(found: Inventory) -> Table:
+def _device_table(found: Inventory) -> Table:
     cores = found.cores
     measured = any(one.memory_used is not None or one.utilisation is not None for one in found.devices)
     use = ("IN USE", "BUSY") if measured else ()
@@ -89,35 +91,39 @@ def _table(found: Inventory) -> Table:
     for name in ("KIND", "MODEL", "COUNT OR NUMBER", "MEMORY", *use, "SCHEDULED", "DRIVER"):
         table.add_column(name, overflow="fold")
     usable = f"{len(cores.usable)} of {cores.machine} cores"
-    table.add_row("cpu", cores.model or "?", usable, _gigabytes(cores.memory), *("" for _ in use), "yes", "")
+    table.add_row(
+        "cpu", cores.model or "?", usable, _format_gigabytes(cores.memory), *("" for _ in use), "yes", ""
+    )
     for device in found.devices:
         scheduled = "yes" if device.used else "no"
         used = "" if device.memory_used is None else f"{device.memory_used / 1e9:.1f} GB"
         busy = "" if device.utilisation is None else f"{device.utilisation:.0%}"
         shown = (used, busy) if measured else ()
-        about = (device.kind, device.model, str(device.number), _gigabytes(device.memory))
+        about = (device.kind, device.model, str(device.number), _format_gigabytes(device.memory))
         table.add_row(*about, *shown, scheduled, device.driver)
     return table
 
 
-def _notes(found: Inventory) -> list[str]:
-    lines = [f"cores that may be used: {_ranges(found.cores.usable)}"]
+def _device_notes(found: Inventory) -> list[str]:
+    lines = [f"cores that may be used: {_format_ranges(found.cores.usable)}"]
     if found.cores.quota is not None:
         lines.append(f"a cgroup limits CPU time to that of {found.cores.quota:g} cores")
     lines += [f"{d.kind} {d.number} ({d.model}): {d.note}" for d in found.devices if d.note]
     for device in found.devices:
         for process in device.processes:
-            memory = "" if process.memory is None else f", {_gigabytes(process.memory)}"
-            lines.append(f"on {device.kind} {device.number} ({device.model}): {process.label}{memory}")
+            memory = "" if process.memory is None else f", {_format_gigabytes(process.memory)}"
+            lines.append(
+                f"on {device.kind} {device.number} ({device.model}): {process.process_label}{memory}"
+            )
     lines += [f"{m.probe}: nothing found: {m.reason}" for m in found.missing]
     return lines
 
 
-def _gigabytes(size: int) -> str:
+def _format_gigabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size else "?"
 
 
-def _ranges(cores: tuple[int, ...]) -> str:
+def _format_ranges(cores: tuple[int, ...]) -> str:
     """``0-3,8`` for (0, 1, 2, 3, 8)."""
     parts: list[str] = []
     first = 0

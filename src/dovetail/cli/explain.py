@@ -15,11 +15,11 @@ import typer
 from rich.text import Text
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import jobs_meant, memory_words, opened
+from dovetail.cli.service import jobs_meant, memory_words, open_service
 from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.state.suspensions import Suspensions
 from dovetail.errors import InputError
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.history.memory import MemoryHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.model import (
@@ -44,7 +44,7 @@ from dovetail.model import (
     Submitted,
     Wait,
     Workload,
-    bits,
+    bit_indices,
     class_of,
     classes_for,
     ways,
@@ -87,7 +87,7 @@ class JobStory:
     suspended: str = ""  # what it could not use when it was placed, or cannot use now
 
     @property
-    def actual(self) -> Seconds | None:
+    def measured_seconds(self) -> Seconds | None:
         """Measured seconds."""
         if self.measured is not None:
             return self.measured
@@ -141,7 +141,7 @@ class JobStory:
         return "nothing is known of its other choices"
 
 
-@opt.takes("explain")
+@opt.takes_options("explain")
 def explain(
     context: typer.Context,
     target: str | None,
@@ -164,7 +164,7 @@ def explain(
     Of a run that has been: from its journal, predicted beside actual. Of jobs that have not run: what
     they are taken for (app, features), and what the history predicts.
     """
-    from dovetail.local.discovery import discover
+    from dovetail.local.discovery import discover_cluster
     from dovetail.plugins import load_policy
     from dovetail.workloads.commands import command_workload
     from dovetail.workloads.load import load_workload
@@ -173,31 +173,31 @@ def explain(
     load_policy(policy)  # refuses a name that is not there; what it would decide depends on run times
     command = list(context.obj or [])
     of_service = target is not None and not command and _is_of_service(target, at)
-    journal = None if command or of_service else _journal(target)
+    journal = None if command or of_service else _find_journal(target)
     if of_service:
         assert target is not None
         rows = _of_service(target, at)
     elif journal is not None:
-        stories = _stories(journal)
-        rows = [_past(story) for story in stories.values() if not job or story.job.id in job]
+        stories = _read_stories(journal)
+        rows = [_past_row(story) for story in stories.values() if not job or story.job.id in job]
         _add_items(rows, target)
     else:
         reader = opt.reader_options(
-            on=opt.kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.cpus(cpus)
+            on=opt.read_kinds(on), app=app, drop=drop, add=add, each=each, cpus=opt.read_cpus(cpus)
         )
         if command:
             workload = command_workload(command, **reader)
         else:
             assert target is not None
             workload = load_workload(target, cluster, **reader)
-        machine = discover() if cluster is None else Cluster.parse(cluster)
-        rows = list(_future(workload, machine, history, model, job))
+        machine = discover_cluster() if cluster is None else Cluster.parse(cluster)
+        rows = list(_future_rows(workload, machine, history, model, job))
     if job and not rows:
         raise InputError(f"found no job {', '.join(job)}", where=target or "the last run")
     if as_json:
         print(json.dumps(rows, indent=2))
     elif rows:
-        _print(rows)
+        _print_stories(rows)
     else:
         print("No job was submitted yet.")
     return 0
@@ -246,14 +246,14 @@ def _is_of_service(target: str, at: str | None) -> bool:
         return False
     if re.fullmatch(r"[\w-]+", target):
         return True
-    with opened(at) as service:  # perhaps a job is called as a file may be: train.py
+    with open_service(at) as service:  # perhaps a job is called as a file may be: train.py
         return service.ask("GET", "/api/v1/jobs", query={"jobs": target, "limit": 1}).status == 200
 
 
 def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
     """The stories of a service's jobs, with the reason in the words of a journal's."""
     rows = []
-    with opened(at) as service:
+    with open_service(at) as service:
         for job in jobs_meant(service, target):
             answer = service.get(f"/api/v1/jobs/{job['id']}/explain")
             story = JobStory(Job(answer["id"], App(answer["app"], ()), ()), state=answer["state"])
@@ -283,14 +283,14 @@ def _of_service(target: str, at: str | None) -> list[dict[str, Any]]:
                     "memory": answer["memory"],
                     "where": ",".join(answer["devices"]) or answer["nodes"] or None,
                     "predicted": answer["predicted"],
-                    "actual": story.actual,
+                    "actual": story.measured_seconds,
                     "reason": waits if answer["state"] == "PENDING" else story.reason(),
                 }
             )
     return rows
 
 
-def _journal(target: str | None) -> Journal | None:
+def _find_journal(target: str | None) -> Journal | None:
     """The journal that the target names; ``None`` if it names jobs."""
     from dovetail.engine.journal.journal import read_journal
 
@@ -302,7 +302,7 @@ def _journal(target: str | None) -> Journal | None:
     return read_journal(path) if path.suffix == ".jsonl" else None
 
 
-def _stories(journal: Journal) -> dict[JobId, JobStory]:
+def _read_stories(journal: Journal) -> dict[JobId, JobStory]:
     """One pass over the journal; predictions are those that were known when the job was placed."""
     stories: dict[JobId, JobStory] = {}
     runs: dict[tuple[str, str, DeviceClass], int] = {}
@@ -320,9 +320,9 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
         }
         for event in batch.events:
             if isinstance(event, Submitted):
-                stories[event.job.id] = JobStory(event.job, _ways(cluster, event.job))
+                stories[event.job.id] = JobStory(event.job, _all_ways(cluster, event.job))
             elif isinstance(event, Adopted) and stories[event.job].job.foreign:
-                others[event.job] = _placed(stories[event.job].job, event)
+                others[event.job] = _make_placed(stories[event.job].job, event)
             elif isinstance(event, Ended) and event.job in stories:
                 running.pop(event.job, None)
                 others.pop(event.job, None)
@@ -330,7 +330,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 story.end, story.state = batch.now, event.state.value
                 alone = story.predictions.get(story.chosen) if story.chosen else None
                 story.beside = company.ended(event.job, batch.now, None if alone is None else alone.expected)
-                _weigh(suspensions, story, event, batch.now, runs)
+                _weigh_end(suspensions, story, event, batch.now, runs)
                 if event.usage is not None:
                     story.measured = event.usage.wall_time
                 if event.started_at is not None and event.ended_at is not None and story.handed_over:
@@ -343,27 +343,27 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 stories[question[1]].predictions[question[2], question[3], question[4]] = question[5]
         # As the engine does before it decides, or a suspension that ended at this instant would still be
         # named.
-        suspensions.lapse(batch.now)
+        suspensions.lapse_suspensions(batch.now)
         for decision in batch.decisions:
             if isinstance(decision, Enqueue):
                 story = stories[decision.job]
                 story.bound_at = batch.now
-                story.untried = _untried(story.job, runs)
+                story.untried = _untried_ways(story.job, runs)
             elif isinstance(decision, Start):
                 story = stories[decision.job]
                 if story.bound_at is None:
-                    story.untried = _untried(story.job, runs)
+                    story.untried = _untried_ways(story.job, runs)
                 implementation = story.job.app.implementation(decision.implementation)
                 allocation = decision.allocation
                 device = class_of(cluster, implementation, allocation)
                 story.chosen = (decision.implementation, allocation.request.nodes, device)
-                story.suspended = _suspended(suspensions, story)
+                story.suspended = _suspended_ways(suspensions, story)
                 suspensions.started((story.job.app.name, decision.implementation, device), story.job.id)
                 # What was busy for this job: without itself, so before it joins `running`.
-                story.busy = _busy(cluster, running.values())
+                story.busy = _busy_classes(cluster, running.values())
                 running[decision.job] = allocation
                 placed = Placed(story.job, implementation, allocation, batch.now, None, float("inf"))
-                company.started(placed, batch.now, _slowdown(story, company.beside(placed)))
+                company.started(placed, batch.now, _expected_slowdown(story, company.apps_beside(placed)))
                 names = allocation.device_names(cluster) or allocation.node_names(cluster)
                 story.where, story.start, story.state = ",".join(names), batch.now, "RUNNING"
             elif isinstance(decision, Intend):
@@ -378,7 +378,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
                 stories[decision.job].waited_for = decision.reason
     for story in stories.values() if suspensions.active else ():
         if story.start is None:
-            story.suspended = _suspended(suspensions, story)
+            story.suspended = _suspended_ways(suspensions, story)
     for story in stories.values() if others else ():
         if story.start is None and story.state == "PENDING" and not story.job.foreign:
             kinds = device_kinds(choice.implementation.kind for choice in story.job.choices)
@@ -386,7 +386,7 @@ def _stories(journal: Journal) -> dict[JobId, JobStory]:
     return {id: story for id, story in stories.items() if not story.job.foreign}
 
 
-def _slowdown(story: JobStory, others: Sequence[str]) -> float | None:
+def _expected_slowdown(story: JobStory, others: Sequence[str]) -> float | None:
     """How many times as long a job was expected to take beside the first of these apps."""
     if story.chosen is None or not others:
         return None
@@ -396,12 +396,12 @@ def _slowdown(story: JobStory, others: Sequence[str]) -> float | None:
     return None if alone is None or found is None or not alone.expected else found.expected / alone.expected
 
 
-def _placed(job: Job, event: Adopted) -> Placed:
+def _make_placed(job: Job, event: Adopted) -> Placed:
     implementation = job.app.implementation(event.implementation)
     return Placed(job, implementation, event.allocation, event.start_time, None, float("inf"))
 
 
-def _weigh(
+def _weigh_end(
     suspensions: Suspensions,
     story: JobStory,
     event: Ended,
@@ -423,16 +423,16 @@ def _weigh(
     )
 
 
-def _suspended(suspensions: Suspensions, story: JobStory) -> str:
+def _suspended_ways(suspensions: Suspensions, story: JobStory) -> str:
     """Which ways to run the job are suspended now, and why."""
     app = story.job.app.name
     ways = sorted(
-        {(app, name, device) for name, _, device in story.ways if suspensions.blocked((app, name, device))}
+        {(app, name, device) for name, _, device in story.ways if suspensions.is_blocked((app, name, device))}
     )
     return "; ".join(map(suspensions.reason, ways))
 
 
-def _ways(cluster: Cluster, job: Job) -> frozenset[Way]:
+def _all_ways(cluster: Cluster, job: Job) -> frozenset[Way]:
     """All ways to run the job on the cluster."""
     return frozenset(
         (choice.implementation.name, choice.request.nodes, device)
@@ -441,13 +441,13 @@ def _ways(cluster: Cluster, job: Job) -> frozenset[Way]:
     )
 
 
-def _busy(cluster: Cluster, running: Iterable[Allocation]) -> frozenset[DeviceClass]:
+def _busy_classes(cluster: Cluster, running: Iterable[Allocation]) -> frozenset[DeviceClass]:
     """The classes of which every CPU pool or device is in use."""
     used = {
         (node, device)
         for allocation in running
         for part in allocation.parts
-        for node in bits(part.nodes)
+        for node in bit_indices(part.nodes)
         for device in (*part.devices, *((None,) if part.cpus else ()))
     }
     idle = {unit.device_class for unit in cluster.units if (unit.node, unit.device) not in used}
@@ -466,33 +466,33 @@ def _begin_elsewhere(story: JobStory, event: Started, now: Seconds, cluster: Clu
         story.chosen = (*story.chosen[:2], event.device_class)
 
 
-def _untried(job: Job, runs: Mapping[tuple[str, str, DeviceClass], int]) -> set[tuple[str, DeviceClass]]:
+def _untried_ways(job: Job, runs: Mapping[tuple[str, str, DeviceClass], int]) -> set[tuple[str, DeviceClass]]:
     return {
         (name, device) for (app, name, device), count in runs.items() if app == job.app.name and not count
     }
 
 
-def _past(story: JobStory) -> dict[str, Any]:
+def _past_row(story: JobStory) -> dict[str, Any]:
     mine = story.predictions.get(story.chosen) if story.chosen else None
     return {
         "id": story.job.id,
         "app": story.job.app.name,
         "features": dict(story.job.inputs),
-        "considered": [_option(*key, found) for key, found in story.predictions.items()],
+        "considered": [_option_row(*key, found) for key, found in story.predictions.items()],
         "where": story.where or None,
         "implementation": story.chosen[0] if story.chosen else None,
         "state": story.state,
         "submit": story.job.submit_time,
         "start": story.start,
         "predicted": mine.expected if mine else None,
-        "actual": story.actual,
+        "actual": story.measured_seconds,
         "plan": story.planned or None,
-        "shared": None if story.beside is None else story.beside.words(story.actual) or None,
+        "shared": None if story.beside is None else story.beside.words(story.measured_seconds) or None,
         "reason": story.reason(),
     }
 
 
-def _option(name: str, nodes: int, device: DeviceClass, found: Prediction | None) -> dict[str, Any]:
+def _option_row(name: str, nodes: int, device: DeviceClass, found: Prediction | None) -> dict[str, Any]:
     option: dict[str, Any] = {"implementation": name, "nodes": nodes, "device": str(device)}
     if found is None:
         return {**option, "predicted": None, "basis": "no history", "samples": 0}
@@ -506,7 +506,7 @@ def _option(name: str, nodes: int, device: DeviceClass, found: Prediction | None
     }
 
 
-def _future(
+def _future_rows(
     workload: Workload, cluster: Cluster, history: Path | None, model: str, wanted: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
     from dovetail.runtimes.registry import make_model
@@ -523,9 +523,9 @@ def _future(
                 continue
             considered = []
             for choice in job.choices:
-                for device, found in ways.considered(foresight, job, choice):
+                for device, found in ways.considered_predictions(foresight, job, choice):
                     considered.append(
-                        _option(choice.implementation.name, choice.request.nodes, device, found)
+                        _option_row(choice.implementation.name, choice.request.nodes, device, found)
                     )
             reason = "has not run" if considered else "no device here can run it"
             yield {
@@ -538,23 +538,23 @@ def _future(
             }
 
 
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    from dovetail.mapping.items import sentences as map_sentences
+def _print_stories(rows: Sequence[Mapping[str, Any]]) -> None:
+    from dovetail.mapping.items import worker_sentences as map_sentences
 
-    console = tables.console()
+    console = tables.make_console()
 
-    def line(text: str | Text) -> None:
+    def print_line(text: str | Text) -> None:
         console.print(text, soft_wrap=True)
 
     for row in rows:
         features = ", ".join(
             f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in row["features"].items()
         )
-        head = Text(printable(row["id"]), "bold")
-        head.append(f"  {printable(row['app'])}", "not bold")
+        head = Text(make_printable(row["id"]), "bold")
+        head.append(f"  {make_printable(row['app'])}", "not bold")
         if features:
-            head.append(f"  {printable(features)}", "not bold dim")
-        line(head)
+            head.append(f"  {make_printable(features)}", "not bold dim")
+        print_line(head)
         for option in row["considered"]:
             chosen = option["implementation"] == row.get("implementation")
             mark = "→" if chosen else " "
@@ -564,18 +564,18 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
                 upper = "∞" if option["upper"] is None else f"{option['upper']:.3g}"
                 words = f"{option['predicted']:.3g} s ({option['lower']:.3g} to {upper}), {option['basis']}"
             name = option["implementation"] + (f" on {option['device']}" if option["device"] != CPU else "")
-            line(f"  {mark} {name}{nodes}: {words}")
+            print_line(f"  {mark} {name}{nodes}: {words}")
         for memory in row.get("memory", ()):
-            line(f"    memory of {memory['implementation']}: {memory_words(memory)}")
+            print_line(f"    memory of {memory['implementation']}: {memory_words(memory)}")
         if row.get("where"):
             actual = row["actual"]
             took = "still runs" if actual is None else f"took {actual:.3g} s"
-            line(f"    {row['state']} on {row['where']}, {took}: {row['reason']}")
+            print_line(f"    {row['state']} on {row['where']}, {took}: {row['reason']}")
             if row.get("shared"):
-                line(f"    {printable(row['shared'])}")
+                print_line(f"    {make_printable(row['shared'])}")
             for sentence in map_sentences(row["map"]) if "map" in row else ():
-                line(f"    {printable(sentence)}")
+                print_line(f"    {make_printable(sentence)}")
             if row.get("plan"):  # a service has none
-                line(f"    {row['plan']}")
+                print_line(f"    {row['plan']}")
         else:
-            line(f"    {row['state']}: {row['reason']}")
+            print_line(f"    {row['state']}: {row['reason']}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, print_json
+from dovetail.cli.service import format_clock, print_json
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.reading import read_text
 from dovetail.files.writing import replace_file
@@ -35,7 +35,7 @@ class Outlook(NamedTuple):
     high: float
 
 
-@opt.takes("forecast")
+@opt.takes_options("forecast")
 def forecast(
     *,
     slurm: bool,
@@ -60,28 +60,30 @@ def forecast(
 
     if not slurm and squeue is None:
         raise InputError("found neither --slurm nor --squeue, expected one of them", where="forecast")
-    queue_text = _text(squeue, "squeue", "-a", "-o", state.SQUEUE)
+    queue_text = _read_text_or_run(squeue, "squeue", "-a", "-o", state.SQUEUE)
     cluster = state.SlurmCluster(
-        state.read_nodes(_text(nodes, "scontrol", "show", "nodes"), _where(nodes, "scontrol"))
+        state.read_nodes(
+            _read_text_or_run(nodes, "scontrol", "show", "nodes"), _source_name(nodes, "scontrol")
+        )
     )
-    jobs = state.read_squeue(queue_text, _where(squeue, "squeue"))
+    jobs = state.read_squeue(queue_text, _source_name(squeue, "squeue"))
     call = ("-a", "-X", "--parsable2", "-S", WEEKS, "--format", state.SACCT)
     notes: list[str] = []
     ended = []
-    rules = _rules(
+    rules = _read_rules(
         {"partition": partitions, "config": config, "sprio": sprio}, live=squeue is None, notes=notes
     )
     # Without accounting there is still a forecast, by walltimes: a missing file that was named is an error.
     try:
-        ended = state.read_accounting(_text(sacct, "sacct", *call), _where(sacct, "sacct"))
+        ended = state.read_accounting(_read_text_or_run(sacct, "sacct", *call), _source_name(sacct, "sacct"))
     except DovetailError as error:
         if sacct is not None:
             raise
         notes.append(f"no accounting ({error}): run times are walltimes and what runs")
     # A recorded queue has its own present; judging it by the clock would shift every wait.
-    now = _now(squeue)
+    now = _current_moment(squeue)
     draws = state.draws_of(cluster, ended, jobs, now)
-    calibration = _kept()
+    calibration = _load_calibration()
     # Starts that were forecast at an earlier call are judged first: they teach the correction.
     for one in jobs:
         if one.hosts and one.start is not None:
@@ -90,29 +92,33 @@ def forecast(
         if past.job.start is not None:
             calibration.start(past.job.id, past.job.start)
     still = {one.id for one in jobs}
-    for key in calibration.waiting:
+    for key in calibration.waiting_keys:
         # It left the queue without a start that we could see, so its forecast has no outcome.
         if key not in still:
-            calibration.drop(key)
+            calibration.drop_forecast(key)
     wanted = None
     if if_ is not None:
         default = slurm_rules.default_partition(rules, cluster)
-        wanted = rules.completed(state.job_of_sbatch(if_, user or getpass.getuser(), now, default))
-        if rules.refusal(wanted):
-            raise InputError(rules.refusal(wanted), where="--if")
+        wanted = rules.complete_job(state.job_of_sbatch(if_, user or getpass.getuser(), now, default))
+        if rules.refusal_reason(wanted):
+            raise InputError(rules.refusal_reason(wanted), where="--if")
     # Jobs that no roll-out can place are listed without a start, rather than left out.
-    situation, unknown = cluster.situation(jobs, now, rules.policy, rules.tier, rules.is_closed)
+    situation, unknown = cluster.current_situation(
+        jobs, now, rules.policy, rules.tier_of_job, rules.is_closed
+    )
     starts = draws.starts(situation)
     found: list[dict[str, Any]] = []
     by_id = {one.id: one for one in jobs}
     for place, queued in enumerate(situation.waiting):
         id = str(queued.key)
-        seen = _outlook(starts[:, place], calibration, now, None if id in calibration.waiting else id)
+        seen = _make_outlook(
+            starts[:, place], calibration, now, None if id in calibration.waiting_keys else id
+        )
         if (job is None or id == job) and (user is None or by_id[id].user == user) and wanted is None:
-            found.append(_row(by_id[id], seen))
+            found.append(_forecast_row(by_id[id], seen))
     if wanted is None:
         found += [
-            _row(by_id[id], None)
+            _forecast_row(by_id[id], None)
             for id in unknown
             if (job is None or id == job) and (user is None or by_id[id].user == user)
         ]
@@ -122,14 +128,14 @@ def forecast(
     sooner = (
         []
         if chosen is None or chosen.hosts
-        else _sooner(chosen, cluster, rules, draws, jobs, calibration, now)
+        else _find_sooner(chosen, cluster, rules, draws, jobs, calibration, now)
     )
     # The job itself is the first of the variants, by the same draws, so differences are not chance.
     if wanted is not None:
         found = [sooner.pop(0)["job"]]
-    _keep(calibration)
+    _save_calibration(calibration)
     about: dict[str, Any] = {
-        "rules": rules.sentences(),
+        "rules": rules.assumption_sentences(),
         "notes": notes,
         "judged": calibration.judged,
         "missed_below": calibration.missed_below,
@@ -140,10 +146,10 @@ def forecast(
         print_json({"now": now, "jobs": found, "sooner": sooner, **about})
         return 0
     for row in found:
-        print(f"{row['id']}  {row['user']}  {row['partition']}  {_words(row, now)}")
+        print(f"{row['id']}  {row['user']}  {row['partition']}  {_forecast_words(row, now)}")
     for other in sooner:
         same = "" if other["differs"] else " (no difference can be shown)"
-        print(f"with {other['with']}: {_words(other['job'], now)}{same}")
+        print(f"with {other['with']}: {_forecast_words(other['job'], now)}{same}")
     if not found:
         print("No job waits.")
     hits = calibration.judged - calibration.missed_below - calibration.missed_above
@@ -157,14 +163,14 @@ def forecast(
     return 0
 
 
-def _words(row: dict[str, Any], now: float) -> str:
+def _forecast_words(row: dict[str, Any], now: float) -> str:
     if row["predicted_start"] is None:
         return "unknown"
-    low, high = clock(row["predicted_start_low"], now), clock(row["predicted_start_high"], now)
+    low, high = format_clock(row["predicted_start_low"], now), format_clock(row["predicted_start_high"], now)
     return f"between {low} and {high} ({100 * row['confidence']:.0f} %)"
 
 
-def _row(job: SlurmJob, seen: Outlook | None) -> dict[str, Any]:
+def _forecast_row(job: SlurmJob, seen: Outlook | None) -> dict[str, Any]:
     from dovetail.starts.calibration import CONFIDENCE
 
     low, middle, high = (None, None, None) if seen is None else seen
@@ -182,7 +188,7 @@ def _row(job: SlurmJob, seen: Outlook | None) -> dict[str, Any]:
     }
 
 
-def _outlook(starts: Any, calibration: Calibration, now: float, foretell: str | None) -> Outlook:
+def _make_outlook(starts: Any, calibration: Calibration, now: float, foretell: str | None) -> Outlook:
     import numpy as np
 
     from dovetail.starts.calibration import spread_of, wait_of
@@ -191,14 +197,14 @@ def _outlook(starts: Any, calibration: Calibration, now: float, foretell: str | 
     low, middle, high = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95)).tolist()
     spread = spread_of(low, high)
     if foretell is not None:
-        made = calibration.foretell(foretell, now, middle, spread)
+        made = calibration.make_forecast(foretell, now, middle, spread)
         first, last = made.low, made.high
     else:
-        first, last = calibration.interval(now, middle, spread)
+        first, last = calibration.wait_interval(now, middle, spread)
     return Outlook(now + wait_of(first), now + wait_of(middle), now + wait_of(last))
 
 
-def _sooner(
+def _find_sooner(
     job: SlurmJob,
     cluster: SlurmCluster,
     rules: SlurmRules,
@@ -210,29 +216,31 @@ def _sooner(
     """The job itself, then what its owner could request instead, by the same draws."""
     import numpy as np
 
-    from dovetail.starts.slurm import alternatives
-    from dovetail.starts.slurm_rules import allowed
+    from dovetail.starts.slurm import job_alternatives
+    from dovetail.starts.slurm_rules import allowed_jobs
 
     found: list[dict[str, Any]] = []
     plain = None
-    for words, one in (("as it is", job), *allowed(rules, alternatives(job, cluster))):
+    for words, one in (("as it is", job), *allowed_jobs(rules, job_alternatives(job, cluster))):
         others = (other for other in jobs if other.id != job.id)
-        situation, _ = cluster.situation([*others, one], now, rules.policy, rules.tier, rules.is_closed)
+        situation, _ = cluster.current_situation(
+            [*others, one], now, rules.policy, rules.tier_of_job, rules.is_closed
+        )
         places = [place for place, queued in enumerate(situation.waiting) if queued.key == one.id]
         if not places:
             if plain is None:
                 raise InputError("no node that is in use could run it", where="forecast")
             continue
         starts = draws.starts(situation, places[0])[:, places[0]]
-        seen = _outlook(starts, calibration, now, None)
+        seen = _make_outlook(starts, calibration, now, None)
         if plain is None:
             plain = starts
         share = float(np.mean(starts < plain - 60.0)) - float(np.mean(starts > plain + 60.0))
-        found.append({"with": words, "job": _row(one, seen), "differs": share > 0.5})
+        found.append({"with": words, "job": _forecast_row(one, seen), "differs": share > 0.5})
     return found if job.id == "this" else found[1:]
 
 
-def _text(path: Path | None, *command: str) -> str:
+def _read_text_or_run(path: Path | None, *command: str) -> str:
     """What a file holds, or a command prints. Raises `DovetailError`."""
     if path is not None:
         return read_text(path)
@@ -247,16 +255,16 @@ def _text(path: Path | None, *command: str) -> str:
     return done.stdout
 
 
-def _where(path: Path | None, command: str) -> str:
+def _source_name(path: Path | None, command: str) -> str:
     return command if path is None else str(path)
 
 
-def _now(squeue: Path | None) -> float:
+def _current_moment(squeue: Path | None) -> float:
     """This moment, or when a file of the queue was written."""
     return time.time() if squeue is None else squeue.stat().st_mtime
 
 
-def _rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) -> SlurmRules:
+def _read_rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) -> SlurmRules:
     """The cluster's rules from files, or from its commands; what could not be read is noted."""
     from dovetail.starts.slurm_rules import SPRIO, SlurmRules, read_config, read_partitions, read_sprio
 
@@ -270,22 +278,22 @@ def _rules(files: dict[str, Path | None], *, live: bool, notes: list[str]) -> Sl
         if path is None and not live:
             continue
         try:
-            texts[name] = _text(path, *calls[name])
+            texts[name] = _read_text_or_run(path, *calls[name])
         except DovetailError as error:
             if path is not None:
                 raise
             if name != "sprio":  # which only a cluster has that weighs priorities
                 notes.append(f"no rules of '{' '.join(calls[name])}' ({error})")
     return SlurmRules(
-        read_partitions(texts["partition"], _where(files["partition"], "scontrol"))
+        read_partitions(texts["partition"], _source_name(files["partition"], "scontrol"))
         if texts["partition"]
         else {},
-        read_config(texts["config"], _where(files["config"], "scontrol")) if texts["config"] else {},
-        read_sprio(texts["sprio"], _where(files["sprio"], "sprio")) if texts["sprio"] else {},
+        read_config(texts["config"], _source_name(files["config"], "scontrol")) if texts["config"] else {},
+        read_sprio(texts["sprio"], _source_name(files["sprio"], "sprio")) if texts["sprio"] else {},
     )
 
 
-def _file() -> Path:
+def _calibration_file() -> Path:
     """Where forecasts and outcomes are kept, one file a cluster."""
     from dovetail.service.folder import default_service_folder
 
@@ -293,13 +301,13 @@ def _file() -> Path:
     return default_service_folder().parent / f"forecast-{name}.json"
 
 
-def _kept() -> Calibration:
+def _load_calibration() -> Calibration:
     from dovetail.starts.calibration import Calibration
 
-    found, path = Calibration(), _file()
+    found, path = Calibration(), _calibration_file()
     if path.exists():
         try:
-            found.restore(json.loads(path.read_text()))
+            found.restore_state(json.loads(path.read_text()))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"found no forecasts that can be read ({error}): delete it", where=str(path)
@@ -307,7 +315,7 @@ def _kept() -> Calibration:
     return found
 
 
-def _keep(calibration: Calibration) -> None:
-    path = _file()
+def _save_calibration(calibration: Calibration) -> None:
+    path = _calibration_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(calibration.as_dict()))

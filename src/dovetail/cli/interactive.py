@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.process.terminal import Frames
 from dovetail.service.client import Connection, Reply
 
@@ -48,7 +48,7 @@ def run_on_terminal(service: Connection, inputs: Connection, form: Mapping[str, 
         row = _when_it_runs(service, job)
     except KeyboardInterrupt:
         service.post("/api/v1/cancel", {"jobs": job})
-        note(f"job {job} is cancelled")
+        print_note(f"job {job} is cancelled")
         return 130
     if row["state"] != "RUNNING":
         return _status_of(row)
@@ -68,13 +68,13 @@ def _when_it_runs(service: Connection, job: str) -> dict[str, Any]:
             return row
         if row["reason"] != named and time.monotonic() > began + QUIET:
             named = row["reason"]
-            note(f"job {job}: {named}; Ctrl-C cancels it")
+            print_note(f"job {job}: {named}; Ctrl-C cancels it")
         time.sleep(LOOK)
 
 
 def _status_of(row: Mapping[str, Any]) -> int:
     """The exit status for a job whose program has not given one here."""
-    note(f"job {row['id']}: {row['state']}" + (f": {row['detail']}" if row["detail"] else ""))
+    print_note(f"job {row['id']}: {row['state']}" + (f": {row['detail']}" if row["detail"] else ""))
     return int(row["exit_code"] or 1)
 
 
@@ -116,7 +116,7 @@ def _attached(service: Connection, inputs: Connection, job: str) -> int | None:
                     elif body:
                         _write_all(body)
     except (OSError, http.client.HTTPException) as error:
-        note(f"the terminal of job {job} is lost: {error}")
+        print_note(f"the terminal of job {job} is lost: {error}")
     finally:
         signal.signal(signal.SIGWINCH, before)
         with suppress(BlockingIOError):
@@ -130,7 +130,7 @@ def _opened_stream(service: Connection, job: str) -> http.client.HTTPResponse:
     size = _size()
     answer = service.stream(f"/api/v1/jobs/{job}/terminal?rows={size.lines}&columns={size.columns}")
     if answer.status != 200:
-        Reply(answer.status, {}, answer.read()).json()
+        Reply(answer.status, {}, answer.read()).read_json()
         raise InputError(f"job {job} has no terminal")
     return answer
 
@@ -170,6 +170,6 @@ def _type(service: Connection, job: str, wake: int) -> None:
     except InputError:
         return  # the job has ended, and so does its output
     except (DovetailError, OSError) as error:
-        note(f"what is typed does not reach job {job}: {error}")
+        print_note(f"what is typed does not reach job {job}: {error}")
     finally:
         service.close()

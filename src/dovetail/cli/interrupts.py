@@ -17,31 +17,31 @@ AGAIN = 0.05
 _pressed = Event()
 
 
-def noticed() -> bool:
+def was_interrupted() -> bool:
     """Whether Ctrl-C has been pressed, though perhaps a library made an error of its own of it."""
     return _pressed.is_set()
 
 
-def notice() -> None:
+def raise_if_interrupted() -> None:
     """Raise `KeyboardInterrupt` as Python does, but never into LLVM: it would lose it, or crash.
 
     A SIGINT that is ignored or handled by others stays so.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _press)
+        signal.signal(signal.SIGINT, _handle_interrupt)
 
 
-def _press(number: int, frame: FrameType | None) -> None:
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
     _pressed.set()
     sys.unraisablehook = lambda _: None
-    if not _compiles(frame):
+    if not _is_compiling(frame):
         signal.default_int_handler(number, frame)
     later = Timer(AGAIN, os.kill, (os.getpid(), number))
     later.daemon = True
     later.start()
 
 
-def _compiles(frame: FrameType | None) -> bool:
+def _is_compiling(frame: FrameType | None) -> bool:
     while frame is not None:
         if COMPILER in frame.f_code.co_filename:
             return True

@@ -34,14 +34,14 @@ class KeepOrder:
             record = engine.records.get(self._left[-1])
             if record is None or record.end is None:
                 return
-            self._copy(self._left.pop())
+            self._copy_output(self._left.pop())
 
     def rest(self) -> None:
         """At the end: what is left, of jobs that were cancelled as well."""
         while self._left:
-            self._copy(self._left.pop())
+            self._copy_output(self._left.pop())
 
-    def _copy(self, job: JobId) -> None:
+    def _copy_output(self, job: JobId) -> None:
         paths: Iterable[Path] = (self._executor and self._executor.output_paths(job)) or ()
         for path, stream in zip(paths, (sys.stdout, sys.stderr), strict=False):
             with suppress(FileNotFoundError), path.open("rb") as file:  # it never wrote there

@@ -36,19 +36,19 @@ class Target:
     line: Callable[[], str]
 
 
-def here(spec: str, line: str) -> Target:
+def own_target(spec: str, line: str) -> Target:
     """A command of our own, ``module:name``."""
     module, _, name = spec.partition(":")
     return Target(lambda: getattr(importlib.import_module(module), name), lambda: line)
 
 
 @cache
-def registered(group: str) -> dict[str, Target]:
+def registered_targets(group: str) -> dict[str, Target]:
     """The commands that packages register under an entry-point group, by name."""
     from importlib.metadata import entry_points
 
     found = sorted(entry_points(group=group), key=lambda entry: entry.name)
-    return {entry.name: Target(partial(_loaded, entry), partial(_line_of, entry)) for entry in found}
+    return {entry.name: Target(partial(_load_entry, entry), partial(_line_of, entry)) for entry in found}
 
 
 def _line_of(entry: EntryPoint) -> str:
@@ -73,7 +73,7 @@ def _line_of(entry: EntryPoint) -> str:
     return ""
 
 
-def _loaded(entry: EntryPoint) -> Any:
+def _load_entry(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
@@ -90,24 +90,24 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         # Made once, since typer resolves a command several times in one call.
         if name not in self._made:
-            self._made[name] = _made(name, self._group.target(name).load())
+            self._made[name] = _make_command(name, self._group.find_target(name).load())
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
         try:
-            self._group.target(str(name))
+            self._group.find_target(str(name))
         except KeyError:
             return False
         return True
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._group.targets())
+        return iter(self._group.command_targets())
 
     def __len__(self) -> int:
-        return len(self._group.targets())
+        return len(self._group.command_targets())
 
 
-def _made(name: str, found: Any) -> Any:
+def _make_command(name: str, found: Any) -> Any:
     """A function or a typer app as a command of that name."""
     holder = typer.Typer(rich_markup_mode=None, add_completion=False)
     if isinstance(found, typer.Typer):
@@ -132,15 +132,17 @@ def _speak_plainly(command: Any) -> None:
         word = parameter.display_type
 
         # Defaults bind the parameter of this turn; a plain closure would see the last one.
-        def shown(ctx: Any, *, word: Any = word, names_itself: bool = parameter.metavar is not None) -> str:
+        def plain_word(
+            ctx: Any, *, word: Any = word, names_itself: bool = parameter.metavar is not None
+        ) -> str:
             text = str(word(ctx))
             return "" if names_itself else _PLAIN.get(text, text)
 
-        parameter.display_type = shown
+        parameter.display_type = plain_word
 
 
 class LazyGroup(TyperGroup):
-    """A group whose subclass lists its commands in `targets`."""
+    """A group whose subclass lists its commands in `command_targets`."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -148,29 +150,29 @@ class LazyGroup(TyperGroup):
         self._listing = False
 
     @classmethod
-    def targets(cls) -> Mapping[str, Target]:
+    def command_targets(cls) -> Mapping[str, Target]:
         """The commands by name, in the order of the help."""
         raise TypeError(f"{cls.__name__} lists no commands")
 
     @classmethod
-    def sections(cls) -> Mapping[str, Sequence[str]]:
+    def help_sections(cls) -> Mapping[str, Sequence[str]]:
         """The commands by the title under which the help lists them."""
-        return {"Commands": list(cls.targets())}
+        return {"Commands": list(cls.command_targets())}
 
     @classmethod
-    def target(cls, name: str) -> Target:
+    def find_target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
-        return cls.targets()[name]
+        return cls.command_targets()[name]
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names, in the order of the help."""
-        return list(self.targets())
+        return list(self.command_targets())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command; while commands are only listed, its name and line."""
         if not self._listing or cmd_name not in self.commands:
             return super().get_command(ctx, cmd_name)
-        line = self.target(cmd_name).line()
+        line = self.find_target(cmd_name).line()
         if line:
             return TyperCommand(cmd_name, help=line)
         try:
@@ -183,7 +185,7 @@ class LazyGroup(TyperGroup):
         wide = max(map(len, self.list_commands(ctx)), default=0)
         # Each command's line is read from its source, as its module may take seconds to load.
         with self._only_listing():
-            for title, names in self.sections().items():
+            for title, names in self.help_sections().items():
                 rows = [
                     (name.ljust(wide), self.get_command(ctx, name).get_short_help_str(66)) for name in names
                 ]

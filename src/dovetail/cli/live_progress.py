@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from dovetail.engine.state.core import Engine
-from dovetail.files.sentences import printable
-from dovetail.files.streams import note
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import print_note
 from dovetail.model import Placed, State
 
 if TYPE_CHECKING:  # away from a terminal nothing is drawn
@@ -52,13 +52,16 @@ class LiveProgress:
                 console = Console(file=self._file, highlight=False)
                 if console.is_terminal:
                     self._live = Live(
-                        get_renderable=self._table, console=console, refresh_per_second=5, transient=True
+                        get_renderable=self._progress_table,
+                        console=console,
+                        refresh_per_second=5,
+                        transient=True,
                     )
                     self._live.start()
         if self._live is None:
-            self._lines(engine)
+            self._print_ended(engine)
 
-    def _lines(self, engine: Engine) -> None:
+    def _print_ended(self, engine: Engine) -> None:
         now = engine.view.now
         for placed in engine.changes.ended:
             attempt = placed.job.id, placed.attempt
@@ -74,7 +77,7 @@ class LiveProgress:
             if record.earlier and record.state in (State.PENDING, State.RUNNING):
                 took = record.earlier[-1].end - record.earlier[-1].start
                 state = f" {record.earlier[-1].state}, and is tried again,"
-            self._line(
+            self._print_line(
                 now if record.end is None else record.end,
                 f"{placed.job.id} ended{state} after {took:.3g} s{predicted}",
             )
@@ -82,12 +85,12 @@ class LiveProgress:
             attempt = placed.job.id, placed.attempt
             if attempt not in self._started and not placed.job.foreign:
                 self._started.add(attempt)
-                self._line(now, f"{placed.job.id} starts on {_where(placed, engine)}")
+                self._print_line(now, f"{placed.job.id} starts on {_place_names(placed, engine)}")
 
-    def _line(self, now: float, text: str) -> None:
-        note(f"[{now:8.2f} s] {text}")
+    def _print_line(self, now: float, text: str) -> None:
+        print_note(f"[{now:8.2f} s] {text}")
 
-    def _table(self) -> Table:
+    def _progress_table(self) -> Table:
         from rich.table import Table
         from rich.text import Text
 
@@ -100,14 +103,14 @@ class LiveProgress:
         for unit in engine.cluster.units[:MOST_UNITS]:
             placed = engine.view.occupant(unit)
             fifo = str(len(engine.device_queues.get(unit.index, ()))) if engine.device_queues else ""
-            device = Text(printable(unit.name))
+            device = Text(make_printable(unit.name))
             if placed is None:
                 table.add_row(device, Text("idle", style="dim"), "", "", "", fifo)
                 continue
-            spent, job = now - placed.start_time, Text(printable(placed.job.id))
+            spent, job = now - placed.start_time, Text(make_printable(placed.job.id))
             if placed.predicted is None:
                 who = placed.job.name if placed.job.foreign else placed.job.id
-                shown = Text(printable(who or ""))
+                shown = Text(make_printable(who or ""))
                 table.add_row(device, shown, f"{spent:.1f} s", "?", "", fifo)
                 continue
             left = placed.predicted - spent
@@ -121,6 +124,6 @@ class LiveProgress:
         return table
 
 
-def _where(placed: Placed, engine: Engine) -> str:
+def _place_names(placed: Placed, engine: Engine) -> str:
     names = placed.allocation.device_names(engine.cluster) or placed.allocation.node_names(engine.cluster)
     return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")

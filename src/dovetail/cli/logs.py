@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import jobs_meant, opened
+from dovetail.cli.service import jobs_meant, open_service
 from dovetail.errors import InputError
-from dovetail.files.sentences import printable
-from dovetail.files.streams import note
-from dovetail.plugins import entries
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import print_note
+from dovetail.plugins import registered_entries
 from dovetail.process.spawn_log import LOG_NAME, read_log
-from dovetail.report.wording import many
+from dovetail.report.wording import count_things
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
 from dovetail.service.client import Connection, NoService
 
@@ -24,7 +24,7 @@ MOST_RUNS = 100
 """Newest runs in which a job is looked for."""
 
 
-@opt.takes("logs")
+@opt.takes_options("logs")
 def logs(
     job: str,
     follow: bool,
@@ -44,7 +44,7 @@ def logs(
         _show_file(find_run(run), run, job, err)
         return 0
     try:
-        connected = opened(at)
+        connected = open_service(at)
     except NoService:
         # These options need a service: a run has no attempts to choose from, and nothing that follows.
         if at is not None or follow or attempt is not None or tail is not None:
@@ -53,27 +53,29 @@ def logs(
         return 0
     with connected as service:
         if follow:
-            service.be_patient(patience, note)
+            service.be_patient(patience, print_note)
         several = jobs_meant(service, job)
         for number, found in enumerate(several):
             if len(several) > 1:
-                print(f"{chr(10) if number else ''}==> {printable(found['id'])} <==", flush=True)
+                print(f"{chr(10) if number else ''}==> {make_printable(found['id'])} <==", flush=True)
             if attempt is None and found["attempts"] > 1:
-                note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
+                print_note(f"attempt {found['attempts']} of {found['attempts']}; --attempt N shows another")
             # From the end of the file, for --tail.
-            _show(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
-            if not err and not _written(service, found["id"], "out", attempt):
-                _point_to_errors(_written(service, found["id"], "err", attempt))
+            _show_output(service, found["id"], "err" if err else "out", attempt, -tail if tail else 0, follow)
+            if not err and not _written_bytes(service, found["id"], "out", attempt):
+                _point_to_errors(_written_bytes(service, found["id"], "err", attempt))
     return 0
 
 
 def _point_to_errors(written: int) -> None:
     """A program that failed has often written to standard error alone."""
     if written:
-        note(f"nothing on standard output, {many(written, 'byte')} on standard error: --err shows them")
+        print_note(
+            f"nothing on standard output, {count_things(written, 'byte')} on standard error: --err shows them"
+        )
 
 
-def _files(folder: Path, job: str) -> list[Sequence[str]]:
+def _attempt_files(folder: Path, job: str) -> list[Sequence[str]]:
     """Standard output and error of each attempt, as its executor, whichever it was, noted at the start."""
     records: list[Any] = []
     # On Slurm and Ray each node has a log of its own.
@@ -81,7 +83,9 @@ def _files(folder: Path, job: str) -> list[Sequence[str]]:
         if log.exists():
             records += read_log(log).intents.values()
     found = {record.get("attempt", 1): record["files"] for record in records if record.get("job") == job}
-    for find_outputs in entries("dovetail.outputs").values():  # of executors that keep notes of their own
+    for find_outputs in registered_entries(
+        "dovetail.outputs"
+    ).values():  # of executors that keep notes of their own
         found |= find_outputs.load()(folder, job)
     return [found[attempt] for attempt in sorted(found)]
 
@@ -89,8 +93,8 @@ def _files(folder: Path, job: str) -> list[Sequence[str]]:
 def _newest_with(job: str) -> Path:
     folders = run_folders()[:MOST_RUNS]
     for folder in folders:
-        if _files(folder, job):
-            note(f"of run {short_id(read_about(folder).uid)}")
+        if _attempt_files(folder, job):
+            print_note(f"of run {short_id(read_about(folder).uid)}")
             return folder
     raise InputError(
         f"found no service here, and no run with a job {job!r} that has started ('dovetail runs' lists runs)"
@@ -99,7 +103,7 @@ def _newest_with(job: str) -> Path:
 
 def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     """The last attempt's output."""
-    files = _files(folder, job)
+    files = _attempt_files(folder, job)
     if not files:
         raise InputError(f"found no job {job!r} that has started", where=f"run {run}")
     path = files[-1][1 if err else 0]
@@ -115,19 +119,21 @@ def _show_file(folder: Path, run: str, job: str, err: bool) -> None:
     sys.stdout.buffer.flush()
 
 
-def _written(service: Connection, id: str, stream: str, attempt: int | None) -> int:
+def _written_bytes(service: Connection, id: str, stream: str, attempt: int | None) -> int:
     reply = service.ask(
         "GET", f"/api/v1/jobs/{id}/log", query={"stream": stream, "attempt": attempt, "offset": -1}
     )
     return int(reply.headers["dovetail-length"]) if reply.status == 200 else 0
 
 
-def _show(service: Connection, id: str, stream: str, attempt: int | None, offset: int, follow: bool) -> None:
+def _show_output(
+    service: Connection, id: str, stream: str, attempt: int | None, offset: int, follow: bool
+) -> None:
     while True:
         query = {"stream": stream, "attempt": attempt, "offset": offset, "wait": WAIT if follow else 0}
         reply = service.ask("GET", f"/api/v1/jobs/{id}/log", query=query)
         if reply.status != 200:
-            reply.json()
+            reply.read_json()
         sys.stdout.buffer.write(reply.body)
         sys.stdout.buffer.flush()
         offset = int(reply.headers["dovetail-offset"]) + len(reply.body)

@@ -22,12 +22,12 @@ from dovetail import __version__
 from dovetail.cli import interrupts
 from dovetail.cli.completing import whole_words
 from dovetail.cli.examples import epilog_of
-from dovetail.cli.lazy import LazyGroup, Target, here, registered
+from dovetail.cli.lazy import LazyGroup, Target, own_target, registered_targets
 from dovetail.cli.usage import read_plainly, used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
-from dovetail.extras import missing, need_distribution
-from dovetail.files.sentences import printable
-from dovetail.files.streams import forgiving_stderr, whole
+from dovetail.extras import missing_extra, need_distribution
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import forgiving_stderr, whole_stream
 
 _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Every day": {
@@ -81,9 +81,9 @@ _SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 """Our commands as the help groups them: where each is, and its line in the list."""
 
 
-def _table() -> dict[str, Target]:
+def _command_table() -> dict[str, Target]:
     own = {name: about for section in _SECTIONS.values() for name, about in section.items()}
-    return {name: here(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
+    return {name: own_target(f"dovetail.cli.{spec}", line) for name, (spec, line) in own.items()}
 
 
 BESIDE: Mapping[str, str] = {
@@ -100,9 +100,9 @@ BESIDE: Mapping[str, str] = {
 """Commands of our other distributions, and their lines in the list of commands."""
 
 
-def _other(name: str) -> Target:
+def _other_target(name: str) -> Target:
     """A command of another package; raises `KeyError`, or `InputError` where its package is missing."""
-    found = registered("dovetail.commands")
+    found = registered_targets("dovetail.commands")
     # Only the named one is loaded: importing all of them would cost every call half a second.
     if name in found:
         return Target(found[name].load, (lambda: BESIDE[name]) if name in BESIDE else found[name].line)
@@ -116,19 +116,19 @@ class _Dovetail(LazyGroup):
     Entry points are only read where a command is none of ours, or all are listed: that takes a while.
     """
 
-    own: ClassVar[Mapping[str, Target]] = _table()
+    own: ClassVar[Mapping[str, Target]] = _command_table()
 
     @classmethod
-    def targets(cls) -> Mapping[str, Target]:
+    def command_targets(cls) -> Mapping[str, Target]:
         """All commands; ours win over others of the same name."""
         # Ours first: another package must not take a command's name over.
-        others = [name for name in registered("dovetail.commands") if name not in cls.own]
-        return {**cls.own, **{name: _other(name) for name in others}}
+        others = [name for name in registered_targets("dovetail.commands") if name not in cls.own]
+        return {**cls.own, **{name: _other_target(name) for name in others}}
 
     @classmethod
-    def sections(cls) -> Mapping[str, Sequence[str]]:
+    def help_sections(cls) -> Mapping[str, Sequence[str]]:
         """The commands as the help groups them."""
-        others = [name for name in cls.targets() if name not in cls.own]
+        others = [name for name in cls.command_targets() if name not in cls.own]
         return {**{title: list(names) for title, names in _SECTIONS.items()}, "Of other packages": others}
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -139,9 +139,9 @@ class _Dovetail(LazyGroup):
         return found
 
     @classmethod
-    def target(cls, name: str) -> Target:
+    def find_target(cls, name: str) -> Target:
         """One of them; raises `KeyError`."""
-        return cls.own[name] if name in cls.own else _other(name)
+        return cls.own[name] if name in cls.own else _other_target(name)
 
 
 app = typer.Typer(
@@ -155,7 +155,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         print(f"dovetail {__version__}")
         raise typer.Exit
@@ -164,14 +164,14 @@ def _version(value: bool) -> None:
 @app.callback()
 def main(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
     """Schedule jobs on CPUs and GPUs, and learn how long they take."""
 
 
 @cache
-def _whole() -> Any:
+def _whole_command() -> Any:
     found = typer.main.get_command(app)
     read_plainly(found)
     return found
@@ -185,9 +185,9 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # where names cannot be spelt: JSON stays JSON
     # Buffered whole: a table that is cut by a closed pipe must not end in a traceback.
-    sys.stdout = whole(sys.stdout)
+    sys.stdout = whole_stream(sys.stdout)
     forgiving_stderr()
-    interrupts.notice()
+    interrupts.raise_if_interrupted()
     if os.getpid() == 1:  # of a container: what has no handler does not end it
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Before typer looks at the words, so completion sees them as they were typed.
@@ -202,21 +202,21 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def status_of(arguments: list[str]) -> int:
     """Run a command; returns its exit status. ``--debug`` anywhere before ``--`` shows tracebacks."""
-    own, command = _split(arguments)
+    own, command = _split_arguments(arguments)
     debug = "--debug" in own
     # Taken out, since typer knows no option that is valid in front of every command.
     own = [argument for argument in own if argument != "--debug"]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            outcome = _whole().main(own, "dovetail", standalone_mode=False, obj=command)
+            outcome = _whole_command().main(own, "dovetail", standalone_mode=False, obj=command)
         # Here, while errors are still handled: a full disk shows at the flush.
         sys.stdout.flush()
         return outcome if isinstance(outcome, int) else 0
     except DovetailError as error:
         if debug:
             raise
-        return _say(_meant(own, command) or str(error), error.exit_status)
+        return _print_error(_suggest_meant(own, command) or str(error), error.exit_status)
     except KeyboardInterrupt:
         return 130
     except MemoryError:
@@ -225,8 +225,10 @@ def status_of(arguments: list[str]) -> int:
         # The message is small: the memory that was missing is free again once the error got here.
         limited = _limit_of_memory()
         if limited:
-            return _say(limited, 2)
-        return _say("found more than fits in memory, expected less input or a smaller machine to simulate", 2)
+            return _print_error(limited, 2)
+        return _print_error(
+            "found more than fits in memory, expected less input or a smaller machine to simulate", 2
+        )
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as error:
@@ -237,28 +239,28 @@ def status_of(arguments: list[str]) -> int:
     except Exception as error:
         limited = _limit_of_memory() if _lacks_memory(error) else ""
         if limited and not debug:
-            return _say(limited, 2)
+            return _print_error(limited, 2)
         # A library of an extra is missing: the sentence names the extra to install.
-        extra = missing(error, what="this command") if isinstance(error, ImportError) else None
+        extra = missing_extra(error, what="this command") if isinstance(error, ImportError) else None
         if extra is not None and not debug:
-            return _say(str(extra), extra.exit_status)
+            return _print_error(str(extra), extra.exit_status)
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without its command: its help
             print(error, file=sys.stderr)
             return 2
         if hasattr(error, "format_message"):  # typer's own: the use was wrong
-            return _say(_meant(own, command) or used_wrongly(error), 2)
+            return _print_error(_suggest_meant(own, command) or used_wrongly(error), 2)
         # A library may turn Ctrl-C into an error of its own.
-        if type(error).__name__ == "Abort" or interrupts.noticed():
+        if type(error).__name__ == "Abort" or interrupts.was_interrupted():
             return 130
         if debug:
             raise
         if isinstance(error, OSError) and error.errno in _UNWRITABLE:
             _drop_output()
-            return _say(f"cannot write: {error.strerror}", 2)
+            return _print_error(f"cannot write: {error.strerror}", 2)
         if isinstance(error, PermissionError) and error.filename is not None:
-            return _say(f"{error.filename}: {error.strerror}", 2)
+            return _print_error(f"{error.filename}: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
-        return _say(f"internal error: {what} (--debug shows where)", 3)
+        return _print_error(f"internal error: {what} (--debug shows where)", 3)
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
@@ -290,7 +292,7 @@ def _limit_of_memory() -> str:
     )
 
 
-def _meant(own: list[str], command: list[str]) -> str:
+def _suggest_meant(own: list[str], command: list[str]) -> str:
     """What was meant by a command line that was refused, where that is known."""
     is_script = type(command) is not list  # its name was found, and what follows it is its own
     if command or is_script or own[:1] not in (["run"], ["submit"]):
@@ -306,7 +308,7 @@ _show_other = warnings.showwarning
 def _show_warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
     """A warning of ours is a sentence, whatever line it comes from."""
     if issubclass(category, DovetailWarning):
-        print("dovetail:", printable(str(message)), file=sys.stderr)
+        print("dovetail:", make_printable(str(message)), file=sys.stderr)
     else:
         _show_other(message, category, *where, **more)
 
@@ -316,7 +318,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
     """What is ours, and what is not: a command after ``--``, or what follows the name of a batch script.
 
     That is for ``run`` and ``submit``, a command for ``explain``, too.
@@ -339,7 +341,7 @@ def _script_at(arguments: list[str]) -> int | None:
 
     if not any(os.path.isfile(argument) for argument in arguments[1:]):
         return None
-    command = _whole().get_command(None, arguments[0])
+    command = _whole_command().get_command(None, arguments[0])
     takes = {name for one in command.params if not getattr(one, "is_flag", False) for name in one.opts}
     at = 1
     while at < len(arguments):
@@ -358,7 +360,7 @@ def _reader_left() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _say(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     """Print an error; a damaged file's text in it cannot move the cursor."""
-    print("dovetail:", "\n".join(map(printable, message.split("\n"))), file=sys.stderr)
+    print("dovetail:", "\n".join(map(make_printable, message.split("\n"))), file=sys.stderr)
     return status

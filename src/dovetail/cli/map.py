@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened
+from dovetail.cli.service import open_service
 from dovetail.errors import InputError, MapError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 
 if TYPE_CHECKING:  # NumPy and others load when the command runs, not when the help is shown
     from dovetail.mapping.api import Map
@@ -27,7 +27,7 @@ SHOWN = 10
 """Failed items that are named."""
 
 
-@opt.takes("map")
+@opt.takes_options("map")
 def map_command(
     items: list[str] | None,
     cpu: str | None,
@@ -67,13 +67,13 @@ def map_command(
         for name, text in (("--cpu", cpu), ("--gpu", gpu), ("--reduce", reduce), ("--line", line))
         if text is not None
     }
-    chosen = items_of(_names(items or []), out)
+    chosen = items_of(_item_names(items or []), out)
     if submit:
         # The service's job runs this very command, without --submit.
-        return _submit([item.path for item in chosen], workers, app or _app_of(commands), at, as_json)
+        return _submit_map([item.path for item in chosen], workers, app or _app_of(commands), at, as_json)
     reduction = None if reduce is None else _Reduction(out, reduce, chosen)
     # What makes no sense is refused before anything is written.
-    make = _asked(
+    make = _prepare_map(
         out, commands, persistent=persistent, app=app, workers=workers, engine=executor, address=address,
         rule=rule, retries=retries, duplicate=duplicate, timeout=timeout, memory=memory,
         history=history, progress=False if quiet or as_json else None,
@@ -84,9 +84,9 @@ def map_command(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         todo = [item for item in chosen if not record.is_done(item)]
-        made = make(todo, cost=_sizes(todo) if by_size else None)
+        made = make(todo, cost=_item_sizes(todo) if by_size else None)
         # Interrupts do not propagate from here: the record must be closed with what has been done.
-        own, interrupted, failure = _collect(made, record)
+        own, interrupted, failure = _collect_results(made, record)
         summary = made.summary
         whole = not interrupted and not summary.failed and failure is None
         if reduction is not None and whole:
@@ -95,17 +95,17 @@ def map_command(
     finally:
         # Only a finished map may be taken as complete by the next --resume.
         record.close(finished=finished)
-    form = _form(summary, own, skipped=len(chosen) - len(todo))
+    form = _summary_form(summary, own, skipped=len(chosen) - len(todo))
     if reduction is not None:
         form["reduced"] = str(out / reduction.name) if whole else None
-    print(json.dumps(form) if as_json else _shown(form))
+    print(json.dumps(form) if as_json else _summary_text(form))
     for failed in summary.failed[:SHOWN]:
-        note(str(failed["reason"]))
+        print_note(str(failed["reason"]))
     if failure is not None:
         raise failure
     if interrupted:
         left = len(todo) - summary.items
-        note(f"dovetail: interrupted: {left} of {len(chosen)} items are not done; --resume does them")
+        print_note(f"dovetail: interrupted: {left} of {len(chosen)} items are not done; --resume does them")
         return 130
     return 1 if summary.failed else 0
 
@@ -113,26 +113,26 @@ def map_command(
 def _app_of(commands: Mapping[str, str]) -> str:
     """What the history knows the programs by."""
     from dovetail.mapping.programs import IN, OUT, parse_command
-    from dovetail.workloads.identity import identify
+    from dovetail.workloads.identity import identify_command
 
     option = next((option for option in ("--cpu", "--gpu") if option in commands), None)
     if option is None:
         raise InputError("found neither --cpu nor --gpu, expected a program")
-    return identify(parse_command(commands[option], option, [IN, OUT])).app
+    return identify_command(parse_command(commands[option], option, [IN, OUT])).app
 
 
-def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
+def _submit_map(paths: Sequence[str], workers: str | None, app: str, at: str | None, as_json: bool) -> int:
     """The same command, as a job of the service on all that its workers hold."""
     from dovetail.cli.submit import tell_submitted
     from dovetail.mapping.places import devices_here, parse_workers
     from dovetail.mapping.run import app_name
     from dovetail.model import CPU
-    from dovetail.model.templates import escape
-    from dovetail.service.requests import here
+    from dovetail.model.templates import escape_template
+    from dovetail.service.requests import request_context
 
     # The workers decide the cores and devices that the job holds: its map starts as many.
     wanted = [] if workers is None else parse_workers(workers)
-    cores = sum(some.count * some.cores for some in wanted) if wanted else opt.cpus("all")
+    cores = sum(some.count * some.cores for some in wanted) if wanted else opt.read_cpus("all")
     devices = {
         some.kind: min(some.count, len(devices_here(some.kind))) for some in wanted if some.kind != CPU
     }
@@ -150,7 +150,7 @@ def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None,
             "-m",
             "dovetail",
             # Escaped, since braces in file names would be taken for fields of the command.
-            *map(escape, words),
+            *map(escape_template, words),
         ],
         "app": app_name(app),
         "inputs": {"items": float(len(paths))},
@@ -160,22 +160,22 @@ def _submit(paths: Sequence[str], workers: str | None, app: str, at: str | None,
     }
     if count:
         job["gpus"] = count
-    with opened(at, start=True) as service:
-        tell_submitted(service.post("/api/v1/jobs", {**here(), "jobs": [job]}), as_json, False)
+    with open_service(at, start=True) as service:
+        tell_submitted(service.post("/api/v1/jobs", {**request_context(), "jobs": [job]}), as_json, False)
     return 0
 
 
-def _names(items: list[str]) -> list[str]:
+def _item_names(items: list[str]) -> list[str]:
     """The items' files; those of a list on standard input."""
     return [name for name in sys.stdin.read().splitlines() if name] if items == ["-"] else items
 
 
-def _sizes(items: Sequence[FileItem]) -> list[float]:
+def _item_sizes(items: Sequence[FileItem]) -> list[float]:
     """Bytes of each item, as its cost; an empty file costs something too."""
     return [max(1.0, float(os.stat(item.path).st_size)) for item in items]
 
 
-def _asked(
+def _prepare_map(
     out: Path, commands: Mapping[str, str], *, persistent: bool, app: str | None, **options: Any
 ) -> Callable[..., Map]:
     """The map of the programs, which still needs its items. Raises `InputError`."""
@@ -183,7 +183,7 @@ def _asked(
     from dovetail.mapping.function import Function
     from dovetail.mapping.programs import IN, OUT, Program, Staying, parse_command
     from dovetail.mapping.record import parts_of
-    from dovetail.workloads.identity import identify
+    from dovetail.workloads.identity import identify_command
 
     line = commands.get("--line")
     if line is not None and not persistent:
@@ -198,20 +198,20 @@ def _asked(
             Staying(argv, parts, folder, line or f"{{{IN}}}") if persistent else Program(argv, parts, folder)
         )
         if made is None:
-            made = Function(program, kind, app or identify(argv).app)
+            made = Function(program, kind, app or identify_command(argv).app)
         made.implementations[kind] = program
     if made is None:
         raise InputError("found neither --cpu nor --gpu, expected a program")
     batch = None if persistent else 1  # each is recorded as soon as it is done
 
-    def found(items: Sequence[FileItem], cost: Sequence[float] | None = None) -> Map:
+    def start_map(items: Sequence[FileItem], cost: Sequence[float] | None = None) -> Map:
         return api.map(made, items, cost=cost, batch=batch, errors="return", **options)
 
-    found(())
-    return found
+    start_map(())
+    return start_map
 
 
-def _collect(made: Map, record: Record) -> tuple[float, bool, MapError | None]:
+def _collect_results(made: Map, record: Record) -> tuple[float, bool, MapError | None]:
     """Record what is done as it comes.
 
     Gives seconds of the programs alone, whether Ctrl-C ended it, and why it ended before all was tried.
@@ -263,17 +263,17 @@ class _Reduction:
             return
         paths = [str(record.out / item.name) for item in self._items]
         while True:
-            groups = [FileItem(self._command, self.name, tuple(group)) for group in _groups(paths)]
+            groups = [FileItem(self._command, self.name, tuple(group)) for group in _group_paths(paths)]
             with api.map(
                 self._program, groups, workers="cpu:1", ordered=True, history=False, progress=False
             ) as made:
                 paths = [ran.part for ran in made]
             if len(paths) == 1:
-                record.reduced(self.name, self._items, paths[0])
+                record.note_reduced(self.name, self._items, paths[0])
                 return
 
 
-def _groups(paths: Sequence[str]) -> list[list[str]]:
+def _group_paths(paths: Sequence[str]) -> list[list[str]]:
     """As many paths together as one command line can take."""
     room = min(os.sysconf("SC_ARG_MAX") // 4, 1 << 20)
     groups: list[list[str]] = [[]]
@@ -287,7 +287,7 @@ def _groups(paths: Sequence[str]) -> list[list[str]]:
     return groups
 
 
-def _form(summary: MapSummary, own: float, *, skipped: int) -> dict[str, Any]:
+def _summary_form(summary: MapSummary, own: float, *, skipped: int) -> dict[str, Any]:
     """The summary as JSON has it; of programs, the overhead is what is not the program's own time."""
     spent = sum(summary.mean_seconds[kind] * count for kind, count in summary.tasks.items() if count)
     form = asdict(summary)
@@ -295,7 +295,7 @@ def _form(summary: MapSummary, own: float, *, skipped: int) -> dict[str, Any]:
     return form | {"skipped": skipped}
 
 
-def _shown(form: Mapping[str, Any]) -> str:
+def _summary_text(form: Mapping[str, Any]) -> str:
     parts = [f"{form['items']} items in {form['seconds']:.2f} s"]
     for kind, count in form["tasks"].items():
         if count:

@@ -35,11 +35,11 @@ def meant_by(words: Sequence[str]) -> str:
     command = ["dovetail", *words[:at], "--", *program, *rest, *words[at + 1 :]]
     return (
         f"found {what} {first}, expected a file of jobs; one command goes after two dashes: "
-        f"{' '.join(map(_quoted, command))}"
+        f"{' '.join(map(_quote_word, command))}"
     )
 
 
-def _quoted(word: str) -> str:
+def _quote_word(word: str) -> str:
     """As a shell wants it; ``{device}`` needs no quotes."""
     return word if word and not shlex.quote(re.sub(r"[{}]", "", word)).startswith("'") else shlex.quote(word)
 
@@ -80,9 +80,9 @@ def missing_program(command: Sequence[str]) -> str:
     # Braces and assignments are filled in later, so nothing can be known of them now.
     if "{" in word or "=" in word or shutil.which(word):
         return ""
-    likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _programs(), 1, 0.75))
+    likely = _as_typed(word) or ([] if "/" in word else get_close_matches(word, _find_programs(), 1, 0.75))
     if likely:
-        meant = " ".join(map(_quoted, [*likely, *command[1:]]))
+        meant = " ".join(map(_quote_word, [*likely, *command[1:]]))
         return f"found no program {word!r}, did you mean: dovetail submit -- {meant}"
     return (
         f"found no program {word!r}, expected one that is in PATH, or a path to one: "
@@ -90,7 +90,7 @@ def missing_program(command: Sequence[str]) -> str:
     )
 
 
-def _programs() -> set[str]:
+def _find_programs() -> set[str]:
     found: set[str] = set()
     for folder in os.get_exec_path():
         if os.path.isdir(folder):

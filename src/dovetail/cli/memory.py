@@ -9,7 +9,7 @@ from dovetail.cli import options as opt
 from dovetail.report import tables
 
 
-@opt.takes("memory")
+@opt.takes_options("memory")
 def memory(run: str, svg: Path | None, as_json: bool) -> None:
     """Show what jobs reserved, used and wasted of memory over time, and what --mem auto would have."""
     from dovetail.engine.journal.journal import read_journal
@@ -22,7 +22,7 @@ def memory(run: str, svg: Path | None, as_json: bool) -> None:
     if svg is not None:
         from dovetail.report import drawing, plots
 
-        drawing.save(plots.memory(use), svg)
+        drawing.save_drawing(plots.draw_memory(use), svg)
     if as_json:
         print(json.dumps(use.as_dict()))
         return
@@ -30,4 +30,4 @@ def memory(run: str, svg: Path | None, as_json: bool) -> None:
     print(f"{use.tries:,} tries{apart}; {use.kills:,} killed for memory.")
     print(f"Reserved {use.reserved:,.3g} GB h, used {use.used:,.3g}, wasted {use.wasted:,.3g}.")
     print(f"With --mem auto, from no history: wasted {use.auto_wasted:,.3g} GB h, {use.auto_kills:,} killed.")
-    print(text_chart(use, tables.console().width))
+    print(text_chart(use, tables.make_console().width))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.history import inputs_columns, opened, places
+from dovetail.cli.history import inputs_columns, matching_groups, open_history
 from dovetail.errors import InputError
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.history import Group, SqliteHistory
 from dovetail.history.base import InputsKey, RequestKey, canonical_inputs, request_key
 from dovetail.model import DeviceClass, Run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dovetail.runtimes.evaluation import HeldOut
     from dovetail.runtimes.fits import Fit
 
-model_app = opt.group("Look at what was learned of run times, and how good it is.")
+model_app = opt.command_group("Look at what was learned of run times, and how good it is.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ModelledPlace:
     inputs: InputsKey
     runs: int
 
-    def query(self, app: str, inputs: InputsKey | None = None) -> Query:
+    def make_query(self, app: str, inputs: InputsKey | None = None) -> Query:
         """A query of this place."""
 
         from dovetail.runtimes.base import Query
@@ -47,7 +47,7 @@ class ModelledPlace:
         return Query(app, self.implementation, self.device, self.request, inputs)
 
 
-def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[ModelledPlace]:
+def _modelled_places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[ModelledPlace]:
     from dovetail.runtimes.base import MAX_RUNS
 
     found: list[ModelledPlace] = []
@@ -60,50 +60,50 @@ def _places(store: SqliteHistory, app: str, groups: Sequence[Group]) -> list[Mod
     return found
 
 
-def _fit(predictor: HistoryModel, place: ModelledPlace, app: str) -> Fit | None:
+def _fit_place(predictor: HistoryModel, place: ModelledPlace, app: str) -> Fit | None:
     from dovetail.runtimes.learned import LearnedModel
 
-    return predictor.fit(place.query(app)) if isinstance(predictor, LearnedModel) else None
+    return predictor.fit(place.make_query(app)) if isinstance(predictor, LearnedModel) else None
 
 
-@opt.takes("model list", model_app)
+@opt.takes_options("model list", model_app)
 def list_models(history: Path | None, as_json: bool) -> None:
     """List apps and device classes with the law that the learned model chose."""
     from dovetail.runtimes import make_model
 
     rows: list[dict[str, Any]] = []
-    with opened(history) as store:
+    with open_history(history) as store:
         predictor = make_model(DEFAULT_MODEL, store)
-        for app in dict.fromkeys(group.app for group in store.groups()):
+        for app in dict.fromkeys(group.app for group in store.list_groups()):
             # One row for each place that runs differ by: implementation, class and request.
-            for place in _places(store, app, store.groups(app)):
-                fit = _fit(predictor, place, app)
-                rows.append(_row(app, place, fit, predictor))
+            for place in _modelled_places(store, app, store.list_groups(app)):
+                fit = _fit_place(predictor, place, app)
+                rows.append(_model_row(app, place, fit, predictor))
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     if not rows:
         print("The history is empty.")
         return
-    tables.show(
-        tables.names("App", (r["app"] for r in rows)),
-        tables.names("Device class", (r["device"] for r in rows)),
-        tables.names("Implementation", (r["implementation"] for r in rows), 3),
-        tables.names("Law", (r["law"] or "-" for r in rows)),
-        tables.names("Seconds", (r["formula"] or "-" for r in rows), 2),
+    tables.print_table(
+        tables.name_cells("App", (r["app"] for r in rows)),
+        tables.name_cells("Device class", (r["device"] for r in rows)),
+        tables.name_cells("Implementation", (r["implementation"] for r in rows), 3),
+        tables.name_cells("Law", (r["law"] or "-" for r in rows)),
+        tables.name_cells("Seconds", (r["formula"] or "-" for r in rows), 2),
         tables.Cells("Inputs", [str(r["keys"]) for r in rows], rank=1),
-        tables.Cells("Runs", [wording.count(r["runs"]) for r in rows]),
+        tables.Cells("Runs", [wording.format_count(r["runs"]) for r in rows]),
     )
 
 
-def _row(
+def _model_row(
     app: str, place: ModelledPlace, fit: Fit | None, predictor: HistoryModel | None = None
 ) -> dict[str, Any]:
-    from dovetail.runtimes.describe import formula, law_shares
+    from dovetail.runtimes.describe import law_formula, law_shares
     from dovetail.runtimes.learned import LearnedModel
 
     # Only the learned model converts between wall-clock and CPU time.
-    route = predictor.route(place.query(app)) if isinstance(predictor, LearnedModel) else None
+    route = predictor.choose_route(place.make_query(app)) if isinstance(predictor, LearnedModel) else None
     return {
         "app": app,
         "implementation": place.implementation,
@@ -111,7 +111,7 @@ def _row(
         "runs": place.runs,
         "keys": len(fit.cells) if fit else 0,
         "law": law_shares(fit)[0][0] if fit else None,
-        "formula": formula(fit) if fit else None,
+        "formula": law_formula(fit) if fit else None,
         "shares": dict(law_shares(fit)) if fit else {},
         "run_noise": fit.run_noise if fit else None,
         "left_out_error": _left_out_error(fit) if fit else None,
@@ -126,10 +126,12 @@ def _left_out_error(fit: Fit) -> float | None:
     # With fewer inputs each left-out fit would rest on a line through two points.
     if len(fit.cells) < 4:
         return None
-    return float(np.median([abs(math.expm1(fit.without(i)[0] - c.y)) for i, c in enumerate(fit.cells)]))
+    return float(
+        np.median([abs(math.expm1(fit.predict_without(i)[0] - c.y)) for i, c in enumerate(fit.cells)])
+    )
 
 
-@opt.takes("model starts", model_app)
+@opt.takes_options("model starts", model_app)
 def show_starts(service: str | None, as_json: bool) -> None:
     """Show how many intervals of the service's forecasts of starts held, week by week."""
     from dovetail.service.folder import ServiceFolder
@@ -143,16 +145,16 @@ def show_starts(service: str | None, as_json: bool) -> None:
         print("No job has started that was forecast.")
         return
     errors = [one["median_abs_error"] for one in weeks]
-    tables.show(
+    tables.print_table(
         tables.Cells("Week of", [time.strftime("%Y-%m-%d", time.localtime(one["week"])) for one in weeks]),
-        tables.Cells("Forecasts", [wording.count(one["forecasts"]) for one in weeks]),
+        tables.Cells("Forecasts", [wording.format_count(one["forecasts"]) for one in weeks]),
         tables.Cells("In 90 %", [f"{one['coverage']:.1%}" for one in weeks]),
         tables.Cells("Median error (s)", [f"{one['ours']:,.0f}" for one in errors]),
         tables.Cells("The plan's (s)", [f"{one['plan']:,.0f}" for one in errors]),
     )
 
 
-@opt.takes("model show", model_app)
+@opt.takes_options("model show", model_app)
 def show(
     app: str,
     device: str | None,
@@ -165,22 +167,22 @@ def show(
     """Show what was learned of an app: law, formula, runs, error on inputs left out; draw it."""
     from dovetail.runtimes import make_model
 
-    with opened(history) as store:
-        found = _places(store, app, places(store, app, device, implementation))
+    with open_history(history) as store:
+        found = _modelled_places(store, app, matching_groups(store, app, device, implementation))
         predictor = make_model(model, store)
-        rows = [_row(app, place, _fit(predictor, place, app), predictor) for place in found]
-        samples = [_samples(store, predictor, place, app) for place in found]
+        rows = [_model_row(app, place, _fit_place(predictor, place, app), predictor) for place in found]
+        samples = [_sample_rows(store, predictor, place, app) for place in found]
         if plot is not None:
-            _draw(app, predictor, store, found, plot)
+            _draw_times(app, predictor, store, found, plot)
     if as_json:
         about = {"app": app, "model": model}
         devices = [row | {"samples": sample} for row, sample in zip(rows, samples, strict=True)]
         print(json.dumps(about | {"devices": devices}, indent=2))
         return
-    console = tables.console()
+    console = tables.make_console()
     for row, sample in zip(rows, samples, strict=True):
-        head = f"{row['device']}, {row['implementation']}: {wording.many(row['runs'], 'run')}"
-        console.print(printable(head), style="bold")
+        head = f"{row['device']}, {row['implementation']}: {wording.count_things(row['runs'], 'run')}"
+        console.print(make_printable(head), style="bold")
         if row["law"]:
             print(f"  seconds = {row['formula']}")
             words = [f"{name} {share:.0%}" for name, share in row["shares"].items() if share >= 0.01]
@@ -192,12 +194,14 @@ def show(
             )
         if row["left_out_error"] is not None:
             print(f"  median error of an input predicted from the others: {row['left_out_error']:.1%}")
-        between = [f"{wording.seconds(s['lower'])} and {wording.seconds(s['upper'])}" for s in sample]
-        tables.show(
+        between = [
+            f"{wording.spell_seconds(s['lower'])} and {wording.spell_seconds(s['upper'])}" for s in sample
+        ]
+        tables.print_table(
             *inputs_columns([dict(s["inputs"]) for s in sample]),
-            tables.Cells("Runs", [wording.count(s["count"]) for s in sample]),
-            tables.Cells("Mean", [wording.seconds(s["mean"]) for s in sample]),
-            tables.Cells("Predicted", [wording.seconds(s["expected"]) for s in sample]),
+            tables.Cells("Runs", [wording.format_count(s["count"]) for s in sample]),
+            tables.Cells("Mean", [wording.spell_seconds(s["mean"]) for s in sample]),
+            tables.Cells("Predicted", [wording.spell_seconds(s["expected"]) for s in sample]),
             tables.Cells("90 % between", between, rank=1),
         )
         print()
@@ -205,15 +209,15 @@ def show(
         print(f"Plot: {plot}")
 
 
-def _samples(
+def _sample_rows(
     store: SqliteHistory, predictor: HistoryModel, place: ModelledPlace, app: str
 ) -> list[dict[str, Any]]:
     """Measured and predicted times of the inputs of this place, by inputs."""
     rows: list[dict[str, Any]] = []
-    for a in store.aggregates(app, place.implementation, place.device, 200):
+    for a in store.list_aggregates(app, place.implementation, place.device, 200):
         if not a.count or a.request != place.request:
             continue
-        answer = predictor.ask(place.query(app, a.inputs))
+        answer = predictor.ask(place.make_query(app, a.inputs))
         rows.append(
             {
                 "inputs": dict(a.inputs),
@@ -228,7 +232,7 @@ def _samples(
     return sorted(rows, key=lambda row: [(k, isinstance(v, str), v) for k, v in row["inputs"].items()])
 
 
-@opt.takes("model error", model_app)
+@opt.takes_options("model error", model_app)
 def error(
     app: str,
     device: str | None,
@@ -242,10 +246,10 @@ def error(
     from dovetail.runtimes.evaluation import held_out
 
     names = model or [name for name in MODELS if name != "user-estimate"]
-    with opened(history) as store:
+    with open_history(history) as store:
         kept = [
             (p.implementation, p.device)
-            for p in _places(store, app, places(store, app, device, implementation))
+            for p in _modelled_places(store, app, matching_groups(store, app, device, implementation))
         ]
         found = held_out(store, app, names, kept)
     if as_json:
@@ -254,15 +258,15 @@ def error(
     if not found:
         print(f"{app} has run with fewer than two different inputs on each device: nothing to hold out.")
         return
-    tables.show(
-        tables.names("Device class", (row.device for row in found)),
-        tables.names("Implementation", (row.implementation for row in found), 2),
-        tables.names("Model", (row.model for row in found)),
+    tables.print_table(
+        tables.name_cells("Device class", (row.device for row in found)),
+        tables.name_cells("Implementation", (row.implementation for row in found), 2),
+        tables.name_cells("Model", (row.model for row in found)),
         tables.Cells("Inputs", [str(row.keys) for row in found], rank=1),
-        tables.Cells("Median error", [wording.percent(row.median) for row in found]),
-        tables.Cells("Mean error", [wording.percent(row.mean) for row in found]),
-        tables.Cells("In 90 % interval", [wording.percent(row.covered) for row in found]),
-        tables.Cells("Unpredicted", [wording.count(row.unpredicted) for row in found], rank=1),
+        tables.Cells("Median error", [wording.format_percent(row.median_error) for row in found]),
+        tables.Cells("Mean error", [wording.format_percent(row.mean) for row in found]),
+        tables.Cells("In 90 % interval", [wording.format_percent(row.covered) for row in found]),
+        tables.Cells("Unpredicted", [wording.format_count(row.unpredicted) for row in found], rank=1),
     )
 
 
@@ -273,14 +277,14 @@ def _error_form(row: HeldOut) -> dict[str, Any]:
         "device": str(row.device),
         "keys": row.keys,
         "runs": len(row.errors),
-        "median_error": row.median if row.errors else None,
+        "median_error": row.median_error if row.errors else None,
         "mean_error": row.mean if row.errors else None,
         "covered": row.covered if row.errors else None,
         "unpredicted": row.unpredicted,
     }
 
 
-def _draw(
+def _draw_times(
     app: str, predictor: HistoryModel, store: SqliteHistory, found: Sequence[ModelledPlace], path: Path
 ) -> None:
     """Draw run times over the first numeric input that varies; the others stay as in the last run.
@@ -291,23 +295,25 @@ def _draw(
 
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"found {path.suffix or 'no ending'!r}, expected .png, .svg or .pdf", where="--plot")
-    runs_of = {place: _runs(store, place, app) for place in found}
-    axis = next((name for place in found if (name := _axis(place, runs_of[place]))), "")
+    runs_of = {place: _newest_runs(store, place, app) for place in found}
+    axis = next((name for place in found if (name := _varying_input(place, runs_of[place]))), "")
     learned = []
     for place, runs in runs_of.items():
         if axis:
-            measured = [(size, run.seconds) for run in runs if (size := _size(run, axis)) > 0]
-            points = _sizes(place, [size for size, _ in measured], axis)
+            measured = [(size, run.seconds) for run in runs if (size := _input_size(run, axis)) > 0]
+            points = _sizes_around(place, [size for size, _ in measured], axis)
         else:
             measured = [(float(i), run.seconds) for i, run in enumerate(runs, 1)]
             points = [(float(i), run.inputs) for i, run in enumerate(runs, 1)]
-        answers = [(x, predictor.ask(place.query(app, canonical_inputs(inputs)))) for x, inputs in points]
+        answers = [
+            (x, predictor.ask(place.make_query(app, canonical_inputs(inputs)))) for x, inputs in points
+        ]
         predicted = [(x, a.expected, max(a.lower, a.expected * 1e-3), a.upper) for x, a in answers if a]
         learned.append(plots.Learned(f"{place.device}, {place.implementation}", measured, predicted))
-    drawing.save(plots.run_times(app, axis, learned), path)
+    drawing.save_drawing(plots.run_times(app, axis, learned), path)
 
 
-def _runs(store: SqliteHistory, place: ModelledPlace, app: str) -> list[Run]:
+def _newest_runs(store: SqliteHistory, place: ModelledPlace, app: str) -> list[Run]:
     """The newest runs of the place, oldest first."""
     from dovetail.runtimes.base import MAX_RUNS
 
@@ -315,22 +321,22 @@ def _runs(store: SqliteHistory, place: ModelledPlace, app: str) -> list[Run]:
     return [run for run in recent if request_key(run) == place.request]
 
 
-def _size(run: Run, name: str) -> float:
+def _input_size(run: Run, name: str) -> float:
     """A numeric input of a run; nan if it has none of that name."""
     value = run.inputs.get(name)
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _axis(place: ModelledPlace, runs: Sequence[Run]) -> str | None:
+def _varying_input(place: ModelledPlace, runs: Sequence[Run]) -> str | None:
     """The first numeric input that took more than one value above 0."""
     for name, value in place.inputs:
-        sizes = {size for run in runs if (size := _size(run, name)) > 0}
+        sizes = {size for run in runs if (size := _input_size(run, name)) > 0}
         if not isinstance(value, str) and len(sizes) > 1:
             return name
     return None
 
 
-def _sizes(
+def _sizes_around(
     place: ModelledPlace, sizes: Sequence[float], name: str
 ) -> list[tuple[float, Mapping[str, float | str]]]:
     """Sizes about those measured, each with the inputs that have it."""

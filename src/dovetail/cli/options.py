@@ -22,7 +22,7 @@ from typing import (
 import typer
 
 from dovetail.cli import completing
-from dovetail.cli.usage import choice
+from dovetail.cli.usage import read_choice
 from dovetail.errors import InputError
 from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
 from dovetail.spec import option as units
@@ -39,7 +39,7 @@ R = TypeVar("R")
 # -- options from the specification --------------------------------------------------------------------
 
 
-def group(about: str) -> typer.Typer:
+def command_group(about: str) -> typer.Typer:
     """A command of several commands."""
     return typer.Typer(
         help=about,
@@ -49,7 +49,9 @@ def group(about: str) -> typer.Typer:
     )
 
 
-def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[..., R]], Callable[..., R]]:
+def takes_options(
+    command: str, of: typer.Typer | None = None
+) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """A decorator: the parameters of a command's function are the options of `dovetail.spec` of that name.
 
     ``of`` is the group of a command such as ``"history show"``, which it joins.
@@ -59,7 +61,7 @@ def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[...
     the specification has for the command, as it was written. Raises `KeyError` for a name that is not there.
     """
 
-    def decorated(function: Callable[..., R]) -> Callable[..., R]:
+    def with_options(function: Callable[..., R]) -> Callable[..., R]:
         hints = get_type_hints(function)
         named = inspect.signature(function).parameters
         made: list[inspect.Parameter] = []
@@ -68,25 +70,25 @@ def takes(command: str, of: typer.Typer | None = None) -> Callable[[Callable[...
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 rest = [option for option in options_of(command) if option.name not in named]
                 at = sum(one.name == "context" or option_of(command, one.name).positional for one in made)
-                made[at:at] = [_parameter(option, _as_written(option)) for option in rest]
+                made[at:at] = [_make_parameter(option, _as_written(option)) for option in rest]
             elif parameter.name == "context":
                 made.append(parameter.replace(annotation=typer.Context))
             else:
-                made.append(_parameter(option_of(command, parameter.name), hints[parameter.name]))
+                made.append(_make_parameter(option_of(command, parameter.name), hints[parameter.name]))
 
-        def call(**given: Any) -> R:
+        def call_with_options(**given: Any) -> R:
             return function(**given)
 
         # The name and the signature are what typer reads; the body is one function for all.
-        call.__name__, call.__doc__ = function.__name__, function.__doc__
-        call.__module__ = function.__module__
-        call.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]  # typer reads it
-        call.__annotations__ = {parameter.name: parameter.annotation for parameter in made}
+        call_with_options.__name__, call_with_options.__doc__ = function.__name__, function.__doc__
+        call_with_options.__module__ = function.__module__
+        call_with_options.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]  # typer reads it
+        call_with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in made}
         if of is not None:
-            of.command(command.rpartition(" ")[2])(call)
-        return call
+            of.command(command.rpartition(" ")[2])(call_with_options)
+        return call_with_options
 
-    return decorated
+    return with_options
 
 
 def _as_written(option: Option) -> Any:
@@ -96,22 +98,22 @@ def _as_written(option: Option) -> Any:
     return list[str] | None if option.kind is not None and option.kind.many else str | None
 
 
-def _parameter(option: Option, kind: Any) -> inspect.Parameter:
+def _make_parameter(option: Option, kind: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if option.required else option.default
     if option.kind is not None or (default is None and kind is bool):
         default = False if kind is bool else None  # of a job only what was given is sent
-    about = declared(option, kind)
+    about = declare_option(option, kind)
     inner = next((one for one in get_args(kind) if get_origin(one) is list), kind)
     # A list of fixed words is read by our own parser, as typer has none for it.
     if get_origin(inner) is list and get_origin(get_args(inner)[0]) is Literal:  # typer has no such lists
-        about.parser, kind = partial(choice, choices=get_args(get_args(inner)[0])), list[str] | None
+        about.parser, kind = partial(read_choice, choices=get_args(get_args(inner)[0])), list[str] | None
     annotation = Annotated[kind, about]
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
 
 
-def declared(option: Option, kind: Any) -> Any:
+def declare_option(option: Option, kind: Any) -> Any:
     """An option, or an argument, as typer wants it declared."""
     more: dict[str, Any] = {"help": option.help, "metavar": option.value or None}
     if option.complete == "files":
@@ -124,28 +126,28 @@ def declared(option: Option, kind: Any) -> Any:
     if kind in numbers and option.value == units.DURATION:
         more["parser"] = partial(seconds_given, where=option.spellings[0], above_zero=option.above)
     elif kind in numbers and option.value == units.SIZE:
-        more["parser"] = partial(_size, where=option.spellings[0], least=int(option.least or 0))
+        more["parser"] = partial(_check_size, where=option.spellings[0], least=int(option.least or 0))
     # Limits of a duration or a size are in its unit, which typer would show as bare numbers.
-    elif not option.unit:  # in seconds or bytes limits are no help, and a text is measured later
+    elif not option.value_unit:  # in seconds or bytes limits are no help, and a text is measured later
         more |= {"min": option.least, "max": option.most}
     return typer.Option(*option.spellings, **more)
 
 
-def _size(value: float | str, where: str, least: int) -> int:
+def _check_size(value: float | str, where: str, least: int) -> int:
     found = bytes_given(value, where)
     if isinstance(value, str) and found < least:
         raise InputError(f"found {value!r}, expected at least {least} {SIZE}", where=where)
     return found
 
 
-def duration(*names: str, help: str, above_zero: bool = False) -> Any:  # noqa: A002
+def duration_option(*names: str, help: str, above_zero: bool = False) -> Any:  # noqa: A002
     """An option that takes seconds, or a duration such as ``1h30m``; the command is given seconds."""
-    return declared(Option("", help, units.DURATION, " ".join(names), least=0, above=above_zero), float)
+    return declare_option(Option("", help, units.DURATION, " ".join(names), least=0, above=above_zero), float)
 
 
-def _shared(command: str, name: str, kind: Any) -> Any:
+def _shared_option(command: str, name: str, kind: Any) -> Any:
     """For commands of other packages: the option as a command of ours has it."""
-    return Annotated[kind, declared(option_of(command, name), kind)]
+    return Annotated[kind, declare_option(option_of(command, name), kind)]
 
 
 if TYPE_CHECKING:
@@ -156,17 +158,17 @@ if TYPE_CHECKING:
     IdleWatts: TypeAlias = float | None
     BusyWatts: TypeAlias = float | None
 else:
-    Json = _shared("run", "as_json", bool)
-    Quiet = _shared("run", "quiet", bool)
-    HistoryFile = _shared("run", "history", Path | None)
-    Cluster = _shared("run", "cluster", str | None)
-    IdleWatts = _shared("run", "idle_watts", float | None)
-    BusyWatts = _shared("run", "busy_watts", float | None)
+    Json = _shared_option("run", "as_json", bool)
+    Quiet = _shared_option("run", "quiet", bool)
+    HistoryFile = _shared_option("run", "history", Path | None)
+    Cluster = _shared_option("run", "cluster", str | None)
+    IdleWatts = _shared_option("run", "idle_watts", float | None)
+    BusyWatts = _shared_option("run", "busy_watts", float | None)
 
 # -- what their values mean ----------------------------------------------------------------------------
 
 
-def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | None:
+def read_machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | None:
     """``--cluster`` with ``--partition``; ``None`` where no cluster is given. Raises `InputError`."""
     if cluster is None:
         if partitions:
@@ -180,16 +182,16 @@ def machine(cluster: str | None, partitions: Sequence[str] | None) -> Machine | 
     return with_partitions(Machine.parse(cluster), partitions or ())
 
 
-def machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -> list[Machine]:
+def read_machines(clusters: Sequence[str] | None, partitions: Sequence[str] | None) -> list[Machine]:
     """Every ``--cluster``, each once, with ``--partition``. Raises `InputError`."""
     if not clusters:
         # The partition is refused even without a cluster, which it would need.
-        machine(None, partitions)
+        read_machine(None, partitions)
         return []
     twice = [text for i, text in enumerate(clusters) if text in clusters[:i]]
     if twice:
         raise InputError(f"found {twice[0]} twice, expected each cluster once", where="--cluster")
-    return [found for text in clusters if (found := machine(text, partitions)) is not None]
+    return [found for text in clusters if (found := read_machine(text, partitions)) is not None]
 
 
 class ScriptArguments(list[str]):
@@ -209,7 +211,7 @@ def part_of_options(given: Mapping[str, Any]) -> PartialSpec:
     return part
 
 
-def cpus(text: str | None) -> int | Literal["all"] | None:
+def read_cpus(text: str | None) -> int | Literal["all"] | None:
     """``--cpus``: a number, or ``all`` of the node. Raises `InputError`."""
     return None if text is None else part_of_options({"cpus": text})["cpus"]
 
@@ -222,12 +224,12 @@ def or_journal(source: str) -> str:
     return source if found is None else str(found)
 
 
-def kinds(on: str | None) -> list[str]:
+def read_kinds(on: str | None) -> list[str]:
     """``cpu,gpu`` as a list; raises `InputError` for an empty name."""
     return [] if on is None else list(part_of_options({"on": on})["on"])
 
 
-def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
+def read_walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] | None:
     """``--default-walltime``: seconds, or ``actual`` in simulation (its default)."""
     if text is None:
         return "actual" if simulated else None
@@ -243,16 +245,16 @@ def walltime(text: str | None, *, simulated: bool) -> float | Literal["actual"] 
     return found
 
 
-def cut(warmup: str | None, cooldown: str | None) -> TrimmedTrace | None:
+def read_trim(warmup: str | None, cooldown: str | None) -> TrimmedTrace | None:
     """``--warmup`` and ``--cooldown``; ``None`` where neither was given."""
     if warmup is None and cooldown is None:
         return None
     from dovetail.report.metrics import TrimmedTrace
 
-    return TrimmedTrace.parse("0" if warmup is None else warmup, cooldown)
+    return TrimmedTrace.parse_trim("0" if warmup is None else warmup, cooldown)
 
 
-def inputs(words: Sequence[str] | None) -> dict[str, float | str]:
+def read_inputs(words: Sequence[str] | None) -> dict[str, float | str]:
     """``--input NAME=VALUE``, each name once: numbers and words. Raises `InputError`."""
     return part_of_options({"inputs": list(words)})["inputs"] if words else {}
 

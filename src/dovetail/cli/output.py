@@ -18,25 +18,25 @@ from rich.text import Text
 
 from dovetail.engine.simulation.request import MADE
 from dovetail.errors import InputError
-from dovetail.files.sentences import printable
-from dovetail.files.streams import note
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import print_note
 from dovetail.files.writing import write_text
 from dovetail.model import Note, Result
 from dovetail.report import tables, wording
 from dovetail.report.compared import (
     TOP_NOTES,
     compared_metrics,
+    comparison_remarks,
     comparison_table,
     later_table,
     paired_tables,
-    remarks,
 )
 from dovetail.report.energy import Watts, use_of
-from dovetail.report.folder import forms, write_folder
-from dovetail.report.intervals import label, variants
-from dovetail.report.json_form import pieces_of, plain
+from dovetail.report.folder import result_forms, write_folder
+from dovetail.report.intervals import group_variants, policy_label
+from dovetail.report.json_form import pieces_of, to_plain_json
 from dovetail.report.options import ReportOptions
-from dovetail.report.outcome import breakdown_table, fairness_table, job_table, notes, summary
+from dovetail.report.outcome import breakdown_table, fairness_table, job_table, outcome_notes, outcome_summary
 from dovetail.report.report import Report, check_figure
 from dovetail.report.verdicts import summary_of
 
@@ -45,7 +45,7 @@ ALL_JOBS, ALL_UNITS = 400, 40
 """Up to so many jobs, and units, the terminal shows a chart."""
 
 
-def show(
+def show_report(
     report: Report,
     *,
     as_json: bool,
@@ -59,22 +59,22 @@ def show(
     result, options = report.result, options or ReportOptions()
     write_files(report, csv=csv, gantt=gantt, folder=folder, options=options)
     if as_json:
-        _print_json(forms([result], options)[0])
+        _print_json(result_forms([result], options)[0])
         return
-    console = tables.console()
+    console = tables.make_console()
     width = console.width
     reference = options.reference(result)
     if len(result.records):
         console.print(job_table(result, limit=JOBS_SHOWN).text(width))
         console.print()
     if 0 < len(result.records) <= ALL_JOBS and len(result.cluster.units) <= ALL_UNITS:
-        from dovetail.report.gantt.terminal import terminal
+        from dovetail.report.gantt.terminal import terminal_chart
 
-        console.print(terminal(result, width=width))
+        console.print(terminal_chart(result, width=width))
         console.print()
-    console.print(summary(result, cut=options.cut, reference=reference, width=width, verbose=verbose))
+    console.print(outcome_summary(result, cut=options.cut, reference=reference, width=width, verbose=verbose))
     if options.watts is not None:
-        console.print(_energy(result, options.watts), soft_wrap=True)
+        console.print(_energy_line(result, options.watts), soft_wrap=True)
     for by in options.by:
         console.print()
         console.print(breakdown_table(result, by, cut=options.cut).text(width))
@@ -111,12 +111,12 @@ def write_files(
         write_folder([report.result], folder, options or ReportOptions())
 
 
-def _energy(result: Result, watts: Watts) -> str:
+def _energy_line(result: Result, watts: Watts) -> str:
     use = use_of(result)
     share = use.busy / (use.busy + use.idle) if use.busy + use.idle else 0.0
     return (
         # Rounded for people; the JSON has all digits.
-        f"Energy {use.energy(watts):,.0f} J; processors busy for {use.busy:,.6g} s and idle for "
+        f"Energy {use.energy_joules(watts):,.0f} J; processors busy for {use.busy:,.6g} s and idle for "
         f"{use.idle:,.6g} s, summed ({share:.1%} busy)"
     )
 
@@ -152,14 +152,14 @@ def show_comparison(
     if folder is not None:
         write_folder(results, folder, options)
     if summary is not None:
-        text = json.dumps(plain(summary_of(results, options.cut)), indent=1, ensure_ascii=False)
+        text = json.dumps(to_plain_json(summary_of(results, options.cut)), indent=1, ensure_ascii=False)
         write_text(summary, text + "\n")
     if html is not None:
-        from dovetail.report.html import page
+        from dovetail.report.html import report_page
 
-        write_text(html, page(results, options))
+        write_text(html, report_page(results, options))
     if as_json:
-        _print_json(forms(results, options))
+        _print_json(result_forms(results, options))
         return
     for load in loads:
         _show_one_load([result for result in results if result.load == load], options, verbose)
@@ -168,12 +168,12 @@ def show_comparison(
 
 
 def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: bool) -> None:
-    console = tables.console()
+    console = tables.make_console()
     width = console.width
     one = results[0]
-    machines = ", ".join(dict.fromkeys(wording.machine(result.cluster) for result in results))
+    machines = ", ".join(dict.fromkeys(wording.machine_name(result.cluster) for result in results))
     load = "" if one.load is None else f" at load {one.load:g}"
-    console.print(Text(printable(f"{wording.workload(one)} on {machines}{load}"), style="dim"))
+    console.print(Text(make_printable(f"{wording.workload_name(one)} on {machines}{load}"), style="dim"))
     console.print()
     names = compared_metrics(results, verbose=verbose)
     # One table of all, then the paired ones, which need several draws.
@@ -185,39 +185,42 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
         console.print(later_table(results, options).text(width))
         console.print()
     for by in options.by:
-        for name, group in variants(results).items():
-            console.print(Text(printable(f"{name}{wording.which(group)}"), style="bold"))
+        for name, group in group_variants(results).items():
+            console.print(Text(make_printable(f"{name}{wording.shown_draw(group)}"), style="bold"))
             console.print(breakdown_table(group[0], by, cut=options.cut).text(width))
             console.print()
     # Why a simulation took the slow way belongs to the verbose output.
-    reasons = {label(result): result.interpreted for result in results if verbose and result.interpreted}
+    reasons = {
+        policy_label(result): result.interpreted for result in results if verbose and result.interpreted
+    }
     interpreted = [f"{name} was not compiled: {reason}" for name, reason in reasons.items()]
-    _tell([*remarks(results), *_common_notes(results, options), *interpreted], console)
+    _print_lines([*comparison_remarks(results), *_common_notes(results, options), *interpreted], console)
 
 
 def _common_notes(results: Sequence[Result], options: ReportOptions) -> list[str]:
-    """The notes of all results but those that `remarks` has, those of one variant alone with its name."""
+    """The notes of all results but those that `comparison_remarks` has, those of one variant alone with its
+    name."""
     # A note that all variants share is printed once, without their names.
     firsts = {
-        name: notes(
+        name: outcome_notes(
             replace(group[0], notes=[n for n in group[0].notes if Note.code_of(n) not in TOP_NOTES]),
             options.cut,
         )
-        for name, group in variants(results).items()
+        for name, group in group_variants(results).items()
     }
     found: dict[str, list[str]] = {}
     for name, lines in firsts.items():
         for line in lines:
             found.setdefault(line, []).append(name)
     return [
-        line if len(names) == len(firsts) else f"{wording.listed(names, 3)}: {line}"
+        line if len(names) == len(firsts) else f"{wording.list_names(names, 3)}: {line}"
         for line, names in found.items()
     ]
 
 
-def _tell(lines: Sequence[str], console: Console) -> None:
+def _print_lines(lines: Sequence[str], console: Console) -> None:
     for line in lines:
-        console.print(Text(printable(line), style="dim"))
+        console.print(Text(make_printable(line), style="dim"))
     if lines:
         console.print()
 
@@ -259,6 +262,6 @@ def note_rejected(result: Result, source: str) -> bool:
     if not result.rejected:
         return False
     first = result.rejected[0]
-    jobs = wording.many(len(result.rejected), "job")
-    note(f"dovetail: {source}: {jobs} rejected, the first is {first.id}: {first.reason}")
+    jobs = wording.count_things(len(result.rejected), "job")
+    print_note(f"dovetail: {source}: {jobs} rejected, the first is {first.id}: {first.reason}")
     return True

@@ -13,10 +13,10 @@ from dovetail import plugins
 from dovetail.cli import options as opt
 
 
-@opt.takes("policies")
+@opt.takes_options("policies")
 def policies(as_json: bool) -> None:
     """List policies and planners with their paper and parameters."""
-    found = plugins.policies()
+    found = plugins.list_policies()
     if as_json:
         print(json.dumps([asdict(info) for info in found], indent=2))
         return

@@ -8,11 +8,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import between, clock, jobs_meant, memory_words, opened, print_json, show_rows, span
+from dovetail.cli.service import (
+    describe_interval,
+    format_clock,
+    format_span,
+    jobs_meant,
+    memory_words,
+    open_service,
+    print_json,
+    show_rows,
+)
 from dovetail.cli.wait import paused_words
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest, printable, shown
-from dovetail.files.streams import note
+from dovetail.files.sentences import make_printable, show_value, suggest_closest
+from dovetail.files.streams import print_note
 
 PATIENCE = 2.0
 """Seconds that a new forecast may take, else an older one is shown."""
@@ -21,7 +30,7 @@ SHORT = 120.0
 COLUMNS = ("id", "name", "user", "state", "submitted", "start", "end", "where", "reason")
 
 
-@opt.takes("queue")
+@opt.takes_options("queue")
 def queue(
     jobs: list[str] | None,
     state: list[str] | None,
@@ -44,7 +53,7 @@ def queue(
     ended = ended or failed or since is not None
     # By the clock of this machine; a service elsewhere may differ by a little, which hours and days outweigh.
     after = None if since is None else time.time() - since
-    with opened(at) as service:
+    with open_service(at) as service:
         chosen = ",".join(jobs) if jobs else None
         if ended and chosen is None:
             found = service.get("/api/v1/ended", state=states, user=user, name=name, since=after, limit=limit)
@@ -54,37 +63,37 @@ def queue(
         about = service.get("/api/v1/info")
     now = about["now"]
     if about["blocked"] and not (ended or as_json or parsable):
-        note(about["blocked"])
+        print_note(about["blocked"])
     if about.get("paused") and not (ended or as_json or parsable):
-        note(paused_words(about["paused"]))
+        print_note(paused_words(about["paused"]))
     rows = found["jobs"]
     # Chosen jobs come whatever their state, so the rest of the filters is applied here.
     if ended and chosen is not None:
-        rows = [row for row in _ended(rows, states, user, name) if (row["end"] or 0.0) >= (after or 0.0)]
+        rows = [row for row in _ended_rows(rows, states, user, name) if (row["end"] or 0.0) >= (after or 0.0)]
     if as_json:
         print_json(rows)
         return 0
     if not rows and not parsable:
-        print(_nothing(about, ended=ended, chosen=bool(chosen or states or user or name or after)))
+        print(_explain_empty(about, ended=ended, chosen=bool(chosen or states or user or name or after)))
         return 0
     show_rows(chosen_columns, [queue_row(row, now, whole=parsable) for row in rows], parsable=parsable)
     # The total is of all jobs in the queue, not of those that were chosen.
     left = 0 if ended and chosen is not None else found.get("total", len(rows)) - len(rows)
     if left > 0 and not parsable:
-        note(f"and {left} more (--limit)")
+        print_note(f"and {left} more (--limit)")
     age = found.get("forecast_age")
     # Under a second it is as good as fresh.
     if age is not None and age >= 1 and not parsable:
-        note(f"predicted starts are as of {span(age)} ago")
-    if not parsable and any(_interval(row, now) for row in rows if row["start"] is None):
-        note("a start ~A..B lies between A and B nine times in ten")
+        print_note(f"predicted starts are as of {format_span(age)} ago")
+    if not parsable and any(_start_interval(row, now) for row in rows if row["start"] is None):
+        print_note("a start ~A..B lies between A and B nine times in ten")
     unknown = found.get("forecast_unknown")
     if unknown and not parsable and any(row["start"] is None and row["predicted_start"] for row in rows):
-        note(of_unknown_length(unknown))
+        print_note(of_unknown_length(unknown))
     return 0
 
 
-def _ended(
+def _ended_rows(
     rows: Sequence[Mapping[str, Any]], states: Sequence[str] | None, user: str | None, name: str | None
 ) -> list[Mapping[str, Any]]:
     """Of the jobs that were chosen those that have ended, the last one first."""
@@ -109,7 +118,7 @@ def of_unknown_length(count: int) -> str:
     return f"of {which}: starts behind that are guesses"
 
 
-def _nothing(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
+def _explain_empty(about: Mapping[str, Any], *, ended: bool, chosen: bool) -> str:
     """Who submitted a moment ago and finds no job learns how they ended."""
     if chosen:
         return (
@@ -161,7 +170,8 @@ def columns_of(text: str) -> list[str]:
         if name not in known:
             expected = ", ".join(known)
             raise InputError(
-                f"found {shown(name)}{closest(name, known)}, expected {expected}", where="--columns"
+                f"found {show_value(name)}{suggest_closest(name, known)}, expected {expected}",
+                where="--columns",
             )
     # Each once, or the table would have two columns of one name.
     return list(dict.fromkeys(names))
@@ -172,10 +182,10 @@ def name_or_command(row: Mapping[str, Any], *, whole: bool = False) -> str:
     name, command = str(row["name"]), str(row.get("command") or "")
     if name != row["app"] or not command:
         return name
-    return command if whole or len(command) <= MOST_COMMAND else shortened(command, MOST_COMMAND)
+    return command if whole or len(command) <= MOST_COMMAND else shorten_text(command, MOST_COMMAND)
 
 
-def shortened(text: str, width: int) -> str:
+def shorten_text(text: str, width: int) -> str:
     """A text of at most ``width`` characters, cut out of its middle.
 
     >>> shortened("python train.py --rows 1e6 data.csv", 20)
@@ -189,11 +199,15 @@ def shortened(text: str, width: int) -> str:
 
 def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dict[str, str]:
     """A row of the API as people see it; ``~`` marks what is predicted. ``whole``: no command is cut."""
-    start = clock(row["start"], now) or _interval(row, now) or _predicted(row["predicted_start"], now)
+    start = (
+        format_clock(row["start"], now)
+        or _start_interval(row, now)
+        or _predicted_text(row["predicted_start"], now)
+    )
     expected = row["predicted_end"]
     # A prediction that has passed is no prediction any more: the job takes longer than was thought.
     late = row["start"] is not None and expected is not None and expected < now
-    end = clock(row["end"], now) or ("overdue" if late else _predicted(expected, now))
+    end = format_clock(row["end"], now) or ("overdue" if late else _predicted_text(expected, now))
     where = ",".join(row["devices"]) or row["nodes"]
     reason = row["reason"]
     if row["exit_code"] and row["state"] == "FAILED" and not reason:
@@ -203,7 +217,7 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         "name": name_or_command(row, whole=whole),
         "user": row["user"] or "",
         "state": row["state"],
-        "submitted": clock(row["submit"], now),
+        "submitted": format_clock(row["submit"], now),
         "start": start,
         "end": end,
         "where": where,
@@ -221,30 +235,32 @@ def queue_row(row: Mapping[str, Any], now: float, *, whole: bool = False) -> dic
         "nodes": row["nodes"] or "",
         "partition": row["partition"] or "",
         "priority": f"{row['priority']:g}",
-        "took": "" if row["start"] is None else span((row["end"] or now) - row["start"]),
-        "walltime": span(row["walltime"]),
+        "took": "" if row["start"] is None else format_span((row["end"] or now) - row["start"]),
+        "walltime": format_span(row["walltime"]),
     }
 
 
-def _interval(row: Mapping[str, Any], now: float) -> str:
+def _start_interval(row: Mapping[str, Any], now: float) -> str:
     """``~14:10..16:30``: between when and when it starts; empty where that is unknown, or minutes alike."""
     low, high = row.get("predicted_start_low"), row.get("predicted_start_high")
     if low is None or high is None or high - low < SHORT:
         return ""
     # Years and seconds are left out, as a range has to fit into one column.
-    first, last = (re.sub(r"^[0-9]{4}-|(?<=:[0-9]{2}):[0-9]{2}$", "", clock(at, now)) for at in (low, high))
+    first, last = (
+        re.sub(r"^[0-9]{4}-|(?<=:[0-9]{2}):[0-9]{2}$", "", format_clock(at, now)) for at in (low, high)
+    )
     return f"~{first}..{last}"
 
 
-def _predicted(when: float | None, now: float) -> str:
+def _predicted_text(when: float | None, now: float) -> str:
     # Not earlier than now: the forecast is a little older than this moment.
-    return f"~{clock(max(when, now), now)}" if when is not None else ""
+    return f"~{format_clock(max(when, now), now)}" if when is not None else ""
 
 
-@opt.takes("info")
+@opt.takes_options("info")
 def info(job: str | None, at: str | None, as_json: bool) -> int:
     """Show how the service stands, or all of a job; of several (a name, an array) one after the other."""
-    with opened(at) as service:
+    with open_service(at) as service:
         if job is None:
             found = [service.get("/api/v1/info")]
         else:
@@ -263,10 +279,10 @@ def info(job: str | None, at: str | None, as_json: bool) -> int:
 
 
 def _print_service(found: Mapping[str, Any]) -> None:
-    from dovetail.report.wording import many  # a plain look at the queue does not wait for it
+    from dovetail.report.wording import count_things  # a plain look at the queue does not wait for it
 
-    jobs, up = found["jobs"], span(found["now"] - found["since"])
-    nodes, cpus, devices = (many(found[f"{thing}s"], thing) for thing in ("node", "cpu", "device"))
+    jobs, up = found["jobs"], format_span(found["now"] - found["since"])
+    nodes, cpus, devices = (count_things(found[f"{thing}s"], thing) for thing in ("node", "cpu", "device"))
     used = f"{nodes}, {cpus.replace('cpu', 'CPU')} ({found['cpus_used']} used), {devices}"
     lines = {
         "service": f"process {found['pid']}, Dovetail {found['version']}, up {up}",
@@ -279,13 +295,13 @@ def _print_service(found: Mapping[str, Any]) -> None:
         or "none yet",
     }
     if found.get("kept") is not None:
-        lines["kept"] = _kept(found["kept"], found["now"])
+        lines["kept"] = _kept_text(found["kept"], found["now"])
     for one in found.get("elsewhere", ()):
-        since, until = (clock(one[name], found["now"]) for name in ("since", "until"))
+        since, until = (format_clock(one[name], found["now"]) for name in ("since", "until"))
         when = (f" since {since}" if since else "") + (f", until about {until}" if until else "")
         lines["elsewhere"] = (
             lines.get("elsewhere", "") and lines["elsewhere"] + "; "
-        ) + f"{printable(one['who'])} holds {', '.join(one['units'])}{when}"
+        ) + f"{make_printable(one['who'])} holds {', '.join(one['units'])}{when}"
     if found.get("draining"):
         lines["draining"] = "starts nothing more, and ends when what runs has ended"
     if found.get("blocked"):
@@ -293,27 +309,31 @@ def _print_service(found: Mapping[str, Any]) -> None:
     for key, value in lines.items():
         print(f"{key + ':':<10}{value}")
     if found.get("fair") is not None:
-        print(f"usage:    of the whole machine, halved every {span(found['fair']['half_life'])}; least first")
+        print(
+            f"usage:    of the whole machine, halved every "
+            f"{format_span(found['fair']['half_life'])}; least first"
+        )
         for one in found["fair"]["users"]:
             share = "" if one["share"] == 1 else f", share {one['share']:g}"
-            print(f"          {printable(one['user'] or 'no user')}: {span(one['used'])}{share}")
+            print(f"          {make_printable(one['user'] or 'no user')}: {format_span(one['used'])}{share}")
 
 
-def _kept(kept: Mapping[str, Any], now: float) -> str:
+def _kept_text(kept: Mapping[str, Any], now: float) -> str:
     """What is on disk, and how long it stays after a job's end."""
-    from dovetail.report.wording import many
+    from dovetail.report.wording import count_things
 
-    since = f" since {clock(kept['since'], now)}" if kept["since"] is not None else ""
+    since = f" since {format_clock(kept['since'], now)}" if kept["since"] is not None else ""
     days = {name: kept[name] / 86_400 for name in ("forget_after", "keep_output")}
-    stays = {name: f" (for {many(round(n, 1), 'day')})" if n else "" for name, n in days.items()}
-    files, size = many(kept["output_files"], "file"), _megabytes(kept["output_bytes"])
+    stays = {name: f" (for {count_things(round(n, 1), 'day')})" if n else "" for name, n in days.items()}
+    files, size = count_things(kept["output_files"], "file"), _format_megabytes(kept["output_bytes"])
     return (
-        f"{many(kept['jobs'], 'job')}{since}{stays['forget_after']}, {_megabytes(kept['ledger_bytes'])}; "
+        f"{count_things(kept['jobs'], 'job')}{since}{stays['forget_after']}, "
+        f"{_format_megabytes(kept['ledger_bytes'])}; "
         f"{files} of output{stays['keep_output']}, {size}"
     )
 
 
-def _megabytes(size: float) -> str:
+def _format_megabytes(size: float) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
@@ -322,13 +342,13 @@ def _print_job(found: Mapping[str, Any]) -> None:
     names = ("id", "name", "app", "user", "state", "reason", "detail", "priority", "partition", "depends")
     lines: dict[str, Any] = {name: found[name] for name in names}
     for name in ("submit", "start", "end", "predicted_start", "predicted_end"):
-        words = between(found, name, found["submit"]) if name.startswith("predicted") else ""
-        lines[name.replace("_", " ")] = ", ".join(filter(None, (clock(found[name], now), words)))
-    lines["predicted"] = span(found["predicted"])
+        words = describe_interval(found, name, found["submit"]) if name.startswith("predicted") else ""
+        lines[name.replace("_", " ")] = ", ".join(filter(None, (format_clock(found[name], now), words)))
+    lines["predicted"] = format_span(found["predicted"])
     if found["start"] is not None and found["end"] is not None:
-        lines["took"] = span(found["end"] - found["start"])
-    lines["walltime"] = span(found["walltime"])
-    lines["begin"] = clock(found["begin"], now)
+        lines["took"] = format_span(found["end"] - found["start"])
+    lines["walltime"] = format_span(found["walltime"])
+    lines["begin"] = format_clock(found["begin"], now)
     lines |= {name: value for name, value in found["options"].items() if value}
     lines["where"] = ", ".join(found["devices"]) or found["nodes"]
     lines["cores"] = "; ".join(f"{node}: {','.join(map(str, ids))}" for node, ids in found["cores"].items())
@@ -346,13 +366,13 @@ def _print_job(found: Mapping[str, Any]) -> None:
     for key, value in lines.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         if shown not in (None, ""):
-            print(f"{key + ':':<17} {printable(str(shown))}")
+            print(f"{key + ':':<17} {make_printable(str(shown))}")
 
 
-@opt.takes("nodes")
+@opt.takes_options("nodes")
 def nodes(at: str | None, as_json: bool, parsable: bool) -> int:
     """Show the nodes of the service's cluster and what runs there."""
-    with opened(at) as service:
+    with open_service(at) as service:
         found = service.get("/api/v1/nodes")["nodes"]
     if as_json:
         print_json(found)
@@ -381,8 +401,8 @@ def nodes(at: str | None, as_json: bool, parsable: bool) -> int:
 def idle_lines(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which devices jobs hold without using them."""
     return [
-        f"{device['name']} on {node['name']} is held by {printable(idle['user'] or 'an unknown user')} "
-        f"(job {printable(idle['job'])}), 0 % busy for {span(idle['seconds'])}"
+        f"{device['name']} on {node['name']} is held by {make_printable(idle['user'] or 'an unknown user')} "
+        f"(job {make_printable(idle['job'])}), 0 % busy for {format_span(idle['seconds'])}"
         for node in nodes
         for device in node["devices"]
         if (idle := device.get("idle")) is not None

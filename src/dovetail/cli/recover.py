@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from dovetail.running.leftovers import Leftover
 
 
-@opt.takes("recover")
+@opt.takes_options("recover")
 def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
-    from dovetail.files.sentences import printable
+    from dovetail.files.sentences import make_printable
     from dovetail.running import leftovers
 
     if give_up is not None and not _given_up_by_another_host(give_up):
@@ -48,17 +48,17 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
             continue
         print(f"run {left.run}: {left.recorded} ended runs recorded")
         _show_running(left)
-        for name, why in left.unreported:
-            print(f"  {printable(name)}: {printable(why)}")
+        for name, why in left.unreported_jobs:
+            print(f"  {make_printable(name)}: {make_printable(why)}")
         if left.trouble:
-            print(f"  set aside: {printable(left.trouble)}")
+            print(f"  set aside: {make_printable(left.trouble)}")
     if served is not None and served.recovery.elsewhere:
         print(f"service {place.path}: {_of_another_host(served)}")
     elif served is not None:
         print(f"service {place.path}: does not run; the next 'dovetail serve' takes up what is here")
         _show_running(served)
         if served.trouble:
-            print(f"  {printable(served.trouble)}")
+            print(f"  {make_printable(served.trouble)}")
             print(f"  'dovetail recover --give-up {shlex.quote(str(place.path))}' puts that record aside.")
     if any(left.still_running for left in (*found, served) if left is not None):
         # Only where something is left to stop, after all runs have been listed.
@@ -89,17 +89,17 @@ def _given_up_by_another_host(name: str) -> bool:
 
 def _of_another_host(left: Leftover) -> str:
     """What is known from here of a run that another host, or container, has written."""
-    from dovetail.files.sentences import printable
+    from dovetail.files.sentences import make_printable
 
-    where = printable(left.recovery.elsewhere)
+    where = make_printable(left.recovery.elsewhere)
     if left.recovery.in_use:
         return f"goes on on {where}"
     return f"is of {where}, where 'dovetail recover' shows it; nothing of it can be seen from here"
 
 
 def _show_running(left: Leftover) -> None:
-    from dovetail.files.sentences import printable
+    from dovetail.files.sentences import make_printable
 
     for job in left.recovery.running:
         cores = ",".join(map(str, job.cores)) or "any"
-        print(f"  {printable(job.job)} still runs: process {job.pid} on cores {cores}")
+        print(f"  {make_printable(job.job)} still runs: process {job.pid} on cores {cores}")

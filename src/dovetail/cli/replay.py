@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.interfaces import Policy
 from dovetail.running.folder import journal_of
 
 
-@opt.takes("replay")
+@opt.takes_options("replay")
 def replay(run: str, trust: bool) -> None:
     """Check that a journal's events give the very same decisions again."""
     from dovetail.engine.journal.journal import read_journal
@@ -24,7 +24,8 @@ def replay(run: str, trust: bool) -> None:
     named = str(journal.header["policy"])
     if ".py:" in named and not trust:
         raise InputError(
-            f"found the policy {shown(named)}, which is a program; --trust executes it, if you trust the "
+            f"found the policy {show_value(named)}, which is a program; --trust executes it, if "
+            f"you trust the "
             "journal and that file",
             where=str(file),
         )

@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, opened, print_json, show_rows
+from dovetail.cli.service import format_clock, open_service, print_json, show_rows
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 
 
-@opt.takes("reserve")
+@opt.takes_options("reserve")
 def reserve(
     gpus: int | None,
     start: str | None,
@@ -28,13 +28,13 @@ def reserve(
     if made + list_ + (cancel is not None) != 1:
         raise InputError("expected --gpus N --for SPAN, --list, or --cancel ID", where="reserve")
     if list_:
-        with opened(at) as service:
+        with open_service(at) as service:
             found = service.get("/api/v1/reservations")["reservations"]
         return _show_all(found, as_json=as_json)
     if cancel is not None:
         if not cancel.isalnum():
             raise InputError(f"found {cancel!r}, expected the number of a reservation", where="--cancel")
-        with opened(at) as service:
+        with open_service(at) as service:
             gone = service.post(f"/api/v1/reservations/{cancel}/cancel", {})
         print_json(gone) if as_json else print(f"Reservation {gone['reservation']} is given up.")
         return 0
@@ -42,17 +42,17 @@ def reserve(
         missing = "--gpus N" if gpus is None else "--for SPAN"
         raise InputError(f"found a reservation without {missing}", where="reserve")
     form = {"gpus": gpus, "start": start, "span": span, "user": user, "name": name}
-    with opened(at) as service:
+    with open_service(at) as service:
         row = service.post("/api/v1/reservations", form)
     if as_json:
         print_json(row)
         return 0
     now = time.time()
-    when = f"{clock(row['start'], now)} to {clock(row['end'], now)}"
+    when = f"{format_clock(row['start'], now)} to {format_clock(row['end'], now)}"
     print(f"Reservation {row['id']}: {', '.join(row['devices'])} for {', '.join(row['users'])}, {when}.")
     if row["jobs"]:
         # They were there first: nothing that runs is ended for a reservation.
-        note(f"jobs that run there now go on until they end: {', '.join(row['jobs'])}")
+        print_note(f"jobs that run there now go on until they end: {', '.join(row['jobs'])}")
     return 0
 
 
@@ -69,8 +69,8 @@ def _show_all(found: list[dict[str, Any]], *, as_json: bool) -> int:
         {
             "id": row["id"],
             "users": ",".join(row["users"]),
-            "start": clock(row["start"], now),
-            "end": clock(row["end"], now),
+            "start": format_clock(row["start"], now),
+            "end": format_clock(row["end"], now),
             "devices": ",".join(row["devices"]),
             "jobs": ",".join(row["jobs"]),
             "name": row["name"],

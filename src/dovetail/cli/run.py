@@ -14,7 +14,7 @@ import typer
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note, ring
+from dovetail.files.streams import print_note, ring_bell
 from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec
 from dovetail.spec.values import Neighbourhood, Overrun
@@ -30,7 +30,7 @@ MOST_COMPARED = 2_000
 """Up to so many jobs, the run is compared with what the CPUs alone would have needed."""
 
 
-@opt.takes("run")
+@opt.takes_options("run")
 def run(
     context: typer.Context,
     file: str | None,
@@ -101,7 +101,7 @@ def run(
         raise InputError("found --resume and a command after '--', expected one of them")
     if retry_failed is not None and (resume or command or file is not None):
         raise InputError("found --retry-failed and other jobs, expected one of them")
-    follows = None if then is None else _split(then)
+    follows = None if then is None else _split_then(then)
     of_commands = opt.reader_options(
         on=part.pop("on", None), app=part.pop("app", None), drop=drop, add=add, each=each
     )
@@ -111,7 +111,7 @@ def run(
 
         workload: str | Workload | None = failed_jobs(find_run(retry_failed, maps=False))
     else:
-        workload = script or (None if resume else _workload(file, command, part, of_commands))
+        workload = script or (None if resume else _make_workload(file, command, part, of_commands))
     # A workload that is built already has its options inside.
     if isinstance(workload, Workload):
         part, of_commands = {}, {"on": of_commands.get("on", ())}
@@ -120,19 +120,19 @@ def run(
     # Inside of the block the terminal belongs to the progress, and notes go above it.
     with LiveProgress(hidden=quiet or keep_order) as progress:
 
-        def started(session: Session) -> None:
+        def note_started(session: Session) -> None:
             ended.folder, ended.session = session.folder, session
             if kept is not None:
                 kept.started(session)
 
-        def changed(engine: Engine) -> None:
+        def note_changed(engine: Engine) -> None:
             progress.changed(engine)
             if kept is not None:
                 kept.changed(engine)
 
         if workload is None:
             what = "the run"
-            found = api.resume(file, changed=changed, started=started, tell=note)
+            found = api.resume(file, changed=note_changed, started=note_started, tell=print_note)
         else:
             what = file or "the command"
             found = api.run(
@@ -143,7 +143,7 @@ def run(
                 model=model,
                 seed=seed,
                 overrun=overrun,
-                default_walltime=_seconds(default_walltime),
+                default_walltime=_read_seconds(default_walltime),
                 run_dir=run_dir,
                 grace=grace,
                 executor=executor,
@@ -153,26 +153,26 @@ def run(
                 memory=memory,
                 halt=halt,
                 neighbours=neighbours,
-                changed=changed,
-                started=started,
-                tell=note,
+                changed=note_changed,
+                started=note_started,
+                tell=print_note,
                 **of_commands,
                 **part,
             )
     # After the block: what is left of ordered output must not be overwritten by the progress.
     if kept is not None:
         kept.rest()
-    ended.show(found)
+    ended.show_results(found)
     status = ended.status(found.result, what, halted=halt != "never")
     # Last of all, but before what comes next, which may take long.
     if bell:
-        ring()
+        ring_bell()
     if follows is not None:
         _start_after(follows, found.result, ended.folder, status)
     return status
 
 
-def _split(text: str) -> list[str]:
+def _split_then(text: str) -> list[str]:
     """The words of `--then`. Raises `InputError`."""
     try:
         words = shlex.split(text)
@@ -195,10 +195,10 @@ def _start_after(words: list[str], result: Result, folder: Path | None, status: 
     try:
         done = subprocess.run(words, env={**os.environ, **about}, check=False)
     except OSError as error:
-        note(f"--then: {words[0]} cannot be started: {error.strerror}")
+        print_note(f"--then: {words[0]} cannot be started: {error.strerror}")
         return
     if done.returncode:
-        note(f"--then: {words[0]} ended with exit status {done.returncode}")
+        print_note(f"--then: {words[0]} ended with exit status {done.returncode}")
 
 
 @dataclass(slots=True)
@@ -216,27 +216,27 @@ class _Ended:
     folder: Path | None = None
     session: Session | None = None
 
-    def show(self, found: Report) -> None:
+    def show_results(self, found: Report) -> None:
         """Everything but the exit status. With ``--keep-order`` standard output is the jobs' alone."""
 
-        from dovetail.cli.output import show, write_files
-        from dovetail.report.run_summary import failures, outcome_line, remarks
+        from dovetail.cli.output import show_report, write_files
+        from dovetail.report.run_summary import completion_remarks, failure_lines, outcome_line
 
         result = found.result
         if not self.as_json and result.records:
             # With --keep-order standard output belongs to the jobs alone.
             line = outcome_line(result, _on_cpus_alone(result, self.folder))
             print(line, file=sys.stderr if self.ordered else sys.stdout, flush=True)
-        for line in failures(result):
-            note(line)
-        for line in () if self.quiet else remarks(result):
-            note(line)
+        for line in failure_lines(result):
+            print_note(line)
+        for line in () if self.quiet else completion_remarks(result):
+            print_note(line)
         if self.folder is not None and result.records and not self.quiet and not self.as_json:
-            note(f"Outputs and journal of run {self._run()}: {self.folder}")
+            print_note(f"Outputs and journal of run {self._run_id()}: {self.folder}")
         if self.as_json or (result.records and not self.ordered):
             if not self.as_json:
                 print(flush=True)
-            show(
+            show_report(
                 found, as_json=self.as_json, csv=self.csv, gantt=self.gantt, folder=self.report,
                 options=self.options, verbose=self.verbose,
             )  # fmt: skip
@@ -250,7 +250,7 @@ class _Ended:
         from dovetail.engine.driver.prepare import NO_NODE
         from dovetail.model import State
         from dovetail.report.run_summary import FAILED
-        from dovetail.running.session import unfinished
+        from dovetail.running.session import unfinished_jobs
 
         # In this order: an interrupt explains the cancelled jobs, so it is looked at before them.
         records = result.records
@@ -258,44 +258,44 @@ class _Ended:
         cancelled = [record for record in records if record.state is State.CANCELLED]
         live = None if self.session is None else self.session.live
         if cancelled and live is not None and live.stopped:
-            left = unfinished(self.folder) if self.folder else []
+            left = unfinished_jobs(self.folder) if self.folder else []
             if left:
                 # With --halt the run ended as its user wished: no signal's status then.
-                jobs, _, them = _some(len(left))
-                note(f"{jobs} never started; 'dovetail run --resume {self._run()}' takes {them} up")
+                jobs, _, them = _count_words(len(left))
+                print_note(f"{jobs} never started; 'dovetail run --resume {self._run_id()}' takes {them} up")
             return int(failed) if halted else 130
         stranded = sum(record.detail.startswith(NO_NODE) for record in cancelled)
         if stranded:
-            jobs, _, them = _some(stranded)
+            jobs, _, them = _count_words(stranded)
             were = "was" if stranded == 1 else "were"
-            note(
+            print_note(
                 f"{jobs} {were} cancelled: no node is left that could run {them}; "
-                f"'dovetail run --resume {self._run()}' in another allocation takes {them} up"
+                f"'dovetail run --resume {self._run_id()}' in another allocation takes {them} up"
             )
         late = sum(record.state is State.PENDING for record in records)
         if late:
-            jobs, they, them = _some(late)
+            jobs, they, them = _count_words(late)
             over = live is not None and live.driver.engine.horizon.end <= live.driver.engine.view.now
             why = "the allocation ended" if over else f"{they} cannot end before the allocation does"
-            note(
+            print_note(
                 f"{jobs} {'is' if late == 1 else 'are'} left: {why}; "
-                f"'dovetail run --resume {self._run()}' in another one takes {them} up"
+                f"'dovetail run --resume {self._run_id()}' in another one takes {them} up"
             )
         if failed or late or cancelled:
             return 1
         return 2 if note_rejected(result, what) else 0
 
-    def _run(self) -> str:
+    def _run_id(self) -> str:
         from dovetail.running.folder import read_about, short_id
 
         return short_id(read_about(self.folder).uid) if self.folder is not None else ""
 
 
-def _some(count: int) -> tuple[str, str, str]:
+def _count_words(count: int) -> tuple[str, str, str]:
     """So many jobs, and what they are called in the rest of the sentence."""
     from dovetail.report import wording
 
-    return (wording.many(count, "job"), *(("it", "it") if count == 1 else ("they", "them")))
+    return (wording.count_things(count, "job"), *(("it", "it") if count == 1 else ("they", "them")))
 
 
 def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:
@@ -325,8 +325,8 @@ def _on_cpus_alone(result: Result, folder: Path | None) -> float | None:
     return alone.makespan
 
 
-def _seconds(text: str | None) -> float | None:
-    found = opt.walltime(text, simulated=False)
+def _read_seconds(text: str | None) -> float | None:
+    found = opt.read_walltime(text, simulated=False)
     assert not isinstance(found, str)
     return found
 
@@ -347,11 +347,11 @@ def _script_workload(
     words = list(arguments) if isinstance(arguments, opt.ScriptArguments) else []
     found, sentences = script_workload(script, file, words, part)
     for sentence in sentences:
-        note(sentence)
+        print_note(sentence)
     return found
 
 
-def _workload(
+def _make_workload(
     file: str | None, command: list[str], part: PartialSpec, options: dict[str, Any]
 ) -> str | Workload:
     """What is to run: a file's name, or the jobs of a command. Raises `InputError`."""

@@ -9,27 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import clock, print_json, show_rows
+from dovetail.cli.service import format_clock, print_json, show_rows
 from dovetail.errors import DovetailError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.report import wording
 from dovetail.running.folder import MAP, default_runs_folder, read_about, run_folders, short_id
 
 
-@opt.takes("runs")
+@opt.takes_options("runs")
 def runs(prune: float | None, limit: int, as_json: bool) -> int:
     """List the runs of this machine, the newest first; the history is kept apart, and stays."""
     if prune is not None:
-        removed = _pruned(prune)
+        removed = _prune_runs(prune)
         jobs = _pruned_jobs(prune)
         if as_json:
             print_json({"removed": removed, **({} if jobs is None else {"service": jobs})})
         else:
-            of_service = "" if jobs is None else f", {wording.many(jobs['jobs'], 'job')} of the service"
-            print(f"{wording.many(len(removed), 'run')}{of_service} removed")
+            of_service = (
+                "" if jobs is None else f", {wording.count_things(jobs['jobs'], 'job')} of the service"
+            )
+            print(f"{wording.count_things(len(removed), 'run')}{of_service} removed")
         return 0
     folders = run_folders()[:limit]
-    found = [row for folder in folders if (row := _row(folder)) is not None]
+    found = [row for folder in folders if (row := _run_row(folder)) is not None]
     if as_json:
         print_json(found)
         return 0
@@ -40,7 +42,7 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
     rows = [
         {
             "run": row["id"],
-            "started": clock(row["started"], now),
+            "started": format_clock(row["started"], now),
             "workload": os.path.basename(row["workload"]),
             "policy": row["policy"],
             "jobs": ", ".join(f"{count} {state}" for state, count in sorted(row["jobs"].items())),
@@ -51,7 +53,7 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
     return 0
 
 
-def _row(folder: Path) -> dict[str, Any] | None:
+def _run_row(folder: Path) -> dict[str, Any] | None:
     """A run, ``None`` for a folder that is none (any more)."""
     from dovetail.mapping.items import is_alive_map
     from dovetail.running.ledger import Ledger
@@ -59,12 +61,12 @@ def _row(folder: Path) -> dict[str, Any] | None:
     try:
         about = read_about(folder)
         with Ledger(folder / "ledger.db") as ledger:
-            counts = {str(state): count for state, count in ledger.counts().items()}
+            counts = {str(state): count for state, count in ledger.count_states().items()}
         if about.executor == MAP and "RUNNING" in counts and not is_alive_map(folder):
             counts["NODE_FAIL"] = counts.pop("RUNNING")  # killed: it could not record the end
     except DovetailError as error:
         # One damaged run must not hide the others.
-        note(f"{error}; passed over")
+        print_note(f"{error}; passed over")
         return None
     return {
         "id": short_id(about.uid),
@@ -78,10 +80,10 @@ def _row(folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _pruned(age: float) -> list[str]:
+def _prune_runs(age: float) -> list[str]:
     """Remove old runs of the state folder in which nothing runs; their ids."""
     from dovetail.mapping.items import is_alive_map
-    from dovetail.process.recovery import recover
+    from dovetail.process.recovery import recover_run
 
     root, removed = default_runs_folder().resolve(), []
     for folder in run_folders():
@@ -91,7 +93,7 @@ def _pruned(age: float) -> list[str]:
             if about.executor == MAP:
                 busy = is_alive_map(folder)
             else:
-                left = recover(folder)
+                left = recover_run(folder)
                 busy = left.in_use or bool(left.running) or bool(left.elsewhere)
         # In doubt a run stays: removing files under a live process could not be undone.
         except (DovetailError, OSError):
@@ -109,29 +111,29 @@ def _pruned_jobs(age: float) -> dict[str, int] | None:
 
     Raises `DovetailError` where what is on record cannot be read, or written.
     """
-    from dovetail.service.client import VARIABLE, NoService, connection
+    from dovetail.service.client import VARIABLE, NoService, open_connection
     from dovetail.service.folder import ServiceFolder
-    from dovetail.service.tidying import tidy
+    from dovetail.service.tidying import tidy_folder
 
     named = os.environ.get(VARIABLE, "")
     folder = ServiceFolder(named if os.path.isabs(named) else None)
-    if not folder.ledger.exists():
+    if not folder.ledger_path.exists():
         return None
     # Another host may be writing there.
     if folder.elsewhere() is not None:
-        note(f"{folder.elsewhere()}: prune it there")
+        print_note(f"{folder.elsewhere()}: prune it there")
         return None
-    lock = folder.lock()
+    lock = folder.take_lock()
     if lock is None:
         try:
-            with connection(folder.path) as service:
+            with open_connection(folder.path) as service:
                 found = service.post("/api/v1/forget", {"age": age})
         except NoService as error:
-            note(f"{error}; its jobs stay")
+            print_note(f"{error}; its jobs stay")
             return None
         return {"jobs": found["jobs"], "files": found["files"]}
     try:
-        removed = tidy(folder, age)
+        removed = tidy_folder(folder, age)
     finally:
         os.close(lock)
     return {"jobs": removed.jobs, "files": removed.files}

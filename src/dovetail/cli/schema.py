@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.cli import options as opt
 
 
-def schemas() -> dict[str, dict[str, Any]]:
+def all_schemas() -> dict[str, dict[str, Any]]:
     """Schemas by name (``jobfile`` and so on); ``docs/reference/schemas`` keeps them."""
     from dovetail.model.cluster_file import ClusterFile
     from dovetail.model.remote_costs import remote_costs_file
@@ -31,12 +31,12 @@ def schema_text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-@opt.takes("schema")
+@opt.takes_options("schema")
 def schema(out: Path | None) -> None:
     """Print the JSON Schemas of the files that people write, or write them to a folder."""
     from dovetail.files.writing import make_folder, write_text
 
-    found = schemas()
+    found = all_schemas()
     if out is None:
         print(schema_text(found), end="")
         return

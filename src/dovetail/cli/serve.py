@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.model import Cluster
-from dovetail.service.client import VARIABLE, NoService, connection
+from dovetail.service.client import VARIABLE, NoService, open_connection
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.spec.values import LogFormat, LogLevel, Neighbourhood, Overrun
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dovetail.service.usage import FairUse
 
 
-@opt.takes("serve")
+@opt.takes_options("serve")
 def serve(
     cluster: str | None,
     policy: str,
@@ -62,28 +62,28 @@ def serve(
     """Keep a queue: take jobs in, run them, remember everything. Ctrl-C ends it; what runs goes on."""
     place = folder_of(folder)
     if drain or stop:
-        return _end(place, drain)
+        return _end_service(place, drain)
     # Imported here, so that `--stop` and `--drain` need not load the service.
     from dovetail.service.daemon import log_to_stderr
     from dovetail.service.hooks import CommandHook
     from dovetail.service.partitions import read_partitions
     from dovetail.service.serve import ServeOptions
-    from dovetail.service.serve import serve as serve_here
+    from dovetail.service.serve import serve_until_signalled as serve_here
     from dovetail.service.tidying import Limits
     from dovetail.service.webhook import parse_notify
 
     log = log_to_stderr(log_level, log_format)
-    fair = _fair(half_life, share or [])
+    fair = _read_fair_use(half_life, share or [])
     if memory not in (None, "auto"):
         raise InputError(f"found {memory!r}, expected auto", where="--memory")
     if mail_idle and mail_command is None:
         raise InputError("found it without --mail-command, which sends the mail", where="--mail-idle")
-    limit = opt.walltime(default_walltime, simulated=False)
+    limit = opt.read_walltime(default_walltime, simulated=False)
     assert not isinstance(limit, str)
 
-    def ready(address: Address) -> None:
+    def print_addresses(address: Address) -> None:
         for url in (f"socket {address.socket}", *address.urls):
-            note(f"listening: {url}")
+            print_note(f"listening: {url}")
 
     serve_here(
         ServeOptions(
@@ -112,19 +112,19 @@ def serve(
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),
             mail_idle=mail_idle,
-            mail=None if mail_command is None else CommandHook.parse(mail_command, "--mail-command"),
+            mail=None if mail_command is None else CommandHook.parse_command(mail_command, "--mail-command"),
             notify=tuple(parse_notify(text, "--notify") for text in notify or ()),
             new=new,
             fair=fair,
             tell=logging.getLogger("dovetail.serve").info,
-            reopen=log.reopen,
-            ready=ready,
+            reopen=log.reopen_file,
+            ready=print_addresses,
         )
     )
     return 0
 
 
-def _fair(half_life: float | None, shares: list[str]) -> FairUse | None:
+def _read_fair_use(half_life: float | None, shares: list[str]) -> FairUse | None:
     """Fair shares, where either option turns them on. Raises `InputError`."""
     from dovetail.service.usage import HALF_LIFE, FairUse, parse_shares
 
@@ -140,18 +140,18 @@ def folder_of(folder: Path | None) -> ServiceFolder:
     return ServiceFolder(folder or (named if os.path.isabs(named) else None))
 
 
-def _end(place: ServiceFolder, drain: bool) -> int:
+def _end_service(place: ServiceFolder, drain: bool) -> int:
     """Have the service end, and wait until it has."""
     if not place.path.is_dir():
         raise NoService("no service runs here")
     try:
-        service = connection(place.path)
+        service = open_connection(place.path)
     except NoService as error:
-        holder = place.holder()
+        holder = place.holder_process()
         # Without an answer on its socket a service can be stopped by its lock's holder, but not drained.
         if drain or not holder:
             raise
-        note(f"{error}; it is ended by a signal")
+        print_note(f"{error}; it is ended by a signal")
         os.kill(holder, signal.SIGTERM)
         while place.is_locked():
             time.sleep(0.05)
@@ -159,7 +159,7 @@ def _end(place: ServiceFolder, drain: bool) -> int:
     with service:
         waiting = service.get("/api/v1/info")["jobs"]["running"]
         if drain and waiting:
-            note(f"waits for {waiting} jobs that run")
+            print_note(f"waits for {waiting} jobs that run")
         service.post(f"/api/v1/service/{'drain' if drain else 'stop'}")
     # The lock is free only when the process has ended: then the next service can begin.
     while place.is_locked():

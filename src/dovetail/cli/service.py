@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.files.sentences import printable
-from dovetail.files.streams import note
-from dovetail.service.client import Connection, connection
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import print_note
+from dovetail.service.client import Connection, open_connection
 
 
-def opened(at: str | None, *, start: bool = False) -> Connection:
+def open_service(at: str | None, *, start: bool = False) -> Connection:
     """The service; ``start`` one where none runs."""
-    return connection(at, start=note if start else None)
+    return open_connection(at, start=print_note if start else None)
 
 
 MOST_MEANT = 1000
@@ -26,7 +26,7 @@ def jobs_meant(service: Connection, jobs: str) -> list[dict[str, Any]]:
     """The rows of the jobs that a text selects, `MOST_MEANT` at most; more are counted in a note."""
     found: list[dict[str, Any]] = service.get("/api/v1/jobs", jobs=jobs, limit=MOST_MEANT)["jobs"]
     if len(found) == MOST_MEANT:
-        note(f"the first {MOST_MEANT:,} jobs of {jobs}; numbers choose others")
+        print_note(f"the first {MOST_MEANT:,} jobs of {jobs}; numbers choose others")
     return found
 
 
@@ -35,7 +35,7 @@ def print_json(found: Any) -> None:
     print(json.dumps(found, indent=2))
 
 
-def clock(when: float | None, now: float) -> str:
+def format_clock(when: float | None, now: float) -> str:
     """A moment as people write it: the time today, the date on other days."""
     if when is None:
         return ""
@@ -48,25 +48,28 @@ SOON = 1.0
 """Seconds within which a predicted start is one at once."""
 
 
-def between(row: Mapping[str, Any], name: str, now: float) -> str:
+def describe_interval(row: Mapping[str, Any], name: str, now: float) -> str:
     """``between 14:10:00 and 16:30:00 (90 %)`` of a predicted time; empty where there is no interval."""
     low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
     if low is None or high is None:
         return ""
     # What is predicted for the past is due now: the forecast is from a moment ago.
-    return f"between {clock(max(low, now), now)} and {clock(high, now)} ({100 * row['confidence']:.0f} %)"
+    return (
+        f"between {format_clock(max(low, now), now)} and {format_clock(high, now)} "
+        f"({100 * row['confidence']:.0f} %)"
+    )
 
 
 def start_words(row: Mapping[str, Any], now: float) -> str:
     """When a waiting job starts: between when and when, at once, at about a point, or unknown."""
-    words, point = between(row, "predicted_start", now), row["predicted_start"]
+    words, point = describe_interval(row, "predicted_start", now), row["predicted_start"]
     if words:
         soon = row["predicted_start_high"] < now + SOON
         return f"at once ({100 * row['confidence']:.0f} %)" if soon else words
-    return "at a time that is unknown" if point is None else f"at about {clock(max(point, now), now)}"
+    return "at a time that is unknown" if point is None else f"at about {format_clock(max(point, now), now)}"
 
 
-def span(seconds: float | None) -> str:
+def format_span(seconds: float | None) -> str:
     """A length of time: 4.2 s, 3:07, 2:15:00, 3 d 04:00."""
     if seconds is None:
         return ""
@@ -85,9 +88,9 @@ def show_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]], *, pars
     if parsable:
         for row in rows:
             # A bar within a name would add a column.
-            print("|".join(printable(row[name]).replace("|", "\\|") for name in columns))
+            print("|".join(make_printable(row[name]).replace("|", "\\|") for name in columns))
         return
-    _print(columns, rows)
+    _print_rows(columns, rows)
 
 
 FLEXIBLE = (
@@ -120,25 +123,26 @@ def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: i
     from rich.table import Table as Rich
     from rich.text import Text
 
-    from dovetail.report.tables import clipped
+    from dovetail.report.tables import clip_text
 
     shown = [name for name in columns if name != "reason"] if "where" in columns else list(columns)
     shown = ["where/reason" if name == "where" else name for name in shown]
     texts = {
         name: [
-            printable(row["reason"] or row["where"] if name == "where/reason" else row[name]) for row in rows
+            make_printable(row["reason"] or row["where"] if name == "where/reason" else row[name])
+            for row in rows
         ]
         for name in shown
     }
     widths = {name: max(map(cell_len, [name, *texts[name]])) for name in shown}
-    if _total(widths, ENOUGH) > width:  # the year of what is still in the queue is known
+    if _total_width(widths, ENOUGH) > width:  # the year of what is still in the queue is known
         for name in WHEN & widths.keys():
             texts[name] = [re.sub(r"[0-9]{4}-(?=[0-9]{2}-)", "", text) for text in texts[name]]
             widths[name] = max(map(cell_len, [name, *texts[name]]))
     for name in DISPENSABLE:
-        if _total(widths, ENOUGH) > width:
+        if _total_width(widths, ENOUGH) > width:
             widths.pop(name, None)
-    over = _total(widths) - width
+    over = _total_width(widths) - width
     while over > 0:
         # From the widest, a column at a time, so that texts lose evenly.
         longest = max((n for n in widths if n in FLEXIBLE), key=widths.__getitem__, default="")
@@ -146,27 +150,29 @@ def table_of(columns: Sequence[str], rows: Sequence[Mapping[str, str]], width: i
             break
         widths[longest] -= 1
         over -= 1
-    table = Rich(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), width=_total(widths))
+    table = Rich(
+        box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0), width=_total_width(widths)
+    )
     for name, wide in widths.items():
         table.add_column(name.upper().replace("_", " "), no_wrap=True, min_width=wide)
     for i in range(len(rows)):
-        table.add_row(*(Text(clipped(texts[n][i], w, keep_end=n == "name")) for n, w in widths.items()))
+        table.add_row(*(Text(clip_text(texts[n][i], w, keep_end=n == "name")) for n, w in widths.items()))
     return table
 
 
-def _total(widths: Mapping[str, int], most: int = 1 << 30) -> int:
+def _total_width(widths: Mapping[str, int], most: int = 1 << 30) -> int:
     """The width of a line whose flexible columns are cut to ``most``."""
     cut = sum(min(wide, most) if name in FLEXIBLE else wide for name, wide in widths.items())
     return cut + GAP * (len(widths) - 1)
 
 
-def _print(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
+def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
     from dovetail.report import tables
 
-    table = table_of(columns, rows, tables.console().width)
+    table = table_of(columns, rows, tables.make_console().width)
     # A table that cannot be made narrow enough is wider than the terminal: a broken line reads worse than a
     # cut one.
-    tables.console(width=max(tables.console().width, table.width)).print(table)
+    tables.make_console(width=max(tables.make_console().width, table.width)).print(table)
 
 
 def memory_words(memory: Mapping[str, Any]) -> str:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from dovetail.cli import options as opt
 from dovetail.errors import UnsupportedWorkload
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.spec.values import Breakdown, Compilation, Knowledge, Overrun
 
 
-@opt.takes("simulate")
+@opt.takes_options("simulate")
 def simulate(
     file: str,
     cluster: str | None,
@@ -54,7 +54,7 @@ def simulate(
         check_targets,
         collect_rarely,
         note_rejected,
-        show,
+        show_report,
         this_command,
         watts_of,
     )
@@ -63,46 +63,46 @@ def simulate(
 
     collect_rarely()
     if history is not None and not learn and not history.exists():
-        note(f"dovetail: history {history}: no such file; nothing is known from it")
+        print_note(f"dovetail: history {history}: no such file; nothing is known from it")
     file = opt.or_journal(file)
     watts = watts_of(idle_watts, busy_watts)
     check_targets(csv, perfetto, gantt=gantt, folder=report)
-    options = ReportOptions(opt.cut(warmup, cooldown), by or (), watts, this_command())
+    options = ReportOptions(opt.read_trim(warmup, cooldown), by or (), watts, this_command())
     if reference is not None:
         api.policy_label(reference)  # a wrong name fails before anything runs
     simulated = partial(
         api.simulate,
         file,
-        cluster=opt.machine(cluster, partition),
+        cluster=opt.read_machine(cluster, partition),
         seed=seed,
         knowledge=knowledge,
         model=model,
         history=history,
         overrun=overrun,
-        default_walltime=opt.walltime(default_walltime, simulated=True) or "actual",
+        default_walltime=opt.read_walltime(default_walltime, simulated=True) or "actual",
         rates=rates,
         compiled=compiled,
         lenient=lenient,
-        on=opt.kinds(on),
-        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.cpus(cpus)),
+        on=opt.read_kinds(on),
+        **opt.reader_options(cpus_per_node=cpus_per_node, fields=fields, each=each, cpus=opt.read_cpus(cpus)),
     )
     if reference is not None:  # before the simulation itself, which may add to the history
         with Bar(f"simulating {reference}", hidden=quiet or as_json) as progress:
-            other = simulated(policy=reference, progress=progress.wanted).result
-        options = options.against([other])
+            other = simulated(policy=reference, progress=progress.progress_callback).result
+        options = options.with_references([other])
     with Bar("simulating", hidden=quiet or as_json) as progress:
-        run = partial(simulated, learn=learn, journal=journal, progress=progress.wanted)
+        run = partial(simulated, learn=learn, journal=journal, progress=progress.progress_callback)
         try:
             found = run(policy=policy)
         except UnsupportedWorkload as error:
             if policy is not None or api.DEFAULT_POLICY not in str(error):
                 raise
-            note(f"{error}: simulated under {api.FOR_GANGS}; --policy chooses another")
+            print_note(f"{error}: simulated under {api.FOR_GANGS}; --policy chooses another")
             found = run(policy=api.FOR_GANGS)
     if perfetto is not None:
         from dovetail.files.writing import write_text
         from dovetail.report.perfetto import to_perfetto
 
         write_text(perfetto, to_perfetto(found.result))
-    show(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, options=options, verbose=verbose)
+    show_report(found, as_json=as_json, csv=csv, gantt=gantt, folder=report, options=options, verbose=verbose)
     return 2 if strict and note_rejected(found.result, file) else 0

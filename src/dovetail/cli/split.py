@@ -12,7 +12,7 @@ MOST_SLOTS = 1_000_000
 LONGEST = 1e12
 
 
-@opt.takes("split")
+@opt.takes_options("split")
 def split(
     tasks: int, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float, nodes: int, as_json: bool
 ) -> None:
@@ -29,7 +29,7 @@ def split(
         raise InputError(f"found more than {MOST_SLOTS:,} slots, expected at most so many", where="--nodes")
     if tasks * max(cpu_time, gpu_time) > LONGEST:
         raise InputError(f"found more than {LONGEST:g} seconds of work, expected less", where="--tasks")
-    found = makespans(tasks, cpu_slots, gpu_slots, cpu_time, gpu_time, nodes)
+    found = compute_makespans(tasks, cpu_slots, gpu_slots, cpu_time, gpu_time, nodes)
     if as_json:
         print(json.dumps(found, indent=1))
         return
@@ -41,16 +41,16 @@ def split(
         print(f"{name.replace('_', ' '):12} {found[f'{name}_makespan']:12,.1f} s  {over:6.3f} of the optimum")
 
 
-def makespans(
+def compute_makespans(
     tasks: int, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float, nodes: int
 ) -> dict[str, Any]:
     """All that the command prints. Slots are per node; seconds."""
     from dovetail.splitting.finish_time import optimal_makespan
-    from dovetail.splitting.known import makespan, shares
+    from dovetail.splitting.known import rule_makespan, split_shares
     from dovetail.splitting.rules import RULES
 
     slots = {"cpu": cpu_slots * nodes, "gpu": gpu_slots * nodes}
-    share = shares(tasks, slots["cpu"], slots["gpu"], cpu_time, gpu_time)
+    share = split_shares(tasks, slots["cpu"], slots["gpu"], cpu_time, gpu_time)
     seconds = {"cpu": cpu_time, "gpu": gpu_time}
     return {
         "acceleration": share.acceleration,
@@ -58,7 +58,7 @@ def makespans(
         "gpu_tasks": share.gpu_tasks,
         "fractional_makespan": share.makespan,
         "optimal_makespan": optimal_makespan(tasks, [(slots[kind], seconds[kind]) for kind in slots]),
-        "greedy_makespan": makespan(tasks, slots, seconds, RULES["greedy"]),
-        "finish_time_makespan": makespan(tasks, slots, seconds, RULES["finish-time"]),
+        "greedy_makespan": rule_makespan(tasks, slots, seconds, RULES["greedy"]),
+        "finish_time_makespan": rule_makespan(tasks, slots, seconds, RULES["finish-time"]),
         "cpu_only_makespan": optimal_makespan(tasks, [((cpu_slots + gpu_slots) * nodes, cpu_time)]),
     }

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import opened, print_json
+from dovetail.cli.service import open_service, print_json
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.service.client import NoService
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".py")
 """How the names of files end that are no lists of commands."""
 
 
-@opt.takes("submit")
+@opt.takes_options("submit")
 def submit(
     context: typer.Context,
     what: list[str] | None,
@@ -41,7 +41,12 @@ def submit(
     One command goes after two dashes: dovetail submit --on cpu,gpu -- python train.py. A service is started
     if none runs.
     """
-    from dovetail.service.requests import here, request_of_file, request_of_parts, request_of_script
+    from dovetail.service.requests import (
+        request_context,
+        request_of_file,
+        request_of_parts,
+        request_of_script,
+    )
 
     if explain_script is not None:
         return explain(explain_script, as_json=as_json)
@@ -53,9 +58,9 @@ def submit(
         from dovetail.cli.interactive import default_command, run_on_terminal
 
         command = command or default_command()
-        form = {**here(), **request_of_parts({"command": command, **part})}
+        form = {**request_context(), **request_of_parts({"command": command, **part})}
         _check_program(command, at)
-        with opened(at, start=True) as service, opened(at) as inputs:
+        with open_service(at, start=True) as service, open_service(at) as inputs:
             return run_on_terminal(service, inputs, form)
     if isinstance(context.obj, opt.ScriptArguments):
         command, what = [], [*(what or []), *command]
@@ -75,7 +80,7 @@ def submit(
         jobs = request_of_parts(*command_parts(command, part, **reader))
     elif command or not what:
         jobs = request_of_parts({**({"command": command} if command else {}), **part})
-    elif (script := _script(what[0])) is not None:
+    elif (script := _find_script(what[0])) is not None:
         if given["each"]:
             raise InputError("found it with a batch script, expected --array", where="--each")
         jobs = request_of_script(script, what[1:], part, passed_over.append)
@@ -86,15 +91,15 @@ def submit(
         if len(what) > 1:
             raise InputError(f"found {what[1]!r} after a file of jobs, expected the file alone")
         jobs = request_of_file(what[0], part, **({} if what[0].endswith(".toml") else reader))
-    form = {**here(), **jobs}
+    form = {**request_context(), **jobs}
     if command:
         # Checked here, where the user is, rather than as a failed job later.
         _check_program(command, at)
-    with opened(at, start=True) as service:
+    with open_service(at, start=True) as service:
         # Under slurm-queue the script keeps all its options, so nothing was passed over.
         if passed_over and not service.get("/api/v1/info")["executor"].startswith("slurm-queue"):
             for line in passed_over:  # a guest hands the script over as it is
-                note(line)
+                print_note(line)
         try:
             if test:
                 from dovetail.cli.tested import test_jobs
@@ -104,14 +109,14 @@ def submit(
             found = service.post("/api/v1/jobs", form)
         # An error of the service names a field; the script's own line is what its user can change.
         except InputError as error:
-            raise _placed(error, script) from None
+            raise _place_error(error, script) from None
         tell_submitted(found, as_json, parsable)
         for one in found.get("notes", ()):
-            note(_passed_over(script, one))
+            print_note(_passed_over(script, one))
         if wait:
             from dovetail.cli.wait import wait_for
 
-            service.be_patient(patience, note)
+            service.be_patient(patience, print_note)
             return wait_for(service, ",".join(map(str, found["numbers"])), None, quiet=True)
     return 0
 
@@ -139,13 +144,13 @@ def _check_program(command: list[str], at: str | None) -> None:
 def _runs_jobs_here(at: str | None) -> bool:
     """Whether the service's jobs find the programs of this machine; so they do where one is yet to start."""
     try:
-        with opened(at) as service:
+        with open_service(at) as service:
             return os.path.isabs(service.where) and service.get("/api/v1/info")["executor"] == "local"
     except NoService:
         return True
 
 
-def _script(path: str) -> BatchScript | None:
+def _find_script(path: str) -> BatchScript | None:
     """The batch script that a path or ``-`` names; ``None`` for job files and lists. Raises `InputError`."""
     if path.endswith(".toml"):
         return None
@@ -169,7 +174,7 @@ PLACES = {
 """Options of sbatch from which a field of a job follows, by words of the sentence that refuses it."""
 
 
-def _placed(error: InputError, script: BatchScript | None) -> InputError:
+def _place_error(error: InputError, script: BatchScript | None) -> InputError:
     """An error of the service with the line of the script that it is about, as far as its words show it."""
     if script is None:
         return error
@@ -190,7 +195,7 @@ def _passed_over(script: BatchScript | None, found: Mapping[str, str]) -> str:
 
 def explain(path: str, *, as_json: bool) -> int:
     """Print what becomes of each option of a script; 2 if something is refused."""
-    script = _script(path)
+    script = _find_script(path)
     if script is None:
         raise InputError("found no batch script, expected a file that begins with #!", where=path)
     lists = {"honoured": script.honoured, "warned": script.warned, "refused": script.refused}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.cli.service import print_json, span, start_words
+from dovetail.cli.service import format_span, print_json, start_words
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.service.client import Connection
 
 MOST_SHOWN = 10
@@ -21,7 +21,7 @@ def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) ->
     found = service.post("/api/v1/jobs/test", form)
     rows: list[dict[str, Any]] = found["jobs"]
     drawn = [row.pop("draws") for row in rows]
-    others = _others(service, form, drawn[0]) if len(rows) == 1 and drawn[0] else []
+    others = _alternative_rows(service, form, drawn[0]) if len(rows) == 1 and drawn[0] else []
     if as_json:
         print_json({**rows[0], "sooner": others} if len(rows) == 1 else rows)
         return
@@ -33,14 +33,16 @@ def test_jobs(service: Connection, form: Mapping[str, Any], *, as_json: bool) ->
         same = "" if other["differs"] else " (no difference can be shown)"
         print(f"with {other['with']}: {start_words(other['job'], found['at'])}{same}")
     if len(rows) > MOST_SHOWN:
-        note(f"and {len(rows) - MOST_SHOWN} more (--json has all)")
+        print_note(f"and {len(rows) - MOST_SHOWN} more (--json has all)")
 
 
-def _others(service: Connection, form: Mapping[str, Any], plain: Sequence[float]) -> list[dict[str, Any]]:
+def _alternative_rows(
+    service: Connection, form: Mapping[str, Any], plain: Sequence[float]
+) -> list[dict[str, Any]]:
     """What its owner could request instead, by the same draws of all other jobs."""
     names = {name for node in service.get("/api/v1/nodes")["nodes"] for name in node["partitions"]}
     found = []
-    for words, job in alternatives(form["jobs"][0], sorted(names)):
+    for words, job in job_alternatives(form["jobs"][0], sorted(names)):
         try:
             answer = service.post("/api/v1/jobs/test", {**form, "jobs": [job]})
         except InputError:  # it cannot run so
@@ -52,7 +54,7 @@ def _others(service: Connection, form: Mapping[str, Any], plain: Sequence[float]
     return found
 
 
-def alternatives(job: Mapping[str, Any], partitions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+def job_alternatives(job: Mapping[str, Any], partitions: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """A job of a request, with one thing changed that its owner has given."""
     found: list[tuple[str, dict[str, Any]]] = []
     kinds, walltime, nodes, memory = (job.get(name) for name in ("on", "walltime", "nodes", "memory"))
@@ -60,7 +62,7 @@ def alternatives(job: Mapping[str, Any], partitions: Sequence[str]) -> list[tupl
         found += [(f"--on {kind}", {**job, "on": [kind]}) for kind in kinds]
     if isinstance(walltime, int | float):
         found += [
-            (f"a walltime of {span(walltime / part)}", {**job, "walltime": walltime / part})
+            (f"a walltime of {format_span(walltime / part)}", {**job, "walltime": walltime / part})
             for part in (2, 4)
         ]
     if job.get("partition"):

@@ -11,34 +11,34 @@ from dovetail.cli.service import print_json, show_rows
 from dovetail.errors import InputError
 from dovetail.service.tokens import Tokens
 
-token_app = opt.group("Manage access over the network.")
+token_app = opt.command_group("Manage access over the network.")
 
 
-def _tokens(folder: Path | None) -> Tokens:
+def _open_tokens(folder: Path | None) -> Tokens:
     place = folder_of(folder)
     try:
-        place.make()
+        place.make_private()
     except OSError as error:
         raise InputError(f"{place.path}: cannot be used: {error.strerror}") from error
-    return Tokens(place.tokens)
+    return Tokens(place.tokens_path)
 
 
-@opt.takes("token add", token_app)
+@opt.takes_options("token add", token_app)
 def add(name: str, admin: bool, folder: Path | None) -> None:
     """Make a token, in place of an older one of that name; it is shown now, and never again."""
-    print(_tokens(folder).add(name, admin=admin))
+    print(_open_tokens(folder).add(name, admin=admin))
 
 
-@opt.takes("token remove", token_app)
+@opt.takes_options("token remove", token_app)
 def remove(name: str, folder: Path | None) -> None:
     """Take a token back; its open sessions end at once."""
-    _tokens(folder).remove(name)
+    _open_tokens(folder).remove_token(name)
 
 
-@opt.takes("token list", token_app)
+@opt.takes_options("token list", token_app)
 def show(folder: Path | None, as_json: bool) -> None:
     """List tokens: names, when they were made, and whether they may do everything."""
-    tokens = _tokens(folder).all().values()
+    tokens = _open_tokens(folder).all().values()
     if as_json:
         print_json([{"name": one.name, "created": one.created, "admin": one.admin} for one in tokens])
         return

@@ -16,39 +16,39 @@ def read_plainly(command: Any) -> None:
     Typer builds an adapter of pydantic's for each parameter, which costs 40 ms where none was loaded.
     """
     for parameter in command.params:
-        _read(parameter)
+        _set_reader(parameter)
     help_option = command.get_help_option
 
-    def helping(ctx: Any) -> Any:
+    def read_help_option(ctx: Any) -> Any:
         found = help_option(ctx)
         if found is not None:
-            _read(found)
+            _set_reader(found)
         return found
 
-    command.get_help_option = helping
+    command.get_help_option = read_help_option
 
 
-def _read(parameter: Any) -> None:
+def _set_reader(parameter: Any) -> None:
     about = parameter.type_descriptor.parameter_info
     kind = parameter.type_descriptor.annotation
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
-    read = about.parser or _reader(inner, about)
+    read = about.parser or _choose_reader(inner, about)
     if read is not None:
         parameter.get_runtime_param = lambda: _Plain(read, about.parser is not None)
 
 
-def _reader(kind: Any, about: Any) -> Callable[[str], Any] | None:
+def _choose_reader(kind: Any, about: Any) -> Callable[[str], Any] | None:
     """What reads a text; raises `ValueError` with what was expected."""
     if kind in (str, bool):
         return kind  # type: ignore[no-any-return]
     if kind in (int, float):
-        return lambda text: _number(kind, text, about)
+        return lambda text: _read_number(kind, text, about)
     if kind is Path and not about.exists and not about.resolve_path:
-        return lambda text: _path(text, about)
-    return partial(choice, choices=get_args(kind)) if get_origin(kind) is Literal else None
+        return lambda text: _read_path(text, about)
+    return partial(read_choice, choices=get_args(kind)) if get_origin(kind) is Literal else None
 
 
-def _number(kind: Callable[[str], Any], text: str, about: Any) -> Any:
+def _read_number(kind: Callable[[str], Any], text: str, about: Any) -> Any:
     try:
         found = kind(text)
     except ValueError:
@@ -60,14 +60,14 @@ def _number(kind: Callable[[str], Any], text: str, about: Any) -> Any:
     return found
 
 
-def _path(text: str, about: Any) -> Path:
+def _read_path(text: str, about: Any) -> Path:
     found = Path(text)
     if not about.dir_okay and found.is_dir():
         raise ValueError("a file, not a folder")
     return found
 
 
-def choice(text: str, choices: Sequence[str]) -> str:
+def read_choice(text: str, choices: Sequence[str]) -> str:
     """The text, which is one of these; raises `ValueError`."""
     if text not in choices:
         raise ValueError(f"one of {', '.join(choices)}")
@@ -83,10 +83,10 @@ class _Plain:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of the parameter's type. Raises `InputError`."""
         if param.multiple or param.nargs == -1:
-            return [self._one(one, param, ctx) for one in value or ()] or (value and [])
-        return None if value is None else self._one(value, param, ctx)
+            return [self._read_one(one, param, ctx) for one in value or ()] or (value and [])
+        return None if value is None else self._read_one(value, param, ctx)
 
-    def _one(self, value: Any, param: Any, ctx: Any) -> Any:
+    def _read_one(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str) and not self._reads_all:
             return value  # a default, which is of the type already
         try:

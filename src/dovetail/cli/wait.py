@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.cli import options as opt
-from dovetail.cli.service import between, opened, print_json
+from dovetail.cli.service import describe_interval, open_service, print_json
 from dovetail.errors import InputError
-from dovetail.files.streams import note, ring
+from dovetail.files.streams import print_note, ring_bell
 from dovetail.service.client import Connection
 from dovetail.spec.jobs import as_form
 
@@ -24,16 +24,16 @@ PATIENCE = 30.0
 """Seconds of one question; the next one follows after that."""
 
 
-def _action(action: str, past: str, about: str) -> Callable[..., int]:
+def _make_action(action: str, past: str, about: str) -> Callable[..., int]:
     """A command that does one thing to jobs; exit status 1 where it could be done to none."""
 
-    def wanted(jobs: list[str], at: str | None, as_json: bool) -> int:
-        with opened(at) as service:
+    def act_on_jobs(jobs: list[str], at: str | None, as_json: bool) -> int:
+        with open_service(at) as service:
             found = service.post(f"/api/v1/{action}", {"jobs": ",".join(jobs)})
         return _show_answer(found, past, as_json=as_json)
 
-    wanted.__name__, wanted.__doc__ = action, about
-    return opt.takes(action)(wanted)
+    act_on_jobs.__name__, act_on_jobs.__doc__ = action, about
+    return opt.takes_options(action)(act_on_jobs)
 
 
 def _show_answer(found: Mapping[str, Any], past: str, *, as_json: bool) -> int:
@@ -45,13 +45,13 @@ def _show_answer(found: Mapping[str, Any], past: str, *, as_json: bool) -> int:
         shown = ", ".join(done[:10]) + (f" and {len(done) - 10} more" if len(done) > 10 else "")
         print(f"{past}: {shown}" if done else f"None of these can be {past.lower()}.")
     for job, why in list(refused.items())[:MOST_REFUSED]:
-        note(f"job {job} was not {past.lower()}: {why}")
+        print_note(f"job {job} was not {past.lower()}: {why}")
     if len(refused) > MOST_REFUSED:
-        note(f"and {len(refused) - MOST_REFUSED} more")
+        print_note(f"and {len(refused) - MOST_REFUSED} more")
     return 0 if done else 1
 
 
-@opt.takes("update")
+@opt.takes_options("update")
 def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
     """Change jobs that wait, and the walltime of those that run; what is not given stays."""
     nothing = given.get("depends") == ["none"]
@@ -65,60 +65,60 @@ def update(jobs: list[str], at: str | None, as_json: bool, **given: Any) -> int:
     # A singleton is a throttle by name, which the service sets together with the dependencies.
     if part.get("singleton"):
         part.setdefault("depends", [])
-    with opened(at) as service:
+    with open_service(at) as service:
         found = service.post("/api/v1/update", {"jobs": ",".join(jobs), "changes": as_form(part)})
     return _show_answer(found, "Updated", as_json=as_json)
 
 
-@opt.takes("move")
+@opt.takes_options("move")
 def move(job: str, first: bool, after: str | None, at: str | None, as_json: bool) -> int:
     """Give a waiting job another place in the queue; priorities and fair shares go before places."""
     # Exactly one of them: both, and neither, leave the place open.
     if first == (after is not None):
         raise InputError("found no place, or two, expected --first or --after JOB", where="move")
-    with opened(at) as service:
+    with open_service(at) as service:
         found = service.post("/api/v1/move", {"job": job, "after": after})
     return _show_answer(found, "Moved", as_json=as_json)
 
 
-@opt.takes("cancel")
+@opt.takes_options("cancel")
 def cancel(jobs: list[str], signal: str | None, at: str | None, as_json: bool) -> int:
     """Cancel jobs that wait, stop those that run; exit status 1 if there was none."""
     form = {"jobs": ",".join(jobs), **({} if signal is None else {"signal": signal})}
-    with opened(at) as service:
+    with open_service(at) as service:
         found = service.post("/api/v1/cancel", form)
     return _show_answer(found, "Cancelled" if signal is None else "Signalled", as_json=as_json)
 
 
-hold = _action("hold", "Held", "Keep waiting jobs back.")
-release = _action("release", "Released", "Let jobs go that were held back.")
+hold = _make_action("hold", "Held", "Keep waiting jobs back.")
+release = _make_action("release", "Released", "Let jobs go that were held back.")
 
 
-@opt.takes("requeue")
+@opt.takes_options("requeue")
 def requeue(jobs: list[str] | None, failed: bool, at: str | None, as_json: bool) -> int:
     """Run jobs again: ended ones now, running ones after they were stopped; with --failed what failed."""
     if not (jobs or failed):
         raise InputError("found no job, expected numbers, a name, 'last', 'all' or --failed", where="requeue")
     form = {"jobs": ",".join(jobs) if jobs else None, **({"failed": True} if failed else {})}
-    with opened(at) as service:
+    with open_service(at) as service:
         found = service.post("/api/v1/requeue", form)
     return _show_answer(found, "Requeued", as_json=as_json)
 
 
-def _queue(action: str, about: str) -> Callable[..., int]:
+def _make_queue_action(action: str, about: str) -> Callable[..., int]:
     """A command that pauses the queue, or has it go on."""
 
-    def wanted(kind: str | None, at: str | None, as_json: bool) -> int:
-        with opened(at) as service:
-            paused = service.post(f"/api/v1/queue/{action}", {"kinds": opt.kinds(kind)})["paused"]
+    def change_queue(kind: str | None, at: str | None, as_json: bool) -> int:
+        with open_service(at) as service:
+            paused = service.post(f"/api/v1/queue/{action}", {"kinds": opt.read_kinds(kind)})["paused"]
         if as_json:
             print_json({"paused": paused})
         else:
             print(paused_words(paused) or "The queue is not paused: jobs start.")
         return 0
 
-    wanted.__name__, wanted.__doc__ = action, about
-    return opt.takes(action)(wanted)
+    change_queue.__name__, change_queue.__doc__ = action, about
+    return opt.takes_options(action)(change_queue)
 
 
 def paused_words(paused: Sequence[str]) -> str:
@@ -129,23 +129,23 @@ def paused_words(paused: Sequence[str]) -> str:
     return f"The queue is paused{which}: what runs goes on, what waits waits ('dovetail resume')."
 
 
-pause = _queue("pause", "Pause the queue: jobs that wait go on waiting, those that run go on.")
-resume = _queue("resume", "Have jobs start again after a pause.")
+pause = _make_queue_action("pause", "Pause the queue: jobs that wait go on waiting, those that run go on.")
+resume = _make_queue_action("resume", "Have jobs start again after a pause.")
 
 
-@opt.takes("wait")
+@opt.takes_options("wait")
 def wait(
     jobs: list[str], timeout: float | None, bell: bool, patience: float, at: str | None, as_json: bool
 ) -> int:
     """Wait until jobs have ended: exit status 0 if all are COMPLETED, else 1."""
-    with opened(at) as service:
+    with open_service(at) as service:
         # A short timeout of the user's must not be stretched by the patience for a restart.
-        service.be_patient(patience if timeout is None else min(patience, timeout), note)
+        service.be_patient(patience if timeout is None else min(patience, timeout), print_note)
         if not as_json:
             _show_expected(service, ",".join(jobs))
         status = wait_for(service, ",".join(jobs), timeout, as_json=as_json)
     if bell:
-        ring()
+        ring_bell()
     return status
 
 
@@ -159,8 +159,8 @@ def _show_expected(service: Connection, jobs: str) -> None:
     # One unknown length leaves the end of all open.
     if rows and all(row["predicted_end_high"] is not None for row in rows):
         last = max(rows, key=lambda row: float(row["predicted_end_high"]))
-        words = between(last, "predicted_end", time.time())
-        note(f"{'job' if len(rows) == 1 else 'the last job,'} {last['id']} ends {words}")
+        words = describe_interval(last, "predicted_end", time.time())
+        print_note(f"{'job' if len(rows) == 1 else 'the last job,'} {last['id']} ends {words}")
 
 
 def wait_for(
@@ -178,7 +178,7 @@ def wait_for(
     elif not quiet:
         for one in found["jobs"]:
             if one["state"] != "COMPLETED":
-                note(f"job {one['id']}: {one['state']}")
+                print_note(f"job {one['id']}: {one['state']}")
     if found["left"]:
         return 124
     return int(any(one["state"] != "COMPLETED" for one in found["jobs"]))

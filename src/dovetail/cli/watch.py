@@ -14,31 +14,31 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.cli.queue import COLUMNS, idle_lines, of_unknown_length, queue_row
-from dovetail.cli.service import clock, opened, print_json, show_rows, span, table_of
-from dovetail.files.sentences import printable
-from dovetail.files.streams import note
+from dovetail.cli.service import format_clock, format_span, open_service, print_json, show_rows, table_of
+from dovetail.files.sentences import make_printable
+from dovetail.files.streams import print_note
 from dovetail.report import tables
 from dovetail.service.client import Connection
 
 SHOWN = 40
 
 
-@opt.takes("top")
+@opt.takes_options("top")
 def top(at: str | None) -> int:
     """Show the service as it goes, until Ctrl-C: what runs where, what waits. Off a terminal, once."""
-    with opened(at) as service:
-        console = tables.console()
+    with open_service(at) as service:
+        console = tables.make_console()
         if not console.is_terminal:
-            console.print(_screen(service, console.width))
+            console.print(_draw_screen(service, console.width))
             return 0
         # A stream of its own, as its answer never ends: other questions need another connection.
-        with opened(at) as stream, Live(console=console, screen=True, auto_refresh=False) as live:
+        with open_service(at) as stream, Live(console=console, screen=True, auto_refresh=False) as live:
             for _ in stream.events():
-                live.update(_screen(service, console.width), refresh=True)
+                live.update(_draw_screen(service, console.width), refresh=True)
     return 0
 
 
-def _screen(service: Connection, width: int) -> RenderableType:
+def _draw_screen(service: Connection, width: int) -> RenderableType:
     info = service.get("/api/v1/info")
     nodes = service.get("/api/v1/nodes")["nodes"]
     jobs = service.get("/api/v1/jobs", limit=SHOWN)
@@ -49,11 +49,11 @@ def _screen(service: Connection, width: int) -> RenderableType:
         f"{'; ' + ended if ended else ''}   CPUs {info['cpus_used']}/{info['cpus']}   {info['policy']}"
     )
     idle = [Text(line) for line in idle_lines(nodes)]
-    table = _jobs(jobs, info["now"], width)
-    return Group(Text(head, style="bold"), Text(), _nodes(nodes), *idle, Text(), table)
+    table = _job_table(jobs, info["now"], width)
+    return Group(Text(head, style="bold"), Text(), _node_table(nodes), *idle, Text(), table)
 
 
-def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
+def _node_table(nodes: list[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("NODE", "CPUS", "DEVICES"):
         table.add_column(name)
@@ -66,11 +66,13 @@ def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
         held = sum(device.get("memory_used") or 0 for device in node["devices"])
         if held:
             devices += f", {held / 1e9:.1f} of {sum(d['memory'] or 0 for d in node['devices']) / 1e9:.1f} GB"
-        table.add_row(Text(printable(node["name"])), f"{bar:<20} {node['cpus_used']}/{node['cpus']}", devices)
+        table.add_row(
+            Text(make_printable(node["name"])), f"{bar:<20} {node['cpus_used']}/{node['cpus']}", devices
+        )
     return table
 
 
-def _jobs(found: Mapping[str, Any], now: float, width: int) -> Table:
+def _job_table(found: Mapping[str, Any], now: float, width: int) -> Table:
     table: Table = table_of(COLUMNS, [queue_row(row, now) for row in found["jobs"]], width)
     left = found["total"] - len(found["jobs"])
     if left > 0:
@@ -78,10 +80,10 @@ def _jobs(found: Mapping[str, Any], now: float, width: int) -> Table:
     return table
 
 
-@opt.takes("whatif")
+@opt.takes_options("whatif")
 def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> int:
     """Show when the jobs of this moment would start and end under another policy, or on another cluster."""
-    with opened(at) as service:
+    with open_service(at) as service:
         info = service.get("/api/v1/info")
         # Under its own policy too, so that both columns come from one model and one moment.
         usual = service.post("/api/v1/whatif", {"policy": info["policy"]})
@@ -102,50 +104,53 @@ def whatif(policy: str, cluster: str | None, at: str | None, as_json: bool) -> i
         rows.append(
             {
                 "id": id,
-                "start": clock(start, now),
-                "end": clock(end, now) or "unknown",
-                "end now": clock(before, now),
-                "change": _change(end - now, before - usual["at"]) if end and before else "",
+                "start": format_clock(start, now),
+                "end": format_clock(end, now) or "unknown",
+                "end now": format_clock(before, now),
+                "change": _change_text(end - now, before - usual["at"]) if end and before else "",
             }
         )
     if rows:
         show_rows(("id", "start", "end", "end now", "change"), rows[:SHOWN])
     if len(rows) > SHOWN:
-        note(f"and {len(rows) - SHOWN} more (--json has all)")
-    for line in _summary(found, usual):
+        print_note(f"and {len(rows) - SHOWN} more (--json has all)")
+    for line in _summary_lines(found, usual):
         print(line)
     return 0
 
 
-def _change(then: float, now: float) -> str:
+def _change_text(then: float, now: float) -> str:
     difference = then - now
-    return "" if abs(difference) < 1 else f"{'+' if difference > 0 else '-'}{span(abs(difference))}"
+    return "" if abs(difference) < 1 else f"{'+' if difference > 0 else '-'}{format_span(abs(difference))}"
 
 
-def _summary(found: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[str]:
+def _summary_lines(found: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[str]:
     """The last end and the mean end, of both; of what nothing is known."""
     unknown, left_out, jobs = found["unknown"], found["left_out"], found["jobs"]
     # Sums over the same jobs on both sides: a job that only one of them can predict would shift the mean.
     known = [id for id, (_, end) in jobs.items() if end and usual["jobs"].get(id, (0, 0))[1]]
 
-    def of(one: Mapping[str, Any]) -> tuple[float, float]:
+    def ends_of(one: Mapping[str, Any]) -> tuple[float, float]:
         ends = [one["jobs"][id][1] - one["at"] for id in known]
         return max(ends), sum(ends) / len(ends)
 
     if known:
-        (last, mean), (last_now, mean_now) = of(found), of(usual)
+        (last, mean), (last_now, mean_now) = ends_of(found), ends_of(usual)
         who = "all" if len(known) == len(jobs) else f"{len(known)} of {len(jobs)}"
-        yield f"{who} done in {span(last)} (as it is: {span(last_now)}), mean {span(mean)} ({span(mean_now)})"
+        yield (
+            f"{who} done in {format_span(last)} (as it is: {format_span(last_now)}), mean "
+            f"{format_span(mean)} ({format_span(mean_now)})"
+        )
     if unknown:
         yield of_unknown_length(unknown)
     if left_out:
         yield f"no forecast for {left_out}: held back, too far behind, or no run time to go by"
 
 
-@opt.takes("dashboard")
+@opt.takes_options("dashboard")
 def dashboard(browse: bool, at: str | None, as_json: bool) -> int:
     """Open the dashboard: an address on this machine that lets a browser in once."""
-    with opened(at, start=True) as service:
+    with open_service(at, start=True) as service:
         url = service.post("/api/v1/dashboard")["url"]
     if as_json:
         print_json({"url": url})

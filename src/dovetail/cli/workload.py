@@ -20,7 +20,7 @@ from dovetail.records import dataclass
 if TYPE_CHECKING:
     from dovetail.model import Cluster, Workload
 
-workload_app = opt.group("Look at traces and job files; convert, cut and scale them.")
+workload_app = opt.command_group("Look at traces and job files; convert, cut and scale them.")
 
 SWF = (".swf", ".swf.gz")
 JOBFILE = (".toml",)
@@ -39,7 +39,7 @@ class LoadedWorkload:
     log: bytes | None = None
 
 
-def _load(
+def _load_with_machine(
     spec: str,
     cluster: str | None,
     lenient: bool,
@@ -50,7 +50,7 @@ def _load(
     from dovetail.workloads.swf import swf_cluster, swf_workload
     from dovetail.workloads.swf_arrays import parse_swf
 
-    machine = opt.machine(cluster, partitions)
+    machine = opt.read_machine(cluster, partitions)
     if not (spec.startswith("swf:") or spec.lower().endswith(SWF)):
         options = opt.reader_options(cpus_per_node=cpus_per_node)
         found = load_workload(spec, machine, lenient=lenient, **options)
@@ -65,7 +65,7 @@ def _load(
     return LoadedWorkload(spec, workload, machine, log)
 
 
-@opt.takes("workload describe", workload_app)
+@opt.takes_options("workload describe", workload_app)
 def describe(
     file: str,
     cluster: str | None,
@@ -75,26 +75,26 @@ def describe(
     as_json: bool,
 ) -> None:
     """Jobs, span, load, sizes, run times, users. Without --cluster, an SWF log's own machine is taken."""
-    from dovetail.workloads.describe import describe as summary_of
+    from dovetail.workloads.describe import describe_workload as summary_of
 
-    loaded = _load(file, cluster, lenient, cpus_per_node, partition)
+    loaded = _load_with_machine(file, cluster, lenient, cpus_per_node, partition)
     found = summary_of(loaded.workload, loaded.cluster)
     if as_json:
         print(json.dumps(found, indent=1, allow_nan=False))
     else:
-        print("\n".join(_lines(found)))
+        print("\n".join(_summary_lines(found)))
 
 
-def _lines(found: Mapping[str, Any]) -> list[str]:
+def _summary_lines(found: Mapping[str, Any]) -> list[str]:
     """The summary for people."""
-    from dovetail.files.sentences import printable
+    from dovetail.files.sentences import make_printable
 
     # "not defined" for one instant: a load needs a span of time.
     load = "unknown without --cluster" if found["cluster"] is None else "not defined"
     if found["load"] is not None:
         load = f"{found['load']:.4g} of the {found['resources']} of {found['cluster']}"
     lines = [
-        f"workload   {printable(found['workload'])}",
+        f"workload   {make_printable(found['workload'])}",
         f"jobs       {found['jobs']}",
         f"rejected   {len(found['rejected'])}",
         f"skipped    {found['skipped']} malformed lines",
@@ -112,10 +112,13 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         lines.append(f"{name:<12}{row['count']:>9}{cells} {unit}")
     lines.append("")
     for name in ("users", "groups", "queues", "apps"):
-        most = ", ".join(f"{printable(who)} {jobs}" for who, jobs in list(found[name]["jobs"].items())[:5])
+        most = ", ".join(
+            f"{make_printable(who)} {jobs}" for who, jobs in list(found[name]["jobs"].items())[:5]
+        )
         lines.append(f"{name:<10} {found[name]['count']}" + (f" ({most})" if most else ""))
     lines += [
-        f"rejected   {count} × {printable(reason)}" for reason, count in found["rejected_reasons"].items()
+        f"rejected   {count} × {make_printable(reason)}"
+        for reason, count in found["rejected_reasons"].items()
     ]
     return lines
 
@@ -129,7 +132,7 @@ def _as_swf(loaded: LoadedWorkload, workload: Workload) -> str:
         raise InputError(str(error), where=loaded.spec) from None
 
 
-def _write(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
+def _write_workload(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
     """Write by suffix; a part of an SWF log keeps its lines as they are."""
     from dovetail.workloads.jobfile_writer import dump_jobfile
     from dovetail.workloads.swf_writer import edited_swf
@@ -153,14 +156,14 @@ def _write(loaded: LoadedWorkload, workload: Workload, out: str) -> None:
     typer.echo(f"{out}: {len(workload.jobs)} jobs{notes}", err=True)
 
 
-@opt.takes("workload convert", workload_app)
+@opt.takes_options("workload convert", workload_app)
 def convert(file: str, out: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> None:
     """Write a workload in another format, which the suffix of OUT names."""
-    loaded = _load(file, cluster, lenient, cpus_per_node)
-    _write(loaded, loaded.workload, out)
+    loaded = _load_with_machine(file, cluster, lenient, cpus_per_node)
+    _write_workload(loaded, loaded.workload, out)
 
 
-@opt.takes("workload cut", workload_app)
+@opt.takes_options("workload cut", workload_app)
 def cut(
     file: str,
     out: str,
@@ -176,32 +179,32 @@ def cut(
 
     if begin is None and end is None and jobs is None:
         raise InputError("found neither --from, --to nor --jobs, expected at least one of them")
-    loaded = _load(file, cluster, lenient, cpus_per_node)
-    _write(loaded, edit.cut(loaded.workload, begin=begin, end=end, jobs=jobs), out)
+    loaded = _load_with_machine(file, cluster, lenient, cpus_per_node)
+    _write_workload(loaded, edit.cut_workload(loaded.workload, begin=begin, end=end, jobs=jobs), out)
 
 
-@opt.takes("workload scale", workload_app)
+@opt.takes_options("workload scale", workload_app)
 def scale(
     file: str, out: str, load: float, cluster: str | None, lenient: bool, cpus_per_node: int | None
 ) -> None:
     """Write the same jobs at another load: all gaps between submissions change by one factor."""
     from dovetail.workloads import edit
 
-    loaded = _load(file, cluster, lenient, cpus_per_node)
+    loaded = _load_with_machine(file, cluster, lenient, cpus_per_node)
     if loaded.cluster is None:
         raise InputError("the load depends on the machine, expected --cluster")
-    _write(loaded, edit.scale(loaded.workload, load, loaded.cluster), out)
+    _write_workload(loaded, edit.scale_load(loaded.workload, load, loaded.cluster), out)
 
 
-@opt.takes("workload export", workload_app)
+@opt.takes_options("workload export", workload_app)
 def export(file: str, cluster: str | None, lenient: bool, cpus_per_node: int | None) -> None:
     """Print a workload as a job file."""
     from dovetail.workloads.jobfile_writer import dump_jobfile
 
-    print(dump_jobfile(_load(file, cluster, lenient, cpus_per_node).workload), end="")
+    print(dump_jobfile(_load_with_machine(file, cluster, lenient, cpus_per_node).workload), end="")
 
 
-@opt.takes("workload nodes", workload_app)
+@opt.takes_options("workload nodes", workload_app)
 def nodes(file: str) -> None:
     """Print the node list that comes with a trace as a cluster file."""
     from dovetail.model.cluster_file import cluster_as_toml
@@ -210,14 +213,14 @@ def nodes(file: str) -> None:
     print(cluster_as_toml(read_node_list(file)), end="")
 
 
-@opt.takes("workload pack-nodes", workload_app)
+@opt.takes_options("workload pack-nodes", workload_app)
 def pack_nodes(
     file: str, cluster: str, placement: str, demand: float | None, lenient: bool, as_json: bool
 ) -> None:
     """Place jobs in order, none ever leaving: how much GPU capacity ends up unusable."""
     from dovetail.engine.capacity.free import Placement
     from dovetail.model import Cluster
-    from dovetail.report.fragmentation import fill
+    from dovetail.report.fragmentation import fill_cluster
     from dovetail.workloads.load import load_workload
 
     rules = [rule.strip() for rule in placement.split(",")]
@@ -228,7 +231,7 @@ def pack_nodes(
             )
     machine = Cluster.parse(cluster)
     workload = load_workload(file, machine, lenient=lenient)
-    found = [fill(workload, machine, cast(Placement, rule), demand=demand) for rule in rules]
+    found = [fill_cluster(workload, machine, cast(Placement, rule), demand=demand) for rule in rules]
     if as_json:
         print(json.dumps([asdict(packing) for packing in found], indent=1, allow_nan=False))
         return

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of an account without a home lies, in the first that can be written."""
@@ -43,7 +43,9 @@ def _temporary_folder(home: str) -> Path:
         except OSError:  # read-only, or not there
             continue
         else:
-            note(f"{why}: what is to be remembered is kept in {path}; XDG_STATE_HOME names another folder")
+            print_note(
+                f"{why}: what is to be remembered is kept in {path}; XDG_STATE_HOME names another folder"
+            )
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077:
             return path

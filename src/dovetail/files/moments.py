@@ -27,7 +27,7 @@ def parse_begin(text: str, now: datetime) -> datetime:
     words = text.strip().lower()
     try:
         # In this order: "now" is no day, and a day's name no date.
-        found = _later(words, now) or _of_day(words, now) or _of_date(words, now)
+        found = _moment_later(words, now) or _of_day(words, now) or _of_date(words, now)
     except (ValueError, OverflowError):
         # A 30th of February, an hour of 25.
         found = None
@@ -36,7 +36,7 @@ def parse_begin(text: str, now: datetime) -> datetime:
     return found
 
 
-def _later(words: str, now: datetime) -> datetime | None:
+def _moment_later(words: str, now: datetime) -> datetime | None:
     match = _LATER.fullmatch(words)
     if match is None:
         return None
@@ -52,22 +52,22 @@ def _of_day(words: str, now: datetime) -> datetime | None:
     """A time of day, or ``today`` and ``tomorrow`` with or without one."""
     day, _, rest = words.partition(" ")
     if day in ("today", "tomorrow"):
-        clock = _clock(rest.strip()) if rest.strip() else (now.time() if day == "today" else time(0))
+        clock = _parse_clock(rest.strip()) if rest.strip() else (now.time() if day == "today" else time(0))
         if clock is None:
             return None
-        return _at(now.date() + timedelta(days=day == "tomorrow"), clock, now)
-    clock = _clock(words)
+        return _combine_moment(now.date() + timedelta(days=day == "tomorrow"), clock, now)
+    clock = _parse_clock(words)
     if clock is None:
         return None
-    found = _at(now.date(), clock, now)
-    return found if found > now else _at(now.date() + timedelta(days=1), clock, now)
+    found = _combine_moment(now.date(), clock, now)
+    return found if found > now else _combine_moment(now.date() + timedelta(days=1), clock, now)
 
 
 def _of_date(words: str, now: datetime) -> datetime | None:
     if match := _ISO.fullmatch(words):
         day = date(int(match[1]), int(match[2]), int(match[3]))
         rest: str | None = match[4]
-        return _on(day, rest, now)
+        return _moment_on_day(day, rest, now)
     match = _SLASHED.fullmatch(words)
     if match is None and (run := _RUN.fullmatch(words)):
         match = _SLASHED.fullmatch("/".join(part for part in run.groups() if part))
@@ -75,19 +75,21 @@ def _of_date(words: str, now: datetime) -> datetime | None:
         return None
     month, number, year, rest = int(match[1]), int(match[2]), match[3], match[4]
     if year is not None:
-        return _on(date(int(year) if len(year) == 4 else 2000 + int(year), month, number), rest, now)
-    found = _on(date(now.year, month, number), rest, now)
+        return _moment_on_day(
+            date(int(year) if len(year) == 4 else 2000 + int(year), month, number), rest, now
+        )
+    found = _moment_on_day(date(now.year, month, number), rest, now)
     if found is None or found >= now:
         return found
-    return _on(date(now.year + 1, month, number), rest, now)
+    return _moment_on_day(date(now.year + 1, month, number), rest, now)
 
 
-def _on(day: date, clock: str | None, now: datetime) -> datetime | None:
-    at = time(0) if clock is None else _clock(clock.strip())
-    return None if at is None else _at(day, at, now)
+def _moment_on_day(day: date, clock: str | None, now: datetime) -> datetime | None:
+    at = time(0) if clock is None else _parse_clock(clock.strip())
+    return None if at is None else _combine_moment(day, at, now)
 
 
-def _clock(words: str) -> time | None:
+def _parse_clock(words: str) -> time | None:
     if words in _NAMED:
         return _NAMED[words]
     match = _CLOCK.fullmatch(words)
@@ -101,5 +103,5 @@ def _clock(words: str) -> time | None:
     return time(hour, int(match[2]), int(match[3] or 0))
 
 
-def _at(day: date, clock: time, now: datetime) -> datetime:
+def _combine_moment(day: date, clock: time, now: datetime) -> datetime:
     return datetime.combine(day, clock, now.tzinfo)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import file_name, reason, shown
+from dovetail.files.sentences import error_reason, file_name, show_value
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -39,7 +39,7 @@ def read_bytes(path: str | os.PathLike[str], expected: str = "a file", *, most: 
     ``expected`` names what kind of file was wanted. Raises `InputError` for a file that is missing,
     unreadable or longer than ``most``, and for damaged gzip data.
     """
-    return b"".join(_pieces(path, expected, most))
+    return b"".join(_read_pieces(path, expected, most))
 
 
 def read_text(
@@ -62,7 +62,7 @@ def read_text(
         raise InputError(found, where=where) from None
 
 
-def blocks(path: str | os.PathLike[str], expected: str = "text") -> Iterator[bytes]:
+def read_blocks(path: str | os.PathLike[str], expected: str = "text") -> Iterator[bytes]:
     """The bytes of a text file in blocks that end where a line ends, without the byte order mark.
 
     Only one block is in memory at a time. Raises `InputError` as `read_text` does, but for an empty file.
@@ -78,7 +78,7 @@ def blocks(path: str | os.PathLike[str], expected: str = "text") -> Iterator[byt
         # A carriage return at the very end may belong to a line feed that has not been read yet.
         end = max(whole.rfind(b"\n"), whole.rfind(b"\r", 0, size - 1)) + 1
         if not end:
-            found = f"found a line of more than {_size(BLOCK)}, expected {expected}"
+            found = f"found a line of more than {_format_size(BLOCK)}, expected {expected}"
             raise InputError(found, where=file_name(path))
         yield whole[:end].removeprefix(BYTE_ORDER_MARK) if fresh else whole[:end]
         held, size, fresh = [whole[end:]], size - end, False
@@ -87,19 +87,19 @@ def blocks(path: str | os.PathLike[str], expected: str = "text") -> Iterator[byt
         yield rest
 
 
-def lines(path: str | os.PathLike[str], expected: str = "text") -> Iterator[str]:
+def read_lines(path: str | os.PathLike[str], expected: str = "text") -> Iterator[str]:
     """The lines of a text file without their ends, whatever these are; bytes that are no UTF-8 as surrogates.
 
-    Raises `InputError` as `blocks`.
+    Raises `InputError` as `read_blocks`.
     """
-    for block in blocks(path, expected):
+    for block in read_blocks(path, expected):
         found = _BREAK.split(block.decode("utf-8", "surrogateescape"))
         yield from found if found[-1] else found[:-1]
 
 
 def _text_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[bytes]:
     read = 0
-    for piece in _pieces(path, expected, most):
+    for piece in _read_pieces(path, expected, most):
         if not read and piece.startswith(UTF_16):
             # UTF-16 has null bytes too: the better sentence comes first.
             raise InputError(f"found text in UTF-16, expected {expected} in UTF-8", where=file_name(path))
@@ -111,7 +111,7 @@ def _text_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iter
         yield piece
 
 
-def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[bytes]:
+def _read_pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[bytes]:
     """The bytes as they come; every failure, and more than ``most``, is one sentence."""
     where = file_name(path)
     if not os.fspath(path):
@@ -123,7 +123,7 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
             head = file.read(len(GZIP_MAGIC))
             packed = head == GZIP_MAGIC
             if not packed and head and os.fspath(path).lower().endswith(".gz"):
-                found = shown(head + file.read(6))
+                found = show_value(head + file.read(6))
                 raise InputError(f"found {found} at the start, expected gzip data", where=where)
             source = gzip.GzipFile(fileobj=_Rewound(head, file)) if packed else _Rewound(head, file)
             while piece := source.read(PIECE):
@@ -131,7 +131,8 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
                 if read > most:
                     unpacked = ", unpacked" if packed else ""
                     raise InputError(
-                        f"found more than {_size(most)}{unpacked}, expected {expected} of at most that",
+                        f"found more than {_format_size(most)}{unpacked}, expected {expected} of "
+                        f"at most that",
                         where=where,
                     )
                 yield piece
@@ -144,7 +145,9 @@ def _pieces(path: str | os.PathLike[str], expected: str, most: int) -> Iterator[
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"damaged gzip data ({error}); expected a whole gzip file", where=where) from None
     except OSError as error:
-        raise InputError(f"cannot be read ({reason(error)}), expected {expected}", where=where) from None
+        raise InputError(
+            f"cannot be read ({error_reason(error)}), expected {expected}", where=where
+        ) from None
     except ValueError:
         # A null character in the path.
         raise InputError(f"found the file name {where}, expected {expected}") from None
@@ -163,7 +166,7 @@ class _Rewound(io.RawIOBase):
         return head + self._file.read(count - len(head))
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     for power, name in ((30, "GiB"), (20, "MiB")):
         if count >= 1 << power:
             return f"{count >> power} {name}"

@@ -17,7 +17,7 @@ LISTED = 40
 """So many known words a sentence lists."""
 
 
-def shown(value: object, *, limit: int = 60, spell: Callable[[object], str] = repr) -> str:
+def show_value(value: object, *, limit: int = 60, spell: Callable[[object], str] = repr) -> str:
     """A value as the sentences show it: on one line, nothing unprintable, cut to a length that fits.
 
     ``spell=ascii`` also shows which letters and digits only look like others.
@@ -40,7 +40,7 @@ def shown(value: object, *, limit: int = 60, spell: Callable[[object], str] = re
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def suggest_closest(word: str, known: Iterable[str]) -> str:
     """``, expected one of a, b; did you mean 'b'?``: the end of a sentence about an unknown word.
 
     >>> closest("esay", ["easy", "fcfs"])
@@ -56,7 +56,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f", expected one of {listed}{hint}"
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Names as they are, control characters as ``?``: no name moves the cursor or breaks a row."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
@@ -67,7 +67,7 @@ def file_name(path: str | os.PathLike[str]) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def reason(error: OSError | ValueError) -> str:
+def error_reason(error: OSError | ValueError) -> str:
     """Why the system refused, in its own words, for the middle of a sentence.
 
     >>> reason(FileNotFoundError(2, "No such file or directory"))

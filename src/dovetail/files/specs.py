@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import file_name, shown
+from dovetail.files.sentences import file_name, show_value
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:
@@ -24,8 +24,10 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     for pair in query.split("&"):
         key, equals, value = (unquote(part) for part in pair.partition("="))
         if not equals or not key:
-            raise InputError(f"found {shown(pair)}, expected option=value pairs joined by '&'", where=where)
+            raise InputError(
+                f"found {show_value(pair)}, expected option=value pairs joined by '&'", where=where
+            )
         if key in options:
-            raise InputError(f"found the option {shown(key)} twice, expected it once", where=where)
+            raise InputError(f"found the option {show_value(key)} twice, expected it once", where=where)
         options[key] = value
     return name, options

@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -60,19 +60,19 @@ def standard_input(expected: str = "text") -> str:
     return text
 
 
-def note(message: str) -> None:
+def print_note(message: str) -> None:
     """A line for people, on standard error; what jobs are called and what they print moves no cursor."""
-    print(printable(message), file=sys.stderr)
+    print(make_printable(message), file=sys.stderr)
 
 
-def ring() -> None:
+def ring_bell() -> None:
     """Ring the bell of the terminal that shows standard error; a file or a pipe has none."""
     if sys.stderr.isatty():
         sys.stderr.write("\a")
         sys.stderr.flush()
 
 
-def whole(stream: TextIO) -> TextIO:
+def whole_stream(stream: TextIO) -> TextIO:
     """The same stream, of which no byte is dropped in silence; line by line where it was unbuffered."""
     if not isinstance(stream, io.TextIOWrapper) or not isinstance(
         stream.buffer, io.BufferedWriter | io.FileIO
@@ -96,7 +96,7 @@ class ForgivingStream:
         try:
             return self._stream.write(text)
         except OSError:
-            self._silence()
+            self._silence_buffer()
             return len(text)
 
     def flush(self) -> None:
@@ -104,9 +104,9 @@ class ForgivingStream:
         try:
             self._stream.flush()
         except OSError:
-            self._silence()
+            self._silence_buffer()
 
-    def _silence(self) -> None:
+    def _silence_buffer(self) -> None:
         """Send what is still in the buffer, which would fail again at the end of the process, nowhere."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         # In place of the descriptor: whatever is flushed at exit then succeeds.
@@ -120,4 +120,4 @@ class ForgivingStream:
 def forgiving_stderr() -> None:
     """Make standard error of this process a `ForgivingStream` one."""
     if not isinstance(sys.stderr, ForgivingStream):
-        sys.stderr = ForgivingStream(whole(sys.stderr))
+        sys.stderr = ForgivingStream(whole_stream(sys.stderr))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.files.reading import lines
-from dovetail.files.sentences import file_name, shown
+from dovetail.files.reading import read_lines
+from dovetail.files.sentences import file_name, show_value
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Malformed(ValueError):  # noqa: N818 - reads as what it is
     """One line cannot be read; the message names the field, what was found and what was expected."""
 
     def __init__(self, field: str, found: object, expected: str) -> None:
-        super().__init__(f"{field}: found {shown(found, limit=CELL, spell=ascii)}, expected {expected}")
+        super().__init__(f"{field}: found {show_value(found, limit=CELL, spell=ascii)}, expected {expected}")
 
 
 class WrongCount(Malformed):
@@ -36,7 +36,7 @@ class WrongCount(Malformed):
 
     def __init__(self, count: int, line: str, expected: str) -> None:
         ValueError.__init__(
-            self, f"found {count} fields ({shown(line, limit=CELL, spell=ascii)}), expected {expected}"
+            self, f"found {count} fields ({show_value(line, limit=CELL, spell=ascii)}), expected {expected}"
         )
 
 
@@ -62,7 +62,7 @@ def parse_table(
     header: list[str] | None = None
     found: list[T] = []
     skipped = 0
-    for place, line in enumerate(lines(path, "a table"), start=1):
+    for place, line in enumerate(read_lines(path, "a table"), start=1):
         try:
             if not line.isascii() and _NO_UTF8.search(line):
                 # ASCII first: the test of most lines costs nothing then.
@@ -93,7 +93,8 @@ def _check_header(where: str, header: Sequence[str], required: Sequence[str]) ->
     missing = [name for name in required if name not in header]
     if missing:
         raise InputError(
-            f"found the columns {shown(', '.join(header), limit=120)}, expected also {', '.join(missing)}",
+            f"found the columns {show_value(', '.join(header), limit=120)}, expected also "
+            f"{', '.join(missing)}",
             where=f"{where}: line 1",
         )
     twice = sorted({name for name in header if name and header.count(name) > 1})
@@ -101,7 +102,7 @@ def _check_header(where: str, header: Sequence[str], required: Sequence[str]) ->
         raise InputError(f"found the column {twice[0]} twice, expected it once", where=f"{where}: line 1")
 
 
-def number(row: Mapping[str, str], field: str, *, least: float | None = None) -> float:
+def read_number(row: Mapping[str, str], field: str, *, least: float | None = None) -> float:
     """A finite number. Raises `Malformed`."""
     text = row[field]
     expected = "a number" if least is None else f"a number of at least {least:g}"
@@ -124,9 +125,9 @@ def job_id(row: Mapping[str, str], field: str) -> str:
     return row[field]
 
 
-def whole(row: Mapping[str, str], field: str, *, least: int | None = None) -> int:
+def read_whole_number(row: Mapping[str, str], field: str, *, least: int | None = None) -> int:
     """A whole number (``8`` or ``8.0``). Raises `Malformed`."""
-    value = number(row, field, least=least)
+    value = read_number(row, field, least=least)
     if value != int(value):
         raise Malformed(field, row[field], "a whole number")
     return int(value)

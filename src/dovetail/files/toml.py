@@ -41,7 +41,7 @@ def read_toml(path: str | os.PathLike[str], expected: str) -> dict[str, Any]:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(_syntax(str(error), text), where=where) from None
+        raise InputError(_syntax_place(str(error), text), where=where) from None
     except (ValueError, RecursionError):
         # A number of thousands of digits, hundreds of nested brackets.
         raise InputError(
@@ -69,7 +69,7 @@ def _long_key(text: str) -> int:
     return 0
 
 
-def _syntax(message: str, text: str) -> str:
+def _syntax_place(message: str, text: str) -> str:
     """``line 3, column 5: …`` from tomllib's message."""
     match = re.match(r"(.*) \(at (line [0-9]+, column [0-9]+)\)$", message, re.DOTALL)
     place = match[2] if match else f"line {text.rstrip().count(chr(10)) + 1}"
@@ -85,7 +85,7 @@ def toml_lines(values: Mapping[str, object], defaults: Mapping[str, object]) -> 
     """``key = value`` for each field, but for those that are ``None`` or what a reader takes by default."""
     given = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     return [
-        f"{_key(key)} = {toml_value(value)}"
+        f"{_toml_key(key)} = {toml_value(value)}"
         for key, value in given.items()
         if value is not None and value != defaults.get(key)
     ]
@@ -104,7 +104,11 @@ def toml_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(str(key))} = {toml_value(one)}" for key, one in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{_toml_key(str(key))} = {toml_value(one)}" for key, one in value.items())
+            + " }"
+        )
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, float):
@@ -112,5 +116,5 @@ def toml_value(value: object) -> str:
     return str(value)
 
 
-def _key(key: str) -> str:
+def _toml_key(key: str) -> str:
     return key if _BARE.fullmatch(key) else toml_value(key)

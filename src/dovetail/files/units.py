@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 
 LONGEST = 1e12
 """Seconds; more than 30,000 years is taken for a mistake, and sums of times stay finite."""
@@ -44,13 +44,13 @@ def seconds_of(text: str) -> float:
     >>> seconds_of("1h30m"), seconds_of("00:10:00"), seconds_of("2-12"), seconds_of("1.5d"), seconds_of("90")
     (5400.0, 600.0, 216000.0, 129600.0, 90.0)
     """
-    found = _seconds(text.strip()) if len(text) <= _LONGEST_TEXT and text.isascii() else None
+    found = _parse_seconds(text.strip()) if len(text) <= _LONGEST_TEXT and text.isascii() else None
     if found is None or not math.isfinite(found):
         raise ValueError(f"found {text[:_LONGEST_TEXT]!r}, expected {DURATION}")
     return found
 
 
-def _seconds(text: str) -> float | None:
+def _parse_seconds(text: str) -> float | None:
     if _PLAIN.fullmatch(text):
         return float(text)
     clock = _CLOCK.fullmatch(text)
@@ -105,7 +105,7 @@ def seconds_given(value: float | str, where: str, *, above_zero: bool = False) -
     >>> seconds_given("1m", "--grace"), seconds_given(5, "grace")
     (60.0, 5.0)
     """
-    return _given(value, where, seconds_of, DURATION, above_zero)
+    return _read_given(value, where, seconds_of, DURATION, above_zero)
 
 
 def bytes_given(value: float | str, where: str, *, above_zero: bool = False) -> int:
@@ -114,10 +114,10 @@ def bytes_given(value: float | str, where: str, *, above_zero: bool = False) -> 
     >>> bytes_given("8g", "--memory"), bytes_given(4e9, "memory")
     (8000000000, 4000000000)
     """
-    return int(_given(value, where, bytes_of, SIZE, above_zero))
+    return int(_read_given(value, where, bytes_of, SIZE, above_zero))
 
 
-def _given(
+def _read_given(
     value: float | str, where: str, read: Callable[[str], float], expected: str, above_zero: bool
 ) -> float:
     found = -1.0
@@ -126,7 +126,7 @@ def _given(
         found = read(value) if isinstance(value, str) else float(value)
     if not 0 <= found < math.inf or (above_zero and not found) or isinstance(value, bool):
         what, rest = expected.split(",", 1)
-        named = str(value) if _is_number(value) else shown(value)
+        named = str(value) if _is_number(value) else show_value(value)
         raise InputError(f"found {named}, expected {what}{' above 0' * above_zero},{rest}", where=where)
     return found
 

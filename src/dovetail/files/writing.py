@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import file_name, reason
+from dovetail.files.sentences import error_reason, file_name
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -32,10 +32,10 @@ def write_text(path: str | os.PathLike[str], text: str | bytes | Iterable[str]) 
             replace_file(wanted, text, mode=mode, zipped=zipped)
         else:
             with wanted.open("wb") as there:
-                _write(there, text, zipped)
+                _write_text_to(there, text, zipped)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot be written ({reason(error)}); expected a path that can", where=file_name(path)
+            f"cannot be written ({error_reason(error)}); expected a path that can", where=file_name(path)
         ) from None
 
 
@@ -49,8 +49,8 @@ def replace_file(
     """
     part = path.with_name(f".{path.name[:40]}.{os.urandom(8).hex()}.part")
     try:
-        with create(part, private=mode is not None) as file:
-            _write(file, data, zipped)
+        with create_file(part, private=mode is not None) as file:
+            _write_text_to(file, data, zipped)
             if mode is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode))
             file.flush()
@@ -61,11 +61,11 @@ def replace_file(
         part.unlink(missing_ok=True)
 
 
-def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> None:
+def _write_text_to(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> None:
     if zipped:
         # No time in the header: the same text gives the same bytes.
         with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
-            _write(cast(BinaryIO, inside), text, False)
+            _write_text_to(cast(BinaryIO, inside), text, False)
     elif isinstance(text, bytes):
         file.write(text)
     else:
@@ -73,7 +73,7 @@ def _write(file: BinaryIO, text: str | bytes | Iterable[str], zipped: bool) -> N
             file.write(piece.encode())
 
 
-def create(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
+def create_file(path: str | os.PathLike[str], *, private: bool = True) -> BinaryIO:
     """A new file, open for writing; ``private``: mode 0600, whatever the umask.
 
     Raises `OSError`, `FileExistsError` also where a link of that name leads nowhere.
@@ -97,7 +97,7 @@ def make_folder(path: str | os.PathLike[str]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        found = f"cannot be made: {reason(error)}"
+        found = f"cannot be made: {error_reason(error)}"
         raise InputError(found, where=file_name(path)) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         found = "cannot be written to (permission denied), expected a folder that can"

@@ -109,7 +109,7 @@ class Aggregate:
     failed: int = 0
 
     @property
-    def stdev(self) -> Seconds:
+    def sample_deviation(self) -> Seconds:
         """Sample standard deviation (appStdev); 0 for fewer than two runs."""
         return math.sqrt(self.m2 / (self.count - 1)) if self.count > 1 else 0.0
 
@@ -135,7 +135,7 @@ class Aggregate:
         self.received += share * ((usage.received or 0.0) - self.received)
         self.received_time += share * ((usage.received_time or 0.0) - self.received_time)
 
-    def merged(self, other: Aggregate) -> Aggregate:
+    def merge_with(self, other: Aggregate) -> Aggregate:
         """Both together, as if the runs of ``other`` had been added (Chan et al. 1979)."""
         count = self.count + other.count
         transfers = self.transfers + other.transfers
@@ -179,25 +179,25 @@ class Group:
 class MeasuredHistory(History, Protocol):
     """A history that also keeps Table 1's averages, so that a prediction need not read every run."""
 
-    def stamp(self, app: str) -> Hashable:
+    def app_stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed; cheap enough for each prediction."""
         ...
 
-    def still(self) -> AbstractContextManager[object]:
+    def hold_still(self) -> AbstractContextManager[object]:
         """For several questions at one moment: within, what other processes record may go unseen."""
         ...
 
-    def groups(self, app: str | None = None) -> Sequence[Group]:
+    def list_groups(self, app: str | None = None) -> Sequence[Group]:
         """What there is, by app, implementation, class, request."""
         ...
 
-    def aggregates(
+    def list_aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
     ) -> Sequence[Aggregate]:
         """Averages by key, in the order in which keys appeared; the newest ``limit`` keys."""
         ...
 
-    def aggregate(
+    def find_aggregate(
         self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> Aggregate | None:
         """The averages of one key. O(log n)."""
@@ -218,6 +218,6 @@ class MeasuredHistory(History, Protocol):
         """Number of completed runs of all apps. O(1)."""
         ...
 
-    def latest(self, limit: int) -> Sequence[Run]:
+    def latest_runs(self, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs of any app on any device, in order of recording, oldest first."""
         ...

@@ -84,7 +84,7 @@ class BufferedHistory(MemoryHistory):
             written, self._written = self._written, []
             self._waiting += new
             if new and self._thread is None:
-                self._thread = threading.Thread(target=self._write, name="history", daemon=True)
+                self._thread = threading.Thread(target=self._write_batches, name="history", daemon=True)
                 self._thread.start()
             # Only where nothing waited before: the writer then sleeps, and else gathers already.
             if len(self._waiting) == len(new):
@@ -96,7 +96,7 @@ class BufferedHistory(MemoryHistory):
         return len(new)
 
     @property
-    def waiting(self) -> int:
+    def count_waiting(self) -> int:
         """How many runs are still to be written."""
         return len(self._waiting)
 
@@ -122,7 +122,7 @@ class BufferedHistory(MemoryHistory):
             self._spool.recorded(written)
         return left
 
-    def _write(self) -> None:
+    def _write_batches(self) -> None:
         """The writer: gathers, writes, waits."""
         since: float | None = None
         while True:
@@ -140,7 +140,7 @@ class BufferedHistory(MemoryHistory):
                 busy = isinstance(error, HistoryBusy)
                 since = time.monotonic() if since is None else since
                 if time.monotonic() - since > SAID_AFTER:
-                    self._say(f"{error}; runs are kept aside until they can be written")
+                    self._report_trouble(f"{error}; runs are kept aside until they can be written")
                 with self._some:
                     self._some.wait(RETRY if busy else RETRY_BROKEN)
 
@@ -151,13 +151,13 @@ class BufferedHistory(MemoryHistory):
             self.store.record_many(piece)
             del self._waiting[: len(piece)]
             self._written += [run.uid for run in piece]
-            self._restart(self._waiting)
+            self._restart_with(self._waiting)
             self._some.notify_all()
         if self._trouble is not None:
             self._trouble = None
             self.tell("the history can be written again")
 
-    def _say(self, sentence: str) -> None:
+    def _report_trouble(self, sentence: str) -> None:
         if self._trouble is None:
             self._trouble = sentence
             self.tell(sentence)

@@ -29,12 +29,14 @@ def companions_of(form: object) -> Companions:
         part = form.get(name, {})
         if not isinstance(part, Mapping) or len(part) > MOST or not all(isinstance(app, str) for app in part):
             raise ValueError(f"{name}: expected seconds by app, at most {MOST}")
-        spans.append(tuple((str(app), _number(part[app], name)) for app in part))
-    known = [None if form.get(name) is None else _number(form[name], name) for name in ("alone", "slowdown")]
+        spans.append(tuple((str(app), _check_number(part[app], name)) for app in part))
+    known = [
+        None if form.get(name) is None else _check_number(form[name], name) for name in ("alone", "slowdown")
+    ]
     return Companions(spans[0], spans[1], *known)
 
 
-def _number(value: object, name: str) -> float:
+def _check_number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"{name}: expected a number of at least 0")
     return float(value)

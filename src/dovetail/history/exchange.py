@@ -100,10 +100,10 @@ def csv_lines(runs: Iterable[Run], names: Iterable[str]) -> Iterator[str]:
     yield writer.writerow([*columns, *(f"inputs.{name}" for name in inputs)])
     for run in runs:
         row = as_dict(run)
-        # A cell holds text: the object is written as JSON, which `_beside` reads back.
+        # A cell holds text: the object is written as JSON, which `_read_companions` reads back.
         if "beside" in row:
             row["beside"] = json.dumps(row["beside"], separators=(",", ":"))
-        cells = (_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
+        cells = (_input_cell(run.inputs[name]) if name in run.inputs else "" for name in inputs)
         yield writer.writerow([*(row.get(name, "") for name in columns), *cells])
 
 
@@ -131,7 +131,7 @@ def read_json_lines(lines: Iterable[str], where: str) -> Iterator[Run]:
             ) from None
         if not isinstance(row, dict):
             raise InputError(f"found {type(row).__name__}, expected one run as an object", where=here)
-        yield _run(row, here, seen)
+        yield _read_run(row, here, seen)
 
 
 def read_csv(lines: Iterable[str], where: str) -> Iterator[Run]:
@@ -143,20 +143,20 @@ def read_csv(lines: Iterable[str], where: str) -> Iterator[Run]:
         for cells in reader:
             here = f"{where}: line {reader.line_num}"
             if header is None:
-                header = _header([c if c.startswith("inputs.") else c.strip() for c in cells], here)
+                header = _check_header([c if c.startswith("inputs.") else c.strip() for c in cells], here)
                 continue
             if not any(cells):
                 continue
             if len(cells) != len(header):
                 raise InputError(f"found {len(cells)} fields, expected {len(header)}", where=here)
-            yield _run(_csv_row(header, cells, here), here, seen)
+            yield _read_run(_csv_row(header, cells, here), here, seen)
     except csv.Error as error:
         raise InputError(f"found no CSV ({error})", where=f"{where}: line {reader.line_num}") from error
     if header is None:
         raise InputError("found an empty file, expected a header and runs", where=where)
 
 
-def _header(names: list[str], here: str) -> list[str]:
+def _check_header(names: list[str], here: str) -> list[str]:
     for name in names:
         if name not in FIELDS and not name.startswith("inputs."):
             raise InputError(
@@ -183,22 +183,22 @@ def _csv_row(header: list[str], cells: list[str], here: str) -> dict[str, Any]:
         elif name.startswith("inputs."):
             # Quotation marks keep a word such as "1e3" from being read as a number.
             quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
-            inputs[name.removeprefix("inputs.")] = cell[1:-1] if quoted else _number(cell)
+            inputs[name.removeprefix("inputs.")] = cell[1:-1] if quoted else _parse_cell(cell)
         else:
             plain = name in _WORDS or name in ("device", "state", "beside")
-            row[name] = cell if plain else _number(cell)
+            row[name] = cell if plain else _parse_cell(cell)
     return row | {"inputs": inputs}
 
 
-def _cell(value: float | str) -> float | str:
+def _input_cell(value: float | str) -> float | str:
     """An input as a cell: a word that would be read as something else stands in quotation marks."""
     if not isinstance(value, str):
         return value
-    plain = value != "" and _number(value) == value and value[0] != '"'
+    plain = value != "" and _parse_cell(value) == value and value[0] != '"'
     return value if plain else f'"{value}"'
 
 
-def _number(text: str) -> float | str | bool:
+def _parse_cell(text: str) -> float | str | bool:
     """A number where the text is one, a truth value where it is one, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -208,7 +208,7 @@ def _number(text: str) -> float | str | bool:
         return text
 
 
-def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
+def _read_run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
     for name in row:
         if name not in FIELDS:
             raise InputError(f"found field {name!r}, expected {', '.join(FIELDS)}", where=here)
@@ -218,9 +218,9 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
     for name in _WORDS:
         if not isinstance(row.get(name, ""), str | None):
             raise InputError(f"found {row[name]!r}, expected a word", where=f"{here}: {name}")
-    device = _device(row["device"], f"{here}: device")
+    device = _read_device(row["device"], f"{here}: device")
     on_cpu = device.kind == "cpu"
-    usage = {name: _value(row, name, here, None) for name in _USAGE}
+    usage = {name: _read_value(row, name, here, None) for name in _USAGE}
     for name in _BYTES:
         peak = usage[name]
         if peak is not None and peak > _MOST:
@@ -230,22 +230,22 @@ def _run(row: Mapping[str, Any], here: str, seen: Counter[bytes]) -> Run:
         app=row["app"],
         implementation=row.get("implementation") or device.kind,
         device_class=device,
-        nodes=_whole(row, "nodes", here, 1, least=1),
-        cpus=_whole(row, "cpus", here, WHOLE_POOL if on_cpu else HOST_CPUS, least=HOST_CPUS),
-        gpus=_value(row, "gpus", here, 0.0 if on_cpu else 1.0) or 0.0,
-        inputs=_inputs(row.get("inputs") or {}, f"{here}: inputs"),
-        seconds=_value(row, "seconds", here, None) or 0.0,
-        state=_state(row.get("state", "COMPLETED"), f"{here}: state"),
-        walltime=_value(row, "walltime", here, None),
+        nodes=_read_whole_number(row, "nodes", here, 1, least=1),
+        cpus=_read_whole_number(row, "cpus", here, WHOLE_POOL if on_cpu else HOST_CPUS, least=HOST_CPUS),
+        gpus=_read_value(row, "gpus", here, 0.0 if on_cpu else 1.0) or 0.0,
+        inputs=_read_inputs(row.get("inputs") or {}, f"{here}: inputs"),
+        seconds=_read_value(row, "seconds", here, None) or 0.0,
+        state=_read_state(row.get("state", "COMPLETED"), f"{here}: state"),
+        walltime=_read_value(row, "walltime", here, None),
         usage=Usage(**usage | sizes)  # type: ignore[arg-type]
         if any(value is not None for value in usage.values())
         else None,
-        when=_value(row, "when", here, 0.0, signed=True) or 0.0,
+        when=_read_value(row, "when", here, 0.0, signed=True) or 0.0,
         uid=row.get("uid") or _made_uid(row, seen),
         job=row.get("job") or "",
         user=row.get("user"),
-        first_on_device=_truth(row.get("first_on_device", False), f"{here}: first_on_device"),
-        beside=_beside(row.get("beside"), f"{here}: beside"),
+        first_on_device=_read_truth_value(row.get("first_on_device", False), f"{here}: first_on_device"),
+        beside=_read_companions(row.get("beside"), f"{here}: beside"),
     )
     try:
         # All text in one attempt: half a surrogate pair cannot be stored, wherever it stands.
@@ -267,7 +267,7 @@ def _made_uid(row: Mapping[str, Any], seen: Counter[bytes]) -> str:
     return hashlib.blake2b(text + b"#%d" % seen[digest], digest_size=16).hexdigest()
 
 
-def _device(found: Any, here: str) -> DeviceClass:
+def _read_device(found: Any, here: str) -> DeviceClass:
     kind: Any = None
     model: Any = ""
     if isinstance(found, str):
@@ -280,20 +280,20 @@ def _device(found: Any, here: str) -> DeviceClass:
     raise InputError(f"found {found!r}, expected {expected}", where=here)
 
 
-def _value(
+def _read_value(
     row: Mapping[str, Any], name: str, here: str, default: float | None, *, signed: bool = False
 ) -> float | None:
     found = row.get(name)
     if found is None:
         return default
-    if isinstance(found, bool) or not isinstance(found, int | float) or not _finite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float) or not _is_finite(found):
         raise InputError(f"found {found!r}, expected a finite number", where=f"{here}: {name}")
     if found < 0 and not signed:
         raise InputError(f"found {found!r}, expected a number of at least 0", where=f"{here}: {name}")
     return float(found)
 
 
-def _finite(found: float) -> bool:
+def _is_finite(found: float) -> bool:
     try:
         return math.isfinite(found)
     except OverflowError:
@@ -301,8 +301,8 @@ def _finite(found: float) -> bool:
         return False
 
 
-def _whole(row: Mapping[str, Any], name: str, here: str, default: int, *, least: int) -> int:
-    found = _value(row, name, here, default, signed=True)
+def _read_whole_number(row: Mapping[str, Any], name: str, here: str, default: int, *, least: int) -> int:
+    found = _read_value(row, name, here, default, signed=True)
     if found is None or found != int(found) or not least <= found <= _MOST:
         raise InputError(
             f"found {row[name]!r}, expected a whole number from {least} to {_MOST}", where=f"{here}: {name}"
@@ -310,7 +310,7 @@ def _whole(row: Mapping[str, Any], name: str, here: str, default: int, *, least:
     return int(found)
 
 
-def _inputs(found: Any, here: str) -> dict[str, float | str]:
+def _read_inputs(found: Any, here: str) -> dict[str, float | str]:
     if not isinstance(found, dict):
         raise InputError(f"found {found!r}, expected an object of numbers and words", where=here)
     inputs: dict[str, float | str] = {}
@@ -319,21 +319,21 @@ def _inputs(found: Any, here: str) -> dict[str, float | str]:
             inputs[name] = str(value).lower()
         elif isinstance(value, str):
             inputs[name] = value
-        elif isinstance(value, int | float) and _finite(value):
+        elif isinstance(value, int | float) and _is_finite(value):
             inputs[name] = float(value)
         else:
             raise InputError(f"found {value!r}, expected a finite number or a word", where=f"{here}.{name}")
     return inputs
 
 
-def _state(found: Any, here: str) -> State:
+def _read_state(found: Any, here: str) -> State:
     try:
         return State(found)
     except ValueError:
         raise InputError(f"found {found!r}, expected {', '.join(State)}", where=here) from None
 
 
-def _beside(found: Any, here: str) -> Companions | None:
+def _read_companions(found: Any, here: str) -> Companions | None:
     """What ran beside it: an object, or as CSV has it the text of one."""
     try:
         form = json.loads(found) if isinstance(found, str) else found
@@ -342,7 +342,7 @@ def _beside(found: Any, here: str) -> Companions | None:
         raise InputError(f"found {str(found)[:100]!r}, {error}", where=here) from None
 
 
-def _truth(found: Any, here: str) -> bool:
+def _read_truth_value(found: Any, here: str) -> bool:
     if isinstance(found, bool) or found in (0, 1):
         return bool(found)
     raise InputError(f"found {found!r}, expected true or false", where=here)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from dovetail.errors import HistoryError
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.files.writing import private_folder
 from dovetail.history.schema import APPLICATION_ID, SCHEMA_VERSION, create_or_migrate
 
@@ -41,15 +41,15 @@ class HistoryFile:
         self._wait = wait
         self._lock = threading.RLock()
         self._make_file(must_exist)
-        with self._explained("opened"):
-            name, uri = self._name(only_looks=must_exist)
+        with self._explain_errors("opened"):
+            name, uri = self._connection_name(only_looks=must_exist)
             # isolation_level None: transactions are ours; the module's own begin at unexpected statements.
             self._db = sqlite3.connect(
                 name, wait, isolation_level=None, check_same_thread=False, cached_statements=64, uri=uri
             )
         with ExitStack() as undo:
             undo.callback(self._db.close)
-            self._prepare()
+            self._prepare_schema()
             undo.pop_all()
 
     def _make_file(self, must_exist: bool) -> None:
@@ -72,7 +72,7 @@ class HistoryFile:
         except OSError as error:
             raise HistoryError(f"history {self.path}: cannot be made: {error.strerror}") from error
 
-    def _name(self, *, only_looks: bool) -> tuple[str, bool]:
+    def _connection_name(self, *, only_looks: bool) -> tuple[str, bool]:
         """The name that SQLite gets, and whether it is a URI.
 
         To read a database SQLite writes two small files beside it. Where it may not, and no writer has left
@@ -85,9 +85,9 @@ class HistoryFile:
             return f"file:{quote(path)}?mode=ro&immutable=1", True
         return path, False
 
-    def _prepare(self) -> None:
-        with self._explained("opened"):
-            version = self._identity()
+    def _prepare_schema(self) -> None:
+        with self._explain_errors("opened"):
+            version = self._schema_version()
             if version > SCHEMA_VERSION:
                 raise HistoryError(
                     f"history {self.path}: found schema version {version}, expected at most "
@@ -95,9 +95,9 @@ class HistoryFile:
                 )
             if version < SCHEMA_VERSION:
                 self._turn_on_wal()
-                with self._transaction():
+                with self._write_transaction():
                     # Another process may have been faster.
-                    self._identity()
+                    self._schema_version()
                     before = create_or_migrate(self._db)
                 _log.info("history %s: brought from version %d to %d", self.path, before, SCHEMA_VERSION)
             # NORMAL: a killed process loses nothing; a power cut may lose the last runs, never the file.
@@ -120,7 +120,7 @@ class HistoryFile:
                     raise
                 time.sleep(0.01)
 
-    def _identity(self) -> int:
+    def _schema_version(self) -> int:
         """The schema version; refuses a database that another program made."""
         # One snapshot: between two reads another process may make the tables.
         whole = not self._db.in_transaction
@@ -140,7 +140,7 @@ class HistoryFile:
             )
         return int(version)
 
-    def _failure(self, what: str, error: Exception) -> HistoryError:
+    def _make_failure(self, what: str, error: Exception) -> HistoryError:
         """SQLite's error as one sentence about this file."""
         text = str(error)
         if "locked" in text or "busy" in text:
@@ -161,15 +161,15 @@ class HistoryFile:
         return HistoryError(f"history {self.path}: cannot be {what}: {reason}")
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Turn SQLite's errors into `HistoryError`. What runs per job raises `_failure` itself."""
+    def _explain_errors(self, what: str) -> Iterator[None]:
+        """Turn SQLite's errors into `HistoryError`. What runs per job raises `_make_failure` itself."""
         try:
             yield
         except TROUBLE as error:
-            raise self._failure(what, error) from error
+            raise self._make_failure(what, error) from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _write_transaction(self) -> Iterator[sqlite3.Connection]:
         """One write transaction: everything or nothing."""
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
@@ -183,7 +183,7 @@ class HistoryFile:
 
     def never_wait(self) -> None:
         """From now on a writer that finds another one raises `HistoryBusy` at once."""
-        with self._lock, self._explained("opened"):
+        with self._lock, self._explain_errors("opened"):
             self._wait = 0.0
             self._db.execute("PRAGMA busy_timeout = 0")
 
@@ -192,13 +192,13 @@ class HistoryFile:
         with self._lock:
             self._db.close()
 
-    def _made(self, make: Callable[[Any], T], rows: Iterable[Any]) -> list[T]:
+    def _convert_rows(self, make: Callable[[Any], T], rows: Iterable[Any]) -> list[T]:
         """What rows stand for. Raises `HistoryError` where a row cannot be: pages get damaged."""
         try:
             return [make(row) for row in rows]
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
             raise HistoryError(
-                f"history {self.path}: cannot be read: a row is damaged ({printable(str(error))}); "
+                f"history {self.path}: cannot be read: a row is damaged ({make_printable(str(error))}); "
                 "`sqlite3 FILE .recover` may save the others"
             ) from error
 

@@ -69,7 +69,7 @@ class MemoryHistory:
         with self._lock:
             return self._version if self._base is None else self._version + self._base.version
 
-    def _app(self, name: str) -> _App | None:
+    def _find_app(self, name: str) -> _App | None:
         """What is kept of an app."""
         return self._apps.get(name)
 
@@ -104,7 +104,7 @@ class MemoryHistory:
         self._version += 1
         return True
 
-    def _restart(self, runs: Sequence[Run]) -> None:
+    def _restart_with(self, runs: Sequence[Run]) -> None:
         """Keep these alone: the base has the others now. `version` is not lowered."""
         version = self._version
         self._apps.clear()
@@ -114,21 +114,21 @@ class MemoryHistory:
             MemoryHistory.record(self, run)
         self._version = version
 
-    def stamp(self, app: str) -> Hashable:
+    def app_stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed. O(1)."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             changes = own.changes if own else 0
-            return changes if self._base is None else (changes, self._base.stamp(app))
+            return changes if self._base is None else (changes, self._base.app_stamp(app))
 
-    def still(self) -> AbstractContextManager[object]:
+    def hold_still(self) -> AbstractContextManager[object]:
         """For several questions at one moment (see the base)."""
-        return _NOTHING if self._base is None else self._base.still()
+        return _NOTHING if self._base is None else self._base.hold_still()
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             found = len(own.runs.get((implementation, device), ())) if own else 0
             return found if self._base is None else found + self._base.count(app, implementation, device)
 
@@ -137,13 +137,13 @@ class MemoryHistory:
         with self._lock:
             return len(self._completed) + (0 if self._base is None else self._base.total())
 
-    def latest(self, limit: int) -> Sequence[Run]:
+    def latest_runs(self, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs of any app, in order of recording, oldest first. O(limit)."""
         with self._lock:
             found = self._completed[-limit:] if limit > 0 else []
             if self._base is not None and len(found) < limit:
                 # Always of this length: the base keeps one answer at hand.
-                found = [*self._base.latest(limit), *found][-limit:]
+                found = [*self._base.latest_runs(limit), *found][-limit:]
             return found
 
     def runs(
@@ -152,7 +152,7 @@ class MemoryHistory:
         """Completed runs, oldest first (by time, then order of recording). O(n log n)."""
         with self._lock:
             found = list(self._base.runs(app, implementation, device)) if self._base is not None else []
-            own = self._app(app)
+            own = self._find_app(app)
             if own:
                 for (name, where), runs in own.runs.items():
                     if implementation in (None, name) and device in (None, where):
@@ -163,7 +163,7 @@ class MemoryHistory:
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs, oldest first. O(limit)."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             found = list(own.runs.get((implementation, device), ())[-limit:]) if own and limit > 0 else []
             if self._base is not None and len(found) < limit:
                 before = self._base.recent(app, implementation, device, limit)
@@ -173,19 +173,19 @@ class MemoryHistory:
     def device_kills(self, app: str, implementation: str, limit: int) -> Sequence[Run]:
         """The last ``limit`` runs that a device had too little memory for, oldest first. O(limit)."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             found = list(own.kills.get(implementation, ())[-limit:]) if own and limit > 0 else []
             if self._base is not None and len(found) < limit:
                 before = self._base.device_kills(app, implementation, limit - len(found))
                 found = [*before, *found]
             return found
 
-    def aggregates(
+    def list_aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
     ) -> Sequence[Aggregate]:
         """Averages by key, in the order in which keys appeared; the newest ``limit`` keys. O(keys)."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             kept = own.aggregates.get((implementation, device), {}) if own else {}
             if self._base is None:
                 found = list(kept.values())
@@ -193,34 +193,34 @@ class MemoryHistory:
                 # Merged, not overwritten: a simulation learns on from the real averages.
                 both = {
                     (a.request, a.inputs): a
-                    for a in self._base.aggregates(app, implementation, device, limit)
+                    for a in self._base.list_aggregates(app, implementation, device, limit)
                 }
                 for key, aggregate in kept.items():
-                    its = self._base.aggregate(app, implementation, device, *key)
-                    both[key] = aggregate if its is None else its.merged(aggregate)
+                    its = self._base.find_aggregate(app, implementation, device, *key)
+                    both[key] = aggregate if its is None else its.merge_with(aggregate)
                 found = list(both.values())
             return found if limit is None else found[-limit:]
 
-    def aggregate(
+    def find_aggregate(
         self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> Aggregate | None:
         """The averages of one key. O(1) beside the base's."""
         with self._lock:
-            own = self._app(app)
+            own = self._find_app(app)
             found = own.aggregates.get((implementation, device), {}).get((request, inputs)) if own else None
             if self._base is None:
                 return found
-            below = self._base.aggregate(app, implementation, device, request, inputs)
+            below = self._base.find_aggregate(app, implementation, device, request, inputs)
             if below is None or found is None:
                 return found or below
-            return below.merged(found)
+            return below.merge_with(found)
 
-    def groups(self, app: str | None = None) -> Sequence[Group]:
+    def list_groups(self, app: str | None = None) -> Sequence[Group]:
         """What there is, by app, implementation, class, request. O(groups)."""
         with self._lock:
             counts: dict[tuple[str, str, DeviceClass, RequestKey], tuple[int, int]] = {}
             if self._base is not None:
-                for group in self._base.groups(app):
+                for group in self._base.list_groups(app):
                     place = (group.app, group.implementation, group.device_class, group.request)
                     counts[place] = (group.completed, group.failed)
             for name, own in self._apps.items():
@@ -244,7 +244,7 @@ class AveragedHistory(MemoryHistory):
         """Grows with every change of the history."""
         return self._history.version
 
-    def _app(self, name: str) -> _App | None:
+    def _find_app(self, name: str) -> _App | None:
         if self._seen != self._history.version:
             self._apps.clear()
             self._uids.clear()
@@ -258,18 +258,18 @@ class AveragedHistory(MemoryHistory):
         """Into the history."""
         return self._history.record(run)
 
-    def stamp(self, app: str) -> Hashable:
+    def app_stamp(self, app: str) -> Hashable:
         """Changes with anything in the history."""
         return self._history.version
 
-    def groups(self, app: str | None = None) -> Sequence[Group]:
+    def list_groups(self, app: str | None = None) -> Sequence[Group]:
         """Of one app; a history of this kind cannot list all of them at once."""
-        return () if app is None else super().groups(app)
+        return () if app is None else super().list_groups(app)
 
     def total(self) -> int:
         """Not known of all apps."""
         return 0
 
-    def latest(self, limit: int) -> Sequence[Run]:
+    def latest_runs(self, limit: int) -> Sequence[Run]:
         """Not known of all apps."""
         return ()

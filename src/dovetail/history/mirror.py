@@ -20,7 +20,7 @@ class Mirror:
         self._aggregates: dict[_Place, tuple[int | None, dict[tuple[RequestKey, InputsKey], Aggregate]]] = {}
         self._recent: dict[_Place, deque[Run]] = {}
 
-    def aggregates(
+    def newest_aggregates(
         self, implementation: str, device: DeviceClass, limit: int | None
     ) -> Sequence[Aggregate] | None:
         """The newest ``limit`` keys, or ``None`` where they were not read with this limit. O(limit)."""
@@ -30,7 +30,7 @@ class Mirror:
         found = list(kept[1].values())
         return found if limit is None else found[-limit:]
 
-    def aggregate(
+    def known_aggregate(
         self, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> tuple[bool, Aggregate | None]:
         """Whether it is known what the averages of this key are, and what they are. O(1)."""

@@ -129,7 +129,7 @@ class Writer:
         """Insert one run; ``False`` if its uid was there. O(log n)."""
         check_run(run)
         group = self._id_of_group(run)
-        key, aggregate = self._key(group, run)
+        key, aggregate = self._find_key(group, run)
         own = pack_uid(run.uid), _STATE_NUMBER[run.state], run.seconds, run.when, run.job or None
         more = self._id_of_user(run.user), run.walltime, int(run.first_on_device)
         beside = companions_text(run.beside)
@@ -190,7 +190,7 @@ class Writer:
             if row:
                 found = int(row[0])
             else:
-                found = self._insert(
+                found = self._insert_row(
                     "INSERT INTO groups (app, implementation, kind, model, nodes, cpus, gpus) "
                     "VALUES (?, ?, ?, ?, ?, ?, ?)",
                     place,
@@ -199,7 +199,7 @@ class Writer:
             self._groups[place] = found
         return found
 
-    def _key(self, group: int, run: Run) -> tuple[int, Aggregate]:
+    def _find_key(self, group: int, run: Run) -> tuple[int, Aggregate]:
         # Canonical, so that 2048 and 2048.0 are one key.
         inputs = canonical_inputs(run.inputs)
         found = self._keys.get((group, inputs))
@@ -212,7 +212,7 @@ class Writer:
             if row:
                 found = (row[0], aggregate_of(*place, row[1:]))
             else:
-                key = self._insert("INSERT INTO keys (group_id, inputs) VALUES (?, ?)", (group, text))
+                key = self._insert_row("INSERT INTO keys (group_id, inputs) VALUES (?, ?)", (group, text))
                 found = (key, Aggregate(*place, inputs))
                 self._new_keys.append((group, inputs))
             self._keys[group, inputs] = found
@@ -224,11 +224,11 @@ class Writer:
         if user not in self._users:
             row = self._db.execute("SELECT id FROM users WHERE name = ?", (user,)).fetchone()
             self._users[user] = (
-                row[0] if row else self._insert("INSERT INTO users (name) VALUES (?)", (user,))
+                row[0] if row else self._insert_row("INSERT INTO users (name) VALUES (?)", (user,))
             )
         return self._users[user]
 
-    def _insert(self, sql: str, values: Sequence[Any]) -> int:
+    def _insert_row(self, sql: str, values: Sequence[Any]) -> int:
         row = self._db.execute(sql, values).lastrowid
         assert row is not None
         return row

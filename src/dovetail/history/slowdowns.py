@@ -39,13 +39,13 @@ class Slowdowns:
         Of a pair that never was the number is 0: by how much other apps slow this one, and that one others.
         ``None`` where too little is known for that.
         """
-        found = self._direct(app, implementation, device)
-        return found if found is not None else self._estimated(app, device)
+        found = self._direct_slowdown(app, implementation, device)
+        return found if found is not None else self._estimate_slowdown(app, device)
 
-    def _estimated(self, app: str, device: DeviceClass) -> tuple[float, int] | None:
+    def _estimate_slowdown(self, app: str, device: DeviceClass) -> tuple[float, int] | None:
         """The mean over known pairs, and what is special to both apps, as far as they were seen."""
         model, _, other = device.model.partition(BESIDE)
-        table = self._table(DeviceClass(device.kind, model))
+        table = self._known_logarithms(DeviceClass(device.kind, model))
         if len(table) < FEWEST:
             return None
         mean = sum(table.values()) / len(table)
@@ -60,29 +60,33 @@ class Slowdowns:
             return None
         return math.exp(max(0.0, found)), 0
 
-    def _table(self, device: DeviceClass) -> dict[tuple[str, str], float]:
+    def _known_logarithms(self, device: DeviceClass) -> dict[tuple[str, str], float]:
         """Logarithms of the known slowdowns on such devices: of which app, by which."""
         version = self._history.version
         kept = self._tables.get(device)
         if kept is None or kept[0] != version:
             table: dict[tuple[str, str], float] = {}
-            for group in self._history.groups():
+            for group in self._history.list_groups():
                 model, mark, by = group.device_class.model.partition(BESIDE)
                 if mark and (group.device_class.kind, model) == device:
-                    found = self._direct(group.app, group.implementation, group.device_class)
+                    found = self._direct_slowdown(group.app, group.implementation, group.device_class)
                     if found is not None:
                         table[group.app, by] = math.log(found[0])
             kept = self._tables[device] = version, table
         return kept[1]
 
-    def _direct(self, app: str, implementation: str, device: DeviceClass) -> tuple[float, int] | None:
-        stamp, key = self._history.stamp(app), (app, implementation, device)
+    def _direct_slowdown(
+        self, app: str, implementation: str, device: DeviceClass
+    ) -> tuple[float, int] | None:
+        stamp, key = self._history.app_stamp(app), (app, implementation, device)
         kept = self._known.get(key)
         if kept is None or kept[0] != stamp:
-            kept = self._known[key] = stamp, self._measured(app, implementation, device)
+            kept = self._known[key] = stamp, self._measure_slowdown(app, implementation, device)
         return kept[1]
 
-    def _measured(self, app: str, implementation: str, device: DeviceClass) -> tuple[float, int] | None:
+    def _measure_slowdown(
+        self, app: str, implementation: str, device: DeviceClass
+    ) -> tuple[float, int] | None:
         other = device.model.partition(BESIDE)[2]
         weights = total = 0.0
         count = 0

@@ -111,7 +111,7 @@ class SqliteHistory(HistoryFile):
 
     # -- what has changed ------------------------------------------------------------------------------
 
-    def still(self) -> AbstractContextManager[object]:
+    def hold_still(self) -> AbstractContextManager[object]:
         """For several questions at one moment: within, what other processes record may go unseen."""
         return self._still
 
@@ -119,7 +119,7 @@ class SqliteHistory(HistoryFile):
         """From now on what other processes record may go unseen for so long: to look takes locks."""
         self._look_every = every
 
-    def _look(self, *, anyway: bool = False) -> None:
+    def _notice_changes(self, *, anyway: bool = False) -> None:
         """Notice what other processes have committed. 20 microseconds; raises `sqlite3.Error`."""
         # Between the questions of one instant the answers must agree: another's commit may wait.
         if self._still.depth and not anyway:
@@ -144,26 +144,26 @@ class SqliteHistory(HistoryFile):
         """Grows with every change by this process or another. A few microseconds."""
         with self._lock:
             try:
-                self._look()
+                self._notice_changes()
             except TROUBLE as error:
-                raise self._failure("read", error) from error
+                raise self._make_failure("read", error) from error
             return self._own + self._foreign
 
-    def stamp(self, app: str) -> Hashable:
+    def app_stamp(self, app: str) -> Hashable:
         """Changes whenever anything about this app has changed. A few microseconds."""
         with self._lock:
             try:
-                self._look()
-                return self._stamp(app)
+                self._notice_changes()
+                return self._cached_stamp(app)
             except TROUBLE as error:
-                raise self._failure("read", error) from error
+                raise self._make_failure("read", error) from error
 
     def count(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Number of completed runs. O(1)."""
         with self._lock:
             place = (app, implementation, device)
             try:
-                self._look()
+                self._notice_changes()
                 found = self._counts.get(place)
                 if found is None:
                     (found,) = self._db.execute(
@@ -173,10 +173,10 @@ class SqliteHistory(HistoryFile):
                     ).fetchone()
                     self._counts[place] = found
             except TROUBLE as error:
-                raise self._failure("read", error) from error
+                raise self._make_failure("read", error) from error
             return int(found)
 
-    def _stamp(self, app: str) -> _Stamp:
+    def _cached_stamp(self, app: str) -> _Stamp:
         found = self._stamps.get(app)
         if found is None:
             found = self._stamps[app] = self._read_stamp(app)
@@ -205,7 +205,7 @@ class SqliteHistory(HistoryFile):
         with self._lock:
             # A generator may be long, or wait for its reader: it is not held in memory to be carried forward.
             if not (isinstance(runs, Sequence) and len(runs) <= CARRIED):
-                with self._explained("written"), self._transaction() as db:
+                with self._explain_errors("written"), self._write_transaction() as db:
                     writer = Writer(db)
                     new = sum(map(writer.add, runs))
                     writer.finish()
@@ -214,24 +214,24 @@ class SqliteHistory(HistoryFile):
                     self._forget_all_seen()
                 return new
             try:
-                with self._transaction() as db:
+                with self._write_transaction() as db:
                     # Under the write lock no other process changes anything: what is mirrored here can be
                     # carried forward with these runs instead of being read again.
-                    self._look(anyway=True)
+                    self._notice_changes(anyway=True)
                     # Without an owner until the end: broken off, it would remember what was taken back.
                     kept, self._writer = self._writer, None
                     writer = Writer(db) if kept is None or kept.size > REMEMBERED else kept
-                    before = {app: self._stamp(app) for app in {run.app for run in runs}}
+                    before = {app: self._cached_stamp(app) for app in {run.app for run in runs}}
                     added = [run for run in runs if writer.add(run)]
-                    after = self._after(before, writer.finish())
+                    after = self._stamps_after(before, writer.finish())
             except TROUBLE as error:
-                raise self._failure("written", error) from error
+                raise self._make_failure("written", error) from error
             self._writer = writer
             if added:
                 self._own += 1
                 self._stamps.update(after)
                 for run in added:
-                    self._carry(run, before[run.app], after[run.app])
+                    self._carry_forward(run, before[run.app], after[run.app])
             return len(added)
 
     def record_in_pieces(self, runs: Iterable[Run]) -> int:
@@ -252,7 +252,7 @@ class SqliteHistory(HistoryFile):
                 held = 0.0
         return new
 
-    def _after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:
+    def _stamps_after(self, before: dict[str, _Stamp], touched: frozenset[int]) -> dict[str, _Stamp]:
         """The stamps after our changes: worked out where all groups were there before, else read."""
         if touched.issubset(group for stamp in before.values() for group, _ in stamp):
             return {
@@ -261,7 +261,7 @@ class SqliteHistory(HistoryFile):
             }
         return {app: self._read_stamp(app) for app in before}
 
-    def _carry(self, run: Run, before: _Stamp, after: _Stamp) -> None:
+    def _carry_forward(self, run: Run, before: _Stamp, after: _Stamp) -> None:
         """Bring what this process has read of an app, and of all together, forward by a run."""
         if run.state is State.COMPLETED:
             if self._total is not None:
@@ -284,7 +284,7 @@ class SqliteHistory(HistoryFile):
         self._total = self._latest = None
         self._writer = None
 
-    def forget(
+    def delete_runs(
         self,
         app: str | None = None,
         implementation: str | None = None,
@@ -297,8 +297,8 @@ class SqliteHistory(HistoryFile):
         ``before`` takes only runs that ended before that Unix time; averages are then made anew from the
         runs that stay.
         """
-        where, values = _where(app, implementation, device)
-        with self._explained("written"), self._transaction() as db:
+        where, values = _group_condition(app, implementation, device)
+        with self._explain_errors("written"), self._write_transaction() as db:
             groups = [row[0] for row in db.execute(f"SELECT id FROM groups g WHERE {where}", values)]
             deleted = 0
             for group in groups:
@@ -327,9 +327,9 @@ class SqliteHistory(HistoryFile):
             _log.info("history %s: %d runs are forgotten", self.path, deleted)
         return deleted
 
-    def vacuum(self) -> tuple[int, int]:
+    def vacuum_file(self) -> tuple[int, int]:
         """Give unused space back; returns the file's bytes before and after. Needs as much free disk."""
-        with self._lock, self._explained("vacuumed"):
+        with self._lock, self._explain_errors("vacuumed"):
             # The log of changes goes into the file first: the size before is that of the whole history.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             before = self.path.stat().st_size
@@ -341,16 +341,16 @@ class SqliteHistory(HistoryFile):
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def _rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock, self._explained("read"):
+    def _fetch_rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock, self._explain_errors("read"):
             return self._db.execute(sql, values).fetchall()
 
-    def groups(self, app: str | None = None) -> Sequence[Group]:
+    def list_groups(self, app: str | None = None) -> Sequence[Group]:
         """What there is, by app, implementation, class, request. Of one app: read once, as averages are."""
         if app is None:
             return self._read_groups(None)
         with self._lock:
-            mirror = self._mirror(app)
+            mirror = self._current_mirror(app)
             # By the key of a group, since carried runs change their counts in place.
             if mirror.groups is None:
                 mirror.groups = {
@@ -359,28 +359,30 @@ class SqliteHistory(HistoryFile):
             return sorted(mirror.groups.values(), key=_group_order)
 
     def _read_groups(self, app: str | None) -> list[Group]:
-        where, values = _where(app, None, None)
-        rows = self._rows(
+        where, values = _group_condition(app, None, None)
+        rows = self._fetch_rows(
             "SELECT app, implementation, kind, model, nodes, cpus, gpus, completed, failed FROM groups g "
             f"WHERE {where} ORDER BY 1, 2, 3, 4, 5, 6, 7",
             values,
         )
-        return self._made(group_of, rows)
+        return self._convert_rows(group_of, rows)
 
     def _group_ids(self, app: str, implementation: str, device: DeviceClass) -> list[tuple[int, RequestKey]]:
-        where, values = _where(app, implementation, device)
-        rows = self._rows(f"SELECT id, nodes, cpus, gpus FROM groups g WHERE {where} ORDER BY id", values)
+        where, values = _group_condition(app, implementation, device)
+        rows = self._fetch_rows(
+            f"SELECT id, nodes, cpus, gpus FROM groups g WHERE {where} ORDER BY id", values
+        )
         return [(row[0], (row[1], row[2], row[3])) for row in rows]
 
-    def _mirror(self, app: str) -> Mirror:
+    def _current_mirror(self, app: str) -> Mirror:
         """What this process has read of the app, if it has not changed since."""
-        stamp = self.stamp(app)
+        stamp = self.app_stamp(app)
         mirror = self._mirrors.get(app)
         if mirror is None or mirror.stamp != stamp:
             mirror = self._mirrors[app] = Mirror(stamp)
         return mirror
 
-    def aggregates(
+    def list_aggregates(
         self, app: str, implementation: str, device: DeviceClass, limit: int | None = None
     ) -> Sequence[Aggregate]:
         """Averages by key, in the order in which keys appeared; the newest ``limit`` keys.
@@ -388,8 +390,8 @@ class SqliteHistory(HistoryFile):
         Read once, then kept up to date in memory while only this process records.
         """
         with self._lock:
-            mirror = self._mirror(app)
-            found = mirror.aggregates(implementation, device, limit)
+            mirror = self._current_mirror(app)
+            found = mirror.newest_aggregates(implementation, device, limit)
             if found is None:
                 found = self._read_aggregates(app, implementation, device, limit)
                 mirror.keep_aggregates(implementation, device, limit, found)
@@ -400,33 +402,33 @@ class SqliteHistory(HistoryFile):
     ) -> list[Aggregate]:
         found: list[tuple[int, Aggregate]] = []
         for group, request in self._group_ids(app, implementation, device):
-            rows = self._rows(
+            rows = self._fetch_rows(
                 # By this index the newest keys come first, without a sort of all keys of the group.
                 f"SELECT keys.id, {KEY_COLUMNS} FROM keys INDEXED BY keys_of_group "
                 "WHERE group_id = ? ORDER BY id DESC LIMIT ?",
                 (group, -1 if limit is None else limit),
             )
             place = (app, implementation, device, request)
-            made = self._made(partial(aggregate_of, *place), (row[1:] for row in rows))
+            made = self._convert_rows(partial(aggregate_of, *place), (row[1:] for row in rows))
             found.extend(zip((row[0] for row in rows), made, strict=True))
         found.sort(key=lambda pair: pair[0])
         return [aggregate for _, aggregate in (found if limit is None else found[-limit:])]
 
-    def aggregate(
+    def find_aggregate(
         self, app: str, implementation: str, device: DeviceClass, request: RequestKey, inputs: InputsKey
     ) -> Aggregate | None:
         """The averages of one key. O(1) where they were read before, else O(log n)."""
         with self._lock:
-            known, found = self._mirror(app).aggregate(implementation, device, request, inputs)
+            known, found = self._current_mirror(app).known_aggregate(implementation, device, request, inputs)
             if known:
                 return found
-        rows = self._rows(
+        rows = self._fetch_rows(
             f"SELECT {KEY_COLUMNS} FROM groups g JOIN keys ON keys.group_id = g.id AND keys.inputs = ? "
             "WHERE app = ? AND implementation = ? AND kind = ? AND model = ? "
             "AND nodes = ? AND cpus = ? AND gpus = ?",
             (inputs_text(inputs), app, implementation, device.kind, device.model, *request),
         )
-        made = self._made(partial(aggregate_of, app, implementation, device, request), rows[:1])
+        made = self._convert_rows(partial(aggregate_of, app, implementation, device, request), rows[:1])
         return made[0] if made else None
 
     def recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> Sequence[Run]:
@@ -434,7 +436,7 @@ class SqliteHistory(HistoryFile):
         if limit <= 0:
             return []
         with self._lock:
-            mirror = self._mirror(app)
+            mirror = self._current_mirror(app)
             runs = mirror.recent(implementation, device, limit)
             if runs is None:
                 runs = self._read_recent(app, implementation, device, limit)
@@ -444,46 +446,46 @@ class SqliteHistory(HistoryFile):
     def _read_recent(self, app: str, implementation: str, device: DeviceClass, limit: int) -> list[Run]:
         found: list[tuple[int, Run]] = []
         for group, _ in self._group_ids(app, implementation, device):
-            rows = self._rows(
+            rows = self._fetch_rows(
                 f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE runs.group_id = ? AND runs.state = 0 "
                 "ORDER BY runs.id DESC LIMIT ?",
                 (group, limit),
             )
-            found.extend(zip((row[0] for row in rows), self._made(run_of, rows), strict=True))
+            found.extend(zip((row[0] for row in rows), self._convert_rows(run_of, rows), strict=True))
         found.sort(key=lambda pair: pair[0])
         return [run for _, run in found[-limit:]]
 
     def device_kills(self, app: str, implementation: str, limit: int) -> Sequence[Run]:
         """The last ``limit`` runs that a device had too little memory for, oldest first. O(log n + runs)."""
         with self._lock:
-            rows = self._rows(
+            rows = self._fetch_rows(
                 f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE g.app = ? AND g.implementation = ? "
                 f"AND runs.state = {KILLED} AND runs.gpu_memory IS NOT NULL ORDER BY runs.id DESC LIMIT ?",
                 (app, implementation, max(0, limit)),
             )
-            return self._made(run_of, rows)[::-1]
+            return self._convert_rows(run_of, rows)[::-1]
 
     def total(self) -> int:
         """Number of completed runs of all apps. O(1)."""
         with self._lock:
             try:
-                self._look()
+                self._notice_changes()
                 if self._total is None:
                     (found,) = self._db.execute("SELECT coalesce(sum(completed), 0) FROM groups").fetchone()
                     self._total = int(found)
             except TROUBLE as error:
-                raise self._failure("read", error) from error
+                raise self._make_failure("read", error) from error
             return self._total
 
-    def latest(self, limit: int) -> Sequence[Run]:
+    def latest_runs(self, limit: int) -> Sequence[Run]:
         """The last ``limit`` completed runs of any app, in order of recording, oldest first.
 
         Read once, then kept up to date in memory while only this process records.
         """
         if limit <= 0:
             return []
-        with self._lock, self._explained("read"):
-            self._look()
+        with self._lock, self._explain_errors("read"):
+            self._notice_changes()
             kept = self._latest
             if kept is None or (kept.maxlen or 0) < limit:
                 # The newest by id, of all apps, before the joins: a join first would read every run.
@@ -491,27 +493,27 @@ class SqliteHistory(HistoryFile):
                 rows = self._db.execute(
                     f"SELECT {RUN_COLUMNS} FROM ({newest}) AS {RUN_TABLES} ORDER BY runs.id DESC", (limit,)
                 ).fetchall()
-                kept = self._latest = deque(reversed(self._made(run_of, rows)), maxlen=limit)
+                kept = self._latest = deque(reversed(self._convert_rows(run_of, rows)), maxlen=limit)
             return list(kept)[-limit:]
 
     def runs(
         self, app: str, implementation: str | None = None, device: DeviceClass | None = None
     ) -> Sequence[Run]:
         """Completed runs, oldest first (by time, then order of recording)."""
-        where, values = _where(app, implementation, device)
-        rows = self._rows(
+        where, values = _group_condition(app, implementation, device)
+        rows = self._fetch_rows(
             f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE {where} AND runs.state = 0 "
             "ORDER BY runs.finished, runs.id",
             values,
         )
-        return self._made(run_of, rows)
+        return self._convert_rows(run_of, rows)
 
     def all_runs(self, app: str | None = None) -> Iterator[Run]:
         """Every run, failed ones too, in order of recording; read in pages, so memory stays small."""
-        where, values = _where(app, None, None)
+        where, values = _group_condition(app, None, None)
         last = -1
         while True:
-            rows = self._rows(
+            rows = self._fetch_rows(
                 f"SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE {where} AND runs.id > ? "
                 "ORDER BY runs.id LIMIT 10000",
                 (*values, last),
@@ -519,11 +521,11 @@ class SqliteHistory(HistoryFile):
             if not rows:
                 return
             last = rows[-1][0]
-            yield from self._made(run_of, rows)
+            yield from self._convert_rows(run_of, rows)
 
-    def known(self, uids: Iterable[str]) -> set[str]:
+    def known_uids(self, uids: Iterable[str]) -> set[str]:
         """Those of the uids that are recorded already."""
-        with self._lock, self._explained("read"):
+        with self._lock, self._explain_errors("read"):
             find = self._db.execute
             sql = "SELECT 1 FROM runs WHERE uid = ?"
             return {uid for uid in uids if uid and find(sql, (pack_uid(uid),)).fetchone()}
@@ -533,7 +535,7 @@ def _group_order(group: Group) -> tuple[str, DeviceClass, RequestKey]:
     return group.implementation, group.device_class, group.request
 
 
-def _where(
+def _group_condition(
     app: str | None, implementation: str | None, device: DeviceClass | None
 ) -> tuple[str, tuple[str, ...]]:
     """A condition on groups (as ``g``) and its values."""

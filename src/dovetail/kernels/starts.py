@@ -245,77 +245,78 @@ class _World:
             if self.named:
                 self.held[j] = line.held[at : at + self.width[j]].tolist()
                 at += self.width[j]
-            self._run(j, max(self.length[j] - spent, 0.0), self.wall[j] - spent)
+            self._run_job(j, max(self.length[j] - spent, 0.0), self.wall[j] - spent)
         self.waiting = list(range(line.running, len(self.width)))
 
-    def _run(self, job: int, end: float, bound: float) -> None:
+    def _run_job(self, job: int, end: float, bound: float) -> None:
         heapq.heappush(self.by_end, (end, job))
         self.turn += 1
         insort(self.by_bound, (bound, self.turn, job))
 
-    def _fits(self, free: list[int], job: int) -> bool:
+    def _fits_node(self, free: list[int], job: int) -> bool:
         return all(has >= takes for has, takes in zip(free, self.need[job], strict=True))
 
-    def _place(self, free: list[list[int]], job: int, barred: set[int]) -> list[int] | None:
+    def _place_job(self, free: list[list[int]], job: int, barred: set[int]) -> list[int] | None:
         """Nodes for a job, those with the fewest free devices first; ``None`` where there are too few."""
         fit = [
             i
             for i, has in enumerate(free)
-            if i not in barred and self.groups[i] & self.group[job] and self._fits(has, job)
+            if i not in barred and self.groups[i] & self.group[job] and self._fits_node(has, job)
         ]
         fit.sort(key=lambda i: free[i][1])
         return fit[: self.width[job]] if len(fit) >= self.width[job] else None
 
-    def _change(self, free: list[list[int]], job: int, nodes: list[int], sign: int) -> None:
+    def _change_nodes(self, free: list[list[int]], job: int, nodes: list[int], sign: int) -> None:
         # `sort` is stable, so that ties keep the order of the nodes, as the insertion in starts.c does.
         for i in nodes:
             free[i] = [has + sign * takes for has, takes in zip(free[i], self.need[job], strict=True)]
 
-    def _chosen(self, job: int) -> list[int] | None:
+    def _choose_nodes(self, job: int) -> list[int] | None:
         """Where a job that fits now goes; ``None`` where it does not."""
         if self.named:
-            return self._place(self.free, job, set())
+            return self._place_job(self.free, job, set())
         return [] if self.width[job] <= self.idle else None
 
-    def _start(self, job: int, nodes: list[int], now: float) -> None:
+    def _start_job(self, job: int, nodes: list[int], now: float) -> None:
         if self.named:
-            self._change(self.free, job, nodes, -1)
+            self._change_nodes(self.free, job, nodes, -1)
             self.held[job] = nodes
         else:
             self.idle -= self.width[job]
-        self._run(job, now + self.length[job], now + self.wall[job])
+        self._run_job(job, now + self.length[job], now + self.wall[job])
 
     def end_by(self, now: float) -> None:
         """Those that have ended by now give back what they held."""
         while self.by_end and self.by_end[0][0] <= now:
             job = heapq.heappop(self.by_end)[1]
             if self.named:
-                self._change(self.free, job, self.held[job], 1)
+                self._change_nodes(self.free, job, self.held[job], 1)
             else:
                 self.idle += self.width[job]
             # The bounds stay sorted only if the job leaves them too: an early end frees its slot in the
             # shadow.
             self.by_bound = [one for one in self.by_bound if one[2] != job]
 
-    def _fitting(self, free: list[list[int]], head: int) -> int:
+    def _count_fitting(self, free: list[list[int]], head: int) -> int:
         return sum(
-            bool(self.groups[i] & self.group[head]) and self._fits(has, head) for i, has in enumerate(free)
+            bool(self.groups[i] & self.group[head]) and self._fits_node(has, head)
+            for i, has in enumerate(free)
         )
 
     def decide(self, now: float) -> list[int]:
         """Who starts now."""
         started: list[int] = []
         while self.waiting:
-            nodes = self._chosen(self.waiting[0])
+            nodes = self._choose_nodes(self.waiting[0])
             if nodes is None:
                 break
             started.append(self.waiting.pop(0))
-            self._start(started[-1], nodes, now)
+            self._start_job(started[-1], nodes, now)
         if self.policy != FCFS and len(self.waiting) > 1:
-            started += self._backfill(now)
+            started += self._backfill_jobs(now)
         return started
 
-    def _backfill(self, now: float) -> list[int]:
+    def _backfill_jobs(self, now: float) -> list[int]:
         """Who delays the head's start by its bounds may not go; others go in the order of the line."""
         if not self.named and self.idle <= 0:
             return []
@@ -324,7 +325,7 @@ class _World:
         head = self.waiting[0]
         wanted = self.width[head]
         then = [list(has) for has in self.free]
-        when, ready = now, self._fitting(then, head) if self.named else self.idle
+        when, ready = now, self._count_fitting(then, head) if self.named else self.idle
         for bound, _, job in self.by_bound:
             # Ends at one time count together: the head may need several of them.
             if bound > when:
@@ -332,15 +333,15 @@ class _World:
                     break
                 when = bound
             if self.named:
-                self._change(then, job, self.held[job], 1)
-                ready = self._fitting(then, head)
+                self._change_nodes(then, job, self.held[job], 1)
+                ready = self._count_fitting(then, head)
             else:
                 ready += self.width[job]
         shadow, extra = (when, ready - wanted) if ready >= wanted else (math.inf, 0)
-        planned = set(self._place(then, head, set()) or ()) if self.named else set()
+        planned = set(self._place_job(then, head, set()) or ()) if self.named else set()
         started: list[int] = []
         for job in self.waiting[1:]:
-            nodes = self._chosen(job)
+            nodes = self._choose_nodes(job)
             if nodes is None:
                 continue
             if now + self.wall[job] > shadow:
@@ -351,11 +352,11 @@ class _World:
                 else:
                     # Counting `extra` is not enough where nodes differ: whether the head still finds its
                     # nodes then has to be tried, and the nodes that it will find may be others.
-                    nodes = self._beside(then, job, head, planned, nodes)
+                    nodes = self._nodes_beside_head(then, job, head, planned, nodes)
                     if nodes is None:
                         continue
-                    planned = set(self._place(then, head, set()) or ())
-            self._start(job, nodes, now)
+                    planned = set(self._place_job(then, head, set()) or ())
+            self._start_job(job, nodes, now)
             started.append(job)
         self.waiting = [job for job in self.waiting if job not in set(started)]
         return started
@@ -363,28 +364,28 @@ class _World:
     def _start_fitting(self, now: float) -> list[int]:
         started: list[int] = []
         for job in self.waiting[1:]:
-            nodes = self._chosen(job)
+            nodes = self._choose_nodes(job)
             if nodes is not None:
-                self._start(job, nodes, now)
+                self._start_job(job, nodes, now)
                 started.append(job)
         self.waiting = [job for job in self.waiting if job not in set(started)]
         return started
 
-    def _beside(
+    def _nodes_beside_head(
         self, then: list[list[int]], job: int, head: int, planned: set[int], nodes: list[int]
     ) -> list[int] | None:
         """Nodes that leave the head its start; they are taken of what is free ``then``."""
-        self._change(then, job, nodes, -1)
-        if not planned.isdisjoint(nodes) and self._fitting(then, head) < self.width[head]:
-            self._change(then, job, nodes, 1)
-            others = self._place(self.free, job, planned)
+        self._change_nodes(then, job, nodes, -1)
+        if not planned.isdisjoint(nodes) and self._count_fitting(then, head) < self.width[head]:
+            self._change_nodes(then, job, nodes, 1)
+            others = self._place_job(self.free, job, planned)
             if others is None:
                 return None
             nodes = others
-            self._change(then, job, nodes, -1)
+            self._change_nodes(then, job, nodes, -1)
         return nodes
 
-    def arrive(self, past: Past, coming: int) -> None:
+    def arrive_again(self, past: Past, coming: int) -> None:
         """A submission of the past comes again."""
         drawn = int(past.job[coming])
         self.waiting.append(len(self.width))
@@ -443,6 +444,6 @@ def roll_starts(
             if not now <= horizon:
                 break
             while coming < len(times) and times[coming] - origin <= now:
-                world.arrive(past, coming)
+                world.arrive_again(past, coming)
                 coming += 1
             world.end_by(now)

@@ -28,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 
 from dovetail.files.folders import state_folder
-from dovetail.model import Cluster, Placed, bits
+from dovetail.model import Cluster, Placed, bit_indices
 from dovetail.records import dataclass
 
 Unit = str
@@ -80,7 +80,7 @@ class Holder:
         return f"{what} (process {self.pid})"
 
 
-def around(uid: str) -> dict[str, str]:
+def claim_environment(uid: str) -> dict[str, str]:
     """What to set for processes that use what ``uid`` holds, so that a Dovetail among them may."""
     return {AROUND: f"{os.environ.get(AROUND, '')} {uid}".strip()}
 
@@ -147,7 +147,7 @@ def units_of_cluster(cluster: Cluster) -> dict[Unit, tuple[int, int | None]]:
 def units_of(placed: Placed, cluster: Cluster) -> Iterator[Unit]:
     """What a job that runs holds."""
     for part in placed.allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             node = cluster.nodes[n]
             for core in placed.allocation.cores_on(n, node):
                 yield f"core:{core}"
@@ -182,15 +182,15 @@ class Claims:
         self._around = {_run_of(os.environ.get("DOVETAIL_UID", "")), *os.environ.get(AROUND, "").split()}
 
     @property
-    def descriptor(self) -> int:
+    def inheritable_descriptor(self) -> int:
         """For the supervisor to inherit: as long as it lives, what is claimed stays so. Raises `OSError`."""
-        self._open()
+        self._open_claim()
         return self._fd
 
-    def _open(self) -> None:
+    def _open_claim(self) -> None:
         if self._fd >= 0:
             return
-        _make(self._folder)
+        _make_folder(self._folder)
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
         deadline = time.monotonic() + self.patience
         while self._fd < 0:
@@ -216,29 +216,29 @@ class Claims:
         Raises `OSError` where the folder cannot be used.
         """
         wanted = frozenset(units)
-        others = self.choose(lambda others: self.held | (wanted - others.keys()))
+        others = self.choose_units(lambda others: self.held | (wanted - others.keys()))
         return {unit: holder for unit, holder in others.items() if unit in wanted}
 
-    def choose(self, choice: Callable[[Mapping[Unit, Holder]], Iterable[Unit]]) -> dict[Unit, Holder]:
+    def choose_units(self, choice: Callable[[Mapping[Unit, Holder]], Iterable[Unit]]) -> dict[Unit, Holder]:
         """Hold what ``choice`` makes of what others hold now, which stays unchanged meanwhile; returns that.
 
         Raises `OSError` where the folder cannot be used.
         """
-        self._open()
-        with self._locked():
-            others = self.others()
+        self._open_claim()
+        with self._hold_lock():
+            others = self.held_by_others()
             units, before = frozenset(choice(others)), self.held
             if units != before:
-                self._write(units)
+                self._write_claim(units)
                 # Other users take under locks of their own: who sees that both have written lets go.
-                late = self.others() if self._shared and units - before else others
+                late = self.held_by_others() if self._shared and units - before else others
                 lost = (units - before) & late.keys()
                 if lost:
-                    self._write(units - lost)
+                    self._write_claim(units - lost)
                     return late
         return others
 
-    def others(self) -> dict[Unit, Holder]:
+    def held_by_others(self) -> dict[Unit, Holder]:
         """What others hold now, as far as it is in our way. Raises `OSError`."""
         folders = claims_folders() if self._shared else [self._folder]
         living = [
@@ -254,8 +254,8 @@ class Claims:
         kept = self.held & frozenset(units)
         moved = abs((self.until or 0.0) - (self._until or 0.0)) > MOVED
         if kept != self.held or (kept and moved):
-            with self._locked():
-                self._write(kept)
+            with self._hold_lock():
+                self._write_claim(kept)
 
     def wait_for(self, wants: Mapping[str, int], since: float) -> None:
         """Note what is lacking, so that who frees it lets us go first; nothing, if ``wants`` is empty.
@@ -264,21 +264,21 @@ class Claims:
         """
         note: dict[str, object] = {"wants": dict(wants), "since": since} if wants else {}
         if note != self._note:
-            self._open()
-            with self._locked():
+            self._open_claim()
+            with self._hold_lock():
                 self._note = note
-                self._write(self.held)
+                self._write_claim(self.held)
 
-    def adopt(self, units: Iterable[Unit]) -> None:
+    def adopt_units(self, units: Iterable[Unit]) -> None:
         """What jobs hold that run already is ours. Raises `OSError`."""
-        self._open()
-        with self._locked():
-            self._write(frozenset(units))
+        self._open_claim()
+        with self._hold_lock():
+            self._write_claim(frozenset(units))
 
-    def _locked(self) -> contextlib.AbstractContextManager[None]:
-        return _locked(self._folder, self.patience)
+    def _hold_lock(self) -> contextlib.AbstractContextManager[None]:
+        return _lock_folder(self._folder, self.patience)
 
-    def _write(self, units: frozenset[Unit]) -> None:
+    def _write_claim(self, units: frozenset[Unit]) -> None:
         self._began = (self._began or time.time()) if units else None
         self._until = self.until if units else None
         content = {"uid": self.uid, "pid": os.getpid(), "units": sorted(units), **self._note}
@@ -308,7 +308,7 @@ class Claims:
             self._fd = -1
 
 
-def holders(folder: Path | None = None) -> list[Holder]:
+def list_holders(folder: Path | None = None) -> list[Holder]:
     """Who uses what on this machine now. O(Dovetails that live)."""
     folders = claims_folders() if folder is None else [folder]
     return [holder for holder in _living_in(folders) if holder.units]
@@ -326,7 +326,7 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     """Our folder; others may read it. Raises `OSError` where another user has made it."""
     try:
         folder.mkdir(mode=0o755)
@@ -352,7 +352,7 @@ def _lock_within(fd: int, kind: int, deadline: float, path: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path, patience: float) -> Iterator[None]:
+def _lock_folder(folder: Path, patience: float) -> Iterator[None]:
     """The folder's lock, which only this user can open: to lock a file, it is enough to read it.
 
     Raises `TimeoutError` (an `OSError`) where another process keeps it.
@@ -371,10 +371,10 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
 def _living_in(folders: Iterable[Path]) -> Iterator[Holder]:
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            yield from _living(folder)
+            yield from _living_holders(folder)
 
 
-def _living(folder: Path) -> Iterator[Holder]:
+def _living_holders(folder: Path) -> Iterator[Holder]:
     """Every file that a process holds; those of the dead are removed on the way, where that is ours to do."""
     with os.scandir(folder) as entries:
         for entry in islice(entries, MOST_FILES):
@@ -386,14 +386,14 @@ def _living(folder: Path) -> Iterator[Holder]:
             except OSError:
                 continue
             try:
-                holder = _read(fd, entry.path)
+                holder = _read_holder(fd, entry.path)
             finally:
                 os.close(fd)
             if holder is not None:
                 yield holder
 
 
-def _read(fd: int, path: str) -> Holder | None:
+def _read_holder(fd: int, path: str) -> Holder | None:
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST:
         return None
@@ -401,14 +401,14 @@ def _read(fd: int, path: str) -> Holder | None:
         # An exclusive lock succeeds only where no process holds a shared one: its owners are dead.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _parsed(os.pread(fd, LONGEST, 0), found.st_uid)
+        return _parse_holder(os.pread(fd, LONGEST, 0), found.st_uid)
     # Another user's: it stays, and counts for nothing.
     with contextlib.suppress(OSError):
         os.unlink(path)
     return None
 
 
-def _parsed(data: bytes, user: int) -> Holder | None:
+def _parse_holder(data: bytes, user: int) -> Holder | None:
     """The holder in a file, which a stranger may have written; names are shown to people."""
     try:
         content = json.loads(data)
@@ -422,7 +422,7 @@ def _parsed(data: bytes, user: int) -> Holder | None:
     if not isinstance(units, list):
         return None
     held = frozenset(unit for unit in units if isinstance(unit, str) and _UNIT.fullmatch(unit))
-    began, until = (_moment(content.get(name)) for name in ("began", "until"))
+    began, until = (_parse_moment(content.get(name)) for name in ("began", "until"))
     wants, since = content.get("wants"), content.get("since")
     # A wish from the future would come first for ever.
     if not isinstance(wants, Mapping) or type(since) is not float or not 0 <= since <= time.monotonic():
@@ -435,6 +435,6 @@ def _parsed(data: bytes, user: int) -> Holder | None:
     return Holder(uid, pid, user, held, lacks, since, began, until)
 
 
-def _moment(value: object) -> float | None:
+def _parse_moment(value: object) -> float | None:
     """Seconds since the epoch that people can read; ``None`` for anything else."""
     return value if isinstance(value, float) and 0 < value < LATEST else None

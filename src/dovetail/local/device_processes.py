@@ -7,7 +7,7 @@ import pwd
 import time
 from typing import Any
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.process.processes import started_at
 from dovetail.records import dataclass
 
@@ -28,16 +28,16 @@ class DeviceProcess:
     utilisation: float | None = None
 
     @property
-    def known(self) -> bool:
+    def is_visible(self) -> bool:
         """Whether the kernel shows it to us."""
         return self.since is not None
 
     @property
-    def label(self) -> str:
+    def process_label(self) -> str:
         """For people: ``ana's python (process 4711) since 14:02``."""
         if self.since is None:
             return f"a process of another container (process {self.pid})"
-        return f"{self.user}'s {self.name} (process {self.pid}) since {_clock(self.since)}"
+        return f"{self.user}'s {self.name} (process {self.pid}) since {_format_clock(self.since)}"
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -52,14 +52,14 @@ def process_of(pid: int, memory: int | None = None, utilisation: float | None = 
     try:
         owner = os.stat(f"/proc/{pid}").st_uid
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            name = printable(file.read().strip())
+            name = make_printable(file.read().strip())
     except OSError:  # it has just ended
         return DeviceProcess(pid, memory, utilisation=utilisation)
     since = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + began
     return DeviceProcess(pid, memory, user_name(owner), name, since, utilisation)
 
 
-def _clock(moment: float) -> str:
+def _format_clock(moment: float) -> str:
     """Hours and minutes, with the day where it is another one."""
     then = time.localtime(moment)
     same = then[:3] == time.localtime()[:3]

@@ -89,18 +89,18 @@ class DeviceWatch:
 
     def start(self) -> None:
         """Have the driver loaded before the first look."""
-        self._start(time.monotonic())
+        self._start_process(time.monotonic())
 
-    def look(self, patience: float = PATIENCE) -> Snapshot | None:
+    def take_snapshot(self, patience: float = PATIENCE) -> Snapshot | None:
         """The devices as they are now; ``None`` where the driver does not answer in time."""
         now = time.monotonic()
-        process = self._process or self._start(now)
+        process = self._process or self._start_process(now)
         if process is None:
             return None
         # What comes now would be an answer of before.
         if self._queried is not None:
-            if not self._read(process, patience):
-                self._silent(process, time.monotonic())
+            if not self._read_line(process, patience):
+                self._handle_silence(process, time.monotonic())
                 return None
             self._queried = None
         try:
@@ -108,17 +108,17 @@ class DeviceWatch:
             process.stdin.write(b"\n")
             process.stdin.flush()
         except OSError:
-            self._over(process)
+            self._handle_exit(process)
             return None
         self._queried = now
-        answer = self._read(process, patience)
+        answer = self._read_line(process, patience)
         if not answer:
-            self._silent(process, time.monotonic())
+            self._handle_silence(process, time.monotonic())
             return None
         self._queried = None
-        return self._snapshot(process, answer, now)
+        return self._parse_snapshot(process, answer, now)
 
-    def _start(self, now: float) -> subprocess.Popen[bytes] | None:
+    def _start_process(self, now: float) -> subprocess.Popen[bytes] | None:
         # A driver that ends its watcher at once would otherwise cost a process at every look.
         if now - self._ended < AGAIN:
             return None
@@ -132,7 +132,7 @@ class DeviceWatch:
         )
         return self._process
 
-    def _read(self, process: subprocess.Popen[bytes], patience: float) -> bytes:
+    def _read_line(self, process: subprocess.Popen[bytes], patience: float) -> bytes:
         """One line; empty where none comes in time, or ever."""
         assert process.stdout is not None
         deadline = time.monotonic() + patience
@@ -148,32 +148,34 @@ class DeviceWatch:
         line, _, self._inbox = self._inbox.partition(b"\n")
         return line
 
-    def _silent(self, process: subprocess.Popen[bytes], now: float) -> None:
+    def _handle_silence(self, process: subprocess.Popen[bytes], now: float) -> None:
         """It has not answered: it hangs, or has ended."""
         if process.poll() is not None:
-            self._over(process)
+            self._handle_exit(process)
         # Once it is silent for long, a sentence; its answer may still come, so the process stays.
         elif self._queried is not None and now - self._queried >= SILENT:
-            self._say(f"the {self._maker} driver does not answer")
+            self._log_trouble(f"the {self._maker} driver does not answer")
 
-    def _over(self, process: subprocess.Popen[bytes]) -> None:
-        self._say(f"the {self._maker} driver ended the process that watches it (status {process.wait()})")
+    def _handle_exit(self, process: subprocess.Popen[bytes]) -> None:
+        self._log_trouble(
+            f"the {self._maker} driver ended the process that watches it (status {process.wait()})"
+        )
         self._close_pipes(process)
         self._process, self._queried, self._ended = None, None, time.monotonic()
 
-    def _snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
+    def _parse_snapshot(self, process: subprocess.Popen[bytes], answer: bytes, at: float) -> Snapshot | None:
         try:
             devices = tuple(_state_of(one) for one in json.loads(answer)["devices"])
         except (ValueError, KeyError, TypeError):
             process.kill()
-            self._over(process)
+            self._handle_exit(process)
             return None
         if self.trouble:
             _log.warning("the %s driver answers again", self._maker)
             self.trouble = ""
         return Snapshot(at, devices)
 
-    def _say(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         # The sentence stays as it is, however long it lasts.
         if not self.trouble:
             _log.warning("%s", trouble)

@@ -48,7 +48,8 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class FoundDevice:
-    """A device. ``kind`` is its kind in a cluster; ``note`` is why `discover` leaves it out, if it does.
+    """A device. ``kind`` is its kind in a cluster; ``note`` is why `discover_cluster` leaves it out, if it
+    does.
 
     ``number`` is its driver's own, whatever other devices are hidden or broken; an instance of a GPU that MIG
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
@@ -124,13 +125,13 @@ class Inventory:
         return Cluster((node,), "localhost")
 
 
-def discover(timeout: float = TIMEOUT) -> Cluster:
+def discover_cluster(timeout: float = TIMEOUT) -> Cluster:
     """This machine as a cluster: what ``run`` uses where no cluster file is given.
 
     PoCL runs on the cores that are in the pool already; it is used only where a cluster file gives it
     cores of its own. A driver of which there is no trace is not queried: each costs a start of Python.
     """
-    return inventory(timeout, with_traces()).cluster()
+    return take_inventory(timeout, with_traces()).cluster()
 
 
 def with_traces(root: Path = Path("/")) -> list[str]:
@@ -145,7 +146,7 @@ def with_traces(root: Path = Path("/")) -> list[str]:
     return [name for name, seen in traces.items() if seen]
 
 
-def inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES)) -> Inventory:
+def take_inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES)) -> Inventory:
     """Look at everything, or through these ``probes`` only.
 
     Takes as long as the slowest driver, ``timeout`` seconds at most.
@@ -158,7 +159,11 @@ def inventory(timeout: float = TIMEOUT, probes: Collection[str] = tuple(PROBES))
         if isinstance(answer, str):
             missing.append(FailedProbe(name, answer))
             continue
-        found = _gpus(name, answer["devices"]) if name != "opencl" else _opencl(answer["devices"])
+        found = (
+            _visible_gpus(name, answer["devices"])
+            if name != "opencl"
+            else _usable_opencl_devices(answer["devices"])
+        )
         devices.extend(found)
         if not found:
             missing.append(
@@ -187,14 +192,14 @@ def run_probes(scripts: Mapping[str, Sequence[str]], timeout: float) -> dict[str
     }
     deadline = time.monotonic() + timeout
     # All started before the first is waited for: the slowest driver decides, not their sum.
-    return {name: _answer(process, deadline, timeout) for name, process in running.items()}
+    return {name: _probe_answer(process, deadline, timeout) for name, process in running.items()}
 
 
-def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -> dict[str, Any] | str:
+def _probe_answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -> dict[str, Any] | str:
     try:
         out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        _abandon(process)
+        _abandon_probe(process)
         _log.info("the probe %s did not answer within %g s and is killed", process.args, timeout)
         return f"its driver did not answer within {timeout:g} s"
     # A driver's crash takes the probe with it, never this process.
@@ -211,7 +216,7 @@ def _answer(process: subprocess.Popen[bytes], deadline: float, timeout: float) -
     return answer if isinstance(answer, dict) and "devices" in answer else "the probe gave no answer"
 
 
-def _abandon(process: subprocess.Popen[bytes]) -> None:
+def _abandon_probe(process: subprocess.Popen[bytes]) -> None:
     """Kill a probe and its children; do not wait for one that cannot be killed."""
     try:
         # The group, since a driver may have started helpers that hold our pipes open.
@@ -227,9 +232,9 @@ def _abandon(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
+def _visible_gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
     """GPUs that our own environment lets us see, in its order."""
-    chosen = _visible(devices, os.environ.get(VISIBLE[probe]))
+    chosen = _select_visible(devices, os.environ.get(VISIBLE[probe]))
     return [
         FoundDevice(
             probe,
@@ -251,7 +256,7 @@ def _gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]
     ]
 
 
-def _visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[Mapping[str, Any]]:
+def _select_visible(devices: Sequence[Mapping[str, Any]], setting: str | None) -> list[Mapping[str, Any]]:
     """The devices that a ``*_VISIBLE_DEVICES`` variable names, in its order; it ends at a wrong name."""
     names = visible_names(setting)
     if names is None:
@@ -277,14 +282,14 @@ def _is_called(device: Mapping[str, Any], word: str) -> bool:
     return word == str(device["index"]) and not device.get("parent")
 
 
-def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
+def _usable_opencl_devices(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
     """OpenCL devices; those that are CPUs, or are found by their maker's own probe, are only named."""
     found: list[FoundDevice] = []
     for device in devices:
         words = f"{device['platform']} {device['vendor']}".lower()
         note = ""
         if device.get("unusable"):
-            note = f"runs no kernel ({device['unusable']}); {_remedy(device['unusable'])}"
+            note = f"runs no kernel ({device['unusable']}); {_suggest_remedy(device['unusable'])}"
         elif device["type"] == "cpu":
             note = (
                 f"a CPU device ({device['units']} compute units) that shares the cores above: describe it in "
@@ -311,7 +316,7 @@ def _opencl(devices: Sequence[Mapping[str, Any]]) -> list[FoundDevice]:
     return found
 
 
-def _remedy(unusable: str) -> str:
+def _suggest_remedy(unusable: str) -> str:
     """What helps a device on which no kernel runs."""
     # PoCL has the C compiler link what it has compiled.
     if "link" in unusable.lower():
@@ -325,12 +330,12 @@ def usable_cores(root: Path = Path("/")) -> Cores:
         tuple(sorted(os.sched_getaffinity(0))),
         os.cpu_count() or 1,
         _cpu_model(root),
-        _memory(root),
-        _quota(root),
+        _available_memory(root),
+        _cpu_quota(root),
     )
 
 
-def _read(path: Path) -> str:
+def _read_or_empty(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -338,17 +343,17 @@ def _read(path: Path) -> str:
 
 
 def _cpu_model(root: Path) -> str:
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in _read_or_empty(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Hardware"):
             return " ".join(value.split())
     return ""
 
 
-def _memory(root: Path) -> int:
+def _available_memory(root: Path) -> int:
     """Bytes of memory: the machine's, or what the cgroup allows, if that is less. 0 if not known."""
     total = 0
-    for line in _read(root / "proc/meminfo").splitlines():
+    for line in _read_or_empty(root / "proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
             total = int(line.split()[1]) * 1024
     limits = [total]
@@ -358,7 +363,7 @@ def _memory(root: Path) -> int:
     return min(limits)
 
 
-def _quota(root: Path) -> float | None:
+def _cpu_quota(root: Path) -> float | None:
     """CPUs' worth of time that the cgroups allow us, the least of all levels."""
     quotas: list[float] = []
     for text in _cgroup_values(root, "cpu.max", ""):
@@ -376,14 +381,14 @@ def _quota(root: Path) -> float | None:
 def _cgroup_values(root: Path, name: str, controller: str) -> list[str]:
     """Contents of a cgroup file in our own group and all groups above it; ``controller`` empty: version 2."""
     values: list[str] = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in _read_or_empty(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
         if (controller in controllers.split(",")) if controller else not controllers:
             base = root / "sys/fs/cgroup" / controller
             folder = base / group.lstrip("/")
             # The strictest of all levels counts, so those above ours are read too.
             for place in (folder, *folder.parents):
-                text = _read(place / name).strip()
+                text = _read_or_empty(place / name).strip()
                 if text:
                     values.append(text)
                 if place == base:

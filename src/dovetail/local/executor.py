@@ -28,15 +28,23 @@ from dovetail.errors import ExecutorError, InputError
 from dovetail.files.writing import private_folder
 from dovetail.interfaces import LastAttempts, RunFolder, RunningAttempt
 from dovetail.local.claims import Claims
-from dovetail.local.discovery import discover
+from dovetail.local.discovery import discover_cluster
 from dovetail.model import Cluster, JobId, Lingering, Placed, Withdrawn
 from dovetail.process import cgroups
 from dovetail.process.environment import cores_of, driver_names
 from dovetail.process.link import Link
 from dovetail.process.notes import private_file
-from dovetail.process.processes import parent_of, sees_itself, started_at, whereabouts
-from dovetail.process.recovery import Recovery, end_lost, recover, why_lost
-from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append, ended, last_line, read_log, settle
+from dovetail.process.processes import parent_of, process_origin, sees_itself, started_at
+from dovetail.process.recovery import Recovery, end_lost, recover_run, why_lost
+from dovetail.process.spawn_log import (
+    LOG_NAME,
+    SpawnLog,
+    append_record,
+    end_event,
+    last_line,
+    read_log,
+    settle_log,
+)
 from dovetail.process.supervised import SupervisedExecutor
 from dovetail.records import dataclass
 
@@ -57,7 +65,7 @@ class Local:
 
     def discover(self) -> Cluster:
         """The cores that this process may use, and the GPUs that their drivers find."""
-        return discover()
+        return discover_cluster()
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LocalExecutor:
         """A new run. Raises `InputError` for cores that are not ours and for what cannot be written."""
@@ -96,7 +104,7 @@ class MachineExecutor(SupervisedExecutor):
             driver_names(node, self._environ)
         self.left_behind = LastAttempts()
         self.lack = ""
-        self._link = Link(self._ended, self._supervisor_left, self._on_message)
+        self._link = Link(self._handle_end, self._supervisor_left, self._on_message)
         self._process: subprocess.Popen[bytes] | None = None
         self._fruitless = self._heard_of = 0  # supervisors in a row that took up nothing; jobs on the log
         self._long_log = LONG_LOG
@@ -112,14 +120,14 @@ class MachineExecutor(SupervisedExecutor):
     def _link_of(self, placed: Placed) -> Link:
         return self._link
 
-    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
-        return {"setup": self._setup(link, placed, cores_of(placed, self.cluster)), "argv": words}
+    def _launch_request(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+        return {"setup": self._setup_number(link, placed, cores_of(placed, self.cluster)), "argv": words}
 
-    async def _dismiss(self) -> None:
+    async def _dismiss_supervisors(self) -> None:
         """Until `settle` records that everything was recorded, the next start looks at this run."""
         link = self._link
-        if link.attached:
-            link.send({"t": "close", "grace": self._grace})
+        if link.is_attached:
+            link.send_line({"t": "close", "grace": self._grace})
             try:
                 await asyncio.wait_for(link.gone.wait(), self._grace + 10.0)
             except TimeoutError:
@@ -145,7 +153,7 @@ class MachineExecutor(SupervisedExecutor):
 
     def has_long_log(self) -> bool:
         """Whether `shorten_log` is worth its while."""
-        if not self._last_end or not self._link.attached:
+        if not self._last_end or not self._link.is_attached:
             return False
         return (self.run_dir / LOG_NAME).stat().st_size > self._long_log
 
@@ -154,14 +162,14 @@ class MachineExecutor(SupervisedExecutor):
 
         Call it only when all ends that came are on the disk elsewhere.
         """
-        if self._last_end and self._link.attached:
-            self._link.send({"t": "shorten", "after": self._last_end})
+        if self._last_end and self._link.is_attached:
+            self._link.send_line({"t": "shorten", "after": self._last_end})
             self._last_end = ""
 
     def _on_message(self, message: dict[str, Any]) -> None:
         """The log is a new file (or could not be made one): what we write ourselves goes there."""
         if message.get("t") == "shortened":
-            self._reopen()
+            self._reopen_log()
             # What runs may need much of it.
             size = os.fstat(self._log).st_size
             self._long_log = LONG_LOG + 2 * size
@@ -176,14 +184,14 @@ class MachineExecutor(SupervisedExecutor):
         for uid in uids:
             job = self._runs_no_more(self._link.done(uid))
             self._outputs.give_back(job)
-            self._happened(Withdrawn(job))
+            self._report_event(Withdrawn(job))
 
-    def _reopen(self) -> None:
+    def _reopen_log(self) -> None:
         os.close(self._log)
         self._log = os.open(self.run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     @property
-    def supervisor(self) -> int:
+    def supervisor_pid(self) -> int:
         """The pid of the supervisor, 0 before the first."""
         return self._supervisor
 
@@ -216,9 +224,9 @@ class MachineExecutor(SupervisedExecutor):
                     self._pids[start["pid"]] = start["uid"].partition("/")[2]
         self._read_to = inode, seen + sum(len(line) + 1 for line in lines)
 
-    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+    def _handle_end(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
         self._last_end = end["uid"]
-        super()._ended(request, end)
+        super()._handle_end(request, end)
 
     def settle(self) -> bool:
         """After `close`: all that came has been recorded, so that later starts pass over this run.
@@ -229,7 +237,7 @@ class MachineExecutor(SupervisedExecutor):
         if not self._closed or self._link.requests:
             return False
         try:
-            settle(self.run_dir)
+            settle_log(self.run_dir)
         except OSError:
             return False
         return True
@@ -247,7 +255,7 @@ class MachineExecutor(SupervisedExecutor):
             fd = private_file(part, os.O_EXCL | os.O_APPEND)
             # Locked before it has its name: a recovery takes an unlocked log for that of a dead run.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            append(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._ourselves()})
+            append_record(fd, {"t": "run", "version": 1, "run": self.run_uid, **self._identify_ourselves()})
             os.rename(part, path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -256,20 +264,20 @@ class MachineExecutor(SupervisedExecutor):
         return fd
 
     @staticmethod
-    def _ourselves() -> dict[str, Any]:
+    def _identify_ourselves() -> dict[str, Any]:
         pid = os.getpid()
-        return {**whereabouts(), "pid": pid, "boot": started_at(pid), "time": time.time()}
+        return {**process_origin(), "pid": pid, "boot": started_at(pid), "time": time.time()}
 
     def _take_over(self) -> int:
         """Go on with a run: its log, its supervisor where that lives, and what became of its jobs."""
         path = self.run_dir / LOG_NAME
         try:
             # Waits until the supervisor knows that its client is gone.
-            before = recover(self.run_dir)
+            before = recover_run(self.run_dir)
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError as error:
             raise InputError(
-                f"cannot be read: {error.strerror}, {_unknown(self.run_dir)}", where=str(path)
+                f"cannot be read: {error.strerror}, {_unknown_outcome_clause(self.run_dir)}", where=str(path)
             ) from error
         if before.elsewhere:
             os.close(fd)
@@ -277,28 +285,28 @@ class MachineExecutor(SupervisedExecutor):
         if before.in_use:
             os.close(fd)
             raise ExecutorError(f"the Dovetail of run {self.run_uid} still lives")
-        client = {"t": "client", **self._ourselves(), "epoch": self.epoch}
+        client = {"t": "client", **self._identify_ourselves(), "epoch": self.epoch}
         deadline = time.monotonic() + LEAVING
         # A lock that is held is that of a living supervisor, or of another Dovetail that takes up the run.
-        while not _lock(fd):
-            if self._knock():
-                self._link.send(client)
+        while not _try_lock(fd):
+            if self._take_over_supervisor():
+                self._link.send_line(client)
                 break
             if time.monotonic() > deadline:
                 os.close(fd)
                 raise ExecutorError(f"run {self.run_uid} is being taken up by another Dovetail")
             time.sleep(0.01)
         else:
-            append(fd, client)
+            append_record(fd, client)
         log = read_log(path)
-        if log.damage():
+        if log.describe_damage():
             os.close(fd)
             raise InputError(
-                f"is damaged: {log.damage()}, {_unknown(self.run_dir)}",
+                f"is damaged: {log.describe_damage()}, {_unknown_outcome_clause(self.run_dir)}",
                 where=str(path),
             )
         self._link.first_setup = log.next_number
-        self._outputs.known(log)
+        self._outputs.take_up_names(log)
         found = self.left_behind = self._sort_out(log, fd)
         _log.info(
             "run %s is taken over: %d jobs run on, %d have ended, %d are lost",
@@ -306,7 +314,7 @@ class MachineExecutor(SupervisedExecutor):
         )
         return fd
 
-    def _knock(self) -> bool:
+    def _take_over_supervisor(self) -> bool:
         """Take the place of the supervisor's last client; ``False`` if it is leaving, or has left."""
         # By the descriptor, since a socket's name has 108 bytes at most.
         place = os.open(self.run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -323,7 +331,7 @@ class MachineExecutor(SupervisedExecutor):
             ours.close()
             return False
         self._supervisor = struct.unpack("3i", ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        self._link.connect(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
+        self._link.connect_socket(ours, welcomed.partition(b"\n")[2])  # ends that follow at once
         return True
 
     def _sort_out(self, log: SpawnLog, fd: int) -> LastAttempts:
@@ -331,7 +339,7 @@ class MachineExecutor(SupervisedExecutor):
         # A later attempt replaces an earlier one in this order: the log is in order of time.
         last: dict[JobId, str] = {intent["job"]: uid for uid, intent in log.intents.items()}
         open_ones = [uid for uid in last.values() if uid not in log.ends]
-        watched = [uid for uid in open_ones if self._link.connected and log.watched(uid)]
+        watched = [uid for uid in open_ones if self._link.is_connected and log.is_watched(uid)]
         lost = [uid for uid in open_ones if uid not in watched]
         running: list[RunningAttempt] = []
         for uid in watched:
@@ -346,9 +354,9 @@ class MachineExecutor(SupervisedExecutor):
         why = "Dovetail and its supervisor were killed while it ran"
         over_before = why_lost(was_started=True, standing="here")
         found = end_lost(self.run_dir / LOG_NAME, fd, lost, why, self.epoch, over_before) if lost else ()
-        unknown = [ended(log.intents[uid], end) for uid, end in found]
+        unknown = [end_event(log.intents[uid], end) for uid, end in found]
         over = [
-            ended(log.intents[uid], end)
+            end_event(log.intents[uid], end)
             for uid, end in log.ends.items()
             if last.get(log.intents[uid]["job"]) == uid
         ]
@@ -357,7 +365,7 @@ class MachineExecutor(SupervisedExecutor):
     def _start_supervisor(self) -> None:
         """Start it without waiting: what is sent meanwhile stays in the socket."""
         ours, theirs = socket.socketpair()
-        claim = self._claim()
+        claim = self._claim_descriptors()
         complaints = private_file(self.run_dir / "supervisor.err", os.O_APPEND)
         try:
             self._process = subprocess.Popen(
@@ -383,26 +391,26 @@ class MachineExecutor(SupervisedExecutor):
         finally:
             theirs.close()
             os.close(complaints)
-        self._link.connect(ours)
+        self._link.connect_socket(ours)
 
-    def _claim(self) -> Sequence[int]:
+    def _claim_descriptors(self) -> Sequence[int]:
         """What keeps our claims while the supervisor lives; nothing where claims cannot be written."""
         try:
-            return (self.claims.descriptor,)
+            return (self.claims.inheritable_descriptor,)
         except OSError:
             return ()
 
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         """Start a supervisor if there is none (yet, or any more) and listen to it in the loop that runs."""
         link = self._link
-        if not link.attached and not self._closing:
-            if not link.connected:
+        if not link.is_attached and not self._closing:
+            if not link.is_connected:
                 self._start_supervisor()
                 # A new one knows none of the setups.
-                link.introduce()
-            link.attach()
+                link.send_setups()
+            link.attach_to_loop()
 
-    def _complain(self, status: int | str, jobs: int) -> str:
+    def _report_dead_supervisor(self, status: int | str, jobs: int) -> str:
         """Report to the operator that a supervisor has died; returns its last error output, as a clause."""
         errors = self.run_dir / "supervisor.err"
         complaint = last_line(str(errors)).strip()
@@ -416,20 +424,20 @@ class MachineExecutor(SupervisedExecutor):
     def _supervisor_left(self) -> None:
         """It has closed on request; or it was killed, and its jobs must not run on unseen."""
         link = self._link
-        self._reopen()
+        self._reopen_log()
         # It held the lock, if we took over from another Dovetail, or it has shortened the log.
-        _lock(self._log)
+        _try_lock(self._log)
         path = self.run_dir / LOG_NAME
         # One that was another Dovetail's is no child of ours: its status is not known.
         status = None if self._process is None else self._process.wait()
         if not link.requests:
             if status:
-                self._complain(status, 0)
+                self._report_dead_supervisor(status, 0)
             if self._process is None or status:  # killed, when nothing ran
-                cgroups.clear(read_log(path))
+                cgroups.clear_groups(read_log(path))
             return
         code = "unknown" if status is None else status
-        complaint = self._complain(code, len(link.requests))
+        complaint = self._report_dead_supervisor(code, len(link.requests))
         why = f"the supervisor of this run ended (status {code}), so the job was ended too{complaint}"
         known = read_log(path).intents
         # What never reached it may be started again without a risk: nothing of these jobs ran.
@@ -437,8 +445,8 @@ class MachineExecutor(SupervisedExecutor):
         over = f"it ended by itself, but the supervisor of this run ended (status {code}) before it noted how"
         unended = [uid for uid in link.requests if uid in known]
         for uid, end in end_lost(path, self._log, unended, why, self.epoch, f"{over}{complaint}"):
-            self._ended(link.done(uid), end)
-        cgroups.clear(read_log(path))
+            self._handle_end(link.done(uid), end)
+        cgroups.clear_groups(read_log(path))
         if not unheard or self._closing:
             return
         # A supervisor that dies each time before it takes up a job would be started for ever.
@@ -446,15 +454,15 @@ class MachineExecutor(SupervisedExecutor):
         self._heard_of = len(known)
         if self._fruitless < MOST_FRUITLESS:
             # The next one starts what this one never received.
-            self._attach()
+            self._attach_to_loop()
             for request in unheard:
-                link.again(request)
+                link.repeat_request(request)
             return
         why = f"{self._fruitless} supervisors ended before they received it (the last one: status {code})"
         for request in unheard:
             now = time.monotonic() + self.epoch
             never = {"uid": request["uid"], "from": now, "at": now, "error": why}
-            self._ended(link.done(request["uid"]), never)
+            self._handle_end(link.done(request["uid"]), never)
 
 
 class LocalExecutor(MachineExecutor):
@@ -466,17 +474,19 @@ class LocalExecutor(MachineExecutor):
     async def launch_after(self, placed: Placed, after: Sequence[JobId]) -> None:
         """`launch` as soon as these jobs have ended: the supervisor starts it without another request."""
         try:
-            self._launch(placed, after)
+            self._launch_job(placed, after)
         finally:
             if placed.job.id not in self._running:  # it could not be requested
-                self._never.drop(placed.job.id, self._never.instead(after, self._running.__contains__))
+                self._never.drop_job(
+                    placed.job.id, self._never.replacements_of(after, self._running.__contains__)
+                )
 
     async def withdraw(self, job: JobId) -> None:
         """Take back what was to follow this job; `Withdrawn` and `Lingering` report what has not begun."""
         found = self._running.get(job)
         if found is not None:
             link, uid = found
-            link.send({"t": "withdraw", "uid": uid})
+            link.send_line({"t": "withdraw", "uid": uid})
 
     def _on_message(self, message: dict[str, Any]) -> None:
         """Jobs have not begun that were to follow others; because one of these goes on, if it is named."""
@@ -485,7 +495,7 @@ class LocalExecutor(MachineExecutor):
             self._take_back(message["uids"])
             request = self._link.requests.get(message["of"])
             if request is not None:
-                self._happened(Lingering(request["job"]))
+                self._report_event(Lingering(request["job"]))
 
 
 def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
@@ -502,7 +512,7 @@ def _is_elsewhere(found: Recovery) -> ExecutorError | InputError:
     )
 
 
-def _unknown(run_dir: Path) -> str:
+def _unknown_outcome_clause(run_dir: Path) -> str:
     """What follows where a spawn log is unreadable, and the way out."""
     aside = f"dovetail recover --give-up {shlex.quote(str(run_dir))}"
     return (
@@ -511,7 +521,7 @@ def _unknown(run_dir: Path) -> str:
     )
 
 
-def _lock(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     """Lock a spawn log; ``False`` where its supervisor, or another Dovetail, has."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

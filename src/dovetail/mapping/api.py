@@ -14,7 +14,7 @@ from dovetail.files.units import bytes_given, seconds_given
 from dovetail.mapping.folding import Fold, Tree
 from dovetail.mapping.function import Function, as_function, function
 from dovetail.mapping.hiring import Workers
-from dovetail.mapping.running import Caught, tried
+from dovetail.mapping.running import Caught, try_call
 from dovetail.mapping.scheduler import Errors, HistoryLike, Plan
 from dovetail.mapping.session import Session
 from dovetail.mapping.summary import MapSummary
@@ -23,7 +23,7 @@ from dovetail.splitting.rules import DEFAULT_RULE, RULES
 __all__ = ["Map", "Workers", "function", "map"]
 
 
-def _abandon(run: list[Session]) -> None:
+def _abandon_map(run: list[Session]) -> None:
     """The map is no longer referenced: end it, wherever the garbage collector runs."""
     for one in run:
         one.delivery.close()
@@ -32,9 +32,9 @@ def _abandon(run: list[Session]) -> None:
             one.thread.join()
 
 
-def _combined(call: Callable[..., Any], *args: Any) -> Any:
+def _combine_here(call: Callable[..., Any], *args: Any) -> Any:
     """Combine results here; what ``combine`` raises is a `MapError`, as it is in a worker."""
-    found = tried(call, *args)
+    found = try_call(call, *args)
     if not isinstance(found, Caught):
         return found
     if not isinstance(found.error, Exception):
@@ -56,12 +56,12 @@ class Map:
         self._runs: list[Session] = []
         self._begins = threading.RLock()  # a close from another thread finds it begun
         self._segment: Iterator[Any] = iter(())
-        self._finalizer = weakref.finalize(self, _abandon, self._runs)
+        self._finalizer = weakref.finalize(self, _abandon_map, self._runs)
 
     # -- results as they come --------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        run = self._begin(None)
+        run = self._begin_session(None)
         while True:
             try:
                 yield from self._segment
@@ -84,7 +84,7 @@ class Map:
         return next(iter(self))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        delivery = self._begin(None).delivery
+        delivery = self._begin_session(None).delivery
         loop, news = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -94,7 +94,7 @@ class Map:
 
         delivery.listen(wake)
         try:
-            while not delivery.over:
+            while not delivery.is_over:
                 segment = delivery.get(wait=False)
                 if segment is None:
                     # Set by any result; cleared after the wait, before the next look, so that none is missed.
@@ -119,12 +119,12 @@ class Map:
         whose shape depends on nothing but the number of items: sums of floats are the same in every run.
         Raises `ItemError`, `MapError` for what ``combine`` raises, and `InputError` for a map of no items.
         """
-        tree = self._gather(Fold(combine))
+        tree = self._gather_results(Fold(combine))
         if tree.empty:
             raise InputError(
                 "found no item that gave a result, expected at least one to reduce", where="reduce"
             )
-        return _combined(tree.result)
+        return _combine_here(tree.result)
 
     def reduce_by_key(self, combine: Callable[[Any, Any], Any]) -> dict[Any, Any]:
         """Each item gives (key, value) pairs or a mapping: the values of each key combined.
@@ -132,18 +132,18 @@ class Map:
         ``combine`` must be associative; values come to it in the items' order. Raises what `reduce` raises;
         a map of no items gives an empty dictionary.
         """
-        tree = self._gather(Fold(combine, by_key=True))
-        found: dict[Any, Any] = {} if tree.empty else _combined(tree.result)
+        tree = self._gather_results(Fold(combine, by_key=True))
+        found: dict[Any, Any] = {} if tree.empty else _combine_here(tree.result)
         return found
 
-    def _gather(self, fold: Fold) -> Tree:
+    def _gather_results(self, fold: Fold) -> Tree:
         """The tree of all results."""
-        run, tree = self._begin(fold), Tree(fold.both)
+        run, tree = self._begin_session(fold), Tree(fold.both)
         with ExitStack() as undo:
             undo.callback(self.close)
             while (segment := run.delivery.get()) is not None:
                 if not isinstance(segment, ItemError):
-                    _combined(tree.add, segment)
+                    _combine_here(tree.add, segment)
                 elif self._plan.errors == "raise":
                     raise segment
                 else:
@@ -153,7 +153,7 @@ class Map:
 
     # -- the map itself --------------------------------------------------------------------------------
 
-    def _begin(self, fold: Fold | None) -> Session:
+    def _begin_session(self, fold: Fold | None) -> Session:
         if not self._runs:
             if fold is not None and self._plan.errors == "return":
                 raise InputError(
@@ -174,7 +174,7 @@ class Map:
         """End the map: no worker is left when this returns. Results that were not fetched are lost."""
         with self._begins:
             begun = list(self._runs)
-        _abandon(begun)
+        _abandon_map(begun)
 
     def __enter__(self) -> Map:
         return self
@@ -258,7 +258,7 @@ def map(  # noqa: A001 - what it is called
         raise InputError("found with Workers, which have their own", where="executor, address, memory")
     made = as_function(function)
     for kind in workers.kinds:
-        made.needed(kind)
+        made.needed_implementation(kind)
     return Map(
         Plan(
             function=made, items=items, workers=workers, ordered=ordered, common=dict(common or {}),

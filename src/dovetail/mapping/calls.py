@@ -19,8 +19,15 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from dovetail.errors import InputError
-from dovetail.mapping.function import CPU, Function, Reference, as_function, imported_alike, ship
-from dovetail.mapping.running import load
+from dovetail.mapping.function import (
+    CPU,
+    Function,
+    Reference,
+    as_function,
+    imported_alike,
+    ship_implementation,
+)
+from dovetail.mapping.running import load_function
 from dovetail.mapping.wire import LARGE
 from dovetail.records import dataclass
 
@@ -52,17 +59,17 @@ class Sealed(NamedTuple):
         return pickle.loads(self.head, buffers=self.buffers)
 
 
-def seal(thing: Any) -> Sealed:
+def seal_object(thing: Any) -> Sealed:
     """Pickle an object so that it is read by itself. Raises what pickling raises."""
     buffers: list[pickle.PickleBuffer] = []
 
-    def keep(buffer: pickle.PickleBuffer) -> bool:
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
         if buffer.raw().nbytes < LARGE:
             return True  # in the pickle
         buffers.append(buffer)
         return False
 
-    return Sealed(cloudpickle.dumps(thing, protocol=5, buffer_callback=keep), buffers)
+    return Sealed(cloudpickle.dumps(thing, protocol=5, buffer_callback=keep_in_band), buffers)
 
 
 def seal_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sealed:
@@ -70,7 +77,7 @@ def seal_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sealed:
     # Plain values need no cloudpickle, which takes far longer.
     if not kwargs and all(type(one) in PLAIN for one in args):
         return Sealed(pickle.dumps((args, kwargs), protocol=5), ())
-    return seal((args, dict(kwargs)))
+    return seal_object((args, dict(kwargs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +99,16 @@ class Functions:
     def __init__(self) -> None:
         self._cache: OrderedDict[tuple[int, tuple[str, ...]], tuple[Any, list[Any], Shipped]] = OrderedDict()
 
-    def ship(self, function: Callable[..., Any], kinds: Sequence[str]) -> Shipped:
+    def ship_function(self, function: Callable[..., Any], kinds: Sequence[str]) -> Shipped:
         """A function for workers of these kinds. Raises what pickling raises."""
         key = id(function), tuple(kinds)
         cached = self._cache.get(key)
         # A global that may change in itself makes the pickle stale without a sign.
-        parts = list(_parts(function))
+        parts = list(_function_parts(function))
         fixed = not any(part is _UNKNOWN for part in parts)
-        if cached is not None and fixed and cached[0] is function and _same(cached[1], parts):
+        if cached is not None and fixed and cached[0] is function and _are_same_parts(cached[1], parts):
             return cached[2]
-        shipped = _ship(function, kinds, fixed=fixed)
+        shipped = _ship_kinds(function, kinds, fixed=fixed)
         if fixed:
             self._cache[key] = function, parts, shipped
             if len(self._cache) > MOST_CACHED:
@@ -109,11 +116,11 @@ class Functions:
         return shipped
 
 
-def _same(before: list[Any], now: list[Any]) -> bool:
+def _are_same_parts(before: list[Any], now: list[Any]) -> bool:
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
 
 
-def _ship(function: Callable[..., Any], kinds: Sequence[str], *, fixed: bool) -> Shipped:
+def _ship_kinds(function: Callable[..., Any], kinds: Sequence[str], *, fixed: bool) -> Shipped:
     given = as_function(function)
     pickles: dict[str, bytes] = {}
     for kind in kinds:
@@ -121,7 +128,7 @@ def _ship(function: Callable[..., Any], kinds: Sequence[str], *, fixed: bool) ->
             own = given.implementations.get(CPU) or next(iter(given.implementations.values()))
             given = Function(own, kind, given.name)
         try:
-            pickles[kind] = ship(given, kind)
+            pickles[kind] = ship_implementation(given, kind)
         except InputError as error:
             raise error.__cause__ or error from None
     digests = {
@@ -134,7 +141,7 @@ def _ship(function: Callable[..., Any], kinds: Sequence[str], *, fixed: bool) ->
 _UNKNOWN = object()
 
 
-def _parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
+def _function_parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
     """All that the pickle of a function is made of, or `_UNKNOWN` beside what may change in itself."""
     seen = set() if seen is None else seen
     if id(function) in seen:
@@ -144,7 +151,7 @@ def _parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
         yield function
         for kind, implementation in list(function.implementations.items()):
             yield kind
-            yield from _parts(implementation, seen)
+            yield from _function_parts(implementation, seen)
     elif isinstance(function, types.FunctionType) and imported_alike(function):
         yield function
     elif isinstance(function, types.FunctionType):
@@ -161,7 +168,7 @@ def _parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
             yield from _parts_of_value(value, seen)
         if function.__kwdefaults__:
             yield _UNKNOWN
-        for name in _names(code):
+        for name in _global_names(code):
             if name in function.__globals__:
                 yield from _parts_of_value(function.__globals__[name], seen)
     else:
@@ -170,7 +177,7 @@ def _parts(function: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 def _parts_of_value(value: Any, seen: set[int]) -> Iterator[Any]:
     if isinstance(value, Function | types.FunctionType):
-        yield from _parts(value, seen)
+        yield from _function_parts(value, seen)
     else:
         yield value
         built_in = isinstance(value, types.BuiltinFunctionType) and isinstance(
@@ -180,12 +187,12 @@ def _parts_of_value(value: Any, seen: set[int]) -> Iterator[Any]:
             yield _UNKNOWN
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
+def _global_names(code: types.CodeType) -> Iterator[str]:
     """The globals that a function and those within it may use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from _global_names(constant)
 
 
 # -- in the worker ---------------------------------------------------------------------------------------
@@ -199,7 +206,7 @@ class Runner(Reference):
 
     def __init__(self, initializer: Callable[..., Any] | None, initargs: Sequence[Any]) -> None:
         super().__init__(__name__, "run_call", CPU)
-        self.initializer = None if initializer is None else ship(as_function(initializer), CPU)
+        self.initializer = None if initializer is None else ship_implementation(as_function(initializer), CPU)
         self.key = bytes(current_process().authkey)
         self.initargs = cloudpickle.dumps(tuple(initargs), protocol=5)
 
@@ -207,7 +214,7 @@ class Runner(Reference):
         """Run the initializer. Raises what it raises."""
         current_process().authkey = self.key
         if self.initializer is not None:
-            load(self.initializer)(*pickle.loads(self.initargs))
+            load_function(self.initializer)(*pickle.loads(self.initargs))
         return run_call
 
 
@@ -217,24 +224,24 @@ _known: dict[bytes, Callable[..., Any]] = {}
 def run_call(item: Item) -> tuple[Any, ...]:
     """Make a call, and make its outcome ready to travel. Raises nothing."""
     try:
-        function = _function(*item[:2])
+        function = _known_function(*item[:2])
         args, kwargs = pickle.loads(item[2], buffers=[memoryview(one).toreadonly() for one in item[3]])
         value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - whatever a call raises is its outcome
-        return _raised(error)
+        return _describe_raised(error)
     if type(value) in PLAIN:
         return RETURNED, value
     try:
-        return SEALED, *seal(value)
+        return SEALED, *seal_object(value)
     except BaseException as error:  # noqa: BLE001 - pickling runs the user's code
         error.add_note(f"The result, of type {type(value).__qualname__}, cannot be sent back.")
-        return _raised(error)
+        return _describe_raised(error)
 
 
-def _function(digest: bytes, shipped: bytes | None) -> Callable[..., Any]:
+def _known_function(digest: bytes, shipped: bytes | None) -> Callable[..., Any]:
     if shipped is None:
         return _known[digest]
-    function = load(shipped)
+    function = load_function(shipped)
     if digest:
         if len(_known) >= MOST_KNOWN:
             # The pool counts alike, and sends what is forgotten here once more.
@@ -243,7 +250,7 @@ def _function(digest: bytes, shipped: bytes | None) -> Callable[..., Any]:
     return function
 
 
-def _raised(error: BaseException) -> tuple[Any, ...]:
+def _describe_raised(error: BaseException) -> tuple[Any, ...]:
     trace = error.__traceback__
     if trace is not None and trace.tb_next is not None:
         trace = trace.tb_next  # from the user's function on
@@ -251,7 +258,7 @@ def _raised(error: BaseException) -> tuple[Any, ...]:
     # A traceback cannot be pickled, and keeps all frames of the call alive.
     error.with_traceback(None)
     try:
-        sealed = seal(error)
+        sealed = seal_object(error)
         # Exceptions with arguments of their own often pickle and do not unpickle: it is tried here.
         sealed.open()
     except BaseException as other:  # noqa: BLE001 - nor can every exception travel

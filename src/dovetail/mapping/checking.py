@@ -35,7 +35,7 @@ class Check:
 class Checker:
     """Chooses the sample (a ``share`` of the items, the first one always) and compares.
 
-    Which items are chosen depends on their places only. ``equal`` decides, by default `agree`.
+    Which items are chosen depends on their places only. ``equal`` decides, by default `results_agree`.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Checker:
     ) -> None:
         self._share = share if len(kinds) > 1 else 0.0
         self._kinds = kinds
-        self._equal = equal or agree
+        self._equal = equal or results_agree
         self.compared = 0
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether there is anything to compare."""
         return self._share > 0
 
-    def chosen(self, task: Task) -> Iterator[tuple[str, Task]]:
+    def choose_runs(self, task: Task) -> Iterator[tuple[str, Task]]:
         """The runs of the items of this task that are to be compared, and the kind for each."""
         if not self._share or task.tries or task.deaths:
             return
@@ -63,7 +63,7 @@ class Checker:
             check = Check(index, self._kinds, left=len(self._kinds))
             yield from ((kind, Task([index], [item], check=check)) for kind in self._kinds)
 
-    def compare(self, check: Check, kind: str, value: Any) -> MapError | None:
+    def compare_result(self, check: Check, kind: str, value: Any) -> MapError | None:
         """Take one result in; the error if it differs from that of another kind."""
         check.results[kind] = value
         if len(check.results) < len(check.kinds) or check.dropped:
@@ -74,27 +74,27 @@ class Checker:
             ours, theirs = check.results[first], check.results[other]
             if not self._equal(ours, theirs):
                 return MapError(
-                    f"item {check.index}: the results of {first} and {other} differ: {_short(ours)} and "
-                    f"{_short(theirs)}"
+                    f"item {check.index}: the results of {first} and {other} differ: {_short_text(ours)} and "
+                    f"{_short_text(theirs)}"
                 )
         return None
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 100 else f"{text[:97]}…"
 
 
-def agree(one: Any, other: Any) -> bool:
+def results_agree(one: Any, other: Any) -> bool:
     """Whether two results are the same but for rounding.
 
     Numbers and arrays may differ by `TOLERANCE` of the greatest absolute value in them; lists, tuples and
     mappings agree if all that is in them does; anything else must be equal.
     """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(agree(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(results_agree(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(agree, one, other))
+        return len(one) == len(other) and all(map(results_agree, one, other))
     if isinstance(one, str | bytes) or isinstance(other, str | bytes):
         return bool(one == other)
     first, second = np.asarray(one), np.asarray(other)

@@ -89,7 +89,7 @@ Event: TypeAlias = Ready | Unable | Finished | Lost
 
 
 class Crew(ABC):
-    """Workers of one engine. Used by one thread, but for `wake`.
+    """Workers of one engine. Used by one thread, but for `end_wait`.
 
     ``slots`` are all workers that there are; it may change during a `wait`. A crew that is ``kept`` serves
     several maps.
@@ -101,7 +101,7 @@ class Crew(ABC):
     kept: bool
 
     @abstractmethod
-    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+    def begin_map(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Prepare all workers for a map; `Ready` follows for each. Raises `InputError`.
 
         ``shipped`` has the function for each kind (see `function.ship`). No event follows any more for orders
@@ -109,7 +109,9 @@ class Crew(ABC):
         """
 
     @abstractmethod
-    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+    def send_items(
+        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    ) -> None:
         """Give a worker items, to be done after those that it has. Raises what pickling an item raises.
 
         ``start`` is the first one's place if they are neighbours, else below 0. ``plain``: results as the
@@ -121,14 +123,14 @@ class Crew(ABC):
         """What has happened; waits so long for something (``None``: without end, until woken)."""
 
     @abstractmethod
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait; from any thread."""
 
     @abstractmethod
-    def position(self, slot: Slot) -> int | None:
+    def item_position(self, slot: Slot) -> int | None:
         """Which item of its first order a worker is at, ``None`` if that is not known."""
 
-    def whereabouts(self, items: Sequence[Any]) -> Sequence[str] | None:
+    def nodes_of_items(self, items: Sequence[Any]) -> Sequence[str] | None:
         """The node (as `Slot.node`) that holds each item's data; ``None`` where that plays no part."""
         return None
 
@@ -140,7 +142,7 @@ class Crew(ABC):
         """
 
     @abstractmethod
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """Let an idle worker of a crew that is not kept go for good, and give its place back."""
 
     def rest(self) -> None:  # noqa: B027 - an engine may have nothing to give back

@@ -51,15 +51,15 @@ class Delivery:
                     self._next += count
                     self._ready.append((segment, size))
             if self._ready:
-                self._tell()
+                self._notify_listeners()
 
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more will come; ``error`` is raised after what has come."""
         with self._changed:
             self._ended, self._error = True, error
-            self._tell()
+            self._notify_listeners()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         self._changed.notify_all()
         if self._listener is not None:
             self._listener()
@@ -89,7 +89,7 @@ class Delivery:
         return segment
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether everything has been fetched, and nothing went wrong."""
         return self._ended and not self._ready and self._error is None
 

@@ -28,7 +28,7 @@ class ElasticCrew(LocalCrew):
     def _take_places(self) -> None:
         """Each worker takes its own."""
 
-    def hire(self, some: Wanted, *, share: bool) -> Slot:
+    def hire_worker(self, some: Wanted, *, share: bool) -> Slot:
         """Start a worker; `Ready` follows. Raises `InUse` where there is no place for it."""
         place = self._units.add(some, sum(slot.kind == some.kind for slot in self.slots), share=share)
         if some.kind not in self._kinds:
@@ -36,42 +36,42 @@ class ElasticCrew(LocalCrew):
         slot = Slot(self._hired, place)
         self._hired += 1
         self.slots.append(slot)
-        self._start(slot)
+        self._start_worker(slot)
         return slot
 
     def lay_off(self, slot: Slot) -> None:
         """An idle worker gives its place back; one with a device ends, for it holds the device's memory."""
         if slot.kind != CPU:
-            self.dismiss(slot)
+            self.dismiss_worker(slot)
             return
         self._resting.add(slot.number)
         self._units.give(slot.place)
-        self._of_slot[slot.number].connection.trim()
+        self._of_slot[slot.number].connection.trim_rooms()
 
-    def recall(self, slot: Slot) -> bool:
+    def recall_worker(self, slot: Slot) -> bool:
         """A worker that was laid off has its place again; ``False`` where others have it now."""
         if slot not in self.slots or not self._units.add_again(slot.place):
             return False
         self._resting.remove(slot.number)
         return True
 
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """Let an idle worker go for good, one that was laid off too."""
         if slot not in self.slots:
             return  # it has ended
         if slot.number not in self._resting:
-            super().dismiss(slot)
+            super().dismiss_worker(slot)
         else:
             self.slots.remove(slot)
-            self._supervised.stop(self._of_slot[slot.number].uid)
+            self._running_supervisor.stop(self._of_slot[slot.number].uid)
 
-    def _ended(self, process: Process, status: int) -> None:
+    def _handle_exit(self, process: Process, status: int) -> None:
         """One that was laid off has nothing to lose, and none comes in its place."""
         slot = process.slot
         if slot.number not in self._resting:
-            super()._ended(process, status)
+            super()._handle_exit(process, status)
             return
-        self._deaf(process)
+        self._stop_listening(process)
         del self._processes[process.uid], self._of_slot[slot.number]
         self._resting.remove(slot.number)
         if slot in self.slots:

@@ -28,11 +28,11 @@ class Fold:
     combine: Callable[[Any, Any], Any]
     by_key: bool = False
 
-    def prepared(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def prepare_call(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """What a worker calls for each item."""
-        return partial(_keyed, call, self.combine) if self.by_key else call
+        return partial(_call_keyed, call, self.combine) if self.by_key else call
 
-    def folded(self, start: int, values: Sequence[Any]) -> list[Node]:
+    def fold_values(self, start: int, values: Sequence[Any]) -> list[Node]:
         """The values of neighbouring items from ``start`` on, as few nodes as there can be."""
         return fold_run(self.both, start, [dict(value) for value in values] if self.by_key else values)
 
@@ -45,7 +45,7 @@ class Fold:
         return left
 
 
-def _keyed(call: Callable[[Any], Any], combine: Callable[[Any, Any], Any], item: Any) -> dict[Any, Any]:
+def _call_keyed(call: Callable[[Any], Any], combine: Callable[[Any, Any], Any], item: Any) -> dict[Any, Any]:
     """The function's pairs as a dictionary."""
     found = call(item)
     whole: dict[Any, Any] = {}
@@ -89,7 +89,7 @@ class Tree:
         for level, index, value in nodes:
             while (level, index ^ 1) in self._waiting:
                 other = self._waiting.pop((level, index ^ 1))
-                value = self._both(other, value) if index & 1 else self._both(value, other)
+                value = self._combine_nodes(other, value) if index & 1 else self._combine_nodes(value, other)
                 level, index = level + 1, index >> 1
             self._waiting[level, index] = value
 
@@ -108,10 +108,10 @@ class Tree:
         ordered = sorted(self._waiting.items(), key=lambda node: node[0][1] << node[0][0], reverse=True)
         # The nodes at the right end are the smallest: they go together first.
         for _, value in ordered:
-            found = self._both(value, found)
+            found = self._combine_nodes(value, found)
         return found
 
-    def _both(self, left: Any, right: Any) -> Any:
+    def _combine_nodes(self, left: Any, right: Any) -> Any:
         if isinstance(left, _Hole):
             return right
         return left if isinstance(right, _Hole) else self._combine(left, right)

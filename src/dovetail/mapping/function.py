@@ -31,17 +31,17 @@ class Function:
 
     def __init__(self, implementation: Callable[..., Any], kind: str = CPU, name: str | None = None) -> None:
         self.implementations: dict[str, Callable[..., Any]] = {kind: implementation}
-        self.name = name or identity(implementation)
+        self.name = name or identity_of(implementation)
         functools.update_wrapper(self, implementation)
 
     def on(self, kind: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: the implementation for workers of this kind (``gpu``, ``opencl``, …)."""
 
-        def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
+        def register_implementation(implementation: Callable[..., Any]) -> Callable[..., Any]:
             self.implementations[kind] = implementation
             return implementation
 
-        return register
+        return register_implementation
 
     def gpu(self, implementation: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the implementation for GPU workers, and for OpenCL ones that have none of their own."""
@@ -55,7 +55,7 @@ class Function:
         """What a worker of this kind runs, or ``None``."""
         return self.implementations.get(kind) or self.implementations.get(_INSTEAD.get(kind, kind))
 
-    def needed(self, kind: str) -> Callable[..., Any]:
+    def needed_implementation(self, kind: str) -> Callable[..., Any]:
         """What a worker of this kind runs. Raises `InputError` if there is nothing."""
         found = self.implementation(kind)
         if found is None:
@@ -76,7 +76,7 @@ class Function:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """By name where another process can import it, else with its implementations."""
-        if _importable(self):
+        if _is_importable(self):
             return self.__qualname__
         return _made_again, (self.name, self.implementations)
 
@@ -122,7 +122,7 @@ def as_function(given: Any) -> Function:
     return Function(given)
 
 
-def identity(implementation: Callable[..., Any]) -> str:
+def identity_of(implementation: Callable[..., Any]) -> str:
     """What the history calls a function: ``module.name``, ``script.py:name``; empty for nameless ones."""
     while isinstance(implementation, functools.partial):
         implementation = implementation.func
@@ -148,20 +148,20 @@ class Reference:
 
     def load(self) -> Callable[..., Any]:
         """Import it. Raises what the import raises."""
-        found = _attribute(importlib.import_module(self.module), self.qualname)
+        found = _find_attribute(importlib.import_module(self.module), self.qualname)
         implementation = found.implementation(self.kind)
         assert implementation is not None
         return implementation  # type: ignore[no-any-return]
 
 
-def ship(given: Function, kind: str) -> bytes:
+def ship_implementation(given: Function, kind: str) -> bytes:
     """A pickle of what a worker of this kind runs: a `Reference`, or the implementation by value.
 
     Raises `InputError` where it cannot be pickled.
     """
-    implementation = given.needed(kind)
+    implementation = given.needed_implementation(kind)
     thing: Any = implementation
-    if _importable(given):
+    if _is_importable(given):
         thing = Reference(given.__module__, given.__qualname__, kind)
     unknown = _unknown_module(implementation)
     # Registered for this one pickle: to the rest of the program the module stays importable.
@@ -180,15 +180,15 @@ def ship(given: Function, kind: str) -> bytes:
             cloudpickle.unregister_pickle_by_value(unknown)
 
 
-def _importable(given: Function) -> bool:
+def _is_importable(given: Function) -> bool:
     """Whether another process that imports the module finds this very function in it."""
     module = getattr(given, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or not _on_path(module):
         return False
-    return _attribute(sys.modules.get(module), getattr(given, "__qualname__", "")) is given
+    return _find_attribute(sys.modules.get(module), getattr(given, "__qualname__", "")) is given
 
 
-def _attribute(holder: Any, qualname: str) -> Any:
+def _find_attribute(holder: Any, qualname: str) -> Any:
     for part in qualname.split("."):
         holder = getattr(holder, part, None)
     return holder
@@ -197,11 +197,11 @@ def _attribute(holder: Any, qualname: str) -> Any:
 def _on_path(module: str) -> bool:
     """Whether the top package of a module is found on ``sys.path`` (or built in), and not only loaded."""
     top = module.partition(".")[0]
-    return top in sys.builtin_module_names or _found(top, tuple(sys.path))
+    return top in sys.builtin_module_names or _is_module_found(top, tuple(sys.path))
 
 
 @functools.lru_cache(256)
-def _found(top: str, path: tuple[str, ...]) -> bool:
+def _is_module_found(top: str, path: tuple[str, ...]) -> bool:
     return importlib.machinery.PathFinder.find_spec(top, list(path)) is not None
 
 
@@ -210,7 +210,7 @@ def imported_alike(implementation: Callable[..., Any]) -> bool:
     module = getattr(implementation, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or not _on_path(module):
         return False
-    return _attribute(sys.modules.get(module), implementation.__qualname__) is implementation
+    return _find_attribute(sys.modules.get(module), implementation.__qualname__) is implementation
 
 
 def _unknown_module(implementation: Callable[..., Any]) -> Any:

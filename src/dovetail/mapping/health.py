@@ -96,45 +96,45 @@ class Health:
             return Standing.WATCHED if watched else Standing.IN_SERVICE
         return Standing.ON_TRIAL if self.clock() >= worker.until else Standing.SUSPENDED
 
-    def doubtful(self, slot: Slot) -> bool:
+    def is_doubtful(self, slot: Slot) -> bool:
         """Whether its last try failed: it gets no second task beside the one it has."""
         worker = self._workers.get(slot.number)
         return worker is not None and worker.failures > 0
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def succeeded(self, slot: Slot, blames: Iterable[Blame], items: int = 1) -> None:
+    def note_success(self, slot: Slot, blames: Iterable[Blame], items: int = 1) -> None:
         """A worker has done so many items, on which the blamed ones had failed."""
-        worker = self._worker(slot)
+        worker = self._worker_of_slot(slot)
         worker.successes += 1
         worker.done += items
         # Losses long ago explain nothing any more.
         if worker.done >= DEATHS_COUNT:
             worker.deaths = 0
         if worker.failures or worker.alone or worker.until is not None:
-            self._reinstate(worker)
+            self._reinstate_worker(worker)
             worker.row += 1
             worker.confirmed = worker.alone = 0
         # Lost processes still count a little: a worker that dies now and then is watched sooner.
         worker.failures = min(worker.deaths, IN_A_ROW - 1)
-        self.confirmed(blame for blame in blames if blame.slot is not slot)
+        self.confirm_blames(blame for blame in blames if blame.slot is not slot)
 
     def failed(self, slot: Slot, failure: Failure, *, lost: bool = False) -> Blame:
         """A try on this worker has failed; whose fault it was is to be found out."""
-        worker = self._worker(slot)
+        worker = self._worker_of_slot(slot)
         worker.failures += 1
         worker.tries += 1
         worker.last = failure
         if worker.until is not None:
-            self._suspend(worker)  # it was on trial
+            self._suspend_worker(worker)  # it was on trial
         else:
-            self._judge(worker)
+            self._judge_worker(worker)
         return Blame(slot, worker.row, lost)
 
-    def confirmed(self, blames: Iterable[Blame]) -> None:
+    def confirm_blames(self, blames: Iterable[Blame]) -> None:
         """What failed on these workers has been done by another."""
         for blame in blames:
-            worker = self._worker(blame.slot)
+            worker = self._worker_of_slot(blame.slot)
             # The process is another one since: the loss counts all the same, the row does not.
             if blame.lost:
                 worker.deaths, worker.done = worker.deaths + 1, 0
@@ -143,14 +143,14 @@ class Health:
             elif worker.row != blame.row or not worker.failures:
                 continue
             worker.confirmed += 1
-            self._judge(worker)
+            self._judge_worker(worker)
 
-    def excused(self, blames: Iterable[Blame]) -> None:
+    def excuse_blames(self, blames: Iterable[Blame]) -> None:
         """An item has failed wherever it could be run."""
         found = list(blames)
         alone = len({blame.slot.number for blame in found}) == 1
         for blame in found:
-            worker = self._worker(blame.slot)
+            worker = self._worker_of_slot(blame.slot)
             # Excused only within the same row: after a success the failures are forgiven already.
             if worker.row != blame.row or worker.until is not None or not worker.failures:
                 continue
@@ -159,22 +159,22 @@ class Health:
             # No other worker tried its items; but others succeed, and it never has.
             others = sum(other.successes for other in self._workers.values())
             if worker.alone >= IN_A_ROW and not worker.successes and others >= IN_A_ROW:
-                self._suspend(worker)
+                self._suspend_worker(worker)
 
-    def unable(self, slot: Slot, failure: Failure) -> None:
+    def note_unable(self, slot: Slot, failure: Failure) -> None:
         """A worker cannot load the function, or does not start: it is of no use in this map."""
-        worker = self._worker(slot)
+        worker = self._worker_of_slot(slot)
         worker.last = failure
         worker.failures = MOST_TRIES
-        self._suspend(worker)
+        self._suspend_worker(worker)
 
-    def _judge(self, worker: _Worker) -> None:
+    def _judge_worker(self, worker: _Worker) -> None:
         if worker.until is None and worker.failures >= IN_A_ROW and worker.confirmed:
-            self._suspend(worker)
+            self._suspend_worker(worker)
 
     # -- suspensions -----------------------------------------------------------------------------------
 
-    def _suspend(self, worker: _Worker) -> None:
+    def _suspend_worker(self, worker: _Worker) -> None:
         now = self.clock()
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * PAUSE_GROWTH**worker.pauses)
         worker.pauses += 1
@@ -184,14 +184,14 @@ class Health:
         worker.until = math.inf if max(worker.failures, worker.deaths) >= MOST_TRIES else now + pause
         until = f"for {pause:g} s" if worker.until < math.inf else "for the rest of the map"
         _log.info("the %s worker is suspended %s: %s", worker.slot.name, until, worker.last)
-        self._tell(worker)
+        self._warn_once(worker)
 
-    def _reinstate(self, worker: _Worker) -> None:
+    def _reinstate_worker(self, worker: _Worker) -> None:
         if worker.until is not None:
             worker.until = None
             self._pauses.setdefault(worker.slot.kind, []).append((worker.since, self.clock()))
 
-    def lift(self, slots: Iterable[Slot]) -> bool:
+    def lift_suspension(self, slots: Iterable[Slot]) -> bool:
         """No worker is in service: the one whose suspension ends first is tried now; whether there is one."""
         ends = [
             worker
@@ -204,12 +204,12 @@ class Health:
         soonest.until = self.clock()
         return True
 
-    def hopeless(self, slots: Iterable[Slot]) -> bool:
+    def is_hopeless(self, slots: Iterable[Slot]) -> bool:
         """Whether every worker that is not suspended has failed often, where nothing has succeeded yet."""
-        workers = map(self._worker, slots)
+        workers = map(self._worker_of_slot, slots)
         return all(worker.until is not None or worker.tries >= IN_A_ROW for worker in workers)
 
-    def _tell(self, worker: _Worker) -> None:
+    def _warn_once(self, worker: _Worker) -> None:
         """Once for each kind."""
         kind = worker.slot.kind
         if kind in self._told:
@@ -226,9 +226,9 @@ class Health:
     def end(self) -> None:
         """The map has ended, and with it all suspensions."""
         for worker in self._workers.values():
-            self._reinstate(worker)
+            self._reinstate_worker(worker)
 
-    def suspended(self) -> dict[str, float]:
+    def suspended_seconds(self) -> dict[str, float]:
         """Seconds during which any worker of the kind was suspended, so far."""
         now = self.clock()
         pauses = {kind: list(some) for kind, some in self._pauses.items()}
@@ -245,16 +245,16 @@ class Health:
             found[kind] = seconds
         return found
 
-    def tries(self) -> dict[str, int]:
+    def failed_tries(self) -> dict[str, int]:
         """Tries that failed, by kind."""
         found: Counter[str] = Counter()
         for worker in list(self._workers.values()):
             found[worker.slot.kind] += worker.tries
         return {kind: count for kind, count in found.items() if count}
 
-    def reasons(self) -> Mapping[str, Failure]:
+    def last_failures(self) -> Mapping[str, Failure]:
         """The last failure of each kind."""
         return {worker.slot.kind: worker.last for worker in self._workers.values() if worker.last}
 
-    def _worker(self, slot: Slot) -> _Worker:
+    def _worker_of_slot(self, slot: Slot) -> _Worker:
         return self._workers.setdefault(slot.number, _Worker(slot))

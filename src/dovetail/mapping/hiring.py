@@ -12,7 +12,7 @@ from dovetail.local.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import ThisMachine, parse_workers
-from dovetail.plugins import named
+from dovetail.plugins import load_named
 
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
@@ -67,7 +67,7 @@ class Workers:
         """Kinds that were requested; none where that was left open."""
         return [wanted.kind for wanted in self._asked or ()]
 
-    def crew(self, kinds: Sequence[str]) -> Crew:
+    def crew_for_kinds(self, kinds: Sequence[str]) -> Crew:
         """The workers for a function with implementations for these kinds. Raises `InputError`."""
         if not self._busy.acquire(blocking=False):
             raise InputError(
@@ -76,13 +76,13 @@ class Workers:
         with ExitStack() as undo:
             undo.callback(self._busy.release)
             if self._crew is None:
-                self._crew = self._hired(kinds)
+                self._crew = self._hire_crew(kinds)
             undo.pop_all()
         return self._crew
 
-    def _hired(self, kinds: Sequence[str]) -> Crew:
+    def _hire_crew(self, kinds: Sequence[str]) -> Crew:
         if self._engine == "ray":
-            hire = named("dovetail.crews", self._engine, "map engine")
+            hire = load_named("dovetail.crews", self._engine, "map engine")
             crew: Crew = hire(self._asked, kinds, address=self._address, kept=self._kept)
             return crew
         machine = ThisMachine()

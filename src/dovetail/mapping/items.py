@@ -34,7 +34,7 @@ def is_alive_map(folder: Path) -> bool:
     return found is not None and found["alive"] is True
 
 
-def sentences(items: Mapping[str, Any]) -> Iterator[str]:
+def worker_sentences(items: Mapping[str, Any]) -> Iterator[str]:
     """Of each kind of worker: what it has done, what failed on it, why it was suspended."""
     for kind in dict.fromkeys((*items["tasks"], *items["failed_on"], *items["suspended"])):
         parts = [f"{items['tasks'].get(kind, 0)} items"]

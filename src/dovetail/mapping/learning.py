@@ -59,13 +59,13 @@ class Lessons:
                 found[kind] = float(np.mean([run.seconds for run in alike[-RECENT:]]))
         return found
 
-    def laws(self, places: Mapping[str, Place], sizes: Floats) -> dict[str, Floats] | None:
+    def predicted_laws(self, places: Mapping[str, Place], sizes: Floats) -> dict[str, Floats] | None:
         """Predicted seconds of an item of each of these sizes, by kind; ``None`` unless all are known."""
         if self._history is None or not len(sizes):
             return None
         found: dict[str, Floats] = {}
         for kind, place in places.items():
-            predicted = self._law(kind, place, sizes)
+            predicted = self._predict_law(kind, place, sizes)
             if predicted is None:
                 return None
             found[kind] = predicted
@@ -74,10 +74,10 @@ class Lessons:
     def per_unit(self, places: Mapping[str, Place], costs: Floats) -> dict[str, float]:
         """Mean seconds of one unit of cost, by kind; nothing unless all kinds are known."""
         mean = costs.mean(keepdims=True) if len(costs) else costs
-        laws = self.laws(places, mean) or {}
+        laws = self.predicted_laws(places, mean) or {}
         return {kind: float(law[0] / mean[0]) for kind, law in laws.items()}
 
-    def _law(self, kind: str, place: Place, sizes: Floats) -> Floats | None:
+    def _predict_law(self, kind: str, place: Place, sizes: Floats) -> Floats | None:
         from dovetail.runtimes.base import Query
         from dovetail.runtimes.registry import make_model
 
@@ -90,7 +90,7 @@ class Lessons:
         seconds = []
         for size in grid:
             inputs: InputsKey = ((self.feature, float(size)),)
-            answer = model.ask(Query(self._app, kind, place.device_class, _request(place), inputs))
+            answer = model.ask(Query(self._app, kind, place.device_class, _request_of_place(place), inputs))
             if answer is None:
                 return None
             seconds.append(answer.expected)
@@ -106,11 +106,11 @@ class Lessons:
         for samples, first in ((tally.samples, False), (cold, True)):
             for (kind, size), sample in sorted(samples.items()):
                 uid = f"{name}/map-{kind}-{size}"
-                self._history.record(self._run(tally.places[kind], sample, uid, when, first))
+                self._history.record(self._run_of_sample(tally.places[kind], sample, uid, when, first))
 
-    def _run(self, place: Place, sample: Sample, uid: str, when: float, first: bool) -> Run:
+    def _run_of_sample(self, place: Place, sample: Sample, uid: str, when: float, first: bool) -> Run:
         inputs = {self.feature: sample.size / sample.items} if self.feature else {}
-        nodes, cpus, gpus = _request(place)
+        nodes, cpus, gpus = _request_of_place(place)
         return Run(
             self._app,
             place.kind,
@@ -127,7 +127,7 @@ class Lessons:
         )
 
 
-def _request(place: Place) -> RequestKey:
+def _request_of_place(place: Place) -> RequestKey:
     return 1, len(place.cores), 0.0 if place.kind == CPU else 1.0
 
 

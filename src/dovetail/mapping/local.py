@@ -24,8 +24,8 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import Place, ThisMachine, Wanted, environment_of
-from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, try_call
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
 from dovetail.mapping.worker import DUMP_SIGNAL, PAGE
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Process:
 
     def __init__(self, uid: str, slot: Slot) -> None:
         self.uid, self.slot = uid, slot
-        self.connection, self.theirs = Connection.pair()
+        self.connection, self.theirs = Connection.make_pair()
         self.page_fd = os.memfd_create("dovetail-progress", os.MFD_CLOEXEC)
         os.ftruncate(self.page_fd, PAGE)
         self.page = mmap.mmap(self.page_fd, PAGE)
@@ -75,7 +75,7 @@ class Process:
         self.ready = False
         self.dismissed = False
 
-    def position(self) -> tuple[int | None, int]:
+    def item_position(self) -> tuple[int | None, int]:
         """The first of so many items of its order of which one runs.
 
         ``None`` before it has begun with the order, and while it sends results.
@@ -87,7 +87,7 @@ class Process:
         """How many items of its first order have begun."""
         return items_begun(self.page, self.orders)
 
-    def trace(self) -> str:
+    def fault_trace(self) -> str:
         """What Python's fault handler wrote."""
         size = os.fstat(self.trace_fd).st_size
         return os.pread(self.trace_fd, min(size, PACKET), 0).decode("utf-8", "replace")
@@ -213,7 +213,7 @@ class LocalCrew(Crew):
 
     # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+    def begin_map(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Give all workers their function; starts those that do not run yet."""
         self._take_places()
         self._jobs += 1
@@ -223,7 +223,7 @@ class LocalCrew(Crew):
             kind: (hashlib.blake2b(text, digest_size=16).digest(), Parcel([text]))
             for kind, text in shipped.items()
         }
-        parcel = tried(pack, work)
+        parcel = try_call(pack_object, work)
         if isinstance(parcel, Caught):
             raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
         self._job = (self._jobs, parcel, functions)
@@ -232,12 +232,12 @@ class LocalCrew(Crew):
         for slot in self.slots:
             process = self._of_slot.get(slot.number)
             if process is None:
-                self._start(slot)
+                self._start_worker(slot)
                 continue
             process.orders.clear()
             # One with a reason is being killed, and another will be prepared in its place.
             if not process.reason:
-                self._prepare(process)
+                self._prepare_worker(process)
 
     def _take_places(self) -> None:
         """Hold all workers' places; a worker that is there and has lost its own is replaced."""
@@ -258,16 +258,18 @@ class LocalCrew(Crew):
         self._placed = False
         # Between maps idle shared memory is worth more to others.
         for process in self._processes.values():
-            process.connection.trim()
+            process.connection.trim_rooms()
 
-    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+    def send_items(
+        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    ) -> None:
         """Give a worker items."""
         process = self._of_slot[slot.number]
-        parcel = pack(items)
+        parcel = pack_object(items)
         process.orders.append(order)
         # Its end is on the way, and reports the order as lost.
         with suppress(Closed):
-            process.connection.send(("run", order, start, plain), parcel)
+            process.connection.send_message(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
         """Happenings; see `Crew`."""
@@ -278,33 +280,33 @@ class LocalCrew(Crew):
                 elif key.data is self:
                     self._hear_supervisor()
                 else:
-                    self._hear(key.data)
+                    self._receive_messages(key.data)
         found, self._events = self._events, []
         return found
 
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait."""
         if not self._closed:
             os.eventfd_write(self._wake_fd, 1)
 
-    def position(self, slot: Slot) -> int | None:
+    def item_position(self, slot: Slot) -> int | None:
         """Which item of its order the worker is at."""
         process = self._of_slot.get(slot.number)
-        return process.position()[0] if process is not None else None
+        return process.item_position()[0] if process is not None else None
 
     def kill(self, slot: Slot, reason: str, *, trace: bool = False) -> None:
         """End a busy worker; on request it first writes down where it is."""
         process = self._of_slot[slot.number]
         process.reason = reason
         if trace:
-            self._supervised.ask("signal", uid=process.uid, number=int(DUMP_SIGNAL))
+            self._running_supervisor.ask("signal", uid=process.uid, number=int(DUMP_SIGNAL))
             # Killed before its dump is written, it would leave no trace of where it hung.
             deadline = time.monotonic() + DUMP_TIME
-            while not process.trace() and time.monotonic() < deadline:
+            while not process.fault_trace() and time.monotonic() < deadline:
                 time.sleep(0.005)
-        self._supervised.stop(process.uid)
+        self._running_supervisor.stop(process.uid)
 
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """Let a worker go."""
         self.slots.remove(slot)
         process = self._of_slot.get(slot.number)
@@ -312,7 +314,7 @@ class LocalCrew(Crew):
             self._units.give(slot.place)
         else:
             process.dismissed = True
-            self._supervised.stop(process.uid)
+            self._running_supervisor.stop(process.uid)
 
     def close(self) -> None:
         """End the supervisor, and with it all workers and what they have started."""
@@ -340,23 +342,23 @@ class LocalCrew(Crew):
         """Idle workers may leave in good order, and let go of what stays beside them."""
         leaving = {uid for uid, process in self._processes.items() if process.ready and not process.orders}
         for uid in leaving:
-            self._deaf(self._processes[uid])
-        self._supervised.sock.settimeout(LEAVE_TIME)
+            self._stop_listening(self._processes[uid])
+        self._running_supervisor.sock.settimeout(LEAVE_TIME)
         with suppress(TimeoutError, Closed):
             while leaving:
-                leaving -= {end["uid"] for end in self._supervised.ends()}
+                leaving -= {end["uid"] for end in self._running_supervisor.ends()}
 
     # -- workers ---------------------------------------------------------------------------------------
 
-    def _start(self, slot: Slot) -> None:
+    def _start_worker(self, slot: Slot) -> None:
         """Start a worker; what is sent meanwhile stays in its socket."""
-        number, supervisor = self._started, self._supervised
+        number, supervisor = self._started, self._running_supervisor
         self._started += 1
         process = Process(f"{self._uid}/{number}", slot)
         self._processes[process.uid] = self._of_slot[slot.number] = process
         setup = {"parent": supervisor.pid, "memory": self._memory, "cores": slot.place.cores}
         bound = environment_of(slot.place, os.environ, self._kinds)
-        around = {**bound, **self._variables, **self._units.environment()}
+        around = {**bound, **self._variables, **self._units.worker_environment()}
         # It binds itself: the supervisor would go to its core, and start the next one only beside it.
         place = {"env": around, "unset": [], "cores": [], "cwd": ".", "grace": 0.0}
         supervisor.ask("setup", setup=number, **place)
@@ -369,9 +371,9 @@ class LocalCrew(Crew):
         supervisor.ask("intent", setup=number, **job)
         supervisor.ask("forget", numbers=[number])
         self._selector.register(process.connection.sock, selectors.EVENT_READ, process)
-        self._prepare(process)
+        self._prepare_worker(process)
 
-    def _prepare(self, process: Process) -> None:
+    def _prepare_worker(self, process: Process) -> None:
         """Send the map's function, if it is not there yet, and what its calls share."""
         assert self._job is not None
         number, work, shipped = self._job
@@ -379,32 +381,34 @@ class LocalCrew(Crew):
         process.ready = False
         process.slot.warm = process.slot.warm and digest in process.knows
         try:
-            process.connection.send(("function", digest), function if digest not in process.knows else None)
+            process.connection.send_message(
+                ("function", digest), function if digest not in process.knows else None
+            )
             process.knows.add(digest)
-            process.connection.send(("work", number), work)
+            process.connection.send_message(("work", number), work)
         except Closed:
             # Its end is on the way.
             return
 
-    def _hear(self, process: Process) -> None:
+    def _receive_messages(self, process: Process) -> None:
         """Take in a worker's messages; when it has gone, the supervisor reports how."""
         try:
-            while not process.connection.closed:
-                received = process.connection.receive(wait=False)
+            while not process.connection.is_closed:
+                received = process.connection.receive_message(wait=False)
                 if received is None:
                     return
                 (what, *about), parts = received
-                self._said(process, what, about, parts)
+                self._handle_message(process, what, about, parts)
         except Closed:
-            self._deaf(process)
+            self._stop_listening(process)
 
-    def _deaf(self, process: Process) -> None:
+    def _stop_listening(self, process: Process) -> None:
         """Listen to a worker no more."""
-        if not process.connection.closed:
+        if not process.connection.is_closed:
             self._selector.unregister(process.connection.sock)
             process.connection.close()
 
-    def _said(self, process: Process, what: str, about: list[Any], parts: Sequence[Any]) -> None:
+    def _handle_message(self, process: Process, what: str, about: list[Any], parts: Sequence[Any]) -> None:
         slot = process.slot
         if what == "set":
             self._false_starts = 0
@@ -418,9 +422,9 @@ class LocalCrew(Crew):
         elif what == "done" and process.orders and about[0] == process.orders[0]:
             order, seconds, ran, failures = about
             process.orders.popleft()
-            values = tried(unpack, parts) if parts else []
+            values = try_call(unpack_object, parts) if parts else []
             if isinstance(values, Caught):
-                self._events.append(_unreadable(slot, order, values.error))
+                self._events.append(_unreadable_event(slot, order, values.error))
             else:
                 size = sum(len(part) for part in parts)
                 self._events.append(Finished(slot, order, values, failures, seconds, ran, size))
@@ -428,50 +432,50 @@ class LocalCrew(Crew):
     # -- the supervisor ------------------------------------------------------------------------------------
 
     def _new_supervisor(self) -> _Supervisor:
-        made = _Supervisor(self._units.descriptors())
+        made = _Supervisor(self._units.claim_descriptors())
         self._selector.register(made.sock, selectors.EVENT_READ, self)
         return made
 
     @property
-    def _supervised(self) -> _Supervisor:
+    def _running_supervisor(self) -> _Supervisor:
         assert self._supervisor is not None
         return self._supervisor
 
     def _hear_supervisor(self) -> None:
         try:
-            ends = self._supervised.ends()
+            ends = self._running_supervisor.ends()
         except Closed:
             self._supervisor_gone()
             return
         for end in ends:
             if "error" in end:
                 raise ExecutorError(f"a worker cannot be started: {end['error']}")
-            self._ended(self._processes[end["uid"]], end["status"])
+            self._handle_exit(self._processes[end["uid"]], end["status"])
 
-    def _ended(self, process: Process, status: int) -> None:
+    def _handle_exit(self, process: Process, status: int) -> None:
         """A worker has gone: report what was lost, and start another in its place."""
         # What it sent before it ended counts: results in the socket are not lost with it.
-        self._hear(process)  # its last messages
-        self._deaf(process)
+        self._receive_messages(process)  # its last messages
+        self._stop_listening(process)
         slot = process.slot
         del self._processes[process.uid], self._of_slot[slot.number]
         if process.dismissed:
             self._units.give(slot.place)
         else:
             code = os.waitstatus_to_exitcode(status)
-            reason = process.reason or _how(code)
+            reason = process.reason or _describe_exit(code)
             _log.info("the %s worker has gone: %s", slot.name, reason)
             if process.ready:
                 by_itself = code >= 0 and not process.reason
-                where, trace = process.position(), process.trace()
+                where, trace = process.item_position(), process.fault_trace()
                 self._events.append(Lost(slot, reason, *where, trace, by_itself, process.begun()))
             else:
                 self._false_starts += 1
             # A function that kills each worker at its start would be started for ever.
             if self._false_starts < FALSE_STARTS * len(self.slots):
-                self._start(slot)
+                self._start_worker(slot)
             else:
-                failure = Failure(0, "WorkerLost", f"{reason} before it was ready", process.trace())
+                failure = Failure(0, "WorkerLost", f"{reason} before it was ready", process.fault_trace())
                 self._events.append(Unable(slot, failure))
         process.close()
 
@@ -481,14 +485,14 @@ class LocalCrew(Crew):
         if self._supervisors > MOST_SUPERVISORS:
             raise ExecutorError(f"the process that starts workers ended {MOST_SUPERVISORS} times")
         _log.warning("the process that starts workers of a map was killed: another takes its place")
-        self._selector.unregister(self._supervised.sock)
-        self._supervised.end()
+        self._selector.unregister(self._running_supervisor.sock)
+        self._running_supervisor.end()
         self._supervisor = self._new_supervisor()
         for process in list(self._processes.values()):
-            self._ended(process, signal.SIGKILL)
+            self._handle_exit(process, signal.SIGKILL)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """How a worker ended, in words."""
     if code >= 0:
         return f"its worker left with exit status {code}"
@@ -497,7 +501,7 @@ def _how(code: int) -> str:
     return f"its worker was killed by {name}{why}"
 
 
-def _unreadable(slot: Slot, order: int, error: BaseException) -> Event:
+def _unreadable_event(slot: Slot, order: int, error: BaseException) -> Event:
     """Results that cannot be read here: the order has failed as a whole."""
     kind = type(error).__qualname__
     failure = Failure(UNREADABLE, kind, f"the result cannot be read: {error}", "")

@@ -55,7 +55,7 @@ class Pace:
             for kind, count in slots.items()
         }
 
-    def measured(self, kind: str, cost: float, seconds: float, own: float, *, first: bool) -> float:
+    def note_batch(self, kind: str, cost: float, seconds: float, own: float, *, first: bool) -> float:
         """A batch of this cost has taken so many seconds, ``own`` of them the function's.
 
         ``first``: it was its worker's first. What it takes to give out any batch, the least that was seen,
@@ -81,7 +81,7 @@ class Pace:
         found = self._kinds[kind].mean() if kind in self._kinds else None
         return None if found is None else max(found, SHORTEST)
 
-    def known(self, kinds: Iterable[str]) -> dict[str, float]:
+    def known_seconds(self, kinds: Iterable[str]) -> dict[str, float]:
         """Those of these kinds of which something is known."""
         found = {kind: self.seconds(kind) for kind in kinds}
         return {kind: seconds for kind, seconds in found.items() if seconds is not None}

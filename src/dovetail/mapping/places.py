@@ -17,11 +17,11 @@ from functools import cache
 from typing import TypeVar
 
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.files.sentences import shown
-from dovetail.local.claims import MAP, Claims, Holder, around
-from dovetail.local.discovery import inventory
+from dovetail.files.sentences import show_value
+from dovetail.local.claims import MAP, Claims, Holder, claim_environment
+from dovetail.local.discovery import take_inventory
 from dovetail.model import CPU, Device, DeviceClass
-from dovetail.process.environment import THREAD_COUNTS, vendor, visible_name
+from dovetail.process.environment import THREAD_COUNTS, device_vendor, visible_name
 from dovetail.records import dataclass
 
 _T = TypeVar("_T")
@@ -76,7 +76,7 @@ def parse_workers(text: str) -> list[Wanted]:
         match = _WORKERS.fullmatch(word.strip())
         if match is None:
             raise InputError(
-                f"found {shown(word)}, expected KIND:COUNT joined by commas, e.g. cpu:14,gpu:2",
+                f"found {show_value(word)}, expected KIND:COUNT joined by commas, e.g. cpu:14,gpu:2",
                 where="workers",
             )
         kind, count, cores = match[1], int(match[2] or 1), int(match[3] or 1)
@@ -84,12 +84,13 @@ def parse_workers(text: str) -> list[Wanted]:
             raise InputError(f"found {kind} twice, expected each kind once", where="workers")
         if not 0 <= count <= MOST or not 1 <= cores <= MOST:
             raise InputError(
-                f"found {shown(word)}, expected 0 to {MOST} workers of 1 to {MOST} cores", where="workers"
+                f"found {show_value(word)}, expected 0 to {MOST} workers of 1 to {MOST} cores",
+                where="workers",
             )
         found[kind] = Wanted(kind, count, cores)
     kept = [wanted for wanted in found.values() if wanted.count]
     if not kept:
-        raise InputError(f"found {shown(text)}, expected at least one worker", where="workers")
+        raise InputError(f"found {show_value(text)}, expected at least one worker", where="workers")
     return kept
 
 
@@ -105,7 +106,7 @@ def environment_of(place: Place, outer: Mapping[str, str], kinds: Sequence[str])
     env["DOVETAIL_CORES"] = ",".join(map(str, place.cores))
     env["DOVETAIL_WORKER"] = place.name.replace(" ", ":")
     for kind in kinds:
-        maker = vendor(Device(kind))
+        maker = device_vendor(Device(kind))
         if maker is None:
             continue
         variable = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "ROCR_VISIBLE_DEVICES"}[maker]
@@ -153,19 +154,19 @@ class ThisMachine:
         self._claims = Claims(MAP + secrets.token_hex(4))
         self._held: list[Place] = []
 
-    def counts(self, kinds: Sequence[str]) -> dict[str, int]:
+    def free_counts(self, kinds: Sequence[str]) -> dict[str, int]:
         """Cores and devices that no other Dovetail uses now; at least one core."""
         # Without a view of the others the map takes all cores; `take` finds what is free.
         others: Mapping[str, Holder] = {}
         with suppress(OSError):
-            others = self._claims.others()
+            others = self._claims.held_by_others()
         free = _Free(others)
         found = {kind: len(free.devices(kind)) for kind in kinds if kind != CPU}
         return {CPU: max(1, len(free.cores)), **found}
 
     def default_workers(self, kinds: Sequence[str]) -> list[Wanted]:
         """What there is now; notes which kinds get no worker. Raises `InputError` where none gets one."""
-        counts = self.counts(kinds)
+        counts = self.free_counts(kinds)
         found = default_workers(kinds, counts[CPU], counts)
         for kind in kinds:
             if kind == CPU or counts[kind]:
@@ -192,15 +193,17 @@ class ThisMachine:
         """
         places: list[Place] = []
 
-        def choose(others: Mapping[str, Holder]) -> set[str]:
+        def choose_units(others: Mapping[str, Holder]) -> set[str]:
             free = _Free(others)
             # The earlier places again: their workers still run, bound to these very cores.
-            again = bool(before) and not any(map(free.taken, (u for place in before for u in _units(place))))
-            places.extend(before if again else free.places(wanted))
-            return {unit for place in (*self._held, *places) for unit in _units(place)}
+            again = bool(before) and not any(
+                map(free.is_taken, (u for place in before for u in _units_of_place(place)))
+            )
+            places.extend(before if again else free.find_places(wanted))
+            return {unit for place in (*self._held, *places) for unit in _units_of_place(place)}
 
         try:
-            others = self._claims.choose(choose)
+            others = self._claims.choose_units(choose_units)
             _MINE.add(self._claims.uid)
         except TimeoutError as error:
             # Others are there, and what they use cannot be seen for now.
@@ -212,9 +215,9 @@ class ThisMachine:
                 stacklevel=1,
             )
             others = {}
-            choose(others)
+            choose_units(others)
         if not places:
-            raise InUse(_Free(others).holders(wanted))
+            raise InUse(_Free(others).describe_holders(wanted))
         self._held += places
         return places
 
@@ -225,36 +228,36 @@ class ThisMachine:
         """
         places: list[Place] = []
 
-        def choose(others: Mapping[str, Holder]) -> set[str]:
-            held = Counter(unit for place in self._held for unit in _units(place))
-            found = _Free(others).one(some, index, held, share=share)
+        def choose_units(others: Mapping[str, Holder]) -> set[str]:
+            held = Counter(unit for place in self._held for unit in _units_of_place(place))
+            found = _Free(others).find_place(some, index, held, share=share)
             places.extend([] if found is None else [found])
-            return {unit for place in (*self._held, *places) for unit in _units(place)}
+            return {unit for place in (*self._held, *places) for unit in _units_of_place(place)}
 
         try:
-            others = self._claims.choose(choose)
+            others = self._claims.choose_units(choose_units)
             _MINE.add(self._claims.uid)
         except OSError as error:
             raise InUse(f"nothing can be claimed on this machine: {error.strerror or error}") from None
         if not places:
-            raise InUse(_Free(others).holders([some]))
+            raise InUse(_Free(others).describe_holders([some]))
         self._held += places
         return places[0]
 
     def add_again(self, place: Place) -> bool:
         """Hold a place that was given back, if no other process has it now."""
-        units = set(_units(place))
+        units = set(_units_of_place(place))
         free = False
 
-        def choose(others: Mapping[str, Holder]) -> set[str]:
+        def choose_units(others: Mapping[str, Holder]) -> set[str]:
             nonlocal free
-            held = {unit for kept in self._held for unit in _units(kept)}
+            held = {unit for kept in self._held for unit in _units_of_place(kept)}
             free = not units & (held | others.keys())
             return held | units if free else held
 
         # Then it is as good as taken.
         with suppress(OSError):
-            self._claims.choose(choose)
+            self._claims.choose_units(choose_units)
             _MINE.add(self._claims.uid)
             self._held += [place] if free else []
             return free
@@ -265,16 +268,16 @@ class ThisMachine:
         self._held.remove(place)
         # Another process keeps the folder locked: the next release, or the end, catches up.
         with suppress(OSError):
-            self._claims.keep(unit for kept in self._held for unit in _units(kept))
+            self._claims.keep(unit for kept in self._held for unit in _units_of_place(kept))
 
-    def environment(self) -> Mapping[str, str]:
+    def worker_environment(self) -> Mapping[str, str]:
         """Variables for the workers: a Dovetail in one of them may use what the map holds."""
-        return around(self._claims.uid)
+        return claim_environment(self._claims.uid)
 
-    def descriptors(self) -> Sequence[int]:
+    def claim_descriptors(self) -> Sequence[int]:
         """For the supervisor, which ends workers if we cannot: what is held stays so while one is open."""
         try:
-            return (self._claims.descriptor,)
+            return (self._claims.inheritable_descriptor,)
         except OSError:
             return ()
 
@@ -290,38 +293,38 @@ class _Free:
     def __init__(self, others: Mapping[str, Holder]) -> None:
         self._others = others
         self._cores = sorted(os.sched_getaffinity(0))
-        free = [core for core in self._cores if not self.taken(f"core:{core}")]
+        free = [core for core in self._cores if not self.is_taken(f"core:{core}")]
         # Cores that another map of this process shares come last.
         self.cores = sorted(free, key=lambda core: f"core:{core}" in others)
 
-    def taken(self, unit: str) -> bool:
+    def is_taken(self, unit: str) -> bool:
         """Whether another process has it."""
         holder = self._others.get(unit)
         return holder is not None and holder.uid not in _MINE
 
     def devices(self, kind: str) -> list[tuple[int, str]]:
         """Number and model of those of a kind."""
-        found = [one for one in devices_here(kind) if not self.taken(f"{kind}:{one[0]}")]
+        found = [one for one in devices_here(kind) if not self.is_taken(f"{kind}:{one[0]}")]
         return sorted(found, key=lambda one: (f"{kind}:{one[0]}" in self._others, one[0]))
 
-    def one(self, some: Wanted, index: int, held: Mapping[str, int], *, share: bool) -> Place | None:
+    def find_place(self, some: Wanted, index: int, held: Mapping[str, int], *, share: bool) -> Place | None:
         """A place for one more worker beside those that hold so much; ``None`` if nothing is left for it."""
 
-        def left(units: Sequence[tuple[str, _T]]) -> list[_T]:
+        def least_used(units: Sequence[tuple[str, _T]]) -> list[_T]:
             """What may be used, least used first."""
             found = [(held.get(unit, 0) + (unit in self._others), unit, one) for unit, one in units]
             return [one for used, _, one in sorted(found, key=lambda it: it[0]) if share or not used]
 
         need = min(some.cores, len(self._cores))
-        cores = left([(f"core:{core}", core) for core in self.cores])[:need]
-        devices = left([(f"{some.kind}:{one[0]}", one) for one in self.devices(some.kind)])
+        cores = least_used([(f"core:{core}", core) for core in self.cores])[:need]
+        devices = least_used([(f"{some.kind}:{one[0]}", one) for one in self.devices(some.kind)])
         if len(cores) < need or (devices_here(some.kind) and not devices):
             return None
         device, model = devices[0] if devices else (index, "")
         model = _cpu_model() if some.kind == CPU else model
         return Place(some.kind, index, tuple(sorted(cores)), device, model)
 
-    def places(self, wanted: Sequence[Wanted]) -> list[Place]:
+    def find_places(self, wanted: Sequence[Wanted]) -> list[Place]:
         """One for each worker; none where less is free than all workers can use of what there is."""
         # In ascending order, so that neighbouring workers get neighbouring cores.
         cores = sorted(self.cores[: sum(some.count * some.cores for some in wanted)])
@@ -341,16 +344,16 @@ class _Free:
                 places.append(Place(some.kind, index, mine, device, model))
         return places
 
-    def holders(self, wanted: Sequence[Wanted]) -> str:
+    def describe_holders(self, wanted: Sequence[Wanted]) -> str:
         """Who has what of all that would do."""
         units = [f"core:{core}" for core in self._cores]
         units += [f"{some.kind}:{number}" for some in wanted for number, _ in devices_here(some.kind)]
-        taken = [unit for unit in units if self.taken(unit)]
+        taken = [unit for unit in units if self.is_taken(unit)]
         labels = sorted({self._others[unit].label for unit in taken})
         return f"{', '.join(taken)} in use by {', '.join(labels)}"
 
 
-def _units(place: Place) -> list[str]:
+def _units_of_place(place: Place) -> list[str]:
     """As `claims` names them: cores, and the device if there is one."""
     units = [f"core:{core}" for core in place.cores]
     # A worker without a device has a number too, which claims nothing.
@@ -367,11 +370,11 @@ def devices_here(kind: str) -> tuple[tuple[int, str], ...]:
     if kind == CPU:
         return ()
     probes = ("opencl",) if kind == "opencl" else ("nvidia", "amd")
-    found = [device for device in inventory(probes=probes).devices if device.kind == kind]
+    found = [device for device in take_inventory(probes=probes).devices if device.kind == kind]
     # Also an OpenCL device on the machine's own cores, which is used only where it is requested by name.
     return tuple((number, device.model) for number, device in enumerate(found) if not device.broken)
 
 
 @cache
 def _cpu_model() -> str:
-    return inventory(probes=()).cores.model
+    return take_inventory(probes=()).cores.model

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
-from dovetail.model.templates import placeholders, render
+from dovetail.files.sentences import show_value
+from dovetail.model.templates import placeholder_names, render_template
 from dovetail.process.processes import signal_group
 from dovetail.records import dataclass
 
@@ -68,13 +68,13 @@ def parse_command(text: str, where: str, allowed: Sequence[str]) -> tuple[str, .
     """
     try:
         words = shlex.split(text)
-        named = placeholders(words)
+        named = placeholder_names(words)
     except ValueError as error:
         raise InputError(
-            f"found {shown(text)}: {str(error).lower()}, expected a command", where=where
+            f"found {show_value(text)}: {str(error).lower()}, expected a command", where=where
         ) from None
     if not words:
-        raise InputError(f"found {shown(text)}, expected a program and its arguments", where=where)
+        raise InputError(f"found {show_value(text)}, expected a program and its arguments", where=where)
     for name in named:
         if name not in allowed:
             known = ", ".join(f"{{{word}}}" for word in allowed) or "none"
@@ -83,7 +83,7 @@ def parse_command(text: str, where: str, allowed: Sequence[str]) -> tuple[str, .
 
 
 @contextmanager
-def _output(parts: str, item: FileItem) -> Iterator[str]:
+def _output_folder(parts: str, item: FileItem) -> Iterator[str]:
     """Where an item's output is written, in a folder of its own; it goes again where that fails."""
     with ExitStack() as undo:
         part = tempfile.mkdtemp(dir=parts)
@@ -106,18 +106,18 @@ class Program:
 
     def __call__(self, item: FileItem) -> Ran:
         """Run it. Raises `ProgramFailed`."""
-        with _output(self.parts, item) as out:
-            seconds = self._run(item, out)
+        with _output_folder(self.parts, item) as out:
+            seconds = self._run_program(item, out)
         return Ran(item, seconds, out)
 
-    def _run(self, item: FileItem, out: str) -> float:
-        named = placeholders(self.argv)
+    def _run_program(self, item: FileItem, out: str) -> float:
+        named = placeholder_names(self.argv)
         argv: list[str] = []
         for word in self.argv:
             if word == f"{{{INS}}}":
                 argv += item.paths
             else:
-                argv.append(render(word, {IN: item.path, OUT: out}))
+                argv.append(render_template(word, {IN: item.path, OUT: out}))
         # Into a file, not a pipe: a program that fills a pipe which is read at its end would hang.
         with tempfile.TemporaryFile() as errors, open(os.devnull, "r+b") as null:
             with ExitStack() as files:
@@ -126,13 +126,13 @@ class Program:
                     source = files.enter_context(open(os.path.join(self.folder, item.path), "rb"))
                 sink: IO[Any] = null if OUT in named else files.enter_context(open(out, "wb"))
                 began = time.perf_counter()
-                process = _start(argv, self.folder, stdin=source, stdout=sink, stderr=errors)
+                process = _start_program(argv, self.folder, stdin=source, stdout=sink, stderr=errors)
                 code = process.wait()
                 seconds = time.perf_counter() - began
             # Nothing that it has started outlives it.
             signal_group(process.pid, signal.SIGKILL)
             if code:
-                raise ProgramFailed(_how(code, errors))
+                raise ProgramFailed(_describe_exit(code, errors))
         if not os.path.exists(out):
             raise ProgramFailed("ended well but did not write its output")
         return seconds
@@ -158,21 +158,21 @@ class Staying:
 
     def __call__(self, item: FileItem) -> Ran:
         """Send the line, wait for the answer. Raises `ProgramFailed`."""
-        with _output(self.parts, item) as out:
+        with _output_folder(self.parts, item) as out:
             began = time.perf_counter()
-            answer = self._ask(render(self.line, {IN: item.path, OUT: out}).encode() + b"\n")
+            answer = self._send_item(render_template(self.line, {IN: item.path, OUT: out}).encode() + b"\n")
             seconds = time.perf_counter() - began
-            if OUT not in placeholders([self.line]):
+            if OUT not in placeholder_names([self.line]):
                 Path(out).write_bytes(answer)
             elif not os.path.exists(out):
                 raise ProgramFailed("answered but did not write its output")
         return Ran(item, seconds, out)
 
-    def _ask(self, line: bytes) -> bytes:
+    def _send_item(self, line: bytes) -> bytes:
         fresh = self.argv not in _staying
         if fresh:
             errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
-            process = _start(
+            process = _start_program(
                 self.argv, self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
             )
             _staying[self.argv] = process, errors
@@ -194,8 +194,8 @@ class Staying:
         with errors, process.stdout:
             if not fresh and not answer and not code:
                 # It had left in good order after its last answer.
-                return self._ask(line)
-            raise ProgramFailed(_how(code, errors) if code else "ended without an answer")
+                return self._send_item(line)
+            raise ProgramFailed(_describe_exit(code, errors) if code else "ended without an answer")
 
     def finish(self) -> None:
         """No more items: its input ends, so that it can leave in good order."""
@@ -207,7 +207,7 @@ class Staying:
             process.wait(LEAVE_TIME)
 
 
-def _start(argv: Sequence[str], folder: str, **files: Any) -> subprocess.Popen[bytes]:
+def _start_program(argv: Sequence[str], folder: str, **files: Any) -> subprocess.Popen[bytes]:
     """Start a program in a process group of its own, with Ctrl-C as programs expect it."""
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():
@@ -220,7 +220,7 @@ def _start(argv: Sequence[str], folder: str, **files: Any) -> subprocess.Popen[b
             raise ProgramFailed(f"cannot be started: {argv[0]}: {error.strerror}") from None
 
 
-def _how(code: int, errors: IO[bytes]) -> str:
+def _describe_exit(code: int, errors: IO[bytes]) -> str:
     """How it ended, and the last line of what it complained."""
     how = f"exit code {code}" if code > 0 else f"ended by signal {-code} ({signal.Signals(-code).name})"
     size = errors.seek(0, os.SEEK_END)

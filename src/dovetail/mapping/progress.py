@@ -16,7 +16,7 @@ PATIENCE = 1.0
 """Seconds that a map runs before it shows a bar."""
 
 
-def wanted(progress: bool | None) -> bool:
+def wants_bar(progress: bool | None) -> bool:
     """Whether to show a bar: by default, on a terminal and in a notebook."""
     if progress is not None:
         return progress
@@ -40,15 +40,15 @@ class ProgressBar:
         if now - self._began < self._patience:
             return
         if self._bar is None:
-            self._start()
+            self._start_bar()
         done = sum(scheduler.tally.tasks.values())
-        left = scheduler.waiting.left + scheduler.unfinished()
+        left = scheduler.waiting.left + scheduler.count_unfinished()
         total = None if math.isinf(left) else done + left
         self._bar.update(
-            self._task, completed=done, total=total, rates=describe(scheduler, now - self._began)
+            self._task, completed=done, total=total, rates=describe_progress(scheduler, now - self._began)
         )
 
-    def _start(self) -> None:
+    def _start_bar(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -64,10 +64,10 @@ class ProgressBar:
             self._bar.stop()
 
 
-def describe(scheduler: MapScheduler, spent: float) -> str:
+def describe_progress(scheduler: MapScheduler, spent: float) -> str:
     """``cpu 41/s, gpu 118/s, factor 2.9, 12 s left``."""
     parts = [f"{kind} {count / spent:.3g}/s" for kind, count in scheduler.tally.tasks.items() if spent > 0]
-    paces = scheduler.pace.known(dict.fromkeys(slot.kind for slot in scheduler.crew.slots))
+    paces = scheduler.pace.known_seconds(dict.fromkeys(slot.kind for slot in scheduler.crew.slots))
     other = next((kind for kind in paces if kind != CPU), None)
     if CPU in paces and other is not None:
         parts.append(f"factor {paces[CPU] / paces[other]:.2f}")

@@ -51,7 +51,7 @@ class Record:
             # Held until `close`: two maps that write to one folder would mix their results.
             fcntl.flock(record._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if resume:
-                record._read(folder / FILE, commands)
+                record._read_record(folder / FILE, commands)
             else:
                 shutil.rmtree(folder / PARTS, ignore_errors=True)
                 (folder / FILE).unlink(missing_ok=True)
@@ -65,10 +65,10 @@ class Record:
             what = "another map writes there, expected a folder of its own"
             what = what if busy else f"cannot be written: {error.strerror}"
             raise InputError(what, where=str(out)) from (None if busy else error)
-        record._write({"t": "map", "version": 1, "commands": commands})
+        record._write_entry({"t": "map", "version": 1, "commands": commands})
         return record
 
-    def _read(self, path: Path, commands: Mapping[str, str]) -> None:
+    def _read_record(self, path: Path, commands: Mapping[str, str]) -> None:
         """What was done before; lines that a crash has torn are skipped."""
         if not path.exists():
             return
@@ -77,7 +77,7 @@ class Record:
                 entry = json.loads(line)
                 kind = entry["t"]
                 if kind == "map":
-                    _compare(entry["commands"], commands, self.out)
+                    _compare_commands(entry["commands"], commands, self.out)
                 elif kind == "done":
                     self._done[entry["in"]] = entry
                 elif kind == "reduced":
@@ -88,13 +88,13 @@ class Record:
     def is_done(self, item: FileItem) -> bool:
         """Whether an item needs no work: it was done, its file is still the same, its output is there."""
         entry = self._done.get(os.path.abspath(item.path))
-        if entry is None or entry["name"] != item.name or entry["file"] != _look(item.path):
+        if entry is None or entry["name"] != item.name or entry["file"] != _file_identity(item.path):
             return False
         place = self.out / item.name
         part = Path(entry["part"])
         # A crash came between the record and the move: the move is made up for here.
         if part.is_file():
-            self._put(part, place)
+            self._move_output(part, place)
         return place.is_file()
 
     def done(self, ran: Ran) -> None:
@@ -105,11 +105,11 @@ class Record:
             "in": os.path.abspath(item.path),
             "name": item.name,
             "part": ran.part,
-            "file": _look(item.path),
+            "file": _file_identity(item.path),
             "seconds": ran.seconds,
         }
-        self._write(entry)
-        self._put(Path(ran.part), self.out / item.name)
+        self._write_entry(entry)
+        self._move_output(Path(ran.part), self.out / item.name)
 
     def is_reduced(self, name: str, items: Sequence[FileItem]) -> bool:
         """Whether the reduce of these very items is there."""
@@ -121,11 +121,11 @@ class Record:
             and (self.out / name).is_file()
         )
 
-    def reduced(self, name: str, items: Sequence[FileItem], part: str) -> None:
+    def note_reduced(self, name: str, items: Sequence[FileItem], part: str) -> None:
         """The results are reduced."""
         # The other order than for items: a reduce that is recorded and not there would never be made again.
-        self._put(Path(part), self.out / name)
-        self._write({"t": "reduced", "name": name, "items": [item.name for item in items]})
+        self._move_output(Path(part), self.out / name)
+        self._write_entry({"t": "reduced", "name": name, "items": [item.name for item in items]})
 
     def close(self, *, finished: bool = False) -> None:
         """Give the folder back; when all is finished the parts of lost copies go too."""
@@ -136,13 +136,13 @@ class Record:
                 os.close(fd)
         self._log = self._lock = -1
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write_entry(self, entry: Mapping[str, Any]) -> None:
         try:
             write_all(self._log, json.dumps(entry).encode() + b"\n")
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", where=str(self.out / FOLDER)) from error
 
-    def _put(self, part: Path, place: Path) -> None:
+    def _move_output(self, part: Path, place: Path) -> None:
         """Move an output from its part to its place, and the part's folder away."""
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -158,13 +158,13 @@ def parts_of(out: Path) -> Path:
     return out / FOLDER / PARTS
 
 
-def _look(path: str) -> list[int]:
+def _file_identity(path: str) -> list[int]:
     """Size and time of last change: a file with the same ones is taken to be the same."""
     found = os.stat(path)
     return [found.st_size, found.st_mtime_ns]
 
 
-def _compare(before: Mapping[str, str], now: Mapping[str, str], out: Path) -> None:
+def _compare_commands(before: Mapping[str, str], now: Mapping[str, str], out: Path) -> None:
     for name, command in now.items():
         if before.get(name, command) != command:
             raise InputError(

@@ -20,7 +20,7 @@ from typing import Any
 from dovetail.engine.driver.driver import Driver, DriverOptions
 from dovetail.engine.journal.journal import JournalWriter
 from dovetail.engine.state.core import no_bound
-from dovetail.files.writing import create
+from dovetail.files.writing import create_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.mapping.crew import Slot
 from dovetail.mapping.items import FILE
@@ -41,7 +41,7 @@ from dovetail.model import (
 )
 from dovetail.model.node import HERE
 from dovetail.policies.fcfs import Fcfs
-from dovetail.process.processes import started_at, whereabouts
+from dovetail.process.processes import process_origin, started_at
 from dovetail.running.folder import MAP, RunSettings, new_run_folder, write_about
 from dovetail.running.ledger import Ledger
 from dovetail.runtimes.registry import make_model
@@ -79,7 +79,7 @@ class MapRun:
                 about={"run": self.uid, "workload": about.workload},
             )
 
-    def begin(
+    def begin_run(
         self, name: str, inputs: Mapping[str, float], slots: Sequence[Slot], history: SqliteHistory,
         began: float,
     ) -> None:  # fmt: skip
@@ -100,28 +100,28 @@ class MapRun:
                 options=DriverOptions(overrun="run", policy_name="fcfs", run_uid=self.uid),
             )
             self._driver.epoch = self.epoch
-            self._job = _job(self, name, inputs, slots)
+            self._job = _job_of_map(self, name, inputs, slots)
             self._ledger.submit([self._job], self.epoch)
-            self._instant(began - self.began, Submitted(self._job))
+            self._process_event(began - self.began, Submitted(self._job))
             undo.pop_all()
 
-    def _instant(self, now: float, event: Event) -> None:
-        self._driver.instant(now, (event,))
-        self._driver.note()
+    def _process_event(self, now: float, event: Event) -> None:
+        self._driver.process_instant(now, (event,))
+        self._driver.write_last_instant()
 
-    def note(self, form: Callable[[], Mapping[str, Any]], *, at_once: bool = False) -> None:
+    def note_progress(self, form: Callable[[], Mapping[str, Any]], *, at_once: bool = False) -> None:
         """Write down how far the map is, every `PULSE` seconds at most."""
         now = time.monotonic()
         if not at_once and now - self._written < PULSE:
             return
         self._written = now
         pid = os.getpid()
-        claimed = {"job": self._job.id, **whereabouts(), "pid": pid, "boot": started_at(pid), **form()}
+        claimed = {"job": self._job.id, **process_origin(), "pid": pid, "boot": started_at(pid), **form()}
         part = self.folder / f"{FILE}.part"
         # A full disk: the map goes on all the same.
         with suppress(OSError):
             part.unlink(missing_ok=True)
-            with create(part) as file:
+            with create_file(part) as file:
                 file.write(json.dumps(claimed).encode())
             part.rename(self.folder / FILE)
 
@@ -129,9 +129,9 @@ class MapRun:
         """The map has ended. Raises `HistoryError` where that cannot be kept."""
         with ExitStack() as stack:
             stack.callback(self._ledger.close)
-            self.note(form, at_once=True)
+            self.note_progress(form, at_once=True)
             code = 0 if state is State.COMPLETED else None
-            self._instant(time.monotonic() - self.began, Ended(self._job.id, state, code, detail))
+            self._process_event(time.monotonic() - self.began, Ended(self._job.id, state, code, detail))
 
 
 def app_name(name: str) -> str:
@@ -155,7 +155,7 @@ def cluster_of(slots: Sequence[Slot]) -> Cluster:
     return Cluster((Node(name, tuple(cores), tuple(devices.values()), cpu_model=model),))
 
 
-def _job(run: MapRun, name: str, inputs: Mapping[str, float], slots: Sequence[Slot]) -> Job:
+def _job_of_map(run: MapRun, name: str, inputs: Mapping[str, float], slots: Sequence[Slot]) -> Job:
     """Everything that the workers hold, for this map."""
     (node,) = run.cluster.nodes
     counts = Counter(device.kind for device in node.devices)

@@ -58,7 +58,7 @@ class Caught:
     error: BaseException
 
 
-def tried(call: Callable[..., Any], *args: Any) -> Any:
+def try_call(call: Callable[..., Any], *args: Any) -> Any:
     """What a user's code returns, or `Caught` with whatever it raises: a report, never silence."""
     try:
         return call(*args)
@@ -66,7 +66,7 @@ def tried(call: Callable[..., Any], *args: Any) -> Any:
         return Caught(error)
 
 
-def load(shipped: bytes) -> Callable[..., Any]:
+def load_function(shipped: bytes) -> Callable[..., Any]:
     """The function that was shipped. Raises what unpickling and importing raise."""
     found = pickle.loads(shipped)
     return found.load() if isinstance(found, Reference) else found
@@ -87,7 +87,7 @@ def run_items(
     """
     call = partial(function, **work.common) if work.common else function
     if work.fold is not None:
-        call = work.fold.prepared(call)
+        call = work.fold.prepare_call(call)
     progress = [0, 1] if progress is None else progress
     progress[1] = span = SPAN if len(items) > MANY else 1
     values: list[Any] = []
@@ -103,7 +103,7 @@ def run_items(
                 break
             except BaseException as error:  # noqa: BLE001 - reported with its item, whatever it is
                 row = row + 1 if failures and failures[-1].position == len(values) - 1 else 1
-                failures.append(describe(len(values), error))
+                failures.append(describe_failure(len(values), error))
                 values.append(None)
                 if row == IN_A_ROW:
                     return values, failures, time.perf_counter() - began
@@ -118,21 +118,21 @@ def fold_batch(
         return values, failures
     nodes: list[Any] = []
     for low, high in split_failures(len(values), failures):
-        found = tried(work.fold.folded, start + low, values[low:high])
+        found = try_call(work.fold.fold_values, start + low, values[low:high])
         if isinstance(found, Caught):
-            return [], [describe(COMBINING, found.error)]
+            return [], [describe_failure(COMBINING, found.error)]
         nodes += found
     return nodes, failures
 
 
-def describe(position: int, error: BaseException) -> Failure:
+def describe_failure(position: int, error: BaseException) -> Failure:
     """An exception as a report that can travel."""
     shown = error.with_traceback(_without_ours(error))
     text = "".join(traceback.format_exception(shown))
     if isinstance(error, SystemExit):
         return Failure(position, "SystemExit", f"the function called exit ({error.code!r})", text)
-    dumped = tried(pickle.dumps, error)
-    if isinstance(dumped, Caught) or isinstance(tried(pickle.loads, dumped), Caught):
+    dumped = try_call(pickle.dumps, error)
+    if isinstance(dumped, Caught) or isinstance(try_call(pickle.loads, dumped), Caught):
         dumped = b""
     return Failure(position, type(error).__qualname__, str(error), text, dumped)
 

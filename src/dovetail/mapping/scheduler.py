@@ -23,7 +23,7 @@ from dovetail.mapping.health import Health, Standing
 from dovetail.mapping.hiring import Workers
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
-from dovetail.mapping.running import Caught, Failure, tried
+from dovetail.mapping.running import Caught, Failure, try_call
 from dovetail.mapping.summary import Tally
 from dovetail.mapping.waiting import Items, Task, Waiting
 from dovetail.splitting.rules import Rule, SplitState
@@ -119,10 +119,10 @@ class MapScheduler:
 
     def run(self) -> None:
         """Until all items are done, or the consumer has gone. Raises what ends the map early."""
-        while not self.delivery.closed and not self._over():
-            self._assign()
-            for event in self.crew.wait(self._patience()):
-                self._take(event)
+        while not self.delivery.closed and not self._is_over():
+            self._assign_tasks()
+            for event in self.crew.wait(self._wait_seconds()):
+                self._take_event(event)
             now = self.clock()
             if now >= self._beat:
                 self._beat = now + BEAT
@@ -135,69 +135,69 @@ class MapScheduler:
         """The tasks that run, one for each busy worker."""
         return [queue[0] for queue in self.queues.values() if queue]
 
-    def unfinished(self) -> int:
+    def count_unfinished(self) -> int:
         """Items that workers have and that are not done."""
         given = sum(len(copy.task) for queue in self.queues.values() for copy in queue if not copy.task.done)
-        return given + self.outcomes.pending
+        return given + self.outcomes.count_pending
 
     def predicted_end(self) -> float | None:
         """When all will be done, by what is known; ``None`` while that is too little."""
-        at = self._situation(self.clock())
-        if not at.ready or not at.known or math.isinf(at.left):
+        at = self._split_state(self.clock())
+        if not at.ready or not at.is_known or math.isinf(at.left):
             return None
         busy = max(float(moments.max()) for moments in at.ready.values())
         return max(self.waiting.finish(at), busy) if at.left else busy
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether nothing waits and nothing that matters runs."""
-        return self.waiting.left == 0 and not self.unfinished()
+        return self.waiting.left == 0 and not self.count_unfinished()
 
-    def _patience(self) -> float | None:
+    def _wait_seconds(self) -> float | None:
         """Seconds to wait for something to happen."""
         return BEAT if any(self.queues.values()) or self.shown else None
 
     # -- who does what ---------------------------------------------------------------------------------
 
-    def _assign(self) -> None:
+    def _assign_tasks(self) -> None:
         """Give workers what they should do now, the fastest kind first."""
         now = self.clock()
         self.outcomes.settle()
         self._look_whether_anybody_is_left()
-        idle = [slot for slot in self.crew.slots if self._idle(slot)]
+        idle = [slot for slot in self.crew.slots if self._is_idle(slot)]
         able = idle or [slot for slot in self.crew.slots if self._has_room(slot)]
         at: SplitState | None = None
         for slot in sorted(able, key=lambda slot: self.pace.seconds(slot.kind) or 0.0):
             bound = self.outcomes.bound_for(slot)
             if bound is not None:
-                self._send(slot, bound, now)
+                self._send_task(slot, bound, now)
                 continue
             standing = self.health.standing(slot)
             if standing is Standing.WATCHED or self.waiting.at_hand == 0:
                 continue
             # Results that are not fetched hold memory: then only what others wait for goes on.
-            if not (self.delivery.room or self.waiting.urgent):
+            if not (self.delivery.room or self.waiting.has_returned_items):
                 continue
             if standing is Standing.ON_TRIAL:
                 self._try_one(slot, now)
                 continue
-            at = at or self._situation(now)
+            at = at or self._split_state(now)
             # Near the end the rule decides which worker takes the rest: nothing is given out in advance.
             if self.queues[slot.number] and not self._far_from_the_end(at):
                 break
-            quota = self.waiting.quota(slot.kind, self._places[slot.number], self.plan.rule, at)
+            quota = self.waiting.quota_of_slot(slot.kind, self._places[slot.number], self.plan.rule, at)
             if quota < 1:
-                self._spare(slot)
+                self._spare_worker(slot)
                 continue
             task = self._task_for(slot, quota, at)
             if task is not None:
                 at.left -= len(task)
-                for kind, run in self.checker.chosen(task):
+                for kind, run in self.checker.choose_runs(task):
                     self.outcomes.checks.setdefault(kind, deque()).append(run)
-                self._send(slot, task, now)
+                self._send_task(slot, task, now)
         if idle and self.waiting.left == 0:
-            self._help(now)
+            self._help_stragglers(now)
 
-    def _idle(self, slot: Slot) -> bool:
+    def _is_idle(self, slot: Slot) -> bool:
         """Whether a worker is ready, has nothing to do, and may be given something."""
         queue = self.queues.get(slot.number)
         return queue is not None and not queue and self.health.standing(slot) is not Standing.SUSPENDED
@@ -208,33 +208,33 @@ class MapScheduler:
         if self.waiting.left > sum(self.health.standing(s) is Standing.IN_SERVICE for s in self.crew.slots):
             task = self.waiting.take(slot, 1, 1.0)
             if task is not None:
-                self._send(slot, task, now)
+                self._send_task(slot, task, now)
 
     def _look_whether_anybody_is_left(self) -> None:
         """Where all workers are suspended one is tried at once. Raises `MapError` if there is none."""
         slots = self.crew.slots
         if not slots or any(self.health.standing(slot) is not Standing.SUSPENDED for slot in slots):
             return
-        if not any(self.queues.values()) and not self.health.lift(slots):
-            reasons = "; ".join(f"{kind}: {failure}" for kind, failure in self.health.reasons().items())
+        if not any(self.queues.values()) and not self.health.lift_suspension(slots):
+            reasons = "; ".join(f"{kind}: {failure}" for kind, failure in self.health.last_failures().items())
             raise MapError(f"no worker is left that succeeds ({reasons})")
 
     def _has_room(self, slot: Slot) -> bool:
         """Whether a busy worker should have its next task beside it: what it has is soon done."""
         queue = self.queues.get(slot.number)
-        if queue is None or len(queue) != 1 or self.health.doubtful(slot):
+        if queue is None or len(queue) != 1 or self.health.is_doubtful(slot):
             return False
         expected = queue[0].expected
         return expected is not None and expected <= AHEAD_SECONDS
 
     def _far_from_the_end(self, at: SplitState) -> bool:
         """Whether so much waits that the rule has nothing to decide for a while."""
-        if not at.known:
+        if not at.is_known:
             return False
         speed = sum(len(slots) / at.seconds[kind] for kind, slots in at.ready.items())
         return at.left / speed > FAR_SECONDS
 
-    def _situation(self, now: float) -> SplitState:
+    def _split_state(self, now: float) -> SplitState:
         """What the rule may know now, of the workers in service."""
         ready: dict[str, list[float]] = {}
         self._places = {}
@@ -249,14 +249,14 @@ class MapScheduler:
             self._places[slot.number] = len(slots)
             slots.append(free)
         arrays = {kind: np.array(moments) for kind, moments in ready.items()}
-        return SplitState(now, self.waiting.left, arrays, self.pace.known(ready))
+        return SplitState(now, self.waiting.left, arrays, self.pace.known_seconds(ready))
 
     def _task_for(self, slot: Slot, quota: float, at: SplitState) -> Task | None:
         """Items for a worker: about `BATCH_SECONDS` of them, fewer near the end."""
         kind, plan = slot.kind, self.plan
         seconds = at.seconds.get(kind)
         # In the first phase a task is a batch.
-        quota = quota if at.known else math.inf
+        quota = quota if at.is_known else math.inf
         if plan.batch is not None:
             most, cost = plan.batch, float(plan.batch)
         elif seconds is None or (plan.timeout is not None and not self.crew.tells_position):
@@ -270,68 +270,70 @@ class MapScheduler:
             # By a bounded factor each time: one quick item must not bring a batch of minutes.
             before = self._sizes.get(kind, MOST_ITEMS if kind in self.tally.learned else 1)
             most = min(MOST_ITEMS, GROWTH * before)
-            self.source.ahead(int(min(MOST_ITEMS, 4 * len(self.crew.slots) * cost)) + 2)
+            self.source.set_readahead(int(min(MOST_ITEMS, 4 * len(self.crew.slots) * cost)) + 2)
         task = self.waiting.take(slot, max(1, int(min(most, quota))), max(1.0, cost))
         if task is not None:
             self._sizes[kind] = max(len(task), 1)
         return task
 
-    def _send(self, slot: Slot, task: Task, now: float) -> None:
+    def _send_task(self, slot: Slot, task: Task, now: float) -> None:
         """Give a worker a task; an item that cannot be sent has failed."""
         self._numbers += 1
         plain = task.check is not None
-        sent = tried(partial(self.crew.send, slot, self._numbers, task.items, task.start, plain=plain))
+        sent = try_call(
+            partial(self.crew.send_items, slot, self._numbers, task.items, task.start, plain=plain)
+        )
         if isinstance(sent, Caught):
-            self.outcomes.unsendable(task, sent.error)
+            self.outcomes.take_unsendable(task, sent.error)
             # Perhaps nothing else happens: look at what waits, and at the end, again.
-            self.crew.wake()
+            self.crew.end_wait()
             return
         # After the send: an order that could not be sent is no copy.
         task.copies += 1
         pace = self.pace.seconds(slot.kind)
-        expected = None if pace is None else pace * task.cost(slot.kind)
+        expected = None if pace is None else pace * task.cost_on_kind(slot.kind)
         self.queues[slot.number].append(_Copy(self._numbers, task, slot, now, expected, since=now))
 
     # -- near the end ----------------------------------------------------------------------------------
 
-    def _spare(self, slot: Slot) -> None:
+    def _spare_worker(self, slot: Slot) -> None:
         """The rule has nothing for this worker: others end sooner. Its place can serve another map."""
-        known = self.pace.known({slot.kind for slot in self.crew.slots})
+        known = self.pace.known_seconds({slot.kind for slot in self.crew.slots})
         fastest = min(known, key=lambda kind: known[kind], default=slot.kind)
         if slot.kind != fastest and self.waiting.left < math.inf:
-            self._dismiss(slot)
+            self._dismiss_worker(slot)
 
-    def _dismiss(self, slot: Slot) -> None:
+    def _dismiss_worker(self, slot: Slot) -> None:
         """A worker is of no more use, unless items are to be compared.
 
         One of each kind stays: what fails on another kind is tried on it.
         """
         last = not any(other.kind == slot.kind for other in self.crew.slots if other is not slot)
-        if not (last or self.checker.active or self.crew.kept):
-            self.crew.dismiss(slot)
+        if not (last or self.checker.is_active or self.crew.kept):
+            self.crew.dismiss_worker(slot)
             del self.queues[slot.number]
 
-    def _help(self, now: float) -> None:
+    def _help_stragglers(self, now: float) -> None:
         """Nothing waits: run a straggler a second time where that is predicted to help; let others go.
 
         One worker stays while something runs: it may help later.
         """
-        idle = [slot for slot in self.crew.slots if self._idle(slot)]
+        idle = [slot for slot in self.crew.slots if self._is_idle(slot)]
         idle = [slot for slot in idle if self.health.standing(slot) is Standing.IN_SERVICE]
         helpers = 0
         for slot in sorted(idle, key=lambda slot: self.pace.seconds(slot.kind) or math.inf):
-            copy = self._straggler(slot, now) if self.plan.duplicate else None
+            copy = self._find_straggler(slot, now) if self.plan.duplicate else None
             if copy is not None:
                 copy.task.doubled = True
                 # Marked, since a third copy would not help.
                 self.tally.duplicated += len(copy.task)
-                self._send(slot, copy.task, now)
+                self._send_task(slot, copy.task, now)
             elif helpers:
-                self._dismiss(slot)
+                self._dismiss_worker(slot)
             else:
                 helpers = 1
 
-    def _straggler(self, slot: Slot, now: float) -> _Copy | None:
+    def _find_straggler(self, slot: Slot, now: float) -> _Copy | None:
         """What this worker is predicted to end well before the one that runs it."""
         pace = self.pace.seconds(slot.kind)
         if pace is None:
@@ -343,33 +345,33 @@ class MapScheduler:
                 continue
             spent = now - copy.began
             own_pace = self.pace.seconds(copy.slot.kind)
-            expected = 0.0 if own_pace is None else own_pace * task.cost(copy.slot.kind)
+            expected = 0.0 if own_pace is None else own_pace * task.cost_on_kind(copy.slot.kind)
             # What takes longer than expected is taken to need as long again as it is late.
             rest = abs(expected - spent)
-            gain = rest - pace * task.cost(slot.kind)
+            gain = rest - pace * task.cost_on_kind(slot.kind)
             if gain > max(saved, WORTH, 0.1 * rest):
                 best, saved = copy, gain
         return best
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def _take(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         if isinstance(event, Ready):
             if event.slot in self.crew.slots:
                 self.queues[event.slot.number] = deque()
         elif isinstance(event, Finished):
             self._finished(event)
         elif isinstance(event, Lost):
-            self._lost(event)
+            self._handle_lost(event)
         else:
-            self._unable(event)
+            self._handle_unable(event)
 
-    def _unable(self, event: Unable) -> None:
+    def _handle_unable(self, event: Unable) -> None:
         """A worker is of no use. Raises `MapError` if it was the last one."""
         self.queues.pop(event.slot.number, None)
         others = [slot for slot in self.crew.slots if slot is not event.slot]
         if any(self.health.standing(slot) is not Standing.SUSPENDED for slot in others):
-            self.health.unable(event.slot, event.failure)
+            self.health.note_unable(event.slot, event.failure)
             return
         error = MapError(f"a {event.slot.kind} worker cannot run the function: {event.failure}")
         if event.failure.traceback:
@@ -393,14 +395,14 @@ class MapScheduler:
         spent = now - copy.began
         self._lag += 0.1 * (max(0.0, spent - event.seconds) - self._lag)
         if not event.failures:
-            counted = self.pace.measured(kind, task.cost(kind), spent, event.seconds, first=first)
+            counted = self.pace.note_batch(kind, task.cost_on_kind(kind), spent, event.seconds, first=first)
             if task.check is None:
                 self.tally.learn(event.slot.place, task, counted, first=first)
         if task.check is None:
             self.tally.done(kind, max(0, event.ran - len(event.failures)), spent, event.seconds)
-        self.outcomes.finished(task, event)
+        self.outcomes.take_results(task, event)
 
-    def _lost(self, event: Lost) -> None:
+    def _handle_lost(self, event: Lost) -> None:
         """A worker has gone: the task that ran is lost, those behind it were not begun."""
         event.slot.warm = False
         # Only the first had begun: the others go back without a blame.
@@ -421,7 +423,7 @@ class MapScheduler:
         assert timeout is not None
         for copy in self.running():
             # Workers report each item by a page of memory: the time of an item counts from its own start.
-            position = self.crew.position(copy.slot)
+            position = self.crew.item_position(copy.slot)
             if position != copy.position:
                 copy.position, copy.since = position, now
             elif position is not None and now - copy.since > timeout and not copy.timed_out:

@@ -20,13 +20,13 @@ from dovetail.mapping.checking import Checker
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.delivery import Delivery
 from dovetail.mapping.folding import Fold
-from dovetail.mapping.function import ship
+from dovetail.mapping.function import ship_implementation
 from dovetail.mapping.health import Health
 from dovetail.mapping.learning import BYTES, COST, Lessons, natural_sizes
 from dovetail.mapping.outcomes import Outcomes
 from dovetail.mapping.pace import Pace
 from dovetail.mapping.places import InUse
-from dovetail.mapping.progress import ProgressBar, wanted
+from dovetail.mapping.progress import ProgressBar, wants_bar
 from dovetail.mapping.running import Work
 from dovetail.mapping.scheduler import HistoryLike, MapScheduler, Plan
 from dovetail.mapping.summary import MapSummary, Tally
@@ -57,15 +57,15 @@ class Session:
 
     def __init__(self, plan: Plan, fold: Fold | None) -> None:
         self.plan, self.fold = plan, fold
-        self._crew = crew = plan.workers.crew(list(plan.function.implementations))
+        self._crew = crew = plan.workers.crew_for_kinds(list(plan.function.implementations))
         with ExitStack() as undo:
             # Whatever fails below, workers that others may use go back.
             undo.callback(plan.workers.release)
             self._slots = list(crew.slots)
             kinds = list(dict.fromkeys(slot.kind for slot in crew.slots))
-            shipped = {kind: ship(plan.function, kind) for kind in kinds}
+            shipped = {kind: ship_implementation(plan.function, kind) for kind in kinds}
             most = SEGMENTS * (1 + len(crew.slots) // MORE)
-            self.delivery = Delivery(plan.ordered and fold is None, most, MOST_BYTES, crew.wake)
+            self.delivery = Delivery(plan.ordered and fold is None, most, MOST_BYTES, crew.end_wait)
             self._tally: Tally | None = None
             self._health = Health()
             self._checker = Checker(plan.verify, kinds, plan.agree)
@@ -73,7 +73,7 @@ class Session:
                 raise InputError("found workers of one kind, expected two to compare", where="verify")
             self._began, self._seconds = time.monotonic(), 0.0
             self.thread = threading.Thread(
-                target=self._work, args=(shipped,), name="dovetail-map", daemon=True
+                target=self._work_in_thread, args=(shipped,), name="dovetail-map", daemon=True
             )
             self.thread.start()
             undo.pop_all()
@@ -85,16 +85,16 @@ class Session:
             return MapSummary()
         seconds = self._seconds or time.monotonic() - self._began
         workers = [slot.name for slot in self._slots]
-        return self._tally.summary(seconds, workers, self._checker.compared, self._health)
+        return self._tally.make_summary(seconds, workers, self._checker.compared, self._health)
 
-    def _work(self, shipped: Mapping[str, bytes]) -> None:
+    def _work_in_thread(self, shipped: Mapping[str, bytes]) -> None:
         """The map's own thread."""
         error: BaseException | None = None
         try:
             try:
                 # Workers start while the history is read.
-                if self._begun(shipped):
-                    self._drive()
+                if self._begin_when_free(shipped):
+                    self._drive_map()
             finally:
                 self._seconds = time.monotonic() - self._began
                 self.plan.workers.release()
@@ -102,12 +102,12 @@ class Session:
             error = caught
         self.delivery.end(error)
 
-    def _begun(self, shipped: Mapping[str, bytes]) -> bool:
+    def _begin_when_free(self, shipped: Mapping[str, bytes]) -> bool:
         """Begin as soon as no other Dovetail uses what the workers need; whether anybody still wants that."""
         noted = False
         while not self.delivery.closed:
             try:
-                self._crew.begin(shipped, Work(self.plan.common, self.fold))
+                self._crew.begin_map(shipped, Work(self.plan.common, self.fold))
             except InUse as busy:
                 if not noted:
                     noted = True
@@ -119,22 +119,22 @@ class Session:
                 return True
         return False
 
-    def _drive(self) -> None:
+    def _drive_map(self) -> None:
         plan, crew, health = self.plan, self._crew, self._health
         with ExitStack() as stack:
             history = _open_history(plan.history, stack)
-            start = _start(plan, crew, history)
+            start = _prepare_start(plan, crew, history)
             stack.callback(start.items.close)
             stack.callback(health.end)
             tally = self._tally = start.tally
             shown: list[Callable[[MapScheduler], None]] = []
-            if wanted(plan.progress):
+            if wants_bar(plan.progress):
                 bar = ProgressBar(at_once=bool(plan.progress))
                 stack.callback(bar.close)
                 shown.append(bar)
             job = None if history is None else self._as_job(history, start.inputs)
             if job is not None:
-                shown.append(lambda _: job.note(self._noted))
+                shown.append(lambda _: job.note_progress(self._progress_form))
             outcomes = Outcomes(
                 crew, start.waiting, self.delivery, tally, health, self._checker, self.fold,
                 plan.retries,
@@ -167,7 +167,7 @@ class Session:
                     *(plan.function.name, self._seconds, f": {why}" if why else ""),
                 )
                 if job is not None:
-                    left = bool(scheduler.waiting.left or scheduler.unfinished())
+                    left = bool(scheduler.waiting.left or scheduler.count_unfinished())
                     self._end_job(job, why, left=left)
 
     def _as_job(self, history: SqliteHistory, inputs: Mapping[str, float]) -> MapRun | None:
@@ -182,7 +182,7 @@ class Session:
             # Workers of another shape mean another cluster, so another run.
             if run is None or run.cluster.nodes != cluster_of(self._slots).nodes:
                 run = MapRun(self._slots, name, rule, Path(history.path), self._began)
-            run.begin(name, inputs, self._slots, history, self._began)
+            run.begin_run(name, inputs, self._slots, history, self._began)
         except (DovetailError, OSError) as error:
             warnings.warn(f"the map is not seen by 'dovetail runs': {error}", DovetailWarning, stacklevel=1)
             run = None
@@ -197,14 +197,14 @@ class Session:
         elif left:
             state, detail = State.CANCELLED, "it was closed before all items were done"
         try:
-            job.end(state, detail, self._noted)
+            job.end(state, detail, self._progress_form)
         except (DovetailError, OSError) as error:
             warnings.warn(f"how the map ended was not kept: {error}", DovetailWarning, stacklevel=1)
 
-    def _noted(self) -> dict[str, Any]:
+    def _progress_form(self) -> dict[str, Any]:
         """What ``explain`` shows of the items."""
         found = self.summary
-        reasons = {kind: str(failure) for kind, failure in self._health.reasons().items()}
+        reasons = {kind: str(failure) for kind, failure in self._health.last_failures().items()}
         failed = [dict(one) for one in found.failed[:SHOWN]]
         return {**asdict(found), "failed": failed, "failed_items": len(found.failed), "reasons": reasons}
 
@@ -222,13 +222,13 @@ class _Start:
     """What the time of the whole map is predicted from: how many items, and their size in all."""
 
 
-def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
+def _prepare_start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
     """Look at the items and at what the history knows of them."""
-    given = Items(plan.items, crew.wake)
+    given = Items(plan.items, crew.end_wait)
     places = {slot.kind: slot.place for slot in crew.slots}
     counts = {kind: sum(slot.kind == kind for slot in crew.slots) for kind in places}
 
-    def start(
+    def make_start(
         waiting: Waiting, lessons: Lessons, known: Mapping[str, float], sizes: Floats | None = None
     ) -> _Start:
         tally = Tally(known, None if sizes is None else sizes.__getitem__)
@@ -241,28 +241,28 @@ def _start(plan: Plan, crew: Crew, history: SqliteHistory | None) -> _Start:
     items = given.sequence
     if plan.cost is not None:
         items = list(plan.items) if items is None else items
-        costs = _costs(plan.cost, items)
+        costs = _item_costs(plan.cost, items)
         lessons = Lessons(history, name, COST)
         by_cost = BySize(items, dict.fromkeys(places, costs), ordered=plan.ordered)
-        return start(by_cost, lessons, lessons.per_unit(places, costs), costs)
-    nodes = None if items is None or plan.ordered else crew.whereabouts(items)
+        return make_start(by_cost, lessons, lessons.per_unit(places, costs), costs)
+    nodes = None if items is None or plan.ordered else crew.nodes_of_items(items)
     sizes = None if items is None or nodes is not None else natural_sizes(items)
     if items is None or sizes is None:
         lessons = Lessons(history, name)
         waiting = InTurn(given) if items is None or nodes is None else ByNode(items, nodes)
-        return start(waiting, lessons, lessons.seconds(places))
+        return make_start(waiting, lessons, lessons.seconds(places))
     lessons = Lessons(history, name, BYTES)
-    laws = lessons.laws(places, sizes)
+    laws = lessons.predicted_laws(places, sizes)
     # Without a law the sizes are kept all the same: the next map may have one.
     if laws is None:
-        return start(InTurn(given), lessons, {}, sizes)
+        return make_start(InTurn(given), lessons, {}, sizes)
     # Of one size, the order is of no use, and batches are cut faster in turn.
     if float(sizes.min()) == float(sizes.max()):
-        return start(InTurn(given), lessons, {kind: float(law[0]) for kind, law in laws.items()}, sizes)
-    return start(BySize(items, laws, ordered=plan.ordered), lessons, dict.fromkeys(places, 1.0), sizes)
+        return make_start(InTurn(given), lessons, {kind: float(law[0]) for kind, law in laws.items()}, sizes)
+    return make_start(BySize(items, laws, ordered=plan.ordered), lessons, dict.fromkeys(places, 1.0), sizes)
 
 
-def _costs(cost: Callable[[Any], float] | Sequence[float], items: Sequence[Any]) -> Floats:
+def _item_costs(cost: Callable[[Any], float] | Sequence[float], items: Sequence[Any]) -> Floats:
     """The cost of each item. Raises `InputError`."""
     found = np.array([cost(item) for item in items] if callable(cost) else list(cost), dtype=float)
     if found.shape != (len(items),):

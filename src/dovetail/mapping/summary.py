@@ -65,7 +65,9 @@ class Tally:
         """Of an item, by kind."""
         return {kind: self.seconds[kind] / count for kind, count in self.tasks.items() if count}
 
-    def summary(self, seconds: float, workers: Sequence[str], compared: int, health: Health) -> MapSummary:
+    def make_summary(
+        self, seconds: float, workers: Sequence[str], compared: int, health: Health
+    ) -> MapSummary:
         """The summary at the end."""
         mean = self.mean_seconds()
         other = next((kind for kind in mean if kind != CPU), None)
@@ -85,8 +87,8 @@ class Tally:
             compared=compared,
             failed=[{"index": e.index, "reason": str(e)} for e in self.failed],
             workers=list(workers),
-            suspended=health.suspended(),
-            failed_on=health.tries(),
+            suspended=health.suspended_seconds(),
+            failed_on=health.failed_tries(),
         )
 
 

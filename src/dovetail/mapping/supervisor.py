@@ -41,21 +41,21 @@ class WorkerSupervisor(supervisor.Supervisor):
         self.parcels, self.dovetail = parcels, dovetail
         self.watched = False
 
-    def turn(self, woken: int) -> None:
+    def run_turn(self, woken: int) -> None:
         """Also look whether Dovetail lives."""
         if not self.watched:
             self.watched = True
             self.poll.register(self.dovetail, select.POLLIN)
-        super().turn(woken)
+        super().run_turn(woken)
 
-    def hear(self, fd: int) -> None:
+    def read_descriptor(self, fd: int) -> None:
         """Dovetail has ended, though others may have inherited its end of the socket."""
         self.poll.unregister(fd)
         self.end_all()
 
-    def receive(self) -> None:
+    def receive_requests(self) -> None:
         """Requests; their end is the end of all workers."""
-        super().receive()
+        super().receive_requests()
         if not self.client:
             self.end_all()
 

@@ -52,7 +52,7 @@ class Task:
     def __len__(self) -> int:
         return len(self.items)
 
-    def cost(self, kind: str) -> float:
+    def cost_on_kind(self, kind: str) -> float:
         """What it costs on workers of this kind."""
         return float(len(self.items)) if self.costs is None else self.costs[kind]
 
@@ -75,7 +75,7 @@ class Task:
             errors=self.errors,
         )
 
-    def blame(self, blame: Blame, failure: Failure) -> None:
+    def add_blame(self, blame: Blame, failure: Failure) -> None:
         """A try has failed."""
         self.blames = (*self.blames, blame)
         self.errors = {**self.errors, blame.slot.kind: failure}
@@ -102,7 +102,9 @@ class Items:
         self.taken = 0
         self.error: BaseException | None = None
         if self.sequence is None:
-            read = threading.Thread(target=self._read, args=(items,), name="dovetail-map-items", daemon=True)
+            read = threading.Thread(
+                target=self._read_items, args=(items,), name="dovetail-map-items", daemon=True
+            )
             read.start()
 
     @property
@@ -132,7 +134,7 @@ class Items:
         self.taken += count
         return found
 
-    def ahead(self, items: int) -> None:
+    def set_readahead(self, items: int) -> None:
         """How many items to hold ready."""
         if items > self._most:
             with self._room:
@@ -145,7 +147,7 @@ class Items:
             self._closed = True
             self._room.notify()
 
-    def _read(self, items: Iterable[Any]) -> None:
+    def _read_items(self, items: Iterable[Any]) -> None:
         try:
             for item in items:
                 self._buffer.append(item)
@@ -176,7 +178,7 @@ class Waiting(ABC):
     def take(self, slot: Slot, most: int, cost: float) -> Task | None:
         """A task of up to ``most`` items and about this cost; ``None`` if there is nothing at hand."""
         if not self._redo:
-            return self._take(slot, most, cost)
+            return self._take_task(slot, most, cost)
         task = self._redo.popleft()
         if len(task) > most:
             self._redo.appendleft(task.part(most, len(task)))
@@ -184,7 +186,7 @@ class Waiting(ABC):
         return task
 
     @abstractmethod
-    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+    def _take_task(self, slot: Slot, most: int, cost: float) -> Task | None:
         """A task of items that were never given out."""
 
     @property
@@ -198,19 +200,19 @@ class Waiting(ABC):
         return int(self.left)
 
     @property
-    def urgent(self) -> bool:
+    def has_returned_items(self) -> bool:
         """Whether something comes back that others may wait for."""
         return bool(self._redo)
 
-    def quota(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
+    def quota_of_slot(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
         """How many items an idle worker may take now; ``slot`` is its place in ``at.ready[kind]``."""
-        return rule.quota(kind, at)
+        return rule.slot_quota(kind, at)
 
     def finish(self, at: SplitState) -> float:
         """When all that waits can be done: T*."""
         return at.finish
 
-    def again(self, task: Task) -> None:
+    def take_back(self, task: Task) -> None:
         """A task comes back: its items are to be run again, before all others."""
         self._redo.appendleft(task)
 
@@ -232,7 +234,7 @@ class InTurn(Waiting):
         """Items that can be had at once."""
         return self._items.at_hand + sum(map(len, self._redo))
 
-    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+    def _take_task(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The next neighbours; each costs 1."""
         start = self._items.taken
         items = self._items.take(max(1, min(most, int(cost))))
@@ -257,7 +259,7 @@ class ByNode(Waiting):
         """Those of all nodes."""
         return sum(map(len, self._of_node.values()))
 
-    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+    def _take_task(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The worker's own node's items; each costs 1."""
         # The fullest other node: its own workers take longest to come to the end.
         own = self._of_node.get(slot.node) or max(self._of_node.values(), key=len)
@@ -287,33 +289,33 @@ class BySize(Waiting):
         """Those that are left of the order."""
         return len(self._order)
 
-    def quota(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
+    def quota_of_slot(self, kind: str, slot: int, rule: Rule, at: SplitState) -> float:
         """By the finish-time rule what the plan gives the worker first; other rules count the items."""
         self._chosen = None
         # What comes back goes first, so the plan of the others waits.
-        if rule.name != FinishTime.name or not at.known or not self._order or self._redo:
-            return rule.quota(kind, self._counted(at))
+        if rule.name != FinishTime.name or not at.is_known or not self._order or self._redo:
+            return rule.slot_quota(kind, self._counted_state(at))
         longest = float(self._costs[kind][self._order[0]]) * at.seconds[kind]
         totals = {k: max(self._totals[k], LEAST) * at.seconds[k] for k in at.seconds}
 
-        def times() -> Mapping[str, Sequence[float]]:
+        def planned_times() -> Mapping[str, Sequence[float]]:
             order = np.fromiter(self._order, dtype=np.intp)
             return {k: (self._costs[k][order] * at.seconds[k]).tolist() for k in at.seconds}
 
-        self._chosen = next_task(kind, slot, at.now, longest, totals, at.ready, times)
+        self._chosen = next_task(kind, slot, at.now, longest, totals, at.ready, planned_times)
         return 0 if self._chosen is None else math.inf
 
     def finish(self, at: SplitState) -> float:
         """As if the items could be cut."""
-        return fluid_finish(at.ready, self._counted(at).seconds, at.left)
+        return fluid_finish(at.ready, self._counted_state(at).seconds, at.left)
 
-    def _counted(self, at: SplitState) -> SplitState:
+    def _counted_state(self, at: SplitState) -> SplitState:
         """The same with seconds for an item of mean cost."""
         count = max(1, len(self._order))
         mean = {k: seconds * self._totals[k] / count for k, seconds in at.seconds.items()}
         return SplitState(at.now, at.left, at.ready, mean)
 
-    def _take(self, slot: Slot, most: int, cost: float) -> Task | None:
+    def _take_task(self, slot: Slot, most: int, cost: float) -> Task | None:
         """The item that was chosen, or the next; small ones with others that follow it."""
         if not self._order:
             return None

@@ -48,25 +48,25 @@ class Parcel:
         self.size = sum(len(part) for part in parts)
 
 
-def pack(thing: Any) -> Parcel:
+def pack_object(thing: Any) -> Parcel:
     """Pickle an object; what cannot be imported elsewhere (functions of scripts, notebooks) by value.
 
     Large contiguous buffers are not copied yet. Raises whatever pickling raises.
     """
     buffers: list[memoryview] = []
 
-    def keep(buffer: pickle.PickleBuffer) -> bool:
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
         view = buffer.raw()
         if view.nbytes < LARGE:
             return True  # in the pickle
         buffers.append(view)
         return False
 
-    head = cloudpickle.dumps(thing, protocol=5, buffer_callback=keep)
+    head = cloudpickle.dumps(thing, protocol=5, buffer_callback=keep_in_band)
     return Parcel([head, *buffers])
 
 
-def unpack(parts: Sequence[bytes | memoryview]) -> Any:
+def unpack_object(parts: Sequence[bytes | memoryview]) -> Any:
     """The object of a parcel; its large arrays lie in the parts' memory."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
@@ -84,10 +84,10 @@ class _Room:
         table = struct.pack(f"<{len(parts)}Q", *(len(part) for part in parts))
         at = 0
         for part in (table, *parts):
-            self._put(memoryview(part), at)
-            at += _padded(len(part))
+            self._put_view(memoryview(part), at)
+            at += _padded_length(len(part))
 
-    def _put(self, view: memoryview, at: int) -> None:
+    def _put_view(self, view: memoryview, at: int) -> None:
         if self._mapping is not None:
             memoryview(self._mapping)[at : at + len(view)] = view
             return
@@ -101,7 +101,7 @@ class _Room:
         # To its full size: the last part is padded, and a mapping must not end within a page of it.
         os.ftruncate(self.fd, self.size)
 
-    def again(self) -> None:
+    def write_again(self) -> None:
         """To be written to once more: its pages are there, so that to copy takes half as long."""
         if self._mapping is None:
             # MAP_POPULATE: one call instead of a page fault for each 4 KiB.
@@ -132,19 +132,19 @@ class Connection:
         self._freed: deque[int] = deque()  # from whichever thread lets an array go
 
     @staticmethod
-    def pair() -> tuple[Connection, Connection]:
+    def make_pair() -> tuple[Connection, Connection]:
         """Two connected ends; their descriptors are not inherited."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Connection(ours), Connection(theirs)
 
-    def send(self, message: tuple[Any, ...], parcel: Parcel | None = None) -> None:
+    def send_message(self, message: tuple[Any, ...], parcel: Parcel | None = None) -> None:
         """Send one message. Raises `Closed`, also of our own end; `OSError` where shared memory is short."""
-        if self.closed:
+        if self.is_closed:
             raise Closed
         parts = parcel.parts if parcel is not None else ()
         # An array that was left out of the pickle lies in shared memory always: there it can be changed.
         shared = parcel is not None and (len(parts) > 1 or parcel.size > INLINE)
-        room = self._room(parts) if shared else None
+        room = self._find_room(parts) if shared else None
         place = None if room is None else (room.number, len(parts))
         dropped, self._dropped = self._dropped, []
         freed = [self._freed.popleft() for _ in range(len(self._freed))]
@@ -163,18 +163,18 @@ class Connection:
             if room is not None and not room.number:
                 room.close()
 
-    def _room(self, parts: Sequence[bytes | memoryview]) -> _Room:
+    def _find_room(self, parts: Sequence[bytes | memoryview]) -> _Room:
         """Shared memory with these parts in it: one that is idle, or a new one."""
-        size = _padded(8 * len(parts)) + sum(_padded(len(part)) for part in parts)
+        size = _padded_length(8 * len(parts)) + sum(_padded_length(len(part)) for part in parts)
         for number in self._idle:
             # Not much larger than needed, or small parcels would hold large rooms.
             if size <= (room := self._rooms[number]).size <= 2 * size:
                 self._idle.remove(number)
-                room.again()
+                room.write_again()
                 room.write(parts)
                 return room
         # What does not fit now would not soon.
-        self.trim()
+        self.trim_rooms()
         if len(parts) > 1:
             self._numbers += 1
         room = _Room(self._numbers if len(parts) > 1 else 0, size)
@@ -187,7 +187,7 @@ class Connection:
             self._rooms[room.number] = room
         return room
 
-    def trim(self, most: int = 0) -> None:
+    def trim_rooms(self, most: int = 0) -> None:
         """Keep no more than so many idle pieces of shared memory."""
         while len(self._idle) > most:
             number = self._idle.pop(0)
@@ -196,7 +196,7 @@ class Connection:
                 room.close()
             self._dropped.append(number)
 
-    def receive(self, *, wait: bool = True) -> tuple[tuple[Any, ...], list[Any]] | None:
+    def receive_message(self, *, wait: bool = True) -> tuple[tuple[Any, ...], list[Any]] | None:
         """One message and the parts of its parcel; ``None`` if there is none yet.
 
         Raises `Closed` when the other side has gone.
@@ -215,15 +215,15 @@ class Connection:
         end = HEADER.size + HEADER.unpack_from(view)[0]
         message, place, freed, dropped = pickle.loads(view[HEADER.size : end])
         self._idle += freed
-        self.trim(MOST_IDLE)
+        self.trim_rooms(MOST_IDLE)
         for number in dropped:
             del self._theirs[number]
         if place is None:
             return message, [view[end:]] if end < len(view) else []
         number, count = place
-        return message, self._mapped(number, count, fds)
+        return message, self._map_parts(number, count, fds)
 
-    def _mapped(self, number: int, count: int, fds: list[int]) -> list[memoryview]:
+    def _map_parts(self, number: int, count: int, fds: list[int]) -> list[memoryview]:
         """The parts of a parcel in shared memory, in place; it lives as long as something in it is used."""
         mapping = self._theirs.get(number)
         if mapping is None:
@@ -234,7 +234,7 @@ class Connection:
             finally:
                 os.close(fd)
         if not number:
-            return _parts(memoryview(mapping), count)
+            return _split_parts(memoryview(mapping), count)
         # Here, since a worker whose items have no arrays needs none.
         from numpy import frombuffer, uint8
 
@@ -242,10 +242,10 @@ class Connection:
         whole, freed = frombuffer(mapping, uint8), self._freed
         self._theirs[number] = mapping
         self._lent[number] = weakref.ref(whole, lambda _: freed.append(number))
-        return _parts(whole.data, count)
+        return _split_parts(whole.data, count)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether this end was closed."""
         return self.sock.fileno() < 0
 
@@ -260,14 +260,14 @@ class Connection:
         self._theirs.clear()
 
 
-def _parts(whole: memoryview, count: int) -> list[memoryview]:
-    at = _padded(8 * count)
+def _split_parts(whole: memoryview, count: int) -> list[memoryview]:
+    at = _padded_length(8 * count)
     found = []
     for length in struct.unpack_from(f"<{count}Q", whole):
         found.append(whole[at : at + length])
-        at += _padded(length)
+        at += _padded_length(length)
     return found
 
 
-def _padded(length: int) -> int:
+def _padded_length(length: int) -> int:
     return -(-length // ALIGN) * ALIGN

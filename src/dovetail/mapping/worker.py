@@ -23,13 +23,13 @@ from dovetail.mapping.running import (
     Caught,
     Failure,
     Work,
-    describe,
+    describe_failure,
     fold_batch,
-    load,
+    load_function,
     run_items,
-    tried,
+    try_call,
 )
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
 from dovetail.process.channel import end_with
 
 PAGE = mmap.PAGESIZE
@@ -51,10 +51,10 @@ def main() -> None:
     _be_first_to_go()
     if setup["memory"]:
         _limit_memory(setup["memory"])
-    _serve(Connection(socket.socket(fileno=SOCKET)), PROGRESS, TRACE)
+    _serve_connection(Connection(socket.socket(fileno=SOCKET)), PROGRESS, TRACE)
 
 
-def join() -> None:
+def join_process() -> None:
     """Serve the process that listens at the socket of the argument: this is a job, and already bound."""
     setup = json.loads(sys.argv[2])
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -70,10 +70,10 @@ def join() -> None:
         sys.exit(0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _be_first_to_go()
-    _serve(Connection(sock), *fds)
+    _serve_connection(Connection(sock), *fds)
 
 
-def _serve(connection: Connection, progress: int, trace_fd: int) -> None:
+def _serve_connection(connection: Connection, progress: int, trace_fd: int) -> None:
     """Serve until the connection closes; then the process has ended."""
     # Written from a signal handler: a descriptor without a buffer is all that is safe there.
     with open(trace_fd, "wb", closefd=False, buffering=0) as trace, mmap.mmap(progress, PAGE) as page:
@@ -119,7 +119,7 @@ class _Worker:
     def serve(self) -> None:
         """Carry out the requests, in order. Raises `Closed` at the end."""
         while True:
-            received = self._connection.receive()
+            received = self._connection.receive_message()
             assert received is not None
             (what, *about), parts = received
             if what == "function":
@@ -128,7 +128,7 @@ class _Worker:
                 self._take_work(about[0], parts)
             elif what == "run":
                 number, start, plain = about
-                self._run(number, start, plain, parts)
+                self._run_batch(number, start, plain, parts)
             # What lies in shared memory goes with them.
             del parts, received
 
@@ -136,27 +136,27 @@ class _Worker:
         """There is nothing more to do: a function with something that stays lets it go."""
         finish = getattr(self._function, "finish", None)
         if finish is not None:
-            tried(finish)
+            try_call(finish)
 
     def _take_function(self, digest: bytes, parts: Any) -> None:
         if digest not in self._functions:
-            found = tried(load, bytes(parts[0]))
+            found = try_call(load_function, bytes(parts[0]))
             if isinstance(found, Caught):
-                self._connection.send(("unable", describe(0, found.error)))
+                self._connection.send_message(("unable", describe_failure(0, found.error)))
                 return
             self._functions[digest] = found
         self._function = self._functions[digest]
 
     def _take_work(self, number: int, parts: Any) -> None:
-        self._connection.trim()  # of the last map
-        found = tried(unpack, parts)
+        self._connection.trim_rooms()  # of the last map
+        found = try_call(unpack_object, parts)
         if isinstance(found, Caught):
-            self._connection.send(("unable", describe(0, found.error)))
+            self._connection.send_message(("unable", describe_failure(0, found.error)))
         elif self._function is not None:
             self._work = found
-            self._connection.send(("set", number))
+            self._connection.send_message(("set", number))
 
-    def _run(self, number: int, start: int, plain: bool, parts: Any) -> None:
+    def _run_batch(self, number: int, start: int, plain: bool, parts: Any) -> None:
         """Run a batch of neighbours from item ``start`` on; below 0 they are none, and are not folded.
 
         ``plain``: the results as the function gives them, whatever the map makes of them.
@@ -164,47 +164,49 @@ class _Worker:
         # Before the items are unpacked: a crash in unpickling is one of this order.
         self._page[0], self._page[1] = number, 0
         work = Work(self._work.common, None) if plain else self._work
-        items = tried(unpack, parts)
+        items = try_call(unpack_object, parts)
         parts.clear()
         if isinstance(items, Caught):
-            self._connection.send(("done", number, 0.0, 0, [describe(UNREADABLE, items.error)]))
+            self._connection.send_message(
+                ("done", number, 0.0, 0, [describe_failure(UNREADABLE, items.error)])
+            )
             return
         assert self._function is not None
         values, failures, seconds = run_items(self._function, items, work, self._progress)
         ran = len(values)
         # Items and values go as soon as they are done with: both at once may not fit into memory.
         del items
-        reply, failures = _packed(values, failures, start, work)
+        reply, failures = _pack_results(values, failures, start, work)
         del values
         if sys.stdout is not None:
             # Closed by the user, or by its reader.
             with suppress(OSError, ValueError):
                 sys.stdout.flush()
         self._page[1] = -1
-        self._connection.send(("done", number, seconds, ran, failures), reply)
+        self._connection.send_message(("done", number, seconds, ran, failures), reply)
 
 
-def _packed(
+def _pack_results(
     values: list[Any], failures: list[Failure], start: int, work: Work
 ) -> tuple[Parcel, list[Failure]]:
     """The results ready to be sent; a result that cannot be pickled is a failure of its item."""
     # One result cannot be pickled: which, is found by pickling each.
     thing, failures = fold_batch(values, failures, start, work)
-    parcel = tried(pack, thing)
+    parcel = try_call(pack_object, thing)
     if isinstance(parcel, Parcel):
         return parcel, failures
     known = {failure.position for failure in failures}
     for position, value in enumerate(values):
-        packed = tried(pack, value)
+        packed = try_call(pack_object, value)
         if isinstance(packed, Caught) and position not in known:
             values[position] = None
-            failures.append(_unsendable(position, value, packed.error))
+            failures.append(_unsendable_failure(position, value, packed.error))
     failures.sort(key=lambda failure: failure.position)
     thing, failures = fold_batch(values, failures, start, work)
-    return pack(thing), failures
+    return pack_object(thing), failures
 
 
-def _unsendable(position: int, value: Any, error: BaseException) -> Failure:
-    found = describe(position, error)
+def _unsendable_failure(position: int, value: Any, error: BaseException) -> Failure:
+    found = describe_failure(position, error)
     message = f"the result, of type {type(value).__qualname__}, cannot be sent back: {found}"
     return Failure(position, found.kind, message, found.traceback, found.error)

@@ -15,16 +15,16 @@ from typing import NamedTuple
 from dovetail.model.cluster import Cluster
 from dovetail.model.frozen import frozen
 from dovetail.model.job import EMPTY, FRACTION_UNITS, Request
-from dovetail.model.masks import runs
+from dovetail.model.masks import bit_runs
 from dovetail.model.node import Node
 
-__all__ = ["Allocation", "Donor", "Part", "bits", "together", "without_nodes"]
+__all__ = ["Allocation", "Donor", "Part", "bit_indices", "join_allocations", "without_nodes"]
 
 NARROW = 2048
 """Up to so many nodes a mask is small enough to be kept, and remembered."""
 
 
-def bits(mask: int) -> Iterator[int]:
+def bit_indices(mask: int) -> Iterator[int]:
     """Indices of the set bits, ascending."""
     while mask:
         # The lowest set bit: as many steps as there are nodes in the mask, not bits below them.
@@ -82,7 +82,7 @@ class Allocation:
     @property
     def nodes(self) -> list[int]:
         """Node indices, ascending (donor nodes excluded)."""
-        return list(bits(self.mask))
+        return list(bit_indices(self.mask))
 
     @property
     def first_node(self) -> int:
@@ -112,14 +112,14 @@ class Allocation:
 
     def device_places(self) -> list[tuple[int, int]]:
         """(node, device) of every device held, remote ones too."""
-        held = [(n, d) for part in self.parts for n in bits(part.nodes) for d in part.devices]
+        held = [(n, d) for part in self.parts for n in bit_indices(part.nodes) for d in part.devices]
         return held + [(donor.donor, donor.device) for donor in self.donors]
 
     def node_names(self, cluster: Cluster) -> list[str]:
         """Names of the gang's nodes, in node order."""
-        return [cluster.nodes[n].name for n in bits(self.mask)]
+        return [cluster.nodes[n].name for n in bit_indices(self.mask)]
 
-    def packed(self) -> Allocation:
+    def pack_runs(self) -> Allocation:
         """The same in the memory of its runs of nodes, where that is less: for what is only kept."""
         # A narrow mask is smaller than any list of runs.
         if all(part.nodes.bit_length() <= NARROW for part in self.parts):
@@ -145,14 +145,14 @@ class Packed(Allocation):
         cores: Mapping[int, tuple[int, ...]] = EMPTY,
         donors: tuple[Donor, ...] = (),
     ) -> None:
-        packed = tuple((array("i", chain.from_iterable(runs(part.nodes))), part[1:]) for part in parts)
+        packed = tuple((array("i", chain.from_iterable(bit_runs(part.nodes))), part[1:]) for part in parts)
         for name, value in (("request", request), ("cores", cores), ("donors", donors), ("_packed", packed)):
             object.__setattr__(self, name, value)
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """As of any allocation. O(runs) steps on masks."""
-        return tuple(Part(_mask(edges), *share) for edges, share in self._packed)
+        return tuple(Part(_mask_of_runs(edges), *share) for edges, share in self._packed)
 
     @property
     def worth_it(self) -> bool:
@@ -177,7 +177,7 @@ class Packed(Allocation):
         return Packed, (self.request, self.parts, self.cores, self.donors)
 
 
-def _mask(edges: Sequence[int]) -> int:
+def _mask_of_runs(edges: Sequence[int]) -> int:
     """The mask of runs, given by their first nodes and those after their last ones."""
     mask = 0
     for low, high in zip(edges[::2], edges[1::2], strict=True):
@@ -185,13 +185,13 @@ def _mask(edges: Sequence[int]) -> int:
     return mask
 
 
-def together(one: Allocation, other: Allocation) -> Allocation:
+def join_allocations(one: Allocation, other: Allocation) -> Allocation:
     """What a job holds while it moves from one place to the other: all of both, what they share once.
 
     Raises `ValueError` where a node gives different CPUs, memory or shares of devices in the two.
     """
     parts: dict[Part, int] = {}
-    for n in bits(one.mask | other.mask):
+    for n in bit_indices(one.mask | other.mask):
         before, after = one.part_on(n), other.part_on(n)
         part = before or after
         assert part is not None

@@ -89,7 +89,7 @@ def value_of(options: Sequence[str], long: str, short: str) -> str:
     ('y', '')
     """
     found = ""
-    for option in folded(options):
+    for option in fold_options(options):
         if option.startswith(f"{long}="):
             found = option.partition("=")[2]
         # The later one wins, as in sbatch.
@@ -115,7 +115,7 @@ def options_for(options: Sequence[str], implementation: Implementation) -> tuple
     return tuple(found)
 
 
-def folded(options: Sequence[str]) -> list[str]:
+def fold_options(options: Sequence[str]) -> list[str]:
     """Each option as one word: ``["--qos", "gpu"]`` as ``["--qos=gpu"]``.
 
     >>> folded(["--qos", "gpu", "-p", "a", "--exclusive"])

@@ -75,14 +75,14 @@ class Units(Sequence[Unit]):
         g = bisect_right(self._starts, place) - 1
         group = self._groups[g]
         n, local = divmod(place - self._starts[g], _units_of(group.node))
-        return _unit(self._nodes[group.first + n], group.first + n, local, place)
+        return _unit_of_node(self._nodes[group.first + n], group.first + n, local, place)
 
 
 def _units_of(node: Node) -> int:
     return (1 if node.cores else 0) + len(node.devices)
 
 
-def _unit(node: Node, index: int, local: int, place: int) -> Unit:
+def _unit_of_node(node: Node, index: int, local: int, place: int) -> Unit:
     """The unit of a node that is its ``local``-th: the CPU pool first, where there is one."""
     device = local - 1 if node.cores else local
     if device < 0:
@@ -133,7 +133,7 @@ class Cluster:
         made: list[Unit] = []
         for n, node in enumerate(self.nodes):
             first = len(made)
-            made += [_unit(node, n, local, first + local) for local in range(_units_of(node))]
+            made += [_unit_of_node(node, n, local, first + local) for local in range(_units_of(node))]
         return tuple(made)
 
     def short_name(self, node: int, unit: str) -> str:

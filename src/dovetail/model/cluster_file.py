@@ -15,11 +15,11 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from dovetail.errors import InputError
-from dovetail.files.fields import Bytes, Entry, Name, defaults, real, validated, whole
-from dovetail.files.sentences import file_name, shown
+from dovetail.files.fields import Bytes, Entry, Name, default_values, real_number, validate_data, whole_number
+from dovetail.files.sentences import file_name, show_value
 from dovetail.files.toml import read_toml, toml_lines
 from dovetail.model.cluster import Cluster
-from dovetail.model.hostlist import MOST_NAMES, compress, expand
+from dovetail.model.hostlist import MOST_NAMES, compress_names, expand_hostlist
 from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
 
@@ -28,12 +28,12 @@ SHORT = "'16x8cpu+1gpu'"
 _SHORT = re.compile(r"([0-9]{1,9})x([0-9]{1,9})cpu(?:\+([0-9]{1,9})gpu)?")
 _LIKE_SHORT = re.compile(r"[-+.0-9]+\s*x|[^/\\]*cpu(\+[^/\\]*)?$", re.IGNORECASE)
 
-Count = Annotated[int, Field(ge=1, le=MOST_DEVICES), BeforeValidator(whole(1, MOST_DEVICES))]
-Devices = Annotated[int, Field(ge=0, le=MOST_DEVICES), BeforeValidator(whole(0, MOST_DEVICES))]
-Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
-Core = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
+Count = Annotated[int, Field(ge=1, le=MOST_DEVICES), BeforeValidator(whole_number(1, MOST_DEVICES))]
+Devices = Annotated[int, Field(ge=0, le=MOST_DEVICES), BeforeValidator(whole_number(0, MOST_DEVICES))]
+Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole_number(0, MOST_CPUS))]
+Core = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole_number(0, MOST_CPUS))]
 
-Bandwidth = Annotated[float, Field(gt=0), BeforeValidator(real("bytes a second", above_zero=True))]
+Bandwidth = Annotated[float, Field(gt=0), BeforeValidator(real_number("bytes a second", above_zero=True))]
 
 
 class DeviceEntry(Entry):
@@ -89,16 +89,18 @@ def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str]:
     Raises `InputError`, which names the file and the entry. Linear in the entries and the names in them.
     """
     if not isinstance(text, str | os.PathLike):
-        raise InputError(f"cluster: found {shown(text)}, expected a short form such as {SHORT} or a path")
+        raise InputError(
+            f"cluster: found {show_value(text)}, expected a short form such as {SHORT} or a path"
+        )
     text = os.fspath(text).strip()
     match = _SHORT.fullmatch(text)
     # First the short form: a file of such a name is named with a folder, ./16x8cpu.
     if match is not None:
-        return _short(text, *(int(number or 0) for number in match.groups()))
+        return _parse_short_form(text, *(int(number or 0) for number in match.groups()))
     # What looks like a short form and is no file is a mistake in one, and no missing file.
     if not os.path.exists(text) and (not text or (_LIKE_SHORT.match(text) and not text.endswith(".toml"))):
         raise InputError(
-            f"cluster: found {shown(text)}, expected a short form such as {SHORT} or the path of a file"
+            f"cluster: found {show_value(text)}, expected a short form such as {SHORT} or the path of a file"
         )
     return _from_file(text)
 
@@ -108,7 +110,7 @@ def is_short(text: str) -> bool:
     return _SHORT.fullmatch(text) is not None
 
 
-def _short(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str]:
+def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str]:
     for found, most, what in (
         (nodes, MOST_NAMES, "nodes"),
         (cpus, MOST_CPUS, "CPUs a node"),
@@ -125,20 +127,20 @@ def _short(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], st
 def _from_file(path: str) -> tuple[list[Group], str]:
     data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
     source = file_name(path)
-    entries = validated(ClusterFile, data, source).node
+    entries = validate_data(ClusterFile, data, source).node
     groups: list[Group] = []
     total = 0
     for number, entry in enumerate(entries, 1):
         where = f"{source}: node {number} {entry.name!r}"
         try:
-            names = expand(entry.name)
+            names = expand_hostlist(entry.name)
         except InputError as error:
             raise InputError(str(error), where=where) from None
         # Counted before the nodes are made: a hostlist may name billions.
         total += len(names)
         if total > MOST_NAMES:
             raise InputError(f"found more than {MOST_NAMES} nodes, expected fewer", where=where)
-        groups.append((_node(names[0], entry, where), names))
+        groups.append((_read_node(names[0], entry, where), names))
     counts = Counter(name for _, names in groups for name in names)
     if len(counts) < total:
         twice = next(name for name, count in counts.items() if count > 1)
@@ -146,16 +148,16 @@ def _from_file(path: str) -> tuple[list[Group], str]:
     return groups, path
 
 
-def _node(name: str, entry: NodeEntry, where: str) -> Node:
+def _read_node(name: str, entry: NodeEntry, where: str) -> Node:
     if (entry.cpus is None) == (entry.cores is None):
         found = "neither cpus nor cores" if entry.cpus is None else "both cpus and cores"
         raise InputError(f"found {found}, expected one of them", where=where)
     cores = tuple(range(entry.cpus)) if entry.cpus is not None else tuple(entry.cores or ())
-    _unique(cores, "cores", where)
+    _check_unique(cores, "cores", where)
     devices: list[Device] = []
     counted: Counter[str] = Counter()
 
-    def add(kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int) -> None:
+    def add_devices(kind: str, model: str, hosts: tuple[int, ...], memory: int | None, count: int) -> None:
         # Cores are shared out in their order: device k gets the k-th part.
         share = len(hosts) // count
         for k in range(count):
@@ -164,7 +166,7 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
             counted[kind] += 1
 
     if entry.gpus:
-        add("gpu", "", (), None, entry.gpus)
+        add_devices("gpu", "", (), None, entry.gpus)
     for number, device in enumerate(entry.devices, 1):
         place = f"{where}, devices {number}"
         if device.kind == CPU or "+" in device.kind:
@@ -178,9 +180,9 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
                 "expected the same number for each",
                 where=place,
             )
-        add(device.kind, device.model, tuple(device.cores), device.memory, device.count)
+        add_devices(device.kind, device.model, tuple(device.cores), device.memory, device.count)
     hosts = [core for device in entry.devices for core in device.cores]
-    _unique(hosts, "devices: cores", where)
+    _check_unique(hosts, "devices: cores", where)
     given = set(hosts)
     # Hosts of devices leave the pool, or a job on CPUs would slow the host threads.
     pool = tuple(sorted(core for core in cores if core not in given))
@@ -204,7 +206,7 @@ def _node(name: str, entry: NodeEntry, where: str) -> Node:
     )
 
 
-def _unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:
+def _check_unique(cores: tuple[int, ...] | list[int], what: str, where: str) -> None:
     if len(set(cores)) < len(cores):
         core = next(core for core, count in Counter(cores).items() if count > 1)
         raise InputError(f"{what}: found core {core} twice, expected each core once", where=where)
@@ -226,23 +228,23 @@ def cluster_as_toml(cluster: Cluster) -> str:
     lines = [f"# {' '.join(cluster.label.split())}"]
     for group in cluster.groups:
         names = [node.name for node in cluster.nodes[group.first : group.first + group.count]]
-        for name in _hostlists(names):
-            entry = {"name": name, **_entry(group.node)}
-            lines += ["", "[[node]]", *toml_lines(entry, defaults(NodeEntry))]
+        for name in _short_hostlists(names):
+            entry = {"name": name, **_node_entry(group.node)}
+            lines += ["", "[[node]]", *toml_lines(entry, default_values(NodeEntry))]
     return "\n".join(lines) + "\n"
 
 
-def _hostlists(names: list[str]) -> list[str]:
+def _short_hostlists(names: list[str]) -> list[str]:
     """Hostlists that are short enough for a name, and keep the order, which breaks ties."""
-    together = compress(names)
+    together = compress_names(names)
     # Only names that expand to this very order: nodes are known by their index.
-    if len(names) == 1 or (len(together) <= LONGEST_NAME and expand(together) == names):
+    if len(names) == 1 or (len(together) <= LONGEST_NAME and expand_hostlist(together) == names):
         return [together]
     half = len(names) // 2
-    return _hostlists(names[:half]) + _hostlists(names[half:])
+    return _short_hostlists(names[:half]) + _short_hostlists(names[half:])
 
 
-def _entry(node: Node) -> dict[str, Any]:
+def _node_entry(node: Node) -> dict[str, Any]:
     hosts = [core for device in node.devices for core in device.cores]
     cores = sorted({*node.cores, *hosts})
     alike = groupby(
@@ -251,12 +253,12 @@ def _entry(node: Node) -> dict[str, Any]:
     # A count is shorter, and means the same on any machine.
     plain = cores == list(range(len(cores)))
     content: dict[str, Any] = {"cpus": len(cores)} if plain else {"cores": cores}
-    content["devices"] = [_devices(list(devices)) for _, devices in alike]
+    content["devices"] = [_device_entry(list(devices)) for _, devices in alike]
     fields = ("memory", "host_cpus", "cpu_model", "partitions", "network_bandwidth", "gpu_bandwidth")
     return content | {field: getattr(node, field) for field in fields}
 
 
-def _devices(devices: Sequence[Device]) -> dict[str, Any]:
+def _device_entry(devices: Sequence[Device]) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": devices[0].kind, "model": devices[0].model}
     content["cores"] = [core for device in devices for core in device.cores]
     content["memory"] = devices[0].memory

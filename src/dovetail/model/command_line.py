@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from dovetail.errors import InputError
 from dovetail.model.record import Placed
-from dovetail.model.templates import DEVICE, device_word, escape, render
+from dovetail.model.templates import DEVICE, device_word, escape_template, render_template
 
 
-def argv(placed: Placed) -> list[str]:
+def command_words(placed: Placed) -> list[str]:
     """The command to run. Raises `InputError` where there is none, or a placeholder has no value."""
     implementation, job = placed.implementation, placed.job
     command = implementation.command
@@ -17,7 +17,7 @@ def argv(placed: Placed) -> list[str]:
         raise InputError(f"implementation '{implementation.name}' of app '{job.app.name}' has no command")
     values = {**job.inputs, DEVICE: device_word(implementation.kind)}
     try:
-        return [render(a, values) if "{" in a or "}" in a else a for a in command.argv]
+        return [render_template(a, values) if "{" in a or "}" in a else a for a in command.argv]
     except KeyError as error:
         raise InputError(
             f"the command of implementation '{implementation.name}' names {{{error.args[0]}}}, "
@@ -32,4 +32,4 @@ def after_prologue(prologue: str, words: Sequence[str]) -> tuple[str, ...]:
     """
     if not prologue:
         return tuple(words)
-    return ("bash", "-lc", 'eval "$0" || exit; exec "$@"', escape(prologue), *words)
+    return ("bash", "-lc", 'eval "$0" || exit; exec "$@"', escape_template(prologue), *words)

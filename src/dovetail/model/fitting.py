@@ -43,7 +43,7 @@ def share_of_device(count: float) -> int:
     return max(1, round(count * FRACTION_UNITS)) if count < 1 else FRACTION_UNITS
 
 
-def suits(device: Device, kind: str, request: Request) -> bool:
+def suits_request(device: Device, kind: str, request: Request) -> bool:
     """Whether the device is of this kind, of a model that the request accepts, and has memory enough."""
     if device.kind != kind or (request.models and device.model not in request.models):
         return False
@@ -109,7 +109,10 @@ def takes_alike(request: Request, devices: Sequence[Device], eligible: Iterable[
 def devices_on(request: Request, devices: Sequence[Device]) -> Iterator[tuple[int, list[int]]]:
     """For each kind of device requested: how many devices, and the indices of those that suit."""
     for kind, count in request.devices:
-        yield whole_devices(count), [d for d, device in enumerate(devices) if suits(device, kind, request)]
+        yield (
+            whole_devices(count),
+            [d for d, device in enumerate(devices) if suits_request(device, kind, request)],
+        )
 
 
 def fits_node(request: Request, node: Node) -> bool:
@@ -135,11 +138,11 @@ def fits_node(request: Request, node: Node) -> bool:
             sum(d in alike for d in suitable) >= wanted
             for wanted, suitable in devices_on(request, node.devices)
         )
-        for alike in _alike(request, node)
+        for alike in _like_devices(request, node)
     )
 
 
-def _alike(request: Request, node: Node) -> list[list[int]]:
+def _like_devices(request: Request, node: Node) -> list[list[int]]:
     """Devices of a node of which the request takes the same part; one empty list where there are none."""
     return takes_alike(request, node.devices, range(len(node.devices))) or [[]]
 
@@ -161,7 +164,7 @@ def fits_unit(cluster: Cluster, request: Request, unit: Unit) -> bool:
     if request.nodes != 1 or unit.kind != device_kind(request):
         return False
     if unit.device is not None:
-        if not suits(node.devices[unit.device], unit.kind, request):
+        if not suits_request(node.devices[unit.device], unit.kind, request):
             return False
         if request.avoids and cluster.kept.get((unit.node, unit.device), 0) & request.avoids:
             return False

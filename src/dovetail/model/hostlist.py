@@ -20,20 +20,20 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})([^0-9]*)", re.DOTALL)
 
 
-def expand(text: str) -> list[str]:
+def expand_hostlist(text: str) -> list[str]:
     """The names that a hostlist stands for, in its order; none for an empty text.
 
     Raises `InputError` for a malformed list or one of more than `MOST_NAMES` names. Linear in the output.
     """
     names: list[str] = []
-    for part in _split(text):
+    for part in _split_hostlist(text):
         pieces = re.split(r"\[([^\[\]]*)\]", part)
         if not part or any("[" in p or "]" in p for p in pieces[::2]):
-            raise _bad(text, f"{part!r}")
+            raise _hostlist_error(text, f"{part!r}")
         ways: list[list[str]] = []
         total = 1
         for i, piece in enumerate(pieces):
-            ways.append(_numbers(piece, text) if i % 2 else [piece])
+            ways.append(_expand_range(piece, text) if i % 2 else [piece])
             # The product is bounded before it is made.
             total *= len(ways[-1])
         if len(names) + total > MOST_NAMES:
@@ -42,40 +42,40 @@ def expand(text: str) -> list[str]:
     return names
 
 
-def _split(text: str) -> list[str]:
+def _split_hostlist(text: str) -> list[str]:
     """The parts between commas that are outside brackets."""
     return re.split(r",(?![^\[\]]*\])", text) if text else []
 
 
-def _numbers(inside: str, text: str) -> list[str]:
+def _expand_range(inside: str, text: str) -> list[str]:
     found: list[str] = []
     for item in inside.split(","):
         match = _RANGE.fullmatch(item)
         if match is None:
-            raise _bad(text, f"{item!r} in brackets")
+            raise _hostlist_error(text, f"{item!r} in brackets")
         low, high = match[1], match[2] or match[1]
         if int(high) < int(low):
-            raise _bad(text, f"the range {item!r}, which runs backwards")
+            raise _hostlist_error(text, f"the range {item!r}, which runs backwards")
         if int(high) - int(low) >= MOST_NAMES - len(found):
             raise InputError(f"hostlist {text!r}: found more than {MOST_NAMES} names, expected fewer")
         # A range pads as its first number is written (n[01-16]); a single number stands as it is.
-        width = _padding(low) if match[2] else len(low)
+        width = _padding_width(low) if match[2] else len(low)
         found.extend(f"{n:0{width}d}" for n in range(int(low), int(high) + 1))
     return found
 
 
-def _bad(text: str, found: str) -> InputError:
+def _hostlist_error(text: str, found: str) -> InputError:
     return InputError(
         f"hostlist {text!r}: found {found}, expected names such as 'n[0-1,5]' or 'r[1-2]n[01-16]'"
     )
 
 
-def _padding(digits: str) -> int:
+def _padding_width(digits: str) -> int:
     """Width to which a range that begins with these digits pads its numbers."""
     return len(digits) if digits.startswith("0") else 1
 
 
-def compress(names: Iterable[str]) -> str:
+def compress_names(names: Iterable[str]) -> str:
     """The hostlist of these names, in their order: ``expand(compress(names)) == names``.
 
     Neighbours that differ in their last number alone share a bracket. Linear.
@@ -86,7 +86,7 @@ def compress(names: Iterable[str]) -> str:
     # What stands before and after the open bracket.
     open_around: tuple[str, str] | None = None
 
-    def close() -> None:
+    def close_range() -> None:
         if open_around is None:
             return
         before, after = open_around
@@ -98,21 +98,21 @@ def compress(names: Iterable[str]) -> str:
     for name in names:
         match = _NUMBERED.fullmatch(name)
         if match is None:
-            close()
+            close_range()
             open_around = None
             parts.append(name)
             continue
         around, digits = (match[1], match[3]), match[2]
         if around != open_around:
-            close()
+            close_range()
             open_around = around
         if ranges:
             first, last = ranges[-1]
             # Only the next number in the same padding joins the range: n9,n10 and n09,n10 are different
             # names.
-            if digits == f"{int(last) + 1:0{_padding(first)}d}":
+            if digits == f"{int(last) + 1:0{_padding_width(first)}d}":
                 ranges[-1] = (first, digits)
                 continue
         ranges.append((digits, digits))
-    close()
+    close_range()
     return ",".join(parts)

@@ -35,9 +35,9 @@ __all__ = [
     "Seconds",
     "Sizing",
     "Throttle",
-    "alone",
     "request_for",
     "with_gpu_memory",
+    "without_sharing",
 ]
 
 Seconds = float
@@ -187,7 +187,7 @@ def with_device_sizes(request: Request, gpu_memory: int, gpu_least: int) -> Requ
     return replace(request, gpu_memory=gpu_memory, gpu_least=gpu_least)
 
 
-def alone(request: Request) -> Request:
+def without_sharing(request: Request) -> Request:
     """A request with ``sharing`` as one for whole devices, which have the memory that it gives."""
     if not request.sharing:
         return request
@@ -374,7 +374,7 @@ class Launch:
     spares_leader: bool = False
 
     @property
-    def signalled(self) -> Recipients:
+    def signal_recipients(self) -> Recipients:
         """Which processes get its ``signal``."""
         return "first" if self.leader_alone else "others" if self.spares_leader else "all"
 
@@ -384,14 +384,14 @@ class Launch:
         ``node`` is the name of its first node.
         """
         # Errors go with the output where only that was chosen, as in sbatch.
-        out, err = (self._path(path, job, cwd, node) for path in (self.stdout, self.stderr))
+        out, err = (self._fill_path(path, job, cwd, node) for path in (self.stdout, self.stderr))
         return out, out if err is None else err
 
     def input(self, job: Job, cwd: str, node: str = "") -> str | None:
         """What this job reads, where that was chosen."""
-        return self._path(self.stdin, job, cwd, node)
+        return self._fill_path(self.stdin, job, cwd, node)
 
-    def _path(self, path: str | None, job: Job, cwd: str, node: str) -> str | None:
+    def _fill_path(self, path: str | None, job: Job, cwd: str, node: str) -> str | None:
         if path is None:
             return None
         # The short name of the host, as Slurm fills %N.

@@ -76,20 +76,20 @@ def place_of(index: int, indices: str) -> int:
     >>> place_of(8, "0-15:4"), place_of(20, "20,3-5")
     (2, 3)
     """
-    firsts, spans, before = _spans(indices)
+    firsts, spans, before = _index_spans(indices)
     at = bisect_right(firsts, index) - 1
     return before[at] + (index - spans[at].start) // spans[at].step if at >= 0 else 0
 
 
 def count_indices(indices: str) -> int:
     """How many indices there are."""
-    _, spans, before = _spans(indices)
+    _, spans, before = _index_spans(indices)
     return before[-1] + len(spans[-1])
 
 
 # Cached: each job of an array of a hundred thousand looks its place up in the same spans.
 @lru_cache(maxsize=64)
-def _spans(indices: str) -> tuple[list[int], list[range], list[int]]:
+def _index_spans(indices: str) -> tuple[list[int], list[range], list[int]]:
     """The first index of each span, the spans, and how many indices stand before each; in ascending order."""
     spans: list[range] = []
     for part in indices.partition("%")[0].split(","):

@@ -13,7 +13,7 @@ MANY, WIDE = 32, 2048
 """Runs found one by one, and bits left, from which it is quicker to look at all bits at once."""
 
 
-def runs(mask: int) -> list[tuple[int, int]]:
+def bit_runs(mask: int) -> list[tuple[int, int]]:
     """The runs of set bits, ascending: the first bit of each, and the one after its last. O(bits).
 
     >>> runs(0b1011100)

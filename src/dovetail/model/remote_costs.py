@@ -43,7 +43,7 @@ class Constant:
     source: str
 
 
-def _constant(value: float, unit: str, symbol: str, meaning: str, source: str = TABLE_1) -> float:
+def _constant_field(value: float, unit: str, symbol: str, meaning: str, source: str = TABLE_1) -> float:
     described = {"unit": unit, "symbol": symbol, "meaning": meaning, "source": source}
     return field(default=value, metadata=described)
 
@@ -55,37 +55,45 @@ class RemoteCosts:
     ``sources`` has, for constants that are not the paper's, where they are from.
     """
 
-    remote_latency: float = _constant(
+    remote_latency: float = _constant_field(
         50.62e-6, "s", "rcuda_lat", "of a call to a remote GPU, without the network's", SECTION_2
     )
-    remote_overhead: float = _constant(
+    remote_overhead: float = _constant_field(
         1.03, "1", "overhead_rcuda", "time of a transfer to a remote GPU, over the network's alone", SECTION_2
     )
-    network_latency: float = _constant(1.2e-6, "s", "net_lat", "latency of the network", TABLE_3)
-    network_bandwidth: float = _constant(7e9, "B/s", "net_bw", "bandwidth of a node's network", TABLE_3)
-    gpu_latency: float = _constant(10e-6, "s", "gpu_lat", "time of a call to a local GPU", TABLE_3)
-    gpu_bandwidth: float = _constant(7e9, "B/s", "gpu_bw", "bandwidth to a local GPU", TABLE_3)
-    record_per_call: float = _constant(0.2825e-6, "s", "record_coef", "more for each call that is recorded")
-    record_constant: float = _constant(0.3437e-3, "s", "record_const", "once for a GPU that is recorded")
-    replay_per_call: float = _constant(1.031e-6, "s", "replay_coef", "of a recorded call, when it is moved")
-    replay_constant: float = _constant(1.243, "s", "replay_const", "once for each GPU that is moved")
-    copy_bandwidth_per_byte: float = _constant(
+    network_latency: float = _constant_field(1.2e-6, "s", "net_lat", "latency of the network", TABLE_3)
+    network_bandwidth: float = _constant_field(7e9, "B/s", "net_bw", "bandwidth of a node's network", TABLE_3)
+    gpu_latency: float = _constant_field(10e-6, "s", "gpu_lat", "time of a call to a local GPU", TABLE_3)
+    gpu_bandwidth: float = _constant_field(7e9, "B/s", "gpu_bw", "bandwidth to a local GPU", TABLE_3)
+    record_per_call: float = _constant_field(
+        0.2825e-6, "s", "record_coef", "more for each call that is recorded"
+    )
+    record_constant: float = _constant_field(
+        0.3437e-3, "s", "record_const", "once for a GPU that is recorded"
+    )
+    replay_per_call: float = _constant_field(
+        1.031e-6, "s", "replay_coef", "of a recorded call, when it is moved"
+    )
+    replay_constant: float = _constant_field(1.243, "s", "replay_const", "once for each GPU that is moved")
+    copy_bandwidth_per_byte: float = _constant_field(
         47.21e3, "1/s", "bw_coef", "bandwidth at which a region is moved, for each of its bytes"
     )
-    copy_bandwidth: float = _constant(4.78e9, "B/s", "bw_max", "that bandwidth at most")
-    sync_per_byte: float = _constant(0.057e-9, "s/B", "memsync_coef", "more for each byte that is moved")
-    sync_constant: float = _constant(0.0, "s", "memsync_const", "more for each region that is moved")
-    helper_per_byte: float = _constant(
+    copy_bandwidth: float = _constant_field(4.78e9, "B/s", "bw_max", "that bandwidth at most")
+    sync_per_byte: float = _constant_field(
+        0.057e-9, "s/B", "memsync_coef", "more for each byte that is moved"
+    )
+    sync_constant: float = _constant_field(0.0, "s", "memsync_const", "more for each region that is moved")
+    helper_per_byte: float = _constant_field(
         0.687e-9, "s/B", "mhelper_coefd", "more for each byte once a process's second GPU has moved"
     )
-    helper_per_call: float = _constant(9.983e-6, "s", "mhelper_coefc", "the same for each call")
-    helper_constant: float = _constant(2.934e-3, "s", "mhelper_const", "the same, once")
-    active_memory: float = _constant(
+    helper_per_call: float = _constant_field(9.983e-6, "s", "mhelper_coefc", "the same for each call")
+    helper_constant: float = _constant_field(2.934e-3, "s", "mhelper_const", "the same, once")
+    active_memory: float = _constant_field(
         6e9, "B", "data_size_i", "most bytes that a GPU holds when it is moved", "reading: its memory"
     )
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
 
-    def constants(self) -> list[Constant]:
+    def described_constants(self) -> list[Constant]:
         """The constants with their units, meanings and sources, in the order of `CONSTANTS`."""
         return [
             replace(paper, value=getattr(self, name), source=self.sources.get(name, paper.source))
@@ -112,12 +120,12 @@ def remote_costs_file() -> Any:
     """The pydantic model of the file: a table a constant. Making it takes long, so it is made on demand."""
     from pydantic import BeforeValidator, Field, create_model
 
-    from dovetail.files.fields import Entry, real
+    from dovetail.files.fields import Entry, real_number
 
-    def table(constant: Constant) -> Any:
+    def constant_field(constant: Constant) -> Any:
         # Divided by in the equations.
         positive = constant.name in _POSITIVE
-        number = real(constant.unit, above_zero=positive)
+        number = real_number(constant.unit, above_zero=positive)
         bound: dict[str, Any] = {"gt" if positive else "ge": 0}
         return create_model(
             f"Constant_{constant.name}",
@@ -133,7 +141,7 @@ def remote_costs_file() -> Any:
     definitions: Any = {
         "measured": (str, Field(default="", description="when and where")),
         **{
-            name: (table(constant) | None, Field(default=None, description=constant.meaning))
+            name: (constant_field(constant) | None, Field(default=None, description=constant.meaning))
             for name, constant in CONSTANTS.items()
         },
     }
@@ -155,9 +163,9 @@ def read_remote_costs(path: str | os.PathLike[str]) -> RemoteCosts:
             found, expected = entry["unit"], CONSTANTS[name].unit
             if found != expected:
                 raise InputError(f"{name}, unit: found {found!r}, expected {expected!r}", where=source)
-    from dovetail.files.fields import validated
+    from dovetail.files.fields import validate_data
 
-    checked = validated(remote_costs_file(), data, source)
+    checked = validate_data(remote_costs_file(), data, source)
     given = {name: getattr(checked, name) for name in CONSTANTS if getattr(checked, name) is not None}
     return RemoteCosts(
         **{name: entry.value for name, entry in given.items()},
@@ -171,7 +179,7 @@ def remote_costs_text(costs: RemoteCosts, measured: str) -> str:
         "# What a borrowed GPU costs (Equations 1 to 12 of Markthub 2015), as simulations take it.",
         f"measured = {toml_value(measured)}",
     ]
-    for constant in costs.constants():
+    for constant in costs.described_constants():
         lines += [
             "",
             f"[{constant.name}]  # {constant.meaning}",

@@ -17,13 +17,13 @@ from dovetail.model.workload import Truth, Workload
 __all__ = [
     "MEMORY",
     "after_helper",
-    "alone",
-    "communicates",
+    "any_communicates",
     "local_gpu",
-    "network",
-    "recording",
+    "network_seconds",
+    "recording_seconds",
     "remote_gpu",
-    "stall",
+    "seconds_alone",
+    "stall_seconds",
     "with_communication_times",
     "with_table_3",
 ]
@@ -32,7 +32,7 @@ MEMORY = 22 * 10**9
 """Bytes of memory of a node, where a cluster gives none and jobs have communication (Table 3)."""
 
 
-def network(costs: RemoteCosts, job: Communication, bandwidth: float) -> Seconds:
+def network_seconds(costs: RemoteCosts, job: Communication, bandwidth: float) -> Seconds:
     """Equation 10: between the job's nodes, at the bandwidth of its slowest process."""
     # Calls wait for the latency each, bytes for the bandwidth: neither hides the other (a synchronous model).
     return costs.network_latency * job.net_calls + job.net_bytes / bandwidth
@@ -49,7 +49,7 @@ def remote_gpu(costs: RemoteCosts, job: Communication, bandwidth: float) -> Seco
     return job.gpu_calls * latency + costs.remote_overhead * job.gpu_bytes / bandwidth
 
 
-def recording(costs: RemoteCosts, job: Communication) -> Seconds:
+def recording_seconds(costs: RemoteCosts, job: Communication) -> Seconds:
     """Equation 3: what a remote GPU costs more where it may be moved later; all calls are recorded."""
     return costs.record_per_call * job.gpu_calls + costs.record_constant
 
@@ -61,7 +61,7 @@ def after_helper(costs: RemoteCosts, job: Communication) -> Seconds:
     )
 
 
-def stall(costs: RemoteCosts, job: Communication, done: float, bandwidth: float) -> Seconds:
+def stall_seconds(costs: RemoteCosts, job: Communication, done: float, bandwidth: float) -> Seconds:
     """Equations 5 to 7: how long a GPU's move stops its job, of which the fraction ``done`` is behind it.
 
     ``bandwidth`` is that between client and donor. The memory in use is one region of at most
@@ -80,13 +80,13 @@ def stall(costs: RemoteCosts, job: Communication, done: float, bandwidth: float)
     return replay + sync + fetch
 
 
-def alone(costs: RemoteCosts, job: Communication) -> Seconds:
+def seconds_alone(costs: RemoteCosts, job: Communication) -> Seconds:
     """Equation 9 for a job that has its nodes to itself and its GPUs at home, by Table 3's bandwidths."""
     gpu = local_gpu(costs, job, costs.gpu_bandwidth)
-    return network(costs, job, costs.network_bandwidth) + gpu + job.other
+    return network_seconds(costs, job, costs.network_bandwidth) + gpu + job.other
 
 
-def communicates(jobs: Sequence[Job]) -> bool:
+def any_communicates(jobs: Sequence[Job]) -> bool:
     """Whether any job declares its communication."""
     # Not by type: an import of `tables` would close a circle.
     if hasattr(jobs, "forms"):
@@ -109,7 +109,7 @@ class _WithCommunication:
         if found is None and job.communication is not None:
             known = self._alone.get(id(job.communication))
             if known is None:
-                known = job.communication, alone(self._costs, job.communication)
+                known = job.communication, seconds_alone(self._costs, job.communication)
                 self._alone[id(job.communication)] = known
             return known[1]
         return found
@@ -117,7 +117,7 @@ class _WithCommunication:
 
 def with_communication_times(workload: Workload, costs: RemoteCosts) -> Workload:
     """The workload, its jobs' times made of their communication where they give none."""
-    if not communicates(workload.jobs):
+    if not any_communicates(workload.jobs):
         return workload
     return replace(workload, truth=_WithCommunication(workload.truth, costs))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from dovetail.model.allocation import bits
+from dovetail.model.allocation import bit_indices
 from dovetail.model.cluster import Cluster
 from dovetail.model.node import CPU
 from dovetail.model.record import Placed
@@ -28,7 +28,7 @@ def barred_devices(running: Iterable[Placed], cluster: Cluster, kinds: Collectio
             names = [
                 cluster.short_name(n, cluster.nodes[n].devices[d].name)
                 for part in placed.allocation.parts
-                for n in bits(part.nodes)
+                for n in bit_indices(part.nodes)
                 for d in part.devices
             ]
             words.append(f"{', '.join(names)} {placed.job.name}")

@@ -122,9 +122,9 @@ class JobTable(Sequence[Job]):
     @cached_property
     def made(self) -> list[Job]:
         """All jobs as objects, kept from the first time on."""
-        return list(self.fleeting())
+        return list(self.iterate_fleeting())
 
-    def fleeting(self, places: Ints | None = None) -> Iterator[Job]:
+    def iterate_fleeting(self, places: Ints | None = None) -> Iterator[Job]:
         """The jobs (at these places) one by one, without keeping them."""
         wanted = np.arange(len(self)) if places is None else places
         made = self.__dict__.get("made")
@@ -216,25 +216,25 @@ class RecordTable(Sequence[Record]):
         places = self.order[index]
         if isinstance(index, slice):
             jobs = self.jobs_of(index)
-            return [self._record(place, job) for place, job in zip(places.tolist(), jobs, strict=True)]
-        return self._record(int(places), self.jobs[int(places)])
+            return [self._make_record(place, job) for place, job in zip(places.tolist(), jobs, strict=True)]
+        return self._make_record(int(places), self.jobs[int(places)])
 
     def __iter__(self) -> Iterator[Record]:
         # In file order one pass over the columns does; else each job is needed twice.
         if isinstance(self.jobs, JobTable) and self.in_file_order:
-            jobs = self.jobs.fleeting()
-            return (self._record(place, job) for place, job in enumerate(jobs))
+            jobs = self.jobs.iterate_fleeting()
+            return (self._make_record(place, job) for place, job in enumerate(jobs))
         jobs_made = list(self.jobs)
-        return (self._record(place, jobs_made[place]) for place in self.order.tolist())
+        return (self._make_record(place, jobs_made[place]) for place in self.order.tolist())
 
     def jobs_of(self, part: slice) -> Iterator[Job]:
         """The jobs of some records."""
         places = self.order[part]
         if isinstance(self.jobs, JobTable):
-            return self.jobs.fleeting(places)
+            return self.jobs.iterate_fleeting(places)
         return (self.jobs[place] for place in places.tolist())
 
-    def _record(self, place: int, job: Job) -> Record:
+    def _make_record(self, place: int, job: Job) -> Record:
         killed, seconds, promised = bool(self.killed[place]), float(self.seconds[place]), self.promised[place]
         request = job.choices[0].request
         mask = 0

@@ -25,7 +25,7 @@ def device_word(kind: str) -> str:
     return _WORDS.get(device, device)
 
 
-def placeholders(texts: Iterable[str]) -> list[str]:
+def placeholder_names(texts: Iterable[str]) -> list[str]:
     """Names between braces, each once, in order of appearance. Raises `ValueError` at a single brace."""
     found: dict[str, None] = {}
     for text in texts:
@@ -37,38 +37,38 @@ def placeholders(texts: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def render(text: str, values: Mapping[str, float | str]) -> str:
+def render_template(text: str, values: Mapping[str, float | str]) -> str:
     """``text`` with its placeholders filled in; whole numbers are written without a point.
 
     Raises `KeyError` for a placeholder that has no value.
     """
 
-    def fill(match: re.Match[str]) -> str:
+    def fill_placeholder(match: re.Match[str]) -> str:
         # `match[0][0]`: of a doubled brace the first one.
-        return match[0][0] if match[1] is None else _text(values[match[1]])
+        return match[0][0] if match[1] is None else _value_text(values[match[1]])
 
-    return _TOKEN.sub(fill, text)
+    return _TOKEN.sub(fill_placeholder, text)
 
 
-def bind(text: str, values: Mapping[str, str]) -> str:
+def bind_template(text: str, values: Mapping[str, str]) -> str:
     """``text`` with some placeholders filled in for good; it stays a template for the others.
 
     >>> bind("{file} {n} {{}}", {"file": "a{b"})
     'a{{b {n} {{}}'
     """
 
-    def fill(match: re.Match[str]) -> str:
-        return escape(values[match[1]]) if match[1] in values else match[0]
+    def fill_or_keep(match: re.Match[str]) -> str:
+        return escape_template(values[match[1]]) if match[1] in values else match[0]
 
-    return _TOKEN.sub(fill, text)
+    return _TOKEN.sub(fill_or_keep, text)
 
 
-def escape(text: str) -> str:
+def escape_template(text: str) -> str:
     """``text`` such that rendering gives it back unchanged."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def _text(value: float | str) -> str:
+def _value_text(value: float | str) -> str:
     # Above 1e15 a float no longer holds every whole number: its digits would be made up.
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))

@@ -20,11 +20,11 @@ from dovetail.model.record import Prediction
 __all__ = [
     "Foresight",
     "Way",
-    "fastest",
+    "fastest_choice",
     "one_node_choices",
     "predicted_seconds",
+    "predicted_way",
     "seconds_on",
-    "way",
     "way_with_given_times",
 ]
 
@@ -58,12 +58,12 @@ class Way(NamedTuple):
     seconds: Seconds | None
 
     @property
-    def least(self) -> Seconds:
+    def least_seconds(self) -> Seconds:
         """The seconds, 0 where nothing is known: what is unknown is worth a try."""
         return self.seconds or 0.0
 
 
-def considered(
+def considered_predictions(
     foresight: Foresight, job: Job, choice: Choice
 ) -> Iterator[tuple[DeviceClass, Prediction | None]]:
     """Every device class on which the choice can run, with what is predicted there."""
@@ -71,17 +71,17 @@ def considered(
         yield device, foresight.predict(job, choice.implementation, choice.request, device)
 
 
-def known(foresight: Foresight, job: Job, choice: Choice) -> list[Prediction]:
+def known_predictions(foresight: Foresight, job: Job, choice: Choice) -> list[Prediction]:
     """The predictions for a choice, class by class, where there are any."""
-    return [found for _, found in considered(foresight, job, choice) if found is not None]
+    return [found for _, found in considered_predictions(foresight, job, choice) if found is not None]
 
 
 def predicted_seconds(foresight: Foresight, job: Job, choice: Choice) -> Seconds | None:
     """Predicted seconds of a choice on its best class; ``None`` where nothing is known."""
-    return min((found.expected for found in known(foresight, job, choice)), default=None)
+    return min((found.expected for found in known_predictions(foresight, job, choice)), default=None)
 
 
-def way(foresight: Foresight, job: Job, choice: Choice) -> Way:
+def predicted_way(foresight: Foresight, job: Job, choice: Choice) -> Way:
     """The choice with its predicted seconds."""
     return Way(choice, predicted_seconds(foresight, job, choice))
 
@@ -103,7 +103,7 @@ def way_with_given_times(foresight: Foresight, job: Job, choice: Choice) -> Way:
     return Way(choice, min((seconds for seconds in known if seconds is not None), default=None))
 
 
-def fastest(foresight: Foresight, job: Job, choices: Iterable[Choice] | None = None) -> Choice:
+def fastest_choice(foresight: Foresight, job: Job, choices: Iterable[Choice] | None = None) -> Choice:
     """The choice with the least predicted time; ties, and no predictions at all: the first.
 
     Of a moldable job only the requested node count counts, unless ``choices`` are given.

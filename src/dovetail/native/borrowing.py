@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.workers import interrupts_later
 
 Floats = npt.NDArray[np.float64]
@@ -98,13 +98,13 @@ class _Borrowing(ctypes.Structure):
     )
 
 
-def simulate(jobs: Columns, machine: Machine, costs: Sequence[float], rules: Rules) -> Schedule:
-    """Simulate jobs, each of which fits the idle machine. There must be a `library`.
+def simulate_borrowing(jobs: Columns, machine: Machine, costs: Sequence[float], rules: Rules) -> Schedule:
+    """Simulate jobs, each of which fits the idle machine. There must be a `load_library`.
 
     ``costs`` are the constants in the order of `dovetail.model.remote_costs.CONSTANTS`. O(jobs · (nodes +
     running jobs · their nodes and devices)). An interrupt waits until it is over. Raises `MemoryError`.
     """
-    found = library()
+    found = load_library()
     assert found is not None
     # Kept in a name until C has returned: the struct below holds addresses alone.
     columns = {

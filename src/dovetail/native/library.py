@@ -24,7 +24,7 @@ ARRAYS = {"Floats": "float64", "Ints": "int64", "Bools": "bool"}
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """The compiled file; ``None`` where there is none, or none that this machine can load."""
     path = Path(__file__).with_name("_native.so")
     try:
@@ -48,7 +48,7 @@ class Kernel(Generic[P, R]):
         annotations = list(get_annotations(plain).values())
         # The annotations declare the C function: its arguments in their order, and last the result.
         self._result = annotations.pop()
-        self._names = [name for annotation in annotations for name in _leaves(plain, annotation)]
+        self._names = [name for annotation in annotations for name in _passed_fields(plain, annotation)]
         self._grouped = len(self._names) > len(annotations)
         self._wanted: list[Any] = []
         self._compiled: Callable[..., Any] | None = None
@@ -57,11 +57,11 @@ class Kernel(Generic[P, R]):
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         """Call the C function, or the specification."""
         if not self._looked_for:
-            self._look(arguments)
+            self._find_function(arguments)
         if self._compiled is None:
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # as in C
                 return self.plain(*arguments, **named)
-        found = self._compiled(*self._passed(arguments))
+        found = self._compiled(*self._passed_arguments(arguments))
         if self._result == "float":
             # NaN, which is no result of any kernel, stands for "no memory"; so does any status but 0 where
             # there is no result.
@@ -75,16 +75,16 @@ class Kernel(Generic[P, R]):
             return bool(found)  # type: ignore[return-value]
         return found  # type: ignore[no-any-return]
 
-    def _look(self, arguments: tuple[Any, ...]) -> None:
+    def _find_function(self, arguments: tuple[Any, ...]) -> None:
         """Find the function, and declare its arguments: their numbers of dimensions are the first call's."""
         # Not at import: NumPy and the library are loaded only by a command that computes something.
         self._looked_for = True
-        found = library()
+        found = load_library()
         if found is None:
             return
         types: list[Any] = []
         self._wanted = [np.dtype(ARRAYS[name]) if name in ARRAYS else None for name in self._names]
-        for name, argument in zip(self._names, _flat(arguments), strict=True):
+        for name, argument in zip(self._names, _flatten_arguments(arguments), strict=True):
             if name in ARRAYS:
                 types += [ctypes.c_void_p, *[ctypes.c_int64] * argument.ndim]
             else:
@@ -95,22 +95,22 @@ class Kernel(Generic[P, R]):
         compiled.restype = ctypes.c_double if self._result == "float" else ctypes.c_int64
         self._compiled = compiled
 
-    def _passed(self, arguments: tuple[Any, ...]) -> list[Any]:
+    def _passed_arguments(self, arguments: tuple[Any, ...]) -> list[Any]:
         """Each array as its address and shape."""
         flat: list[Any] = []
-        every = _flat(arguments) if self._grouped else arguments
+        every = _flatten_arguments(arguments) if self._grouped else arguments
         for wanted, argument in zip(self._wanted, every, strict=True):
             if wanted is None:
                 flat.append(argument)
             elif argument.dtype == wanted and argument.flags.c_contiguous:
-                flat.append(_address(argument))
+                flat.append(_array_address(argument))
                 flat += argument.shape
             else:
                 raise TypeError(f"{self.plain.__name__}: expected a contiguous array of {wanted}")
         return flat
 
 
-def _address(array: Any) -> int:
+def _array_address(array: Any) -> int:
     """The value of ``array.ctypes.data``, in a third of its time."""
     # Searches call kernels very often, and NumPy builds an object each time that `.ctypes` is read.
     try:
@@ -120,7 +120,7 @@ def _address(array: Any) -> int:
         return int(array.ctypes.data)
 
 
-def _leaves(plain: Callable[..., Any], annotation: str) -> list[str]:
+def _passed_fields(plain: Callable[..., Any], annotation: str) -> list[str]:
     """What is passed for an argument: the fields of a named tuple, or itself."""
     group: object = plain.__globals__.get(annotation)
     if isinstance(group, type) and issubclass(group, tuple):
@@ -128,7 +128,7 @@ def _leaves(plain: Callable[..., Any], annotation: str) -> list[str]:
     return [annotation]
 
 
-def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
+def _flatten_arguments(arguments: Iterable[Any]) -> Iterator[Any]:
     """Arguments, those of named tuples one by one."""
     for argument in arguments:
         if isinstance(argument, tuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.workers import interrupts_later
 
 Floats = npt.NDArray[np.float64]
@@ -93,16 +93,17 @@ class _Simulation(ctypes.Structure):
     )
 
 
-def _placement(machine: Machine) -> int:
+def _placement_number(machine: Machine) -> int:
     """The placement's number in `rigid.c`: without devices, nodes are packed by their free CPUs."""
     packs_cpus = machine.placement == "pack" and not machine.devices
     return len(PLACEMENTS) if packs_cpus else PLACEMENTS.index(machine.placement)
 
 
-def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Schedule:
+def simulate_rigid(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Schedule:
     """Simulate jobs, each of which fits, under one of `POLICIES`; ``skip`` is an option of FCFS.
 
-    Under ``conservative`` every job has a bound above zero and none runs past it. There must be a `library`.
+    Under ``conservative`` every job has a bound above zero and none runs past it. There must be a
+    `load_library`.
     An interrupt waits until it is over. Raises `MemoryError`.
     """
     count = len(jobs.submit)
@@ -128,13 +129,13 @@ def simulate(jobs: Columns, machine: Machine, policy: str, skip: int = 0) -> Sch
         machine_cpus=machine.cpus,
         machine_devices=machine.devices,
         machine_memory=machine.memory,
-        placement=_placement(machine),
+        placement=_placement_number(machine),
         counted=machine.counted,
         policy=POLICIES.index(policy),
         skip=skip,
         **{name: column.ctypes.data for name, column in {**given, **made}.items()},
     )
-    found = library()
+    found = load_library()
     assert found is not None
     # Python sees Ctrl-C only when the C call is over, and would raise it in any of the lines that follow; so
     # it is raised here, at one place.

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from dovetail.files.arrays import Floats, Ints, np
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,9 +52,9 @@ class _Steps(ctypes.Structure):
 
 
 @cache
-def _functions() -> ctypes.CDLL:
+def _library_functions() -> ctypes.CDLL:
     """The library, with what its functions take and return."""
-    found = library()
+    found = load_library()
     assert found is not None
     steps, number, time, array = ctypes.POINTER(_Steps), ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
     for name, result, *takes in (
@@ -75,7 +75,7 @@ def _functions() -> ctypes.CDLL:
 class FreeSteps:
     """How many of ``most`` nodes are free from each of the ``times`` on, which ascend; numbers of ``free``.
 
-    There must be a `library`.
+    There must be a `load_library`.
     """
 
     def __init__(self, times: Floats, free: Ints, most: int) -> None:
@@ -99,7 +99,7 @@ class FreeSteps:
         self._logs, self._memos = np.zeros(classes, _LOG), np.zeros(classes * MEMO, _MEMO)
         self._memos["nodes"] = most + 1  # nothing is remembered yet
         blocks["stamp"] = 1
-        self._c = _functions()
+        self._c = _library_functions()
         self._steps = _Steps(classes=classes, most=most, stamps=1)
         self._steps.class_of, self._steps.least_of = self.class_of.ctypes.data, self._least_of.ctypes.data
         self._steps.logs, self._steps.memos = self._logs.ctypes.data, self._memos.ctypes.data
@@ -146,7 +146,7 @@ class FreeSteps:
         """From this time on enough for any class may have been given back."""
         self._c.dovetail_steps_note_all(self._at, when)
 
-    def advance(self, now: float) -> None:
+    def advance_to(self, now: float) -> None:
         """Forget what is over; the first step begins at this instant."""
         self._c.dovetail_steps_advance(self._at, now)
 
@@ -154,7 +154,7 @@ class FreeSteps:
         """The first time from which so many nodes are free for so long; infinite if there is none."""
         return float(self._c.dovetail_steps_first_gap(self._at, nodes, duration, inf, now))
 
-    def least(self, start: float, end: float) -> int:
+    def least_free(self, start: float, end: float) -> int:
         """The least number that is free between two times, the first of them before the other."""
         return int(self._c.dovetail_steps_least(self._at, start, end))
 
@@ -168,7 +168,7 @@ class FreeSteps:
         self.make_room(2)
         self._c.dovetail_steps_give(self._at, start, end, nodes)
 
-    def compress(
+    def compress_promises(
         self, now: float, runs: Ints, slots: Floats, new_runs: Ints, new_slots: Floats
     ) -> tuple[int, int]:
         """Make every promise anew in turn; gives how many new runs there are, and how many jobs have moved.

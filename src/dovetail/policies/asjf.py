@@ -28,7 +28,7 @@ class TimedJob(NamedTuple):
 
     def seconds(self, kind: str) -> Seconds:
         """How long it takes on this kind."""
-        return self.ways[kind].least
+        return self.ways[kind].least_seconds
 
     def penalty(self, kind: str) -> Seconds:
         """How much longer it takes on this kind than on the one that it prefers."""
@@ -63,9 +63,9 @@ class Asjf(OneNode):
         units = IdleUnits(view)
         if not units.open:
             return
-        queues = _queues(view)
+        queues = _sorted_queues(view)
 
-        def choose(unit: Unit) -> Assignment | None:
+        def choose_job(unit: Unit) -> Assignment | None:
             kind = unit.kind
             # Jobs that were placed a moment ago leave the queues at the first look.
             own = queues[kind] = [entry for entry in queues[kind] if units.waits(entry.job)]
@@ -74,7 +74,7 @@ class Asjf(OneNode):
             entry = self._worth_moving(view.cluster, units, queues, kind)
             return entry and units.first_fit([(entry.job, entry.ways[kind].choice)], unit)
 
-        yield from units.offer(choose)
+        yield from units.offer_units(choose_job)
 
     def _worth_moving(
         self, cluster: Cluster, units: IdleUnits, queues: dict[str, list[TimedJob]], kind: str
@@ -84,7 +84,7 @@ class Asjf(OneNode):
             (entry, wait)
             for preferred, queue in queues.items()
             if preferred != kind
-            for entry, wait in self._waits(cluster, units, queue, preferred)
+            for entry, wait in self._preferred_waits(cluster, units, queue, preferred)
             if kind in entry.ways
         ]
         if not candidates:
@@ -96,11 +96,11 @@ class Asjf(OneNode):
         # Moved only if it loses less by the other device than it would by waiting (the paper's penalty).
         return entry if entry.penalty(kind) < wait else None
 
-    def _waits(
+    def _preferred_waits(
         self, cluster: Cluster, units: IdleUnits, queue: Iterable[TimedJob], kind: str
     ) -> Iterator[tuple[TimedJob, Seconds]]:
         """The waiting jobs of a queue, and how long each would wait for a unit of its preferred kind."""
-        ready = [units.ready(unit) for unit in units_in_turn(cluster) if unit.kind == kind]
+        ready = [units.seconds_until_free(unit) for unit in units_in_turn(cluster) if unit.kind == kind]
         heapify(ready)
         for entry in queue:
             if units.waits(entry.job):
@@ -110,7 +110,7 @@ class Asjf(OneNode):
                     heapreplace(ready, ready[0] + entry.seconds(kind))
 
 
-def _queues(view: View) -> dict[str, list[TimedJob]]:
+def _sorted_queues(view: View) -> dict[str, list[TimedJob]]:
     """For each kind of unit the jobs that are fastest there, shortest first.
 
     Equally fast means: not on the CPU. Ties keep the order of submission.
@@ -120,7 +120,7 @@ def _queues(view: View) -> dict[str, list[TimedJob]]:
         ways = ways_by_kind(view, job)
         if ways:
             # Equally fast on both: the GPU, since CPUs are what most other jobs need.
-            preferred = min(ways, key=lambda kind: (ways[kind].least, kind == CPU))
+            preferred = min(ways, key=lambda kind: (ways[kind].least_seconds, kind == CPU))
             queues[preferred].append(TimedJob(job, ways, preferred))
     for preferred, queue in queues.items():
         queue.sort(key=lambda entry: entry.seconds(preferred))

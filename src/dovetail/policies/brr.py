@@ -48,12 +48,12 @@ class Brr(OneNode):
     def decide(self, view: View) -> Iterable[Decision]:
         """Assign what has been submitted, and start what has reached the front of its unit."""
         if len(view.queue):
-            yield from self._assign(view)
+            yield from self._assign_round_robin(view)
         else:
             yield from start_heads(view)
 
     @staticmethod
-    def _assign(view: View) -> Iterator[Decision]:
+    def _assign_round_robin(view: View) -> Iterator[Decision]:
         units = view.cluster.units
         last = -1 if view.enqueued is None else view.enqueued
         for job in view.queue:
@@ -91,4 +91,4 @@ class BrrDynamic(OneNode):
             kind: [(j, c) for j in waiting for c in one_node_choices(j) if device_kind(c.request) == kind]
             for kind in {unit.kind for unit in units.open}
         }
-        yield from units.offer(lambda unit: units.first_fit(runnable[unit.kind], unit))
+        yield from units.offer_units(lambda unit: units.first_fit(runnable[unit.kind], unit))

@@ -17,7 +17,7 @@ from dovetail.model import (
     Seconds,
     Start,
     Wait,
-    fastest,
+    fastest_choice,
 )
 from dovetail.policies.parts.orders import ORDERS, Order
 from dovetail.policies.parts.trials import Trials, fastest_or_first
@@ -58,18 +58,18 @@ class Conservative:
         new = view.unpromised(order.key, bounded=order.bounded)
         # While there are no promises, nothing can be delayed: what fits from the front starts without the
         # cost of a profile.
-        front = [] if view.reservations else list(_front(view, new))
+        front = [] if view.reservations else list(_promise_front(view, new))
         new = new[len(front) :]
         if not new and not view.reservations:
-            yield from _start(view, front)
+            yield from _start_due_jobs(view, front)
             return
         plan = view.promised(order.key, bounded=order.bounded)
         if plan is None:
-            yield from _start(view, _startable_under_overrun(view, new))
+            yield from _start_due_jobs(view, _startable_under_overrun(view, new))
             return
         # What the front takes must be in the plan before it promises the rest.
         for promise in front:
-            plan.hold(promise.start, _limit(view, promise), promise.allocation)
+            plan.hold(promise.start, _promise_bound(view, promise), promise.allocation)
         # Promises move only where capacity came free earlier than planned: ends on time are in the plan.
         if _came_free(view):
             renewal = plan.renew()
@@ -77,22 +77,22 @@ class Conservative:
                 yield renewal
         due = front + plan.due()
         later = plan.next_due()
-        for promise in _admitted(view, plan, new):
+        for promise in _promise_new_jobs(view, plan, new):
             if promise.start <= view.now:
                 due.append(promise)
             else:
                 yield Reserve(promise.job.id, promise.implementation.name, promise.allocation, promise.start)
                 later = promise if later is None or promise.start < later.start else later
-        yield from _start(view, due)
+        yield from _start_due_jobs(view, due)
         if later is not None:  # it need not be an event that frees its nodes
             yield Wait(later.job.id, f"is promised a start at {later.start:g}", later.start)
 
 
-def _front(view: View, jobs: Sequence[Job]) -> Iterator[Promise]:
+def _promise_front(view: View, jobs: Sequence[Job]) -> Iterator[Promise]:
     """While no job holds a promise: the jobs from the front that can start now."""
     free, trials = view.free(), Trials(view)
     for job in jobs:
-        choice = trials.preferred(job, free)
+        choice = trials.preferred_choice(job, free)
         allocation = free.claim(choice.request)
         if allocation is None:
             return
@@ -105,18 +105,18 @@ def _came_free(view: View) -> bool:
     return changes.otherwise or any(placed.bound > now for placed in changes.ended)
 
 
-def _admitted(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promise]:
+def _promise_new_jobs(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promise]:
     """The earliest start of each new job that moves no promise.
 
     Behind jobs that may run for ever nothing can be promised yet.
     """
 
-    def start(job: Job, choice: Choice) -> Seconds:
+    def earliest_start(job: Job, choice: Choice) -> Seconds:
         bound = view.bound(job, choice.implementation, choice.request)
         return (plan.earliest(choice.request, bound) or (inf,))[0]
 
     for job in jobs:
-        choice = fastest_or_first(view, job, start)
+        choice = fastest_or_first(view, job, earliest_start)
         duration = view.bound(job, choice.implementation, choice.request)
         found = plan.earliest(choice.request, duration)
         if found is not None:
@@ -124,14 +124,14 @@ def _admitted(view: View, plan: Profile, jobs: Sequence[Job]) -> Iterator[Promis
             yield Promise(job, choice.implementation, found[1], found[0])
 
 
-def _start(view: View, due: Iterable[Promise]) -> Iterator[Decision]:
+def _start_due_jobs(view: View, due: Iterable[Promise]) -> Iterator[Decision]:
     """Start the jobs that are due, those of no length first.
 
     What they hold, others may get at the same instant: these are promised now, and start when those have
     ended and the policy is called again.
     """
     free = view.free()
-    for promise in sorted(due, key=lambda promise: _limit(view, promise) > 0):
+    for promise in sorted(due, key=lambda promise: _promise_bound(view, promise) > 0):
         name, allocation = promise.implementation.name, free.claim_as(promise.allocation)
         if allocation is not None:
             yield Start(promise.job.id, name, allocation)
@@ -146,9 +146,9 @@ def _startable_under_overrun(view: View, new: Sequence[Job]) -> Iterator[Promise
     """
     profile = view.profile()
     # Of those promised the same instant the jobs of no length first, as they free at once what they hold.
-    held = sorted(view.reservations.values(), key=lambda p: (p.start, _limit(view, p) > 0))
+    held = sorted(view.reservations.values(), key=lambda p: (p.start, _promise_bound(view, p) > 0))
     wishes = [(promise.job, Choice(promise.implementation, promise.allocation.request)) for promise in held]
-    for job, choice in [*wishes, *((job, fastest(view, job)) for job in new)]:
+    for job, choice in [*wishes, *((job, fastest_choice(view, job)) for job in new)]:
         duration = view.bound(job, choice.implementation, choice.request)
         found = profile.earliest(choice.request, duration)
         if found is not None:
@@ -157,5 +157,5 @@ def _startable_under_overrun(view: View, new: Sequence[Job]) -> Iterator[Promise
                 yield Promise(job, choice.implementation, found[1], found[0])
 
 
-def _limit(view: View, promise: Promise) -> Seconds:
+def _promise_bound(view: View, promise: Promise) -> Seconds:
     return view.bound(promise.job, promise.implementation, promise.allocation.request)

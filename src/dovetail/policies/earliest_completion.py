@@ -79,7 +79,7 @@ class Way:
         return inf if self.prediction is None else self.prediction.expected
 
     @property
-    def line(self) -> _Line:
+    def competing_line(self) -> _Line:
         """What it competes in: the jobs of a partition with devices, or those without."""
         return self.shape.target, bool(self.shape.request.devices)
 
@@ -153,16 +153,16 @@ class EarliestCompletion:
         here = _Round(self, view)
         if self.passive:
             for job in view.queue:
-                yield from here.place(job)
+                yield from here.place_job(job)
             return
         order = here.in_order()
-        made = {job.id: list(here.place(job, leaves=False)) for job in order}
+        made = {job.id: list(here.place_job(job, leaves=False)) for job in order}
         for job in order:
             if not made[job.id]:
-                made[job.id] = list(here.place(job))
+                made[job.id] = list(here.place_job(job))
         yield from in_turns([decision for job in order for decision in made[job.id]])
         if not here.keeps_back:  # else who is kept back goes first where there is room
-            yield from here.reconsider()
+            yield from here.reconsider_submitted()
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class _Load:
             self.seconds += expected
             self.known += 1
 
-    def turns(self, slots: int, room: int) -> int:
+    def count_turns(self, slots: int, room: int) -> int:
         """How many turns of ``slots`` jobs one more has to wait for: the first ``room`` find free nodes."""
         beyond = self.share * slots - room + 1e-9
         if beyond < 0:
@@ -230,24 +230,24 @@ class _Round:
         for job in self.view.queue:
             together = job.priority, job.user, job.submit_time
             rank = groups.setdefault(together, len(groups))
-            ends = [way.prediction.expected for way in self._ways(job) if way.prediction is not None]
+            ends = [way.prediction.expected for way in self._iterate_ways(job) if way.prediction is not None]
             ranks[job.id] = rank, min(ends, default=0.0)
         return sorted(self.view.queue, key=lambda job: ranks[job.id])
 
-    def place(self, job: Job, *, leaves: bool = True) -> Iterator[Decision]:
+    def place_job(self, job: Job, *, leaves: bool = True) -> Iterator[Decision]:
         """Hand the job over, or query its ways, or give the reason for which it waits.
 
         Nothing where it would leave its fastest way, and is not to (``leaves``).
         """
-        ways = list(self._ways(job))
+        ways = list(self._iterate_ways(job))
         if not ways:
-            yield self._nowhere(job)
+            yield self._submit_unplaceable(job)
             return
-        yield from self._ask(way.shape for way in ways)
+        yield from self._inquire_shapes(way.shape for way in ways)
         if any(self._is_missing(way.shape) for way in ways):
             yield Wait(job.id, "the cluster's scheduler has not answered yet when it would start")
             return
-        open_ways = [self._foreseen(way) for way in ways]
+        open_ways = [self._with_forecast_start(way) for way in ways]
         # Ways that would never start are left out, unless there are no others.
         open_ways = [way for way in open_ways if way.start < inf]
         if not open_ways:
@@ -258,19 +258,19 @@ class _Round:
             why = f"refused by the cluster's scheduler: {why}"
             yield Submit(job.id, name, shape.request, shape.target, shape.walltime, why)
             return
-        best, why = self._best(job, open_ways)
+        best, why = self._choose_best(job, open_ways)
         # A job that is kept at home for now is looked at again when its own way has room.
         if not leaves and why == ENDS_FIRST and best.run > NEAR * min(way.run for way in open_ways):
             return
         self.trying.add((job.app.name, best.choice.implementation.name))
         # Counted before the decision: the next job must see this one in line, wherever it is kept.
-        self._count(best)  # those behind see it, also if it is kept back
-        decision = self._submit(job, best, why, open_ways)
+        self._count_placement(best)  # those behind see it, also if it is kept back
+        decision = self._submit_job(job, best, why, open_ways)
         # With a single way there is nothing to reconsider later, so it goes at once.
         if self.policy.passive or len({way.choice for way in open_ways}) == 1 or why == UNTRIED:
             yield decision
         elif self._has_room(best):
-            self.pending[best.line] += 1
+            self.pending[best.competing_line] += 1
             yield decision
         else:
             self.keeps_back = True
@@ -278,7 +278,7 @@ class _Round:
             text = f"kept back, best now as {where}: enough jobs wait there"
             yield Wait(job.id, text, self.view.now + self.policy.fresh)
 
-    def _nowhere(self, job: Job) -> Decision:
+    def _submit_unplaceable(self, job: Job) -> Decision:
         """No partition can run it, as far as can be seen here: the outside scheduler's answer ends it."""
         choice, closed = job.choices[0], self.view.cluster.closed
         requested = (
@@ -293,14 +293,14 @@ class _Round:
         name, target = choice.implementation.name, requested or usual[0]
         return Submit(job.id, name, choice.request, target, job.walltime, why)
 
-    def _count(self, best: Way) -> None:
+    def _count_placement(self, best: Way) -> None:
         """One more goes there."""
         expected = None if best.prediction is None else best.prediction.expected
         for (target, devices, _), load in self.loads.items():
-            if (target, devices) == best.line:
+            if (target, devices) == best.competing_line:
                 load.add(best.slots, expected)
 
-    def _submit(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
+    def _submit_job(self, job: Job, best: Way, why: str, ways: Sequence[Way]) -> Submit:
         shape, name = best.shape, best.choice.implementation.name
         others = "; ".join(way.words(self.view.now) for way in ways if way is not best)
         reason = f"{why}: {best.words(self.view.now)}" + (f"; against {others}" if others else "")
@@ -315,7 +315,7 @@ class _Round:
 
     def _has_room(self, way: Way) -> bool:
         """Whether fewer jobs wait there than keep the place fed until the policy's next call."""
-        line = way.line
+        line = way.competing_line
         outlook = self.view.outside.outlook(way.shape)
         room = 0 if outlook is None else outlook.room
         seconds = way.prediction.expected if way.prediction is not None else self.policy.lead
@@ -325,7 +325,7 @@ class _Round:
         ends = (way.slots if fed > 1.0 else running) * fed
         return self.pending[line] < max(self.policy.few, room) + ceil(ends)
 
-    def reconsider(self) -> Iterator[Decision]:
+    def reconsider_submitted(self) -> Iterator[Decision]:
         """Take back what would end sooner in a place that is free now; what gains most comes first."""
         gains: list[tuple[Seconds, JobId, Submit]] = []
         looked_at: list[JobId] = []
@@ -337,17 +337,17 @@ class _Round:
             )
             if len(job.choices) < 2 or new:
                 continue
-            yield from self._ask(way.shape for way in self._ways(job))
+            yield from self._inquire_shapes(way.shape for way in self._iterate_ways(job))
             looked_at.append(id)
-            found = self._better(job, submitted)
+            found = self._find_better_place(job, submitted)
             if found is not None:
                 gains.append((found[0], id, submitted))
         # Most gain first: places are few, and each one that is taken changes the next gain.
         for _, id, submitted in sorted(gains, key=lambda one: -one[0]):
-            found = self._better(self.view.job(id), submitted)  # others may have taken the place
+            found = self._find_better_place(self.view.job(id), submitted)  # others may have taken the place
             if found is not None:
-                self._count(found[1])
-                self.pending[found[1].line] += 1
+                self._count_placement(found[1])
+                self.pending[found[1].competing_line] += 1
                 yield Preempt(id, f"ends sooner another way: {found[1].words(self.view.now)}")
         if looked_at and not self.queried:  # an answer is an event
             yield self._look_again(looked_at[-1])
@@ -355,23 +355,23 @@ class _Round:
     def _look_again(self, last: JobId) -> Wait:
         """When, with what keeps the job waiting left in the words of the cluster's scheduler."""
         outside = self.view.outside
-        outlooks = map(outside.outlook, (way.shape for way in self._ways(self.view.job(last))))
+        outlooks = map(outside.outlook, (way.shape for way in self._iterate_ways(self.view.job(last))))
         requested = min(outlook.asked_at for outlook in outlooks if outlook is not None)
         pause = max(self.policy.fresh, PART * (self.view.now - outside.since(last)))
         return Wait(last, "", requested + pause)
 
-    def _better(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
+    def _find_better_place(self, job: Job, submitted: Submit) -> tuple[Seconds, Way] | None:
         """A free place that is worth the one that a job has outside, and how much sooner it ends there."""
         # A job's own place is compared as it is, not as a newcomer's: giving it up loses its wait.
         outside, now = self.view.outside, self.view.now
-        ways = [way for way in map(self._foreseen, self._ways(job)) if way.end < inf]
+        ways = [way for way in map(self._with_forecast_start, self._iterate_ways(job)) if way.end < inf]
         mine = next((way for way in ways if way.goes_as(submitted)), None)
         others = [way for way in ways if not way.goes_as(submitted) and self._is_free(way)]
         if mine is None or not others or self._is_missing(mine.shape):
             return None
         start = mine.start
         if submitted.foreseen is not None:  # its place is at least as good as that of one that comes now
-            share = self.delay(mine.line, None).expected
+            share = self.learned_delay(mine.competing_line, None).expected
             start = min(start, outside.since(job.id) + share * submitted.foreseen)
         end = max(now, start) + mine.run
         best = min(others, key=lambda way: way.end)
@@ -381,10 +381,10 @@ class _Round:
     def _is_free(self, way: Way) -> bool:
         """Whether a job would start so at once: nothing less is worth a place in a queue."""
         outlook = self.view.outside.outlook(way.shape)
-        ours = self.waiting[way.line]  # come before it
+        ours = self.waiting[way.competing_line]  # come before it
         return outlook is not None and outlook.room > ours and not way.turns and way.end < inf
 
-    def delay(self, line: _Line, used: TimeUsed | None) -> Delay:
+    def learned_delay(self, line: _Line, used: TimeUsed | None) -> Delay:
         """How long jobs wait there as a part of what was foreseen; the first call gives ``used``.
 
         Jobs that wait longer than that already count with what they have waited.
@@ -398,7 +398,7 @@ class _Round:
                 if (one.target, bool(one.request.devices)) == line and one.foreseen > SHORT
                 # Only the most recent starts: the cluster's load changes over days.
             ][-RECENT:]
-            expected = log(Delay.learned(logs, used).expected)
+            expected = log(Delay.learn_delay(logs, used).expected)
             for id, submitted in outside.submitted.items():
                 foreseen = submitted.foreseen
                 if foreseen is None or foreseen <= SHORT:
@@ -408,12 +408,12 @@ class _Round:
                     # Jobs that have waited longer than expected already say so before they start, else a jam
                     # shows late.
                     logs.append(waited)
-            known = self.delays[line] = Delay.learned(logs, used)
+            known = self.delays[line] = Delay.learn_delay(logs, used)
         return known
 
     # ---------------------------------------------------------------------------------- the ways of a job
 
-    def _ways(self, job: Job) -> Iterator[Way]:
+    def _iterate_ways(self, job: Job) -> Iterator[Way]:
         """Every choice, in all partitions that can run it; in each of them where Slurm refuses that."""
         static = [c for c in job.choices if c.implementation.kind == self.policy.only]
         for choice in static or job.choices:
@@ -425,21 +425,21 @@ class _Round:
                 for target, slots in partitions_for(self.view.cluster, choice.request, feature)
                 if (target in requested.split(",") if requested else target not in closed)
             ]
-            ways = [self._way(job, choice, target, slots, options, feature) for target, slots in able]
+            ways = [self._make_way(job, choice, target, slots, options, feature) for target, slots in able]
             if len(able) > 1 and not self.policy.passive:
                 # All partitions together, as Slurm allows: the job starts in whichever has room first.
                 names, slots = ",".join(target for target, _ in able), sum(slots for _, slots in able)
-                together = self._way(job, choice, names, slots, options, feature)
+                together = self._make_way(job, choice, names, slots, options, feature)
                 outlook = self.view.outside.outlook(together.shape)
                 ways = [together] if outlook is None or outlook.start is not None else ways
             yield from ways
 
-    def _way(
+    def _make_way(
         self, job: Job, choice: Choice, target: str, slots: int, options: Sequence[str], feature: str
     ) -> Way:
         """One way; with several partitions in ``target`` the job starts in whichever is first."""
-        prediction = self._prediction(job, choice, target, feature)
-        limit = self._walltime(job, prediction)
+        prediction = self._slowest_prediction(job, choice, target, feature)
+        limit = self._choose_walltime(job, prediction)
         return Way(choice, Shape(target, choice.request, limit, tuple(options)), slots, prediction)
 
     def _model_of(self, options: Sequence[str]) -> str:
@@ -447,14 +447,14 @@ class _Round:
         feature = constraint_of(options)
         return feature if any(feature == g.node.cpu_model for g in self.view.cluster.groups) else ""
 
-    def _prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
+    def _slowest_prediction(self, job: Job, choice: Choice, target: str, model: str) -> Prediction | None:
         """Of the device classes of the partition the slowest: which of them it will be is not known here."""
         classes = classes_in(self.view.cluster, choice, target, model)
         found = [self.view.predict(job, choice.implementation, choice.request, one) for one in classes]
         known = [prediction for prediction in found if prediction is not None]
         return max(known, key=lambda prediction: prediction.expected, default=None)
 
-    def _walltime(self, job: Job, prediction: Prediction | None) -> Seconds | None:
+    def _choose_walltime(self, job: Job, prediction: Prediction | None) -> Seconds | None:
         """The user's, or with ``cut`` the upper end of the prediction in whole minutes where it is less."""
         own = job.walltime
         if not self.policy.cut or not job.app.restartable or self.view.outside.was_cut_short(job.id):
@@ -466,7 +466,7 @@ class _Round:
 
     # ------------------------------------------------------------------------------------ when they start
 
-    def _ask(self, shapes: Iterable[Shape]) -> Iterator[Decision]:
+    def _inquire_shapes(self, shapes: Iterable[Shape]) -> Iterator[Decision]:
         """Query those of which nothing is known, or no more; each once."""
         for shape in shapes:
             if shape not in self.queried and self._is_missing(shape):
@@ -477,24 +477,24 @@ class _Round:
         outlook = self.view.outside.outlook(shape)
         return outlook is None or self.view.now >= outlook.asked_at + self.policy.fresh
 
-    def _foreseen(self, way: Way) -> Way:
+    def _with_forecast_start(self, way: Way) -> Way:
         """The way with its start: the outside scheduler's answer, put off by what was handed over since."""
         outlook = self.view.outside.outlook(way.shape)
         if outlook is None or outlook.start is None:
             return way
-        load = self._load(way.shape, outlook.asked_at)
-        turns = load.turns(way.slots, outlook.room)
+        load = self._competing_load(way.shape, outlook.asked_at)
+        turns = load.count_turns(way.slots, outlook.room)
         start = max(self.view.now, outlook.start)
         bounds, learned = (start, start), False
         if not self.policy.passive:
             requested, foreseen = outlook.asked_at, outlook.start - outlook.asked_at
-            delay = self.delay(way.line, outlook.used)
+            delay = self.learned_delay(way.competing_line, outlook.used)
             start = max(self.view.now, requested + delay.expected * foreseen)
             low, high = (requested + part * foreseen + load.mean * turns for part in (delay.low, delay.high))
             bounds, learned = (low, high), delay.seen > 0
         return replace(way, start=start + load.mean * turns, bounds=bounds, learned=learned, turns=turns)
 
-    def _load(self, shape: Shape, since: Seconds) -> _Load:
+    def _competing_load(self, shape: Shape, since: Seconds) -> _Load:
         """What competes with such jobs: jobs on devices with each other, and those without."""
         devices = bool(shape.request.devices)
         key = (shape.target, devices, since)
@@ -510,7 +510,7 @@ class _Round:
 
     # ---------------------------------------------------------------------------------------- the decision
 
-    def _best(self, job: Job, ways: Sequence[Way]) -> tuple[Way, str]:
+    def _choose_best(self, job: Job, ways: Sequence[Way]) -> tuple[Way, str]:
         """What was never tried first, once; then the earliest end, ties the shorter run; and why."""
         untried = [
             way
@@ -525,11 +525,11 @@ class _Round:
             first = min(known, key=lambda way: (way.end, way.run))
             if self.policy.passive:
                 return first, ENDS_FIRST
-            best = self._surest(known)
+            best = self._choose_surest(known)
             return best, ENDS_FIRST if best.end == first.end else FASTEST
         return min(ways, key=_by_start), "nothing is known of its run times, starts first"
 
-    def _surest(self, ways: Sequence[Way]) -> Way:
+    def _choose_surest(self, ways: Sequence[Way]) -> Way:
         """The fastest, unless another surely ends before it; among nearly as fast ones the earlier end."""
         shortest = min(way.run for way in ways)
         best = min((way for way in ways if way.run <= NEAR * shortest), key=lambda way: (way.end, way.run))

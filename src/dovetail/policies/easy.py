@@ -88,10 +88,10 @@ class Easy:
         trials = Trials(view)
         decisions: list[Decision] = []
         started: list[tuple[Job, Choice, Allocation]] = []
-        for head in self._line(view, promise, first, room):
+        for head in self._ordered_queue(view, promise, first, room):
             if room is not None and room.is_kept_from(head):
                 continue
-            choice = trials.preferred(head, free, promise)
+            choice = trials.preferred_choice(head, free, promise)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
@@ -115,10 +115,10 @@ class Easy:
             ahead = {job.id for job, _, _ in started}
             ahead.add(head.id)
             late = [job.id for job in overdue if job.id not in ahead]
-            decisions += self._backfill(view, shadow, ahead, first, room, trials, free, late)
+            decisions += self._backfill_jobs(view, shadow, ahead, first, room, trials, free, late)
         return decisions
 
-    def _line(
+    def _ordered_queue(
         self, view: View, promise: Promise | None, first: Sequence[Job], room: RoomKept | None
     ) -> Iterator[Job]:
         """The queue in its order, the job that holds the promise before all others."""
@@ -137,7 +137,7 @@ class Easy:
             if job is not promised and job.id not in ahead:
                 yield job
 
-    def _backfill(
+    def _backfill_jobs(
         self,
         view: View,
         shadow: Shadow,
@@ -163,7 +163,7 @@ class Easy:
             line = sorted(line, key=lambda job: place.get(job.id, len(place)))
         for job in line:
             if job.id not in ahead and not (room is not None and room.is_kept_from(job)):
-                choice = trials.preferred(job, free)
+                choice = trials.preferred_choice(job, free)
                 end = view.now + view.bound(job, choice.implementation, choice.request)
                 # Past an overdue job only what has ended by the head's start.
                 if late and job.id != late[0] and end > shadow.start:
@@ -183,7 +183,7 @@ def _nothing_new(view: View, free: Free, promise: Promise) -> bool:
     if promise.start <= view.now or view.freed:
         return False
     for job in view.changes.submitted:
-        request = Trials(view).preferred(job, free).request
+        request = Trials(view).preferred_choice(job, free).request
         if free.count(request) >= request.nodes:
             return False
     return True

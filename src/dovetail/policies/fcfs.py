@@ -33,7 +33,7 @@ class Fcfs:
             return decisions
         free, passed, trials = view.free(), 0, Trials(view)
         for job in view.queue.by(priority_first):
-            choice = trials.preferred(job, free)
+            choice = trials.preferred_choice(job, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 passed += 1

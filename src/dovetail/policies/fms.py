@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 from dovetail.files.arrays import Bools, Floats, Ints, np
 from dovetail.interfaces import Traits, View
 from dovetail.kernels.gangs import occupy, place
-from dovetail.model import CPU, Choice, Decision, Job, Request, Seconds, Start, Wait, Way, way
+from dovetail.model import CPU, Choice, Decision, Job, Request, Seconds, Start, Wait, Way, predicted_way
 from dovetail.native.library import kernel
 from dovetail.policies.parts.asked_for import asked_for, by_kind, fastest_asked
 from dovetail.policies.parts.ready_times import ReadyTimes, Shape
@@ -79,11 +79,11 @@ class Tables:
 
     def of(self, ways: Sequence[Way]) -> Table:
         """The ways as arrays."""
-        forms = [(self._of(way.choice.request), way.choice.request.nodes) for way in ways]
-        seconds = np.array([way.least for way in ways], np.float64)
+        forms = [(self._number_of_shape(way.choice.request), way.choice.request.nodes) for way in ways]
+        seconds = np.array([way.least_seconds for way in ways], np.float64)
         return Table(np.array(forms, np.int64).reshape(len(forms), 2), seconds)
 
-    def _of(self, request: Request) -> int:
+    def _number_of_shape(self, request: Request) -> int:
         # By the request on one node: how many nodes a gang takes does not change its shape.
         one = request.on(1)
         found = self._number.get(one)
@@ -93,7 +93,7 @@ class Tables:
             self._all = None
         return found
 
-    def shapes(self) -> Shapes:
+    def all_shapes(self) -> Shapes:
         """All shapes so far."""
         if self._all is None:
             self._all = Shapes(
@@ -133,19 +133,19 @@ class _Fms(ABC):
                 # An app of which nothing is known has no times to compare: one of its jobs runs to learn
                 # them.
                 continue  # it takes what is idle first
-            gang = None if choice is None else times.find(job, Way(choice, None), packed=True)
-            decision = None if gang is None else times.commit(gang)
+            gang = None if choice is None else times.find_gang(job, Way(choice, None), packed=True)
+            decision = None if gang is None else times.commit_gang(gang)
             if decision is None:
                 left.append(job)
             else:
                 yield decision
         if left and times.any_free():
-            yield from self._pairs(view, times, grouped_and_sorted(view, left))
+            yield from self._place_pairs(view, times, grouped_and_sorted(view, left))
 
-    def _pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
+    def _place_pairs(self, view: View, times: ReadyTimes, queue: Sequence[Job]) -> Iterator[Decision]:
         tables = Tables(times)
         follows = self.score == "rollout"
-        followers = [self.unmolded(view, job) for job in queue] if follows else []
+        followers = [self.unmolded_way(view, job) for job in queue] if follows else []
         rest = tables.of(followers)
         # In pairs, as in Ravi 2012, section IV.
         for at in range(0, len(queue), 2):
@@ -153,19 +153,19 @@ class _Fms(ABC):
                 return
             pair = queue[at : at + 2]
             options = [self.options(view, job) for job in pair]
-            decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
+            decisions = self._place_pair(times, tables, pair, options, rest.after(at + 2), follows)
             # Once more with fresh shapes: what was committed may have taken the CPUs beside a device.
             if decisions is None and self.devices == "each":
                 times.look_again()
                 tables = Tables(times)
                 rest = tables.of(followers)
-                decisions = self._pair(times, tables, pair, options, rest.after(at + 2), follows)
+                decisions = self._place_pair(times, tables, pair, options, rest.after(at + 2), follows)
             if decisions is None:
                 yield Wait(queue[at].id, "no way to run the first two jobs starts one of them now")
                 return
             yield from decisions
 
-    def _pair(
+    def _place_pair(
         self,
         times: ReadyTimes,
         tables: Tables,
@@ -178,14 +178,14 @@ class _Fms(ABC):
         first, second = tables.of(options[0]), tables.of(options[1] if len(pair) == 2 else [])
         best = self._best_pair(times, tables, first, second, rest, follows)
         chosen = [(job, options[i][best[i]]) for i, job in enumerate(pair)]
-        return _commit(times, chosen[::-1] if best[2] else chosen)
+        return _commit_placements(times, chosen[::-1] if best[2] else chosen)
 
     def _best_pair(
         self, times: ReadyTimes, tables: Tables, first: Table, second: Table, rest: Table, follows: bool
     ) -> tuple[int, int, bool]:
         """The rule, compiled where that is to be had."""
         found = np.empty(3, np.int64)
-        _best_pair(times.ready, times.latest, tables.shapes(), first, second, rest, follows, found)
+        _best_pair(times.ready, times.latest, tables.all_shapes(), first, second, rest, follows, found)
         option, other, swapped = found.tolist()
         return option, other, swapped == 1
 
@@ -193,9 +193,9 @@ class _Fms(ABC):
     def options(self, view: View, job: Job) -> list[Way]:
         """The ways of running the job among which FMS may choose."""
 
-    def unmolded(self, view: View, job: Job) -> Way:
+    def unmolded_way(self, view: View, job: Job) -> Way:
         """How a job is thought to run when it follows: the fastest type on the requested nodes."""
-        return way(view, job, fastest_asked(view, job))
+        return predicted_way(view, job, fastest_asked(view, job))
 
 
 def grouped_and_sorted(view: View, jobs: Sequence[Job]) -> list[Job]:
@@ -206,7 +206,7 @@ def grouped_and_sorted(view: View, jobs: Sequence[Job]) -> list[Job]:
 def _time_with_both(view: View, job: Job) -> Seconds:
     """T(i, N, CG); of a job that cannot use both, its least time on N nodes."""
     both = [c for c in job.asked if c.implementation.kind.startswith(f"{CPU}+")]
-    known = (way(view, job, choice).seconds for choice in both or job.asked or job.choices)
+    known = (predicted_way(view, job, choice).seconds for choice in both or job.asked or job.choices)
     return min((seconds for seconds in known if seconds is not None), default=0.0)
 
 
@@ -233,7 +233,7 @@ def best_pair(
             # A job that starts nowhere would make every option infinite, and so all alike.
             followed = (shapes.put(state, rest, job, packed=False) for job in range(len(rest.seconds)))
             last = max([last, *(end for end in followed if end < inf)])
-        score = _microseconds(last), _microseconds(area), _microseconds(sum(ends))
+        score = _to_microseconds(last), _to_microseconds(area), _to_microseconds(sum(ends))
         # The first option counts even if it never ends, so that there always is a best one.
         if best[0] < 0 or score < least:
             best, least = (a, b, swapped), score
@@ -255,38 +255,38 @@ def _best_pair(
     found[:] = best_pair(ready, latest, shapes, first, second, rest if follows else None)
 
 
-def _microseconds(seconds: Seconds) -> float:
+def _to_microseconds(seconds: Seconds) -> float:
     """Scores are compared in whole microseconds: sums of the same times in another order are ties."""
     return float(np.rint(seconds * 1e6))
 
 
-def _commit(times: ReadyTimes, chosen: Sequence[tuple[Job, Way]]) -> list[Decision] | None:
+def _commit_placements(times: ReadyTimes, chosen: Sequence[tuple[Job, Way]]) -> list[Decision] | None:
     """Place the jobs in this order; ``None``, and nothing decided, if none of them starts now."""
     before = times.state()
     decisions: list[Decision] = []
     for job, chosen_way in chosen:
-        gang = times.find(job, chosen_way, packed=True)
-        decision = None if gang is None else times.commit(gang)
+        gang = times.find_gang(job, chosen_way, packed=True)
+        decision = None if gang is None else times.commit_gang(gang)
         if decision is None:
-            times.restore(before)
+            times.restore_state(before)
             return None
         decisions.append(decision)
     # A pair of which neither starts now waits for the next decision, when other pairs may be better.
     if not any(isinstance(decision, Start) for decision in decisions):
-        times.restore(before)
+        times.restore_state(before)
         return None
     return decisions
 
 
-def _molded(job: Job) -> list[Choice]:
+def _molded_choices(job: Job) -> list[Choice]:
     """The choices on N, N/2 and N/4 nodes (rounded down), as far as they exist."""
     sizes = (job.nodes, job.nodes // 2, job.nodes // 4)
     return [choice for n in sizes for choice in job.choices if choice.request.nodes == n]
 
 
-def _ways(view: View, job: Job, choices: Sequence[Choice]) -> list[Way]:
+def _timed_ways(view: View, job: Job, choices: Sequence[Choice]) -> list[Way]:
     """The choices, or whatever the job offers if there are none, with their times; a type at a time."""
-    return without_untried(view, job, [way(view, job, c) for c in by_kind(choices or job.choices)])
+    return without_untried(view, job, [predicted_way(view, job, c) for c in by_kind(choices or job.choices)])
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Fms(_Fms):
 
     def options(self, view: View, job: Job) -> list[Way]:
         """Every type on N, N/2 and N/4 nodes."""
-        return _ways(view, job, _molded(job))
+        return _timed_ways(view, job, _molded_choices(job))
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class FmsType(_Fms):
 
     def options(self, view: View, job: Job) -> list[Way]:
         """Every type on N nodes."""
-        return _ways(view, job, job.asked)
+        return _timed_ways(view, job, job.asked)
 
 
 @dataclass(frozen=True)
@@ -335,11 +335,13 @@ class FmsNodes(_Fms):
     def options(self, view: View, job: Job) -> list[Way]:
         """The one type on N, N/2 and N/4 nodes."""
         kept = asked_for(view, job).implementation
-        return _ways(view, job, [choice for choice in _molded(job) if choice.implementation is kept])
+        return _timed_ways(
+            view, job, [choice for choice in _molded_choices(job) if choice.implementation is kept]
+        )
 
-    def unmolded(self, view: View, job: Job) -> Way:
+    def unmolded_way(self, view: View, job: Job) -> Way:
         """The requested type, or else the fastest, on the requested nodes."""
-        return way(view, job, asked_for(view, job))
+        return predicted_way(view, job, asked_for(view, job))
 
 
 @dataclass(frozen=True)
@@ -350,4 +352,4 @@ class FmsOrder(_Fms):
 
     def options(self, view: View, job: Job) -> list[Way]:
         """The fastest type on N nodes."""
-        return [self.unmolded(view, job)]
+        return [self.unmolded_way(view, job)]

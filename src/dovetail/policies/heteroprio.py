@@ -35,12 +35,12 @@ class Heteroprio(OneNode):
         for kind in unit_kinds(view.cluster):
             able = [(job, found) for job, found in waiting if kind in found]
             seconds = [{k: way.seconds for k, way in found.items()} for _, found in able]
-            order = sorted(range(len(able)), key=lambda i: -acceleration(seconds[i], kind))
+            order = sorted(range(len(able)), key=lambda i: -acceleration_on(seconds[i], kind))
             by_acceleration[kind] = [(able[i][0], able[i][1][kind].choice) for i in order]
-        yield from units.offer(lambda unit: units.first_fit(by_acceleration[unit.kind], unit))
+        yield from units.offer_units(lambda unit: units.first_fit(by_acceleration[unit.kind], unit))
 
 
-def acceleration(seconds: dict[str, Seconds | None], kind: str) -> float:
+def acceleration_on(seconds: dict[str, Seconds | None], kind: str) -> float:
     """How many times faster the job is on this kind than on the best other one.
 
     Infinite where no other will do, 1 where one of the two times is unknown.

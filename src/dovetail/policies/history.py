@@ -33,22 +33,22 @@ class History(DynamicQueue):
     paper: ClassVar[str] = "Gregg 2011, section 4.1"
     traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, shares=True)
 
-    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
+    def choose_place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration first (rule 2), then the earliest predicted end (rule 3), else what is idle (5.2)."""
-        untried = [place for place in places if not tried(backlog, job, place)]
+        untried = [place for place in places if not has_been_tried(backlog, job, place)]
         if untried and all(backlog.idle):
             for place in places:
                 if place.unit.kind != CPU and backlog.can_start(place):
-                    return tightest(backlog, place, places)
+                    return choose_tightest(backlog, place, places)
         if self.explore or len(untried) == len(places):
             for place in untried:
                 if backlog.can_start(place):
-                    return tightest(backlog, place, untried)
+                    return choose_tightest(backlog, place, untried)
         ends = [(end, place) for place in places if (end := predicted_end(backlog, job, place)) is not None]
         return min(ends, key=itemgetter(0))[1] if ends else whatever_is_idle(backlog, places)
 
 
-def tightest(backlog: Backlog, first: UnitChoice, places: Sequence[UnitChoice]) -> UnitChoice:
+def choose_tightest(backlog: Backlog, first: UnitChoice, places: Sequence[UnitChoice]) -> UnitChoice:
     """Of the places like the first one where the job can start, that with least room that suffices.
 
     The first one itself where the job has its devices to itself.
@@ -62,7 +62,7 @@ def tightest(backlog: Backlog, first: UnitChoice, places: Sequence[UnitChoice]) 
     return min(able, key=lambda place: (backlog.tightness(place), place.unit.index))
 
 
-def tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
+def has_been_tried(backlog: Backlog, job: Job, place: UnitChoice) -> bool:
     """Whether the app has run on that class, or is assigned to it now, whatever the inputs (rule 2)."""
     return backlog.runs(job, place) > 0 or backlog.is_assigned(job, place)
 
@@ -77,7 +77,7 @@ def predicted_end(backlog: Backlog, job: Job, place: UnitChoice) -> tuple[Second
     """
     if not backlog.runs(job, place):
         return None  # of a busy class without history nothing is known
-    seconds, ahead = backlog.takes(job, place), backlog.ahead(place)
+    seconds, ahead = backlog.seconds_beside(job, place), backlog.work_ahead(place)
     if seconds is None or ahead.unknown:
         return None
     return ahead.seconds + seconds, seconds, backlog.tightness(place), place.unit.index

@@ -65,9 +65,9 @@ class HistoryGuarded(DynamicQueue):
     def decide(self, view: View) -> Iterable[Decision]:
         """The paper's rules 1 and 4; while a unit is idle then, think again about what waits (rule 6)."""
         # Reconsidered only when the first pass has done nothing: one change at a time.
-        return list(super().decide(view)) or self.reconsidered(view)
+        return list(super().decide(view)) or self.reconsider_fifos(view)
 
-    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
+    def choose_place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Exploration where it is hidden, else the earliest end by what is known or assumed."""
         known = known_of(backlog, job, places)
         if known is None:  # rule 1
@@ -76,12 +76,12 @@ class HistoryGuarded(DynamicQueue):
             # Once a job of the app is placed only devices take more: on a CPU one may run for very long.
             tried = any(backlog.is_assigned(job, place) for place in places)
             return whatever_is_idle(backlog, [p for p in places if p.unit.kind != CPU or not tried])
-        return self.exploration(backlog, job, known) or self.earliest(backlog, known)[1]
+        return self.exploration_place(backlog, job, known) or self.earliest(backlog, known)[1]
 
-    def exploration(self, backlog: Backlog, job: Job, known: AppTimes) -> UnitChoice | None:
+    def exploration_place(self, backlog: Backlog, job: Job, known: AppTimes) -> UnitChoice | None:
         """Where the job is to be the first of its app, if anywhere (rule 3)."""
         for place, untried in zip(known.places, known.untried, strict=True):
-            if untried and self.explores(backlog, job, place, known.best, known.experience):
+            if untried and self.explores_now(backlog, job, place, known.best, known.experience):
                 return place
         return None
 
@@ -89,15 +89,15 @@ class HistoryGuarded(DynamicQueue):
         """Seconds until the earliest end, and where that is, by these times (rules 4 and 5)."""
         ends: list[tuple[Seconds, Seconds, int]] = []
         for place, seconds, untried in zip(known.places, known.times, known.untried, strict=True):
-            counted = self.assumed(place, known.best, known.experience) if untried else seconds
+            counted = self.assumed_seconds(place, known.best, known.experience) if untried else seconds
             own = inf if counted is None else counted
-            wait = backlog.ahead(place).seconds + self.feared_rest(backlog, place)
+            wait = backlog.work_ahead(place).seconds + self.feared_rest(backlog, place)
             # Ties by the job's own time, then by the unit, so that the order is the same everywhere.
             ends.append((wait + own, own, place.unit.index))
         least = min(ends)
         return least[0], known.places[ends.index(least)]
 
-    def reconsidered(self, view: View) -> list[Decision]:
+    def reconsider_fifos(self, view: View) -> list[Decision]:
         """Of the jobs in FIFOs the one that should rather start on an idle unit now: it does (rule 6)."""
         if not view.device_queues or not view.changes.ended:
             return []
@@ -115,19 +115,21 @@ class HistoryGuarded(DynamicQueue):
                 if known is None:
                     continue
                 end, there = self.earliest(ahead, known)
-                now_here = ahead.ahead(here).seconds + (ahead.seconds(job, here) or 0.0)
+                now_here = ahead.work_ahead(here).seconds + (ahead.seconds(job, here) or 0.0)
                 # A hair sooner is no reason to move: rounding alone would make jobs wander.
                 if there.unit.index != index and ahead.can_start(there) and end < now_here * (1 - 1e-9):
                     movers.append((False, end - now_here, job, there))
-                elif (there_first := self.exploration(everything, job, known)) is not None:
+                elif (there_first := self.exploration_place(everything, job, known)) is not None:
                     movers.append((True, known.best, job, there_first))
         if not movers:
             return []
         _, _, job, there = min(movers, key=itemgetter(0, 1))
         # The one that gains most; the next call looks at the others, with this one in its new place.
-        return [Dequeue(job.id), everything.assign(job, there)]
+        return [Dequeue(job.id), everything.assign_job(job, there)]
 
-    def explores(self, backlog: Backlog, job: Job, place: UnitChoice, best: Seconds, experience: int) -> bool:
+    def explores_now(
+        self, backlog: Backlog, job: Job, place: UnitChoice, best: Seconds, experience: int
+    ) -> bool:
         """Whether this job is to try an idle CPU now: hidden behind other work, or overdue (rule 3)."""
         if place.unit.kind != CPU or not backlog.can_start(place):
             return False
@@ -141,9 +143,9 @@ class HistoryGuarded(DynamicQueue):
             return False  # a cheaper job of the app will
         # The fear halves with each run elsewhere, as the experience with the app grows (rule 2).
         fear = max(1.0, self.caution / 2.0 ** min(experience - 1, 60)) * best  # rule 2
-        return experience >= self.patience or hidden(backlog, place, waiting, fear)
+        return experience >= self.patience or is_hidden(backlog, place, waiting, fear)
 
-    def assumed(self, place: UnitChoice, best: Seconds, experience: int) -> Seconds | None:
+    def assumed_seconds(self, place: UnitChoice, best: Seconds, experience: int) -> Seconds | None:
         """What an untried class counts as in a comparison; ``None``: it does not count yet (rule 4)."""
         halvings = experience - 2 * self.patience + 1 if place.unit.kind == CPU else experience
         return best / 2.0 ** min(halvings, 60) if halvings > 0 else None
@@ -198,14 +200,14 @@ def first_try(backlog: Backlog, places: Sequence[UnitChoice]) -> UnitChoice:
         if place.unit.device_class == first.unit.device_class and place.choice is first.choice
     ]
 
-    def ahead(place: UnitChoice) -> tuple[int, Seconds, int]:
+    def work_ahead_of(place: UnitChoice) -> tuple[int, Seconds, int]:
         jobs = 0 if backlog.can_start(place) else 1 + backlog.fifo[place.unit.index]
-        return jobs, backlog.ahead(place).seconds, place.unit.index
+        return jobs, backlog.work_ahead(place).seconds, place.unit.index
 
-    return min(same, key=ahead)
+    return min(same, key=work_ahead_of)
 
 
-def hidden(backlog: Backlog, place: UnitChoice, waiting: Sequence[Job], seconds: Seconds) -> bool:
+def is_hidden(backlog: Backlog, place: UnitChoice, waiting: Sequence[Job], seconds: Seconds) -> bool:
     """Whether the other units are busy for so long, on average, with what they hold and what waits."""
     others = [unit.index for unit in backlog.view.cluster.units if unit is not place.unit]
     needed = seconds * len(others) - sum(backlog.load(other) for other in others)

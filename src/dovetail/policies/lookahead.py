@@ -60,7 +60,7 @@ class Lookahead:
         One-node jobs are planned on units, rigid gangs are EASY's, all else is molded. What EASY promised
         while only rigid gangs waited is kept whatever comes then.
         """
-        if not view.device_queues and (_rigid(view) or _partitioned(view)):
+        if not view.device_queues and (_has_rigid_queue(view) or _has_partitions(view)):
             return go_on_with_easy(view, self.objective, self.budget or ROLL_OUTS, self.age)
         if view.reservations or not all(map(on_one_unit, view.queue)):  # those in FIFOs are
             return plan_gangs(view, self.objective, self.budget or DECODES, self.age)
@@ -70,7 +70,7 @@ class Lookahead:
         return plan_units(view, self.objective, self.budget or EVALUATIONS, self.age)
 
 
-def _rigid(view: View) -> bool:
+def _has_rigid_queue(view: View) -> bool:
     """Whether the waiting jobs are a batch system's: one way to run each, with walltimes or as gangs.
 
     What is left of a mixture that was planned stays planned, as long as some have no walltime to promise by.
@@ -81,7 +81,7 @@ def _rigid(view: View) -> bool:
     # jobs.
     if len(next(iter(view.queue.by(_one_way))).choices) > 1:
         return False
-    if next(iter(view.queue.by(_bounded))).walltime is not None:
+    if next(iter(view.queue.by(_has_walltime))).walltime is not None:
         return True
     if len(view.queue) <= WINDOW and any(job.id in view.intended for job in view.queue):
         return False
@@ -95,11 +95,11 @@ def _one_way(job: Job) -> bool:
     return len(job.choices) == 1
 
 
-def _bounded(job: Job) -> bool:
+def _has_walltime(job: Job) -> bool:
     """A key of the queue: jobs without a walltime come first."""
     return job.walltime is not None
 
 
-def _partitioned(view: View) -> bool:
+def _has_partitions(view: View) -> bool:
     """Whether some waiting job names a partition of the nodes: only EASY knows them."""
     return any(request.partition for request in view.queue.requests())

@@ -42,7 +42,7 @@ class _Columns(NamedTuple):
     width: Ints
 
 
-def settle(stretch: PastStretch, widths: Ints, capacity: int, summed: int) -> Account | None:
+def settle_account(stretch: PastStretch, widths: Ints, capacity: int, summed: int) -> Account | None:
     """The account of a stretch; ``widths`` is what its jobs take of the capacity, shape (jobs,).
 
     ``summed`` is `WAIT` or `SLOWDOWN`. ``None`` where nothing could have been done otherwise. O(orders · jobs
@@ -52,7 +52,7 @@ def settle(stretch: PastStretch, widths: Ints, capacity: int, summed: int) -> Ac
     jobs = [job for job, fits in zip(stretch.jobs, fit.tolist(), strict=True) if fits]
     if len(jobs) < 2:
         return None
-    columns = _columns(jobs, widths[fit], stretch.until)
+    columns = _job_columns(jobs, widths[fit], stretch.until)
     before = columns.start < stretch.origin
     ran = np.flatnonzero(before & (columns.start + columns.seconds > stretch.origin))
     others = np.flatnonzero(~before)
@@ -60,20 +60,20 @@ def settle(stretch: PastStretch, widths: Ints, capacity: int, summed: int) -> Ac
         return None
     costs: dict[Order, float] = {}
     for order in TRIED:
-        rank = _rank(order, [jobs[at] for at in others.tolist()])
-        costs[order] = _rolled(columns, ran, others, rank, stretch.origin, capacity, summed)
+        rank = _rank_jobs(order, [jobs[at] for at in others.tolist()])
+        costs[order] = _roll_out_order(columns, ran, others, rank, stretch.origin, capacity, summed)
     best = min(costs, key=costs.__getitem__)
     started = ~np.isnan(columns.start[others])
-    done = _cost(columns, others[started], summed)
+    done = _cost_of_starts(columns, others[started], summed)
     waits = others[~started]
     if len(waits):
         running = np.flatnonzero(~np.isnan(columns.start) & (columns.start + columns.seconds > stretch.until))
-        rank = _rank(best, [jobs[at] for at in waits.tolist()])
-        done += _rolled(columns, running, waits, rank, stretch.until, capacity, summed)
+        rank = _rank_jobs(best, [jobs[at] for at in waits.tolist()])
+        done += _roll_out_order(columns, running, waits, rank, stretch.until, capacity, summed)
     return Account(best, costs, done) if all(cost < inf for cost in costs.values()) else None
 
 
-def _columns(jobs: list[PastJob], width: Ints, until: float) -> _Columns:
+def _job_columns(jobs: list[PastJob], width: Ints, until: float) -> _Columns:
     """The jobs as columns; one that has not ended takes as long as others of its user did, or goes on."""
     submit = np.array([one.job.submit_time for one in jobs], np.float64)
     start = np.array([np.nan if one.start is None else one.start for one in jobs], np.float64)
@@ -91,7 +91,7 @@ def _columns(jobs: list[PastJob], width: Ints, until: float) -> _Columns:
     return _Columns(submit, start, seconds, wall, width)
 
 
-def _rank(order: Order, jobs: list[PastJob]) -> Ints:
+def _rank_jobs(order: Order, jobs: list[PastJob]) -> Ints:
     """Each job's place in the order, by walltimes, as EASY has it."""
     key, bounded = ORDERS[order]
     keys = [key(one.job, one.bound) if bounded else key(one.job) for one in jobs]
@@ -100,7 +100,7 @@ def _rank(order: Order, jobs: list[PastJob]) -> Ints:
     return rank
 
 
-def _rolled(
+def _roll_out_order(
     columns: _Columns, running: Ints, others: Ints, rank: Ints, origin: float, capacity: int, summed: int
 ) -> float:
     """What EASY would have come to in an order, from a moment on, over those who waited or came then."""
@@ -127,7 +127,7 @@ def _rolled(
     return float(found[0])
 
 
-def _cost(columns: _Columns, chosen: Ints, summed: int) -> float:
+def _cost_of_starts(columns: _Columns, chosen: Ints, summed: int) -> float:
     """What the starts of these jobs came to."""
     wait = columns.start[chosen] - columns.submit[chosen]
     if summed == WAIT:

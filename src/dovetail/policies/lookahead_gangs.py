@@ -29,7 +29,7 @@ from dovetail.model import (
     Request,
     Seconds,
     Start,
-    bits,
+    bit_indices,
     predicted_seconds,
 )
 from dovetail.model.fitting import cpus_on
@@ -62,10 +62,10 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
         return unbound
     # Promised and overdue jobs keep their places in front: the search only orders the rest.
     fixed = sum(job is promised or view.now - job.submit_time > age for job in jobs)
-    options = _timed(view, jobs, machine)
-    gangs = _gangs(machine, options)
-    aim = _aim(objective, options)
-    orders, picks = _beginnings(options, fixed)
+    options = _timed_options(view, jobs, machine)
+    gangs = _make_gangs(machine, options)
+    aim = _search_aim(objective, options)
+    orders, picks = _initial_plans(options, fixed)
     last = _last_plan(view, jobs, options, fixed)
     # The plan in force is the first candidate: without a better one nothing changes.
     orders, picks = np.vstack([last[0], orders]), np.vstack([last[1], picks])
@@ -86,7 +86,8 @@ def plan_gangs(view: View, objective: Objective, decodes: int, age: Seconds) -> 
     if not decisions and not view.running:  # what the plan does not count, such as memory, is in its way
         decisions += next(filter(None, (room.start(j, c, -1) for j in jobs for c in j.choices)), [])
     intentions = [
-        _intention(view, jobs[j], options[j][option[j] - gangs.bounds[j]], float(starts[j])) for j in order
+        _make_intention(view, jobs[j], options[j][option[j] - gangs.bounds[j]], float(starts[j]))
+        for j in order
     ]
     return [*unbound, *intentions, *decisions]
 
@@ -104,7 +105,7 @@ def _last_plan(
     """The plan in force, then the new jobs; each as it is meant to run, the new ones the fastest way."""
     places = {job: place for place, job in enumerate(view.intended)}
     order = sorted(range(len(jobs)), key=lambda j: (j >= fixed, places.get(jobs[j].id, len(places)), j))
-    picks = [_least(row, lambda o: o.seconds) for row in options]
+    picks = [_least_costly(row, lambda o: o.seconds) for row in options]
     for j, job in enumerate(jobs):
         meant = view.intended.get(job.id)
         for k, option in enumerate(options[j]):
@@ -117,7 +118,7 @@ def _last_plan(
     return np.array(order), np.array(picks)
 
 
-def _intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
+def _make_intention(view: View, job: Job, option: Option, start: Seconds) -> Intend:
     name, nodes = option.choice.implementation.name, option.choice.request.nodes
     why = f"planned as {name} on {nodes} node{'s' * (nodes > 1)} from {view.now + start:.1f} s on"
     return Intend(job.id, name, nodes, view.now + start, why)
@@ -158,28 +159,28 @@ class _Room:
         return [] if allocation is None else [Start(job.id, choice.implementation.name, allocation)]
 
 
-def _timed(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Option]]:
+def _timed_options(view: View, jobs: Sequence[Job], machine: _Machine) -> list[list[Option]]:
     """Every way to run each job here; where nothing is known, it counts as slow as caution demands."""
     known = [
-        [(c, predicted_seconds(view, job, c)) for c in job.choices if machine.able(c.request).any()]
+        [(c, predicted_seconds(view, job, c)) for c in job.choices if machine.able_nodes(c.request).any()]
         for job in jobs
     ]
     bests = [min((s for _, s in row if s is not None), default=inf) for row in known]
     finite = [best for best in bests if best < inf]
     typical = float(np.median(finite)) if finite else 1.0
 
-    def assumed(choice: Choice, best: Seconds) -> Seconds:
+    def assumed_seconds(choice: Choice, best: Seconds) -> Seconds:
         if best < inf:
             return CAUTION * best
         return typical * (CAUTION if choice.implementation.kind == CPU else 1.0)
 
     return [
-        [Option(c, assumed(c, best) if seconds is None else seconds) for c, seconds in row]
+        [Option(c, assumed_seconds(c, best) if seconds is None else seconds) for c, seconds in row]
         for row, best in zip(known, bests, strict=True)
     ]
 
 
-def _aim(objective: Objective, options: Sequence[Sequence[Option]]) -> Aim:
+def _search_aim(objective: Objective, options: Sequence[Sequence[Option]]) -> Aim:
     n = len(options)
     if objective == "makespan":
         return Aim(np.full(n, 0.15 / n), own=1.0, stretch=1.0, level=0.05)
@@ -190,11 +191,13 @@ def _aim(objective: Objective, options: Sequence[Sequence[Option]]) -> Aim:
     return Aim(np.full(n, 1.0 / n), own=0.0 if objective == "wait" else 1.0, stretch=0.05, level=0.05)
 
 
-def _beginnings(options: Sequence[Sequence[Option]], fixed: int) -> tuple[Ints, Ints]:
+def _initial_plans(options: Sequence[Sequence[Option]], fixed: int) -> tuple[Ints, Ints]:
     """Plans to begin with: three orders by two ways to choose; the first ``fixed`` jobs stay in front."""
     n = len(options)
-    fastest = np.array([_least(row, lambda o: o.seconds) for row in options])
-    thrifty = np.array([_least(row, lambda o: o.seconds * _takes(o.choice.request)) for row in options])
+    fastest = np.array([_least_costly(row, lambda o: o.seconds) for row in options])
+    thrifty = np.array(
+        [_least_costly(row, lambda o: o.seconds * _count_units(o.choice.request)) for row in options]
+    )
     seconds = np.array([row[k].seconds for row, k in zip(options, fastest, strict=True)])
     nodes = np.array([row[k].choice.request.nodes for row, k in zip(options, fastest, strict=True)])
     front, back = np.arange(fixed), np.arange(fixed, n)
@@ -208,11 +211,11 @@ def _beginnings(options: Sequence[Sequence[Option]], fixed: int) -> tuple[Ints, 
     return np.array([order for order, _ in rows]), np.array([pick for _, pick in rows])
 
 
-def _least(row: Sequence[Option], cost: Callable[[Option], float]) -> int:
+def _least_costly(row: Sequence[Option], cost: Callable[[Option], float]) -> int:
     return min(range(len(row)), key=lambda k: cost(row[k]))
 
 
-def _takes(request: Request) -> float:
+def _count_units(request: Request) -> float:
     """Pools and devices that a gang holds."""
     return request.nodes * ((request.cpus not in (0, HOST_CPUS)) + request.gpus)
 
@@ -223,26 +226,26 @@ class _Machine:
     def __init__(self, view: View, waiting: Sequence[Job]) -> None:
         self.view = view
         nodes = view.cluster.nodes
-        self.lanes = _lanes(view, waiting)
+        self.lanes = _count_lanes(view, waiting)
         devices = max((len(node.devices) for node in nodes), default=0)
         self.there = np.array([n not in view.cluster.gone for n in range(len(nodes))])
         self.pools = np.array([[node.cpus > 0] * self.lanes for node in nodes])
         held = np.arange(devices) < np.array([[len(node.devices)] for node in nodes])
         self.ready = np.where(np.hstack([self.pools, held]) & self.there[:, None], 0.0, inf)
-        for placed in sorted(view.running.values(), key=self._left):
-            self._hold(placed)
+        for placed in sorted(view.running.values(), key=self._remaining_seconds):
+            self._hold_running(placed)
         finite = self.ready[np.isfinite(self.ready)]
         self.last = float(finite.max()) if len(finite) else 0.0
 
-    def _left(self, placed: Placed) -> Seconds:
+    def _remaining_seconds(self, placed: Placed) -> Seconds:
         spent = self.view.now - placed.start_time
         expected = spent * 2 if placed.predicted is None else placed.predicted
         return max(expected - spent, spent - expected, 1e-9)  # it holds what it has at this instant
 
-    def _hold(self, placed: Placed) -> None:
-        left = self._left(placed)
+    def _hold_running(self, placed: Placed) -> None:
+        left = self._remaining_seconds(placed)
         for part in placed.allocation.parts:
-            for n in bits(part.nodes):
+            for n in bit_indices(part.nodes):
                 if n in self.view.cluster.gone:
                     continue
                 if part.cpus:
@@ -256,26 +259,26 @@ class _Machine:
         """Lanes that so many CPUs of a node are."""
         return min(self.lanes, -(-cpus * self.lanes // max(1, self.view.cluster.nodes[node].cpus)))
 
-    def able(self, request: Request) -> Bools:
+    def able_nodes(self, request: Request) -> Bools:
         """The nodes that could give one node's share if nothing ran."""
         able: Bools = shape_of(self.view.cluster, request.on(1)).able & self.there
         return able
 
-    def allowed(self, request: Request) -> Bools:
+    def allowed_columns(self, request: Request) -> Bools:
         """The columns of each node that may serve the request."""
         allowed: Bools = np.hstack([self.pools, shape_of(self.view.cluster, request.on(1)).eligible[:, 1:]])
         return allowed
 
     def could_run(self, job: Job) -> bool:
         """Whether enough nodes are there for one of the job's choices."""
-        return any(int(self.able(c.request).sum()) >= c.request.nodes for c in job.choices)
+        return any(int(self.able_nodes(c.request).sum()) >= c.request.nodes for c in job.choices)
 
     def any_free(self) -> bool:
         """Whether some lane or device is free now."""
         return bool((self.ready <= 0.0).any())
 
 
-def _lanes(view: View, waiting: Sequence[Job]) -> int:
+def _count_lanes(view: View, waiting: Sequence[Job]) -> int:
     """Into how many lanes pools are divided: as many of the narrowest requests as fit the smallest pool."""
     requests = {choice.request for job in waiting for choice in job.choices}
     requests |= {placed.allocation.request for placed in view.running.values()}
@@ -286,7 +289,7 @@ def _lanes(view: View, waiting: Sequence[Job]) -> int:
     return max(1, min(MOST_LANES, min(pools) // min(partial)))
 
 
-def _gangs(machine: _Machine, options: Sequence[Sequence[Option]]) -> Gangs:
+def _make_gangs(machine: _Machine, options: Sequence[Sequence[Option]]) -> Gangs:
     """Options and shapes as arrays."""
     numbers: dict[Request, int] = {}
     rows = [option for row in options for option in row]
@@ -304,6 +307,6 @@ def _gangs(machine: _Machine, options: Sequence[Sequence[Option]]) -> Gangs:
         np.cumsum([0, *(len(row) for row in options)]),
         np.array(pool),
         np.array([shape_of(machine.view.cluster, request).count for request in numbers]),
-        np.stack([machine.allowed(request) for request in numbers]),
-        np.stack([machine.able(request) for request in numbers]),
+        np.stack([machine.allowed_columns(request) for request in numbers]),
+        np.stack([machine.able_nodes(request) for request in numbers]),
     )

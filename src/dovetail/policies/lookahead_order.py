@@ -55,7 +55,7 @@ from dovetail.model import (
     Wait,
 )
 from dovetail.policies.easy import Easy
-from dovetail.policies.lookahead_account import Account, settle
+from dovetail.policies.lookahead_account import Account, settle_account
 from dovetail.policies.lookahead_units import Objective
 from dovetail.policies.parts.orders import ORDERS, Order
 
@@ -99,9 +99,9 @@ def go_on_with_easy(view: View, objective: Objective, roll_outs: int, age: Secon
     if len(view.queue) < 2 or not _order_matters(view, any_fits=slowdown):
         return list(Easy("fcfs").decide(view))
     devices = all(request.devices for request in view.queue.requests())
-    capacity = _capacity(view.cluster, devices)
+    capacity = _present_capacity(view.cluster, devices)
     requests = view.queue.requests()
-    waiting = widths(view.cluster, requests, devices) @ np.fromiter(requests.values(), np.int64)
+    waiting = gang_widths(view.cluster, requests, devices) @ np.fromiter(requests.values(), np.int64)
     deep = slowdown and waiting >= DEEP * capacity
     standing: Order = "saf" if deep else TRIED[objective][0]
     line = _Line(view, standing, capacity, devices, objective)
@@ -126,9 +126,9 @@ def _sturdy_order(view: View, objective: Objective) -> Order | None:
     if objective not in known:
         requests = [past.job.choices[0].request for past in stretch.jobs]
         devices = all(request.devices for request in requests)
-        taken = widths(view.cluster, requests, devices)
+        taken = gang_widths(view.cluster, requests, devices)
         summed = SLOWDOWN if objective == "slowdown" else WAIT
-        known[objective] = settle(stretch, taken, _capacity(view.cluster, devices), summed)
+        known[objective] = settle_account(stretch, taken, _present_capacity(view.cluster, devices), summed)
     account = known[objective]
     if account is None or account.done <= CLEARLY_WORSE * account.costs[account.best]:
         return None
@@ -162,13 +162,13 @@ def _best_rank(line: _Line, objective: Objective, roll_outs: int) -> Ints:
     """Each job's place in the order in which EASY is expected to do best with the known queue."""
     summed = {"slowdown": SLOWDOWN, "makespan": LAST_END}.get(objective, WAIT)
     ranks = np.array([line.rank(order) for order in TRIED[objective][:roll_outs]])
-    scores = line.scores(ranks, summed, inf)
+    scores = line.score_orders(ranks, summed, inf)
     best: Ints = ranks[scores.argmin()]
     least = scores.min()
-    first = line.fitting(best)[1 : 1 + roll_outs - len(ranks)]  # the first one goes first anyway
+    first = line.fitting_jobs(best)[1 : 1 + roll_outs - len(ranks)]  # the first one goes first anyway
     if summed == WAIT and first:
         ranks = line.each_before_its_equals(best, first)
-        scores = line.scores(ranks, summed, least)
+        scores = line.score_orders(ranks, summed, least)
         if scores.min() < least:
             best = ranks[scores.argmin()]
     return best
@@ -198,7 +198,7 @@ class _Line:
         ]
         self.jobs = jobs
         self.head = -1 if promised is None else jobs.index(promised.job)
-        self.width = widths(view.cluster, requests, devices)
+        self.width = gang_widths(view.cluster, requests, devices)
         self.wall = np.minimum(np.array(bounds, np.float64), LONGEST)
         since = [job.submit_time for job in jobs]
         self.since = np.array(since, np.float64)
@@ -207,7 +207,7 @@ class _Line:
         self.priority = np.array([job.priority for job in jobs], np.float64)
         running = sorted(view.running.values(), key=lambda placed: placed.bound)
         held = [placed.allocation.request for placed in running]
-        self.running_width = widths(view.cluster, held, devices)
+        self.running_width = gang_widths(view.cluster, held, devices)
         spent = np.array([now - placed.start_time for placed in running], np.float64)
         left = np.array([placed.bound - now for placed in running], np.float64)
         # A job past its bound may end at any moment: a second, so that no roll-out divides by nothing.
@@ -216,11 +216,11 @@ class _Line:
         owners = [job.user for job in jobs] + [placed.job.user for placed in running]
         walls = np.concatenate((self.wall, spent + self.running_bound))
         self.past = _Past.of(tuple(view.recent.ran))
-        users = self.past.users(owners)
+        users = self.past.user_numbers(owners)
         if objective == "makespan":  # the last end of all is certain by walltimes only
             lengths = self.harmonic = walls
         else:
-            lengths, self.harmonic = self.past.lengths(users, walls)
+            lengths, self.harmonic = self.past.expected_lengths(users, walls)
             if objective == "slowdown":  # what Smith's rule needs where a job weighs one over its length
                 lengths = np.sqrt(lengths * self.harmonic)
         self.length = lengths[: len(jobs)]
@@ -228,7 +228,7 @@ class _Line:
         if objective in ("wait", "response"):
             started = np.concatenate((np.zeros(len(jobs)), spent))
             since += [placed.job.submit_time for placed in running]
-            drawn = self.past.futures(users, walls, started, since)
+            drawn = self.past.future_lengths(users, walls, started, since)
         else:
             drawn = lengths[None, :]
         self.long = np.minimum(drawn[:, : len(jobs)], self.wall)
@@ -256,7 +256,7 @@ class _Line:
         rank[np.lexsort((self.numbers, self.since, key, -self.priority))] = np.arange(len(self.jobs))
         return rank
 
-    def fitting(self, rank: Ints) -> list[int]:
+    def fitting_jobs(self, rank: Ints) -> list[int]:
         """Which of the jobs that hold no promise fit now, by their places in the order."""
         fit = self.width <= self.free
         if self.head >= 0:
@@ -271,7 +271,7 @@ class _Line:
             row[at] = row[self.priority == self.priority[at]].min() - 1
         return wider
 
-    def scores(self, ranks: Ints, summed: int, enough: float) -> Floats:
+    def score_orders(self, ranks: Ints, summed: int, enough: float) -> Floats:
         """What EASY is expected to come to in each order; infinity above the best before it."""
         jobs = Jobs(
             self.free, self.running_width, self.running_long, self.running_bound, self.width, self.wall,
@@ -323,12 +323,12 @@ class _RoomForShortJobs:
         """What a second costs in which one part of the capacity is free."""
 
     @cached_property
-    def _coming(self) -> ExpectedArrivals:
+    def _expected_arrivals(self) -> ExpectedArrivals:
         view, past = self._view, self._past
         came = list(view.recent.came)
-        width = widths(view.cluster, [one.request for one in came], self._devices)
-        users = past.users([one.user for one in came])
-        long, _ = past.lengths(users, np.array([one.bound for one in came]))
+        width = gang_widths(view.cluster, [one.request for one in came], self._devices)
+        users = past.user_numbers([one.user for one in came])
+        long, _ = past.expected_lengths(users, np.array([one.bound for one in came]))
         return ExpectedArrivals.like(came, width, long, view.now)
 
     def is_kept_from(self, job: Job) -> bool:
@@ -342,7 +342,7 @@ class _RoomForShortJobs:
         second = self._slower[at] + self._price * width
         kept: bool = worth_keeping(
             width, self._long[at], second, self._free, self._ends, self._widths,
-            self._coming.width, self._coming.long, self._coming.rate,
+            self._expected_arrivals.width, self._expected_arrivals.long, self._expected_arrivals.rate,
         )  # fmt: skip
         if kept and self.first_kept_from is None:
             self.first_kept_from = job.id
@@ -355,7 +355,7 @@ class _RoomForShortJobs:
         at = self._place.get(job.id)
         if at is None:  # from behind the front
             choice = job.choices[0]
-            width = int(widths(self._view.cluster, [choice.request], self._devices)[0])
+            width = int(gang_widths(self._view.cluster, [choice.request], self._devices)[0])
             end = self._view.bound(job, choice.implementation, choice.request)
         else:
             width, end = self._width[at], self._long[at]
@@ -382,29 +382,29 @@ class _Past(NamedTuple):
         owners = np.array([number[user] for user in users], np.int64)
         return _Past(number, owners, np.array(bounds, np.float64), np.array(seconds, np.float64))
 
-    def users(self, names: list[str | None]) -> Ints:
+    def user_numbers(self, names: list[str | None]) -> Ints:
         """Users as numbers, -1 for all of which nothing is remembered."""
         return np.array([self.number.get(name, -1) for name in names], np.int64)
 
-    def lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
+    def expected_lengths(self, users: Ints, walls: Floats) -> tuple[Floats, Floats]:
         """How long jobs with these walltimes are expected to run, and the harmonic means."""
         return expected(users, walls, *self[1:])
 
-    def futures(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
+    def future_lengths(self, users: Ints, walls: Floats, spent: Floats, since: list[Seconds]) -> Floats:
         """How long they run in `FUTURES`, a row each; one row where all are alike."""
         numbers = (np.array(since) * 1000).astype(np.int64)  # the same for a job after a restart too
         found = futures(FUTURES, numbers, users, walls, spent, *self[1:])
         return found[:1] if (found == found[0]).all() else found
 
 
-def _capacity(cluster: Cluster, devices: bool) -> int:
+def _present_capacity(cluster: Cluster, devices: bool) -> int:
     """Devices, or CPUs, of the nodes that are there; O(groups of nodes + nodes that are gone)."""
     whole = cluster.total_devices if devices else cluster.total_cpus
     gone = (cluster.nodes[n] for n in cluster.gone)
     return whole - sum(len(node.devices) if devices else node.cpus for node in gone)
 
 
-def widths(cluster: Cluster, requests: Iterable[Request], devices: bool) -> Ints:
+def gang_widths(cluster: Cluster, requests: Iterable[Request], devices: bool) -> Ints:
     """What gangs take of the capacity: devices, or CPUs."""
     if devices:
         return np.array([max(1, round(r.nodes * r.gpus)) for r in requests], np.int64)

@@ -31,7 +31,7 @@ from dovetail.model import (
     Start,
     Unit,
     Wait,
-    bits,
+    bit_indices,
     class_on,
     fits_unit,
     one_node_choices,
@@ -77,7 +77,7 @@ def go_on(view: View) -> list[Decision] | None:
     # Devices before CPU pools: a head on a device may need CPUs of the pool beside it.
     for index in sorted(view.device_queues, key=lambda index: (units[index].device is None, index)):
         occupant = view.occupant(units[index])
-        if occupant is not None and _overran(occupant, now):
+        if occupant is not None and _has_overrun(occupant, now):
             return None
         assert free is not None
         decisions += _start_heads(view, units[index], free, sharing)
@@ -90,7 +90,7 @@ def _as_predicted(placed: Placed, now: Seconds) -> bool:
     return abs(now - placed.start_time - placed.predicted) <= KEPT * placed.predicted + 1e-9
 
 
-def _overran(placed: Placed, now: Seconds) -> bool:
+def _has_overrun(placed: Placed, now: Seconds) -> bool:
     return placed.predicted is None or now - placed.start_time > (1 + KEPT) * placed.predicted
 
 
@@ -140,14 +140,14 @@ class UnitTimes:
         self.picks = np.full((len(jobs), len(units)), -1, np.int64)
         self.assumed = np.zeros((len(jobs), len(units)), np.bool_)
         self._groups: dict[tuple[str, Request], list[tuple[Ints, Floats]]] = {}
-        known = [self._known(job) for job in jobs]
+        known = [self._known_seconds(job) for job in jobs]
         bests = [min(times.values()) for times in known if times]
         # The median of the best times stands in for apps that never ran.
         self.typical = float(np.median(bests)) if bests else 1.0
         for row, (job, times) in enumerate(zip(jobs, known, strict=True)):
-            self._fill(row, job, times)
+            self._fill_row(row, job, times)
 
-    def _known(self, job: Job) -> dict[tuple[int, int], Seconds]:
+    def _known_seconds(self, job: Job) -> dict[tuple[int, int], Seconds]:
         """Predicted seconds by (choice, group of units)."""
         found: dict[tuple[int, int], Seconds] = {}
         units = self.view.cluster.units
@@ -167,7 +167,7 @@ class UnitTimes:
             by_class: dict[object, list[tuple[int, float]]] = {}
             for unit in cluster.units:
                 if fits_unit(cluster, choice.request, unit):
-                    place = unit.index, _share(self.view, choice.request, unit)
+                    place = unit.index, _unit_share(self.view, choice.request, unit)
                     by_class.setdefault(class_on(choice.implementation, unit), []).append(place)
             self._groups[key] = [
                 (np.array([unit for unit, _ in places]), np.array([share for _, share in places]))
@@ -175,21 +175,21 @@ class UnitTimes:
             ]
         return self._groups[key]
 
-    def _fill(self, row: int, job: Job, known: dict[tuple[int, int], Seconds]) -> None:
+    def _fill_row(self, row: int, job: Job, known: dict[tuple[int, int], Seconds]) -> None:
         best = min(known.values(), default=None)
         for c, choice in enumerate(job.choices):
             for g, (indices, shares) in enumerate(self._units_for(choice)):
                 seconds = known.get((c, g))
                 # The least over the choices: a unit runs a job in the way that is fastest there.
                 if seconds is None:
-                    seconds = self._assumed(job, choice, best)
+                    seconds = self._assumed_seconds(job, choice, best)
                 better = indices[seconds < self.times[row, indices]]
                 self.times[row, better] = seconds
                 self.picks[row, better] = c
                 self.assumed[row, better] = (c, g) not in known
                 self.shares[row, indices] = shares
 
-    def _assumed(self, job: Job, choice: Choice, best: Seconds | None) -> Seconds:
+    def _assumed_seconds(self, job: Job, choice: Choice, best: Seconds | None) -> Seconds:
         """Where nothing is known: the typical time, longer on a CPU; else what is known, with caution."""
         if best is None:
             return self.typical * (CAUTION if choice.implementation.kind == CPU else 1.0)
@@ -228,7 +228,7 @@ class UnitTimes:
         return pinned
 
     @cached_property
-    def lanes(self) -> list[Lane]:
+    def usable_lanes(self) -> list[Lane]:
         """The units that some job could use, as lanes."""
         lanes: list[Lane] = []
         for unit in range(self.times.shape[1]):
@@ -239,16 +239,16 @@ class UnitTimes:
                 lanes += [Lane(unit, 1.0 / count)] * count
         return lanes
 
-    def ready(self) -> Floats:
+    def ready_times(self) -> Floats:
         """Seconds until each lane is free, given what runs."""
         busy: dict[int, list[tuple[Seconds, float]]] = {}
         for placed in self.view.running.values():
             left = self.left(placed)
-            for unit, share in self._held(placed):
+            for unit, share in self._held_units(placed):
                 busy.setdefault(unit, []).append((left, share))
-        ready = np.zeros(len(self.lanes))
-        for at, lane in enumerate(self.lanes):
-            if at and self.lanes[at - 1].unit == lane.unit:
+        ready = np.zeros(len(self.usable_lanes))
+        for at, lane in enumerate(self.usable_lanes):
+            if at and self.usable_lanes[at - 1].unit == lane.unit:
                 continue
             places = range(at, at + round(1 / lane.share))
             for left, share in sorted(busy.get(lane.unit, ()), reverse=True):
@@ -261,10 +261,10 @@ class UnitTimes:
     def _unit_at(self) -> dict[tuple[int, int | None], int]:
         return {(unit.node, unit.device): unit.index for unit in self.view.cluster.units}
 
-    def _held(self, placed: Placed) -> Iterable[tuple[int, float]]:
+    def _held_units(self, placed: Placed) -> Iterable[tuple[int, float]]:
         """The units that a running job uses, and its share of each."""
         for part in placed.allocation.parts:
-            for node in bits(part.nodes):
+            for node in bit_indices(part.nodes):
                 pool = self._unit_at.get((node, None))
                 if part.cpus and pool is not None:
                     yield pool, min(1.0, part.cpus / self.view.cluster.nodes[node].cpus)
@@ -284,7 +284,7 @@ class UnitTimes:
         return max(expected - spent, spent - expected)
 
 
-def _share(view: View, request: Request, unit: Unit) -> float:
+def _unit_share(view: View, request: Request, unit: Unit) -> float:
     """The part of a unit that a request takes; of who may share a device by what is learned all of it."""
     if request.sharing:
         return 1.0
@@ -312,7 +312,7 @@ Sequences = dict[int, list[PlannedJob]]
 
 def plan_units(view: View, objective: Objective, budget: int, age: Seconds) -> list[Decision]:
     """A new plan for everything that waits, and the decisions that put it in force."""
-    jobs, fifo_of = _waiting(view)
+    jobs, fifo_of = _waiting_jobs(view)
     if not jobs:
         return []
     table = UnitTimes(view, jobs)
@@ -324,11 +324,11 @@ def plan_units(view: View, objective: Objective, budget: int, age: Seconds) -> l
         table = UnitTimes(view, [job for job, can in zip(jobs, able, strict=True) if can])
     if not table.jobs:
         return decisions
-    plan = _search(table, fifo_of, objective, budget, age)
+    plan = _search_sequences(table, fifo_of, objective, budget, age)
     return decisions + _put_in_force(view, plan, fifo_of)
 
 
-def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
+def _waiting_jobs(view: View) -> tuple[list[Job], dict[JobId, int]]:
     """All waiting jobs by submission (time, then file order), and the unit of those in a FIFO."""
     bound = {job.id: unit for unit, fifo in view.device_queues.items() for job, _ in fifo}
     jobs = [job for fifo in view.device_queues.values() for job, _ in fifo]
@@ -336,14 +336,14 @@ def _waiting(view: View) -> tuple[list[Job], dict[JobId, int]]:
     return jobs, bound
 
 
-def _search(
+def _search_sequences(
     table: UnitTimes, fifo_of: dict[JobId, int], objective: Objective, budget: int, age: Seconds
 ) -> Sequences:
-    view, jobs, trials, lanes = table.view, table.jobs, table.pin_trials(age), table.lanes
+    view, jobs, trials, lanes = table.view, table.jobs, table.pin_trials(age), table.usable_lanes
     units = np.array([lane.unit for lane in lanes])
     share = np.array([lane.share for lane in lanes])
     times = np.ascontiguousarray(table.times[:, units] * np.maximum(1.0, table.shares[:, units] / share))
-    ready = table.ready()
+    ready = table.ready_times()
     classes = {unit.index: unit.device_class for unit in view.cluster.units}
     numbers = {device: n for n, device in enumerate(dict.fromkeys(classes.values()))}
     kinds = np.array([numbers[classes[lane.unit]] for lane in lanes])
@@ -357,7 +357,7 @@ def _search(
         own = 0.0 if objective == "wait" else 1.0
         assigned = least_total(times, ready, weight, own, kinds, before, budget, seed)
 
-    def turn(row: int) -> tuple[bool, float, bool, bool, float]:
+    def turn_key(row: int) -> tuple[bool, float, bool, bool, float]:
         """Who has waited too long goes first, then priority, then longest or shortest first.
 
         What is tried for the first time goes before, the shortest first: all later plans know more.
@@ -371,12 +371,12 @@ def _search(
     plan: Sequences = {}
     at = ready.copy()
     end_of_plan = ready + np.bincount(assigned, times[np.arange(len(jobs)), assigned], len(lanes))
-    for row in sorted(range(len(jobs)), key=turn):
+    for row in sorted(range(len(jobs)), key=turn_key):
         lane = int(assigned[row])
         unit = lanes[lane].unit
         start, end = float(at[lane]), float(at[lane] + times[row, lane])
         elsewhere = np.where(units == unit, inf, end_of_plan + times[row])
-        why = _why(view, unit, start, end, units[elsewhere.argmin()], float(elsewhere.min()))
+        why = _explain_plan(view, unit, start, end, units[elsewhere.argmin()], float(elsewhere.min()))
         choice = jobs[row].choices[int(table.picks[row, unit])]
         plan.setdefault(unit, []).append(PlannedJob(jobs[row], choice, start, why))
         at[lane] = end
@@ -385,7 +385,7 @@ def _search(
     return plan
 
 
-def _why(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewhere: Seconds) -> str:
+def _explain_plan(view: View, unit: int, start: Seconds, end: Seconds, other: int, elsewhere: Seconds) -> str:
     """What the plan expects for a job, and what its best alternative would mean."""
     units = view.cluster.units
     plans = f"planned on {units[unit].name} from {view.now + start:.1f} s on"
@@ -414,7 +414,7 @@ def _as_it_is(table: UnitTimes, units: Ints, ready: Floats, times: Floats, fifo_
     return assigned
 
 
-def _pair(sharing: Sharing, view: View, plan: Sequences) -> None:
+def _pair_partners(sharing: Sharing, view: View, plan: Sequences) -> None:
     """Put the partner of who is on a device, or will be first, before others that come later there."""
     trial = sharing.copy()
     for index, row in plan.items():
@@ -423,12 +423,12 @@ def _pair(sharing: Sharing, view: View, plan: Sequences) -> None:
             continue
         first = 0
         if trial.is_empty(unit):
-            trial.begins(row[0].job, row[0].choice, unit)
+            trial.note_start(row[0].job, row[0].choice, unit)
             first = 1
         for at in range(first, min(len(row), first + REACH)):
             turn = row[at]
-            if turn.choice.request.sharing and trial.joins(turn.job, turn.choice, unit, within=at > first):
-                trial.begins(turn.job, turn.choice, unit)
+            if turn.choice.request.sharing and trial.may_join(turn.job, turn.choice, unit, within=at > first):
+                trial.note_start(turn.job, turn.choice, unit)
                 row.insert(first, row.pop(at))
                 break
 
@@ -437,7 +437,7 @@ def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> lis
     """Dequeue what moved, start what fits now, enqueue the rest; devices before the CPU pools beside them."""
     sharing = Sharing(view) if _some_share(view) else None
     if sharing is not None:
-        _pair(sharing, view, plan)
+        _pair_partners(sharing, view, plan)
     kept: dict[int, int] = {}
     decisions: list[Decision] = []
     for unit, fifo in view.device_queues.items():
@@ -462,9 +462,9 @@ def _put_in_force(view: View, plan: Sequences, fifo_of: dict[JobId, int]) -> lis
             if allocation is None:
                 break
             if sharing is not None:
-                if turn.choice.request.sharing and not sharing.joins(turn.job, turn.choice, units[index]):
+                if turn.choice.request.sharing and not sharing.may_join(turn.job, turn.choice, units[index]):
                     break
-                sharing.begins(turn.job, turn.choice, units[index])
+                sharing.note_start(turn.job, turn.choice, units[index])
             free.take(allocation)
             starts.append(Start(turn.job.id, turn.choice.implementation.name, allocation))
             begun += 1

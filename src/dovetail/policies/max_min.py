@@ -25,9 +25,9 @@ class MaxMin(OneNode):
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Map the whole queue, start what can start now."""
-        return map_batch(view, latest)
+        return map_batch(view, latest_job)
 
 
-def latest(completions: Completions) -> int:
+def latest_job(completions: Completions) -> int:
     """The unmapped job with the greatest of the least completions."""
     return int(np.where(completions.unmapped, completions.best, -np.inf).argmax())

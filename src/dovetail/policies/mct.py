@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
-from dovetail.model import Allocation, Decision, Seconds, Start, Wait, way
+from dovetail.model import Allocation, Decision, Seconds, Start, Wait, predicted_way
 from dovetail.policies.parts.asked_for import by_kind
 from dovetail.policies.parts.gang_placer import GangPlacer
 from dovetail.policies.parts.trials import Trials, without_untried
@@ -35,17 +35,17 @@ class Mct:
             best, end, start = None, inf, inf
             untried = trials.choice(job, lambda choice: free.fit(choice.request))
             choices = [untried] if untried is not None else by_kind(job.asked or job.choices)
-            for known in without_untried(view, job, [way(view, job, choice) for choice in choices]):
+            for known in without_untried(view, job, [predicted_way(view, job, choice) for choice in choices]):
                 found = free.earliest(known.choice.request, releases, view.now)
-                if found is not None and found[0] + known.least < end:
-                    best, end, start = known, found[0] + known.least, found[0]
+                if found is not None and found[0] + known.least_seconds < end:
+                    best, end, start = known, found[0] + known.least_seconds, found[0]
             if best is None:
                 return  # it fits once a lost node is back
             if start > view.now:
                 name = best.choice.implementation.name
                 yield Wait(job.id, f"ends first as {name}, from {start:g} s on")
                 return
-            place = placer.claim(best.choice.request, best.least)
+            place = placer.claim(best.choice.request, best.least_seconds)
             if place is None:
                 return  # never: it fits at this instant
             releases.append((max(end, nextafter(view.now, inf)), place))

@@ -24,9 +24,9 @@ class MinMin(OneNode):
 
     def decide(self, view: View) -> Iterable[Decision]:
         """Map the whole queue, start what can start now."""
-        return map_batch(view, soonest)
+        return map_batch(view, soonest_job)
 
 
-def soonest(completions: Completions) -> int:
+def soonest_job(completions: Completions) -> int:
     """The unmapped job with the least completion."""
     return int(completions.best.argmin())

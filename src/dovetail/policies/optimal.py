@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, ClassVar
 
 from dovetail.errors import InputError
-from dovetail.extras import need, needing
+from dovetail.extras import need_module, needing_extra
 from dovetail.files.arrays import np
 from dovetail.interfaces import Traits, View
 from dovetail.kernels import assigning
@@ -50,7 +50,7 @@ class Optimal:
                 f"found {self.workers}, expected a whole number of at least 1",
                 where="policy optimal: workers",
             )
-        need("ortools", "policy optimal")  # before others, beside which it stands, have computed
+        need_module("ortools", "policy optimal")  # before others, beside which it stands, have computed
 
     def refuses(self, jobs: Sequence[Job], cluster: Cluster) -> str | None:
         """Gangs, and jobs that need several units at once, are refused."""
@@ -69,7 +69,7 @@ class Optimal:
         timed = [_timed_places(view, job) for job in jobs]
         table = [{(p.unit.index, k): seconds for k, (p, seconds) in enumerate(row)} for row in timed]
         chosen, status, bound, spent = least_makespan(
-            table, ready, _alike(view, ready), self.time_limit, self.workers
+            table, ready, _interchangeable_units(view, ready), self.time_limit, self.workers
         )
         items: list[PlanItem] = []
         at = list(ready)
@@ -104,7 +104,7 @@ def _timed_places(view: View, job: Job) -> list[tuple[UnitChoice, Seconds]]:
     return timed
 
 
-def _alike(view: View, ready: Sequence[Seconds]) -> list[list[int]]:
+def _interchangeable_units(view: View, ready: Sequence[Seconds]) -> list[list[int]]:
     """Groups of interchangeable units: same class, nothing running there."""
     groups: dict[Any, list[int]] = {}
     for unit in view.cluster.units:
@@ -129,7 +129,7 @@ def least_makespan(
     where it finds none in time. Returns the chosen option of every job, ``optimal`` or ``feasible``, a
     lower bound and the solver's seconds. Times are rounded to 1 / 2^30 of the longest schedule.
     """
-    with needing("policy optimal"):
+    with needing_extra("policy optimal"):
         cp_model = importlib.import_module("ortools.sat.python.cp_model")
     if not table:
         return [], "optimal", 0.0, 0.0
@@ -157,7 +157,7 @@ def least_makespan(
             model.add(cp_model.LinearExpr.sum(loads[first]) >= cp_model.LinearExpr.sum(loads[second]))
     model.minimize(makespan)
     # The solver starts from a complete plan, so that a short time limit does not end with none.
-    searched, searched_bound = _searched(table, ready, alike)
+    searched, searched_bound = _search_plan(table, ready, alike)
     for key, variables in zip(searched, chosen, strict=True):
         for other, variable in variables.items():
             model.add_hint(variable, other == key)
@@ -176,7 +176,7 @@ def least_makespan(
     return picks, status, solver.best_objective_bound / scale, solver.wall_time
 
 
-def _searched(
+def _search_plan(
     table: Sequence[dict[tuple[int, int], Seconds]], ready: Sequence[Seconds], alike: Sequence[Sequence[int]]
 ) -> tuple[list[tuple[int, int]], Seconds]:
     """The (unit, option) of every job in the plan that a local search finds, and a lower bound.

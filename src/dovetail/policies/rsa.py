@@ -22,7 +22,7 @@ Difference = Literal["speedup", "ratio"]
 """What "difference in performance" means: of the speedups, or how many times one is the other."""
 
 
-def speedups(job: Job, found: dict[str, Way]) -> dict[str, float]:
+def speedups_by_kind(job: Job, found: dict[str, Way]) -> dict[str, float]:
     """Speedup by kind of unit, of the kinds on which the job can run.
 
     A kind about which nothing is known counts as no better and no worse than the best known one.
@@ -56,7 +56,7 @@ class Relative(NamedTuple):
     speedup: dict[str, float]
     preferred: str
 
-    def loss(self, kind: str, difference: Difference) -> float:
+    def loss_on(self, kind: str, difference: Difference) -> float:
         """How much better the job runs on its preferred kind than on this one (0: does not run there)."""
         best, other = self.speedup[self.preferred], self.speedup.get(kind, 0.0)
         if best == other:
@@ -81,14 +81,14 @@ class SpeedupQueues:
             found = ways_by_kind(view, job)
             if not found:
                 continue
-            speedup = speedups(job, found)
+            speedup = speedups_by_kind(job, found)
             # Ties go to a device, then to the kind that the cluster names first.
             preferred = max(speedup, key=lambda kind: (speedup[kind], kind != CPU, -kinds.index(kind)))
             choices = {kind: way.choice for kind, way in found.items()}
             queues[preferred].append(Relative(job, choices, speedup, preferred))
 
         def to_next_best(entry: Relative) -> float:
-            losses = (entry.loss(kind, difference) for kind in kinds if kind != entry.preferred)
+            losses = (entry.loss_on(kind, difference) for kind in kinds if kind != entry.preferred)
             return min(losses, default=0.0)
 
         for queue in queues.values():
@@ -98,7 +98,7 @@ class SpeedupQueues:
         for kind in kinds:
             self.own[kind] = [(entry.job, entry.choices[kind]) for entry in queues[kind]]
             able = [e for k, queue in queues.items() if k != kind for e in queue if kind in e.choices]
-            able.sort(key=lambda entry: entry.loss(kind, difference), reverse=True)
+            able.sort(key=lambda entry: entry.loss_on(kind, difference), reverse=True)
             # From the back of the other queues: those jobs lose least by running here.
             self.others[kind] = [(entry.job, entry.choices[kind]) for entry in reversed(able)]
 
@@ -117,10 +117,10 @@ class RelativeSpeedup(OneNode, ABC):
         units = IdleUnits(view)
         if units.open:
             queues = SpeedupQueues(view, self.difference)
-            yield from units.offer(lambda unit: self.choose(unit, units, queues))
+            yield from units.offer_units(lambda unit: self.choose_job(unit, units, queues))
 
     @abstractmethod
-    def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
+    def choose_job(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
         """The job that this unit takes, if any."""
 
 
@@ -132,7 +132,7 @@ class Rsa(RelativeSpeedup):
     speedups are needed. ``difference`` is that of the speedups, or their ratio. Ignores priorities.
     """
 
-    def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
+    def choose_job(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
         """From the unit's own queue while a job waits in it, else from the back of the others."""
         own = queues.own[unit.kind]
         waits = any(units.waits(job) for job, _ in own)

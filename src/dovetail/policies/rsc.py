@@ -16,6 +16,6 @@ class Rsc(RelativeSpeedup):
     As RSA, but jobs only ever run where they are fastest. Ignores priorities.
     """
 
-    def choose(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
+    def choose_job(self, unit: Unit, units: IdleUnits, queues: SpeedupQueues) -> Assignment | None:
         """From the unit's own queue only."""
         return units.first_fit(queues.own[unit.kind], unit)

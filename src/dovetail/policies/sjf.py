@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import Traits, View
-from dovetail.model import Decision, Job, Seconds, Start, fastest
-from dovetail.policies.parts.orders import shortest
+from dovetail.model import Decision, Job, Seconds, Start, fastest_choice
+from dovetail.policies.parts.orders import by_walltime
 from dovetail.policies.parts.trials import Trials
 
 
@@ -32,20 +32,20 @@ class Sjf:
         """Start the shortest while they fit. O(jobs started); O(n log n) with learned walltimes."""
         decisions: list[Decision] = []
         free, trials = view.free(), Trials(view)
-        for job in self._line(view):
-            choice = trials.preferred(job, free)
+        for job in self._ordered_queue(view):
+            choice = trials.preferred_choice(job, free)
             allocation = free.claim(choice.request)
             if allocation is None:
                 break
             decisions.append(Start(job.id, choice.implementation.name, allocation))
         return decisions
 
-    def _line(self, view: View) -> Sequence[Job]:
+    def _ordered_queue(self, view: View) -> Sequence[Job]:
         if self.walltime == "user":
-            return view.queue.by(shortest, bounded=True)
+            return view.queue.by(by_walltime, bounded=True)
 
-        def learned(job: Job) -> Seconds:
-            choice = fastest(view, job)
+        def learned_seconds(job: Job) -> Seconds:
+            choice = fastest_choice(view, job)
             return view.bound(job, choice.implementation, choice.request)
 
-        return sorted(view.queue, key=learned)
+        return sorted(view.queue, key=learned_seconds)

@@ -21,7 +21,7 @@ from dovetail.policies.parts.trials import Trials, never_tried, nothing_known
 class _Static(UnitFifos):
     """Each job goes on submission to the least loaded device of those that it wants; FIFO there."""
 
-    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+    def assign_queue(self, view: View, backlog: Backlog) -> Iterable[Decision]:
         """All that has been submitted."""
         for job in view.queue:
             if is_gang(job):
@@ -33,13 +33,15 @@ class _Static(UnitFifos):
             if not places:
                 yield Wait(job.id, NOWHERE)
                 continue
-            wanted = self.wanted(backlog, job, places)
+            wanted = self.wanted_places(backlog, job, places)
             if not wanted:
                 continue
-            yield backlog.assign(job, min(wanted, key=lambda place: (backlog.ahead(place), place.unit.index)))
+            yield backlog.assign_job(
+                job, min(wanted, key=lambda place: (backlog.work_ahead(place), place.unit.index))
+            )
 
     @abstractmethod
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
+    def wanted_places(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """The places of the class that the job is to run on; none where it waits until something is idle."""
 
 
@@ -55,9 +57,9 @@ class CpuOnly(_Static):
     paper: ClassVar[str] = "Gregg 2011, section 5"
     traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, keeps_to="cpu")
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
+    def wanted_places(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """CPU pools, with the fastest CPU implementation."""
-        return _fastest_kind(backlog, job, [p for p in places if _kind(p) == CPU] or places)
+        return _fastest_kind(backlog, job, [p for p in places if _kind_of_place(p) == CPU] or places)
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,9 @@ class GpuOnly(_Static):
     paper: ClassVar[str] = "Gregg 2011, section 5"
     traits: ClassVar[Traits] = Traits(each_unit=True, partitions=True, keeps_to="devices")
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
+    def wanted_places(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """Devices of the fastest kind that is not a CPU; the CPU if there is none."""
-        return _fastest_kind(backlog, job, [p for p in places if _kind(p) != CPU] or places)
+        return _fastest_kind(backlog, job, [p for p in places if _kind_of_place(p) != CPU] or places)
 
 
 @dataclass(frozen=True)
@@ -93,18 +95,22 @@ class BestDevice(_Static):
 
     paper: ClassVar[str] = "Gregg 2011, section 5"
 
-    def wanted(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
+    def wanted_places(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
         """Units of the fastest class; of equally fast ones, not the CPU."""
         trials = Trials(backlog.view)
         idle = sorted(
-            (place for place in places if backlog.can_start(place)), key=lambda place: _kind(place) == CPU
+            (place for place in places if backlog.can_start(place)),
+            key=lambda place: _kind_of_place(place) == CPU,
         )
         for place in idle if len({place.device_class for place in places}) > 1 else ():
             if trials.untried(job, place.choice, place.device_class) and not backlog.is_assigned(job, place):
                 return [place]
         if nothing_known(backlog.view, job):
             return idle[:1]
-        best = min(places, key=lambda place: (_seconds(backlog, job, place), _kind(place) == CPU))
+        best = min(
+            places,
+            key=lambda place: (_seconds_or_infinity(backlog, job, place), _kind_of_place(place) == CPU),
+        )
         # Not the whole class of unit alone: another implementation there may be slower.
         same = [
             p for p in places if p.choice is best.choice and p.unit.device_class == best.unit.device_class
@@ -116,19 +122,21 @@ class BestDevice(_Static):
         return same
 
 
-def _kind(place: UnitChoice) -> str:
+def _kind_of_place(place: UnitChoice) -> str:
     return place.choice.implementation.kind
 
 
-def _seconds(backlog: Backlog, job: Job, place: UnitChoice) -> Seconds:
+def _seconds_or_infinity(backlog: Backlog, job: Job, place: UnitChoice) -> Seconds:
     seconds = backlog.seconds(job, place)
     return inf if seconds is None else seconds
 
 
 def _fastest_kind(backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
     """The units of the fastest kind, whatever their models, each with its fastest implementation."""
-    kind = _kind(min(places, key=lambda place: _seconds(backlog, job, place)))
+    kind = _kind_of_place(min(places, key=lambda place: _seconds_or_infinity(backlog, job, place)))
     fastest: dict[int, UnitChoice] = {}
-    for place in sorted((p for p in places if _kind(p) == kind), key=lambda p: _seconds(backlog, job, p)):
+    for place in sorted(
+        (p for p in places if _kind_of_place(p) == kind), key=lambda p: _seconds_or_infinity(backlog, job, p)
+    ):
         fastest.setdefault(place.unit.index, place)
     return list(fastest.values())

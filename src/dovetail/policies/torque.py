@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from dovetail.interfaces import Traits, View
-from dovetail.model import Choice, Decision, Job, Start, Wait, way
+from dovetail.model import Choice, Decision, Job, Start, Wait, predicted_way
 from dovetail.policies.parts.asked_for import asked_for
 from dovetail.policies.parts.gang_placer import GangPlacer
 from dovetail.policies.parts.ready_times import ReadyTimes
@@ -30,7 +30,7 @@ class Torque:
         placer, trials = GangPlacer(view), Trials(view)
         for job in view.queue:
             choice = tried_or_asked_for(view, job, trials, lambda choice: placer.free.fit(choice.request))
-            allocation = placer.claim(choice.request, way(view, job, choice).least)
+            allocation = placer.claim(choice.request, predicted_way(view, job, choice).least_seconds)
             if allocation is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return
@@ -61,8 +61,8 @@ class TorquePlan:
             choice = tried_or_asked_for(view, job, trials, partial(times.starts_now, job))
             if not job.implementation and nothing_known(view, job):
                 choice = fastest_or_first(view, job, times.sure_start)
-            gang = times.find(job, way(view, job, choice), packed=True)
-            decision = None if gang is None else times.commit(gang)
+            gang = times.find_gang(job, predicted_way(view, job, choice), packed=True)
+            decision = None if gang is None else times.commit_gang(gang)
             if decision is None:
                 yield Wait(job.id, f"waits for {choice.implementation.name} on {choice.request.nodes} nodes")
                 return

@@ -99,7 +99,7 @@ class Executor(FuturesExecutor):
                 limit = usable_cores().memory if each is None else each
                 crew: Crew = ElasticCrew(ThisMachine(), memory=limit, variables=variables)
                 undo.callback(crew.close)
-                devices, cores = _devices, len(os.sched_getaffinity(0))
+                devices, cores = _count_devices, len(os.sched_getaffinity(0))
             else:
                 # What it needs is not needed locally.
                 from dovetail.pools.jobs import JobCrew
@@ -108,7 +108,7 @@ class Executor(FuturesExecutor):
                 crew = jobs = JobCrew(service, resources, variables, name or "executor")
                 undo.callback(crew.close)
                 devices, cores = jobs.devices, jobs.cores
-            self._kinds, seats = _seats(workers, cpus, gpus, variants, cores, devices, inside=inside)
+            self._kinds, seats = _worker_seats(workers, cpus, gpus, variants, cores, devices, inside=inside)
             self.most_workers = seats[self._kinds[0]].most
             """Workers for plain functions that there may be at once."""
             self._functions = Functions()
@@ -129,7 +129,7 @@ class Executor(FuturesExecutor):
         future: Future[T] = Future()
         try:
             kinds = self._kinds_of(fn)
-            call = Call(future, self._functions.ship(fn, kinds), seal_arguments(args, kwargs), kinds)
+            call = Call(future, self._functions.ship_function(fn, kinds), seal_arguments(args, kwargs), kinds)
         except Exception as error:  # noqa: BLE001 - pickling runs the user's code
             future.set_running_or_notify_cancel()
             future.set_exception(error)
@@ -172,7 +172,7 @@ class Executor(FuturesExecutor):
         return found or self._kinds[:1]
 
 
-def _devices(kind: str) -> int:
+def _count_devices(kind: str) -> int:
     return len(devices_here(kind))
 
 
@@ -180,7 +180,7 @@ def _call_each(function: Callable[..., T], rows: Sequence[Sequence[Any]]) -> lis
     return [function(*row) for row in rows]
 
 
-def _seats(
+def _worker_seats(
     workers: int | str | None,
     cpus: int,
     gpus: float,

@@ -27,17 +27,17 @@ from dovetail.errors import DovetailError
 from dovetail.mapping.crew import Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.local import items_begun
 from dovetail.mapping.places import InUse, Place, Wanted
-from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, tried
-from dovetail.mapping.wire import Closed, Connection, Parcel, pack, unpack
+from dovetail.mapping.running import UNREADABLE, Caught, Failure, Work, try_call
+from dovetail.mapping.wire import Closed, Connection, Parcel, pack_object, unpack_object
 from dovetail.mapping.worker import PAGE
 from dovetail.model import CPU
-from dovetail.service.client import PATIENCE, NoService, connection
-from dovetail.service.requests import here
+from dovetail.service.client import PATIENCE, NoService, open_connection
+from dovetail.service.requests import request_context
 
 START = (
     "import sys, json\n"
     "sys.path[:] = json.loads(sys.argv[1])\n"
-    "from dovetail.mapping.worker import join\n"
+    "from dovetail.mapping.worker import join_process\n"
     "join()"
 )
 """What the Python of a job runs."""
@@ -64,12 +64,12 @@ class _Member:
         self.trace_fd = os.memfd_create("dovetail-trace", os.MFD_CLOEXEC)
         self.orders: deque[int] = deque()
 
-    def position(self) -> tuple[int | None, int]:
-        """As `dovetail.mapping.local.Process.position`."""
+    def item_position(self) -> tuple[int | None, int]:
+        """As `dovetail.mapping.local.Process.item_position`."""
         order, position, span = struct.unpack_from("<qqq", self.page)
         return (position if self.orders and order == self.orders[0] and position >= 0 else None), span
 
-    def trace(self) -> str:
+    def fault_trace(self) -> str:
         """What Python's fault handler wrote."""
         return os.pread(self.trace_fd, 1 << 16, 0).decode("utf-8", "replace")
 
@@ -98,7 +98,7 @@ class JobCrew:
         name: str,
     ) -> None:
         self._asked, self._variables, self._name = resources, variables, name
-        self._service = connection(service, start=lambda sentence: None)
+        self._service = open_connection(service, start=lambda sentence: None)
         self._service.be_patient(PATIENCE, _log.warning)
         nodes = self._service.get("/api/v1/nodes")["nodes"]
         self.cores = max((int(node["cpus"]) for node in nodes), default=1)
@@ -111,7 +111,7 @@ class JobCrew:
         self._lost_service = 0.0
         self._events: list[Event] = []
         self._shipped: dict[str, tuple[bytes, Parcel]] = {}
-        self._work = pack(Work({}, None))
+        self._work = pack_object(Work({}, None))
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, None)
@@ -133,15 +133,15 @@ class JobCrew:
         """How many devices of a kind the service has."""
         return self._devices.count(kind)
 
-    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+    def begin_map(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """What all workers run."""
-        self._work = pack(work)
+        self._work = pack_object(work)
         for kind, text in shipped.items():
             self._shipped[kind] = hashlib.blake2b(text, digest_size=16).digest(), Parcel([text])
 
     # -- workers that come and go -----------------------------------------------------------------------
 
-    def hire(self, some: Wanted, *, share: bool) -> Slot:
+    def hire_worker(self, some: Wanted, *, share: bool) -> Slot:
         """Submit a job for one more worker. Raises `InUse` while the service does not answer."""
         # What a job has is its own.
         del share
@@ -153,7 +153,7 @@ class JobCrew:
         form |= {"gpus": gpus, "on": [some.kind]} if some.kind != CPU else {}
         given = {"memory": self._asked["memory"], "gpu_memory": self._asked["gpu_memory"]}
         form |= {key: value for key, value in given.items() if value is not None}
-        around = here()
+        around = request_context()
         around["environment"] |= self._variables
         try:
             (job,) = self._service.post("/api/v1/jobs", {**around, "jobs": [form]})["ids"]
@@ -174,31 +174,31 @@ class JobCrew:
 
     def lay_off(self, slot: Slot) -> None:
         """Its job ends, and gives back what it holds."""
-        self.dismiss(slot)
+        self.dismiss_worker(slot)
 
-    def recall(self, slot: Slot) -> bool:
+    def recall_worker(self, slot: Slot) -> bool:
         """A job that has ended does not come again; another is submitted."""
         del slot
         return False
 
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """A worker goes: it ends when its connection does; one that has not come yet is cancelled."""
         if slot not in self.slots:
             return
         member = self._members[slot.number]
-        self._forget(member)
+        self._forget_member(member)
         if member.connection is None:
-            self._cancel([member.job])
+            self._cancel_jobs([member.job])
 
-    def _cancel(self, jobs: Sequence[str]) -> None:
+    def _cancel_jobs(self, jobs: Sequence[str]) -> None:
         try:
             self._service.post("/api/v1/cancel", {"jobs": ",".join(jobs)})
         except DovetailError as error:
             # One that comes later is not let in, and leaves.
             _log.warning("not cancelled: jobs %s: %s", ", ".join(jobs), error)
 
-    def _forget(self, member: _Member) -> None:
-        if member.connection is not None and not member.connection.closed:
+    def _forget_member(self, member: _Member) -> None:
+        if member.connection is not None and not member.connection.is_closed:
             self._selector.unregister(member.connection.sock)
         del self._members[member.slot.number]
         self.slots.remove(member.slot)
@@ -206,15 +206,17 @@ class JobCrew:
 
     # -- messages ---------------------------------------------------------------------------------------
 
-    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+    def send_items(
+        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    ) -> None:
         """Give a worker calls."""
         member = self._members[slot.number]
-        parcel = pack(items)
+        parcel = pack_object(items)
         member.orders.append(order)
         assert member.connection is not None
         # That it has gone is on the way.
         with suppress(Closed):
-            member.connection.send(("run", order, start, plain), parcel)
+            member.connection.send_message(("run", order, start, plain), parcel)
 
     def wait(self, seconds: float | None) -> list[Event]:
         """What has happened; looks at jobs that have not come yet from time to time."""
@@ -228,13 +230,13 @@ class JobCrew:
                 elif key.data is self:
                     self._welcome()
                 else:
-                    self._hear(key.data)
+                    self._receive_messages(key.data)
         if self._look_at and time.monotonic() >= self._look_at:
-            self._look()
+            self._check_pending_jobs()
         found, self._events = self._events, []
         return found
 
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait; from any thread."""
         if not self._closed:
             os.eventfd_write(self._wake_fd, 1)
@@ -261,17 +263,17 @@ class JobCrew:
         self._selector.register(sock, selectors.EVENT_READ, member)
         digest, function = self._shipped[member.slot.kind]
         with suppress(Closed):
-            member.connection.send(("function", digest), function)
-            member.connection.send(("work", 0), self._work)
+            member.connection.send_message(("function", digest), function)
+            member.connection.send_message(("work", 0), self._work)
 
-    def _hear(self, member: _Member) -> None:
+    def _receive_messages(self, member: _Member) -> None:
         assert member.connection is not None
         try:
-            while (received := member.connection.receive(wait=False)) is not None:
+            while (received := member.connection.receive_message(wait=False)) is not None:
                 (what, *about), parts = received
                 self._take_in(member, what, about, parts)
         except Closed:
-            self._gone(member)
+            self._handle_gone(member)
 
     def _take_in(self, member: _Member, what: str, about: list[Any], parts: Sequence[Any]) -> None:
         slot = member.slot
@@ -283,14 +285,14 @@ class JobCrew:
         elif what == "done":
             order, seconds, ran, failures = about
             member.orders.popleft()
-            values = tried(unpack, parts) if parts else []
+            values = try_call(unpack_object, parts) if parts else []
             if isinstance(values, Caught):
                 kind = type(values.error).__qualname__
                 failures = [Failure(UNREADABLE, kind, f"the result cannot be read: {values.error}", "")]
                 values = []
             self._events.append(Finished(slot, order, values, failures, seconds, ran))
 
-    def _gone(self, member: _Member) -> None:
+    def _handle_gone(self, member: _Member) -> None:
         """A worker has ended: the service knows how."""
         reason = f"its worker, job {member.job}, has ended"
         try:
@@ -301,11 +303,11 @@ class JobCrew:
             reason = f"its worker, job {member.job}, ended {row['state']}{why}"
         except DovetailError as error:
             _log.warning("how job %s ended is not known: %s", member.job, error)
-        where, begun = member.position(), items_begun(member.page, member.orders)
-        self._events.append(Lost(member.slot, reason, *where, member.trace(), begun=begun))
-        self._forget(member)
+        where, begun = member.item_position(), items_begun(member.page, member.orders)
+        self._events.append(Lost(member.slot, reason, *where, member.fault_trace(), begun=begun))
+        self._forget_member(member)
 
-    def _look(self) -> None:
+    def _check_pending_jobs(self) -> None:
         """Jobs that ended before they came: cancelled by a user, or what they need is not there."""
         coming = [member for member in self._members.values() if member.connection is None]
         self._look_at = time.monotonic() + LOOK if coming else 0.0
@@ -325,7 +327,7 @@ class JobCrew:
                 return
             _log.warning("%s", sentence)
             self._events.append(Lost(member.slot, sentence))
-            self._forget(member)
+            self._forget_member(member)
 
     def close(self) -> None:
         """All workers leave; jobs that have not begun are cancelled. Nothing is left behind."""
@@ -334,9 +336,9 @@ class JobCrew:
         self._closed = True
         waiting = [member.job for member in self._members.values() if member.connection is None]
         for member in list(self._members.values()):
-            self._forget(member)
+            self._forget_member(member)
         if waiting:
-            self._cancel(waiting)
+            self._cancel_jobs(waiting)
         self._service.close()
         self._selector.close()
         self._listener.close()

@@ -60,28 +60,30 @@ class Crew(Protocol):
     queued: bool
     """Whether a worker may wait for long until it comes, so that calls may be done before."""
 
-    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+    def begin_map(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """What all workers run."""
 
-    def hire(self, some: Wanted, *, share: bool) -> Slot:
+    def hire_worker(self, some: Wanted, *, share: bool) -> Slot:
         """One more worker; `Ready` follows. Raises `InUse`."""
 
     def lay_off(self, slot: Slot) -> None:
         """An idle worker gives back what it holds."""
 
-    def recall(self, slot: Slot) -> bool:
+    def recall_worker(self, slot: Slot) -> bool:
         """A worker that was laid off has it again, if it could keep its process."""
 
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """A worker goes for good."""
 
-    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+    def send_items(
+        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    ) -> None:
         """Give a worker calls."""
 
     def wait(self, seconds: float | None) -> list[Event]:
         """What has happened."""
 
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait; from any thread."""
 
     def close(self) -> None:
@@ -98,7 +100,7 @@ class Call:
     kinds: Sequence[str]
     begun: bool = False
 
-    def begin(self) -> bool:
+    def begin_call(self) -> bool:
         """It is to be made, unless it was cancelled; also where its worker has gone before it came to it."""
         self.begun = self.begun or self.future.set_running_or_notify_cancel()
         return self.begun
@@ -155,7 +157,7 @@ class Pool:
         self._began_alone = False
         self._process = os.getpid()
         # No daemon: calls that wait at the end of the program are made before it ends.
-        self.thread = threading.Thread(target=self._work, name="dovetail-pool", daemon=False)
+        self.thread = threading.Thread(target=self._work_in_thread, name="dovetail-pool", daemon=False)
 
     def start(self) -> None:
         """Start the thread."""
@@ -179,10 +181,11 @@ class Pool:
             self.check()
             self._calls.append(call)
             self._submitted += 1
-        # The flag is read without the lock: a lost wake costs nothing, since `_listen` compares the count.
+        # The flag is read without the lock: a lost wake costs nothing, since `_wait_for_news` compares the
+        # count.
         if self._asleep:
             self._asleep = False
-            self._crew.wake()
+            self._crew.end_wait()
 
     def stop(self, *, cancel: bool = False) -> None:
         """End when all calls are done; those that wait are cancelled on request."""
@@ -193,25 +196,25 @@ class Pool:
             for call in list(self._calls):
                 call.future.cancel()
         if self.thread.is_alive():
-            self._crew.wake()
+            self._crew.end_wait()
 
     # -- the pool's own thread --------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _work_in_thread(self) -> None:
         try:
             shipped = cloudpickle.dumps(self._runner, protocol=5)
             if not self._deep:
-                self._crew.begin(dict.fromkeys(self._seats, shipped), Work({}, None))
-            while not (self._stopping and not self._calls and not self._busy()):
+                self._crew.begin_map(dict.fromkeys(self._seats, shipped), Work({}, None))
+            while not (self._stopping and not self._calls and not self._has_orders()):
                 # Read before the look at the calls, so that one submitted in between ends the wait at once.
                 known = self._submitted
                 self._pass_over_cancelled()
-                self._assign()
-                self._staff()
-                self._rest()
-                self._listen(known)
+                self._assign_calls()
+                self._staff_workers()
+                self._rest_idle_workers()
+                self._wait_for_news(known)
         except BaseException as error:  # noqa: BLE001 - the futures have it
-            self._break(error)
+            self._break_pool(error)
         finally:
             self._crew.close()
 
@@ -224,20 +227,20 @@ class Pool:
                 self._calls.remove(call)
                 call.future.set_running_or_notify_cancel()
 
-    def _busy(self) -> bool:
+    def _has_orders(self) -> bool:
         return any(member.orders for member in self._members.values())
 
-    def _listen(self, known: int) -> None:
+    def _wait_for_news(self, known: int) -> None:
         """Wait for something, unless more was submitted than is known."""
         self._asleep = True
-        done = self._stopping and not self._calls and not self._busy()
+        done = self._stopping and not self._calls and not self._has_orders()
         hurry = self._submitted != known or done or (self._calls and self._is_alone())
-        events = self._crew.wait(0.0 if hurry else self._pause())
+        events = self._crew.wait(0.0 if hurry else self._pause_seconds())
         self._asleep = False
         for event in events:
             self._take_in(event)
 
-    def _pause(self) -> float | None:
+    def _pause_seconds(self) -> float | None:
         """Seconds until something is to be done though nothing happens."""
         now = time.monotonic()
         moments = [self._retry_at] if self._calls and self._retry_at else []
@@ -262,7 +265,7 @@ class Pool:
         elif isinstance(event, Finished):
             self._finished(member, event)
         else:
-            self._lost(member, event)
+            self._handle_lost(member, event)
 
     def _finished(self, member: Member, event: Finished) -> None:
         order, calls = member.orders.popleft()
@@ -274,7 +277,7 @@ class Pool:
             for call in calls:
                 call.future.set_exception(RuntimeError(f"the result cannot be read: {why}"))
             return
-        self._learn(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
+        self._learn_duration(calls[0].function.name, member.slot.kind, event.seconds / len(calls))
         failed = {failure.position: failure for failure in event.failures}
         for position, (call, outcome) in enumerate(zip(calls, event.values, strict=True)):
             # Not by the function: memory may be short.
@@ -289,12 +292,12 @@ class Pool:
                 # Its traceback will hold this frame.
                 error = None
 
-    def _learn(self, name: str, kind: str, seconds: float) -> None:
+    def _learn_duration(self, name: str, kind: str, seconds: float) -> None:
         key = name, kind
         before = self._means.get(key)
         self._means[key] = seconds if before is None else before + FADING * (seconds - before)
 
-    def _lost(self, member: Member, event: Lost) -> None:
+    def _handle_lost(self, member: Member, event: Lost) -> None:
         """A call that had begun is never made twice: it fails. What had not begun waits again, first."""
         begun = event.begun
         again: list[Call] = []
@@ -318,24 +321,24 @@ class Pool:
     def _can_take(self, member: Member) -> bool:
         return member.ready and not member.resting and len(member.orders) < 2
 
-    def _assign(self) -> None:
+    def _assign_calls(self) -> None:
         """Give waiting calls to workers: to those without any, those first that had one last."""
         # First those without work; a second call queued at a worker saves it the wait for our answer.
         for most in (0, 1):
             some = [m for m in self._members.values() if self._can_take(m) and len(m.orders) == most]
             for member in sorted(some, key=lambda member: -member.since):
-                while (calls := self._found(member)) is not None:
+                while (calls := self._calls_for_worker(member)) is not None:
                     if calls:
-                        self._send(member, calls)
+                        self._send_calls(member, calls)
                         break
 
-    def _found(self, member: Member) -> list[Call] | None:
+    def _calls_for_worker(self, member: Member) -> list[Call] | None:
         """Calls for a worker: one, or several short ones of a function; none where they were cancelled.
 
         ``None``: there is nothing for it.
         """
         kind = member.slot.kind
-        for index, call in enumerate(_first(self._calls, LOOK_AHEAD if len(self._seats) > 1 else 1)):
+        for index, call in enumerate(_first_calls(self._calls, LOOK_AHEAD if len(self._seats) > 1 else 1)):
             if kind not in call.kinds or not self._is_soonest(call, kind, index):
                 continue
             mean = self._means.get((call.function.name, kind))
@@ -359,14 +362,14 @@ class Pool:
 
     def _with_its_like(self, call: Call, index: int, many: int) -> list[Call]:
         """A call that was taken from this place, and those that follow there of the same function."""
-        found = [call] if call.begin() else []
+        found = [call] if call.begin_call() else []
         size = call.arguments.size
         while index < len(self._calls) and len(found) < many and size < MOST_BYTES:
             following = self._calls[index]
             if following.function.name != call.function.name:
                 break
             del self._calls[index]
-            if following.begin():
+            if following.begin_call():
                 found.append(following)
                 size += following.arguments.size
         return found
@@ -388,7 +391,7 @@ class Pool:
                 return False
         return True
 
-    def _send(self, member: Member, calls: list[Call]) -> None:
+    def _send_calls(self, member: Member, calls: list[Call]) -> None:
         kind = member.slot.kind
         items: list[Item] = []
         for call in calls:
@@ -402,7 +405,7 @@ class Pool:
         self._orders += 1
         member.orders.append((self._orders, calls))
         try:
-            self._crew.send(member.slot, self._orders, items, -1)
+            self._crew.send_items(member.slot, self._orders, items, -1)
         except Exception as error:  # noqa: BLE001 - shared memory may be short: the calls have the error
             member.orders.pop()
             member.knows.clear()
@@ -411,10 +414,10 @@ class Pool:
 
     # -- how many workers there are ---------------------------------------------------------------------
 
-    def _staff(self) -> None:
+    def _staff_workers(self) -> None:
         """Have workers for the calls that wait."""
         if self._calls and time.monotonic() >= self._retry_at and not self._deep:
-            self._hire()
+            self._hire_workers()
         if self._calls and self._is_alone():
             self._make_here()
 
@@ -422,10 +425,10 @@ class Pool:
         """Whether there is no worker, nor may one be waited for."""
         return self._alone and all(member.resting for member in self._members.values())
 
-    def _hire(self) -> None:
+    def _hire_workers(self) -> None:
         self._retry_at = 0.0
         wanted: Counter[str] = Counter()
-        for call in _first(self._calls, sum(seats.most for seats in self._seats.values())):
+        for call in _first_calls(self._calls, sum(seats.most for seats in self._seats.values())):
             wanted.update(call.kinds)
         for kind, waiting in wanted.items():
             coming = sum(
@@ -446,27 +449,27 @@ class Pool:
         for member in mine:
             if not member.resting:
                 continue
-            if self._crew.recall(member.slot):
+            if self._crew.recall_worker(member.slot):
                 member.resting, member.since = False, time.monotonic()
                 return True
-            self._crew.dismiss(member.slot)
+            self._crew.dismiss_worker(member.slot)
             del self._members[member.slot.number]
         # First cores of its own; shared ones only without any worker yet, or where more are wanted than fit.
         for share in (False, True):
             try:
-                slot = self._crew.hire(Wanted(kind, 1, seats.cores), share=share)
+                slot = self._crew.hire_worker(Wanted(kind, 1, seats.cores), share=share)
             except InUse as busy:
                 _log.debug("no further worker: %s", busy)
             else:
                 self._members[slot.number] = Member(slot, since=time.monotonic())
                 _log.info("an executor has one more worker: %s", slot.name)
                 return True
-            if active and not self._share(kind):
+            if active and not self._shares_cores(kind):
                 break
         self._retry_at = time.monotonic() + POLL
         return False
 
-    def _share(self, kind: str) -> bool:
+    def _shares_cores(self, kind: str) -> bool:
         """Whether workers share cores: more are wanted than there are, and no other process is there."""
         return self._seats[kind].most > len(os.sched_getaffinity(0)) // self._seats[kind].cores
 
@@ -476,7 +479,7 @@ class Pool:
             self._began_alone = True
             self._runner.load()
         call = self._calls.popleft()
-        if not call.begin():
+        if not call.begin_call():
             return
         kind = call.kinds[0]
         item = (b"", call.function.pickles[kind], *call.arguments)
@@ -486,7 +489,7 @@ class Pool:
         else:
             call.future.set_exception(error)
 
-    def _rest(self) -> None:
+    def _rest_idle_workers(self) -> None:
         """Workers without calls give back what they hold, and end after a while."""
         now = time.monotonic()
         for member in list(self._members.values()):
@@ -494,12 +497,12 @@ class Pool:
                 continue
             if not member.ready:
                 if self._crew.queued and not self._calls and now >= member.since + IDLE:
-                    self._crew.dismiss(member.slot)
+                    self._crew.dismiss_worker(member.slot)
                     del self._members[member.slot.number]
                 continue
             if member.resting and now >= member.since + FORGOTTEN:
                 _log.info("the %s worker of an executor had no calls, and ends", member.slot.name)
-                self._crew.dismiss(member.slot)
+                self._crew.dismiss_worker(member.slot)
                 del self._members[member.slot.number]
             elif not member.resting and now >= member.since + IDLE:
                 self._crew.lay_off(member.slot)
@@ -510,7 +513,7 @@ class Pool:
 
     # -- the end ----------------------------------------------------------------------------------------
 
-    def _break(self, error: BaseException) -> None:
+    def _break_pool(self, error: BaseException) -> None:
         """No call can be made any more; all that are not done have the reason."""
         with self._lock:
             self._broken = error
@@ -518,7 +521,7 @@ class Pool:
         running = [call for m in self._members.values() for _, some in m.orders for call in some]
         if not isinstance(error, BrokenExecutor | DovetailError):
             _log.error("an executor has ended: %s", error, exc_info=error)
-        running += [call for call in calls if call.begin()]
+        running += [call for call in calls if call.begin_call()]
         for call in running:
             # One exception for each: futures add their tracebacks to it.
             broken = BrokenExecutor(str(error))
@@ -528,7 +531,7 @@ class Pool:
             call.future.set_exception(broken)
 
 
-def _first(calls: deque[Call], most: int) -> list[Call]:
+def _first_calls(calls: deque[Call], most: int) -> list[Call]:
     return [calls[index] for index in range(min(most, len(calls)))]
 
 

@@ -30,9 +30,9 @@ if not __package__:
 from dovetail.process import supervisor
 from dovetail.process.agent_log import end_strays, open_log, read_records, take_lock
 from dovetail.process.cgroups import Groups
-from dovetail.process.channel import Handshake, become_subreaper, bracketed, keep_alive, nonce_of
-from dovetail.process.children import Child, Setup, variables
-from dovetail.process.processes import began, boot_id, signal_group
+from dovetail.process.channel import Handshake, become_subreaper, bracket_host, keep_alive, nonce_of
+from dovetail.process.children import Child, Setup, encode_variables
+from dovetail.process.processes import boot_id, signal_group, start_ticks
 from dovetail.process.starting import SpawnError
 
 PATIENCE = 120.0
@@ -95,13 +95,13 @@ class Agent(supervisor.Supervisor):
         self.doubtful: list[tuple[float, Child]] = []
         self.bound = bound_cores(cpus)
 
-    def grouped(self, run: str) -> Groups:
+    def find_groups(self, run: str) -> Groups:
         """None: Slurm keeps its own cgroups of the step that we are in."""
         return Groups("")
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """Also while the first client is expected; not for one whose node is taken away."""
         if self.children or self.lingering or self.doubtful:
             return True
@@ -133,25 +133,25 @@ class Agent(supervisor.Supervisor):
         super().deadlines()
         now = time.monotonic()
         for fd in [fd for fd, stranger in self.strangers.items() if stranger.until <= now]:
-            self.dismiss(fd)
+            self.dismiss_stranger(fd)
         settled = [child for when, child in self.doubtful if when <= now or self.evicted]
         if settled:
             self.doubtful = [(when, child) for when, child in self.doubtful if child not in settled]
             for child in settled:
-                self.conclude(child)
+                self.conclude_child(child)
 
     def finish(self, child: Child) -> None:
         """One that was ended by a signal that is not ours may have got it with us: wait a moment."""
         companion = self.companions.pop(child.uid, None)
         if companion is not None:
-            self.parted(child, companion)
+            self.note_companion_end(child, companion)
         # srun passes SIGTERM to the job and to us in any order: a moment later it is known whose end it was.
         elif not self.evicted and child.reason is None and child.status in ENDINGS:
             self.doubtful.append((time.monotonic() + TERM_NOTICE, child))
         else:
-            self.conclude(child)
+            self.conclude_child(child)
 
-    def conclude(self, child: Child) -> None:
+    def conclude_child(self, child: Child) -> None:
         """Report how it ended; of one that went with its node, report that."""
         if self.evicted and child.reason is None and child.status in ENDINGS:
             child.reason = "NODE_FAIL"
@@ -161,7 +161,7 @@ class Agent(supervisor.Supervisor):
 
     # --- clients ----------------------------------------------------------------------------------
 
-    def accept(self, door: socket.socket) -> None:
+    def accept_client(self, door: socket.socket) -> None:
         """Demand a proof from a new client."""
         try:
             found, _ = door.accept()
@@ -180,7 +180,7 @@ class Agent(supervisor.Supervisor):
         with contextlib.suppress(OSError):
             found.send(supervisor.ENCODE(challenge).encode() + b"\n")
 
-    def hear(self, fd: int) -> None:
+    def read_descriptor(self, fd: int) -> None:
         """The answer of a new client; what our companion writes."""
         for companion in self.companions.values():
             if fd == companion.out:
@@ -197,7 +197,7 @@ class Agent(supervisor.Supervisor):
             data = b""
         stranger.received += data
         if not data or len(stranger.received) > LONGEST:
-            self.dismiss(fd)
+            self.dismiss_stranger(fd)
         elif b"\n" in stranger.received:
             self.judge(fd, stranger)
 
@@ -207,15 +207,15 @@ class Agent(supervisor.Supervisor):
             answer = json.loads(stranger.received)
             nonce, mac_offered = nonce_of(answer["nonce"]), answer["mac"]
         except (ValueError, KeyError, TypeError):
-            self.dismiss(fd)
+            self.dismiss_stranger(fd)
             return
         # Before anything that the client sent is carried out.
-        if not stranger.handshake.proven("client", nonce, mac_offered):
-            self.dismiss(fd)
+        if not stranger.handshake.is_proven("client", nonce, mac_offered):
+            self.dismiss_stranger(fd)
             return
         self.poll.unregister(fd)
         del self.strangers[fd]
-        mac = stranger.handshake.proof(nonce)
+        mac = stranger.handshake.make_proof(nonce)
         if self.client or self.closing or self.evicted:
             with contextlib.suppress(OSError):
                 # With our proof: a client must not take a stranger's "busy" for its run's.
@@ -224,16 +224,16 @@ class Agent(supervisor.Supervisor):
             return
         keep_alive(stranger.socket, *KEPT_ALIVE)
         self.expected_until = 0.0
-        self.welcome(stranger.socket, {"t": "welcome", "mac": mac})
+        self.welcome_client(stranger.socket, {"t": "welcome", "mac": mac})
 
-    def dismiss(self, fd: int) -> None:
+    def dismiss_stranger(self, fd: int) -> None:
         """Close the connection of one who did not answer as it should."""
         self.poll.unregister(fd)
         self.strangers.pop(fd).socket.close()
 
-    def receive(self) -> None:
+    def receive_requests(self) -> None:
         """Take in the client's requests; where it is gone, lending ends."""
-        super().receive()
+        super().receive_requests()
         if not self.client:
             self.end_companions()
         if not self.client and self.secret:
@@ -244,7 +244,7 @@ class Agent(supervisor.Supervisor):
     def leave(self) -> None:
         """No new client can come, and none stays."""
         for fd in list(self.strangers):
-            self.dismiss(fd)
+            self.dismiss_stranger(fd)
         if self.door is not None:
             self.door.close()
 
@@ -258,7 +258,7 @@ class Agent(supervisor.Supervisor):
             self.tell(b"\n".join([supervisor.ENCODE({"t": "log", "lines": len(lines)}).encode(), *lines]))
             return
         if request["t"] == "companion":
-            self.accompany(request)
+            self.start_companion(request)
             return
         if request["t"] == "intent" and self.evicted:
             # The client learns from the event that the node is gone.
@@ -279,20 +279,20 @@ class Agent(supervisor.Supervisor):
 
     # --- the node's device server -------------------------------------------------------------------
 
-    def accompany(self, request: dict[str, Any]) -> None:
+    def start_companion(self, request: dict[str, Any]) -> None:
         """Start our companion, in the place of one that is there: its client is another one's.
 
         It is a child as jobs are, but for the spawn log, which has no line of it.
         """
         self.end_companions(at_once=True)
         self.secret = request["secret"]
-        self.groups = self.groups or self.grouped("")
+        self.groups = self.groups or self.find_groups("")
         uid = f"companion/{request['id']}"
-        words = [word.replace("{host}", bracketed(self.host)) for word in request["argv"]]
+        words = [word.replace("{host}", bracket_host(self.host)) for word in request["argv"]]
         files = {"files": [os.devnull, request["complaints"]], "chosen": True}
         job = {"job": "companion", "uid": uid, "argv": words, **files}
         environ = {name: value for name, value in os.environb.items() if not of_step(os.fsdecode(name))}
-        environ |= variables({**request["env"], "DOVETAIL_STARTED_BY": str(os.getpid())})
+        environ |= encode_variables({**request["env"], "DOVETAIL_STARTED_BY": str(os.getpid())})
         setup = Setup(environ, os.defpath, [], "/", COMPANION_GRACE)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -303,7 +303,7 @@ class Agent(supervisor.Supervisor):
                 after.callback(os.close, theirs)
                 after.callback(self.starter.inherited.clear)
                 self.starter.inherited[1] = theirs
-                pid, _ = self.starter.spawn(job, setup, self.groups)
+                pid, _ = self.starter.spawn_job(job, setup, self.groups)
                 undo.pop_all()
         except (OSError, SpawnError) as error:
             why = error.strerror if isinstance(error, OSError) else error
@@ -314,9 +314,9 @@ class Agent(supervisor.Supervisor):
         self.pids[uid], self.companions[uid] = pid, Companion(request["id"], request["complaints"], out)
         self.poll.register(out, select.POLLIN)
 
-    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+    def report_lack(self, uid: str, why: str, *, noted: bool) -> None:
         """Its client starts nothing again by itself: the job ends, and is started again if it has retries."""
-        self.never(uid, self.now(), why, noted=noted)
+        self.report_never_started(uid, self.now(), why, noted=noted)
 
     def end_companions(self, *, at_once: bool = False) -> None:
         """Have them end."""
@@ -341,13 +341,13 @@ class Agent(supervisor.Supervisor):
         if ready:
             self.tell_companion(companion.id, over=False, note=line.decode(errors="replace"))
 
-    def parted(self, child: Child, companion: Companion) -> None:
+    def note_companion_end(self, child: Child, companion: Companion) -> None:
         """A companion has ended, and all that it had started: report its complaint."""
-        self.seen(child, lambda: self.kill_strays(child))
+        self.examine_ended(child, lambda: self.kill_strays(child))
         if not companion.announced:
             self.poll.unregister(companion.out)
         os.close(companion.out)
-        note = companion.complained() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
+        note = companion.last_complaint() or f"it ended (status {os.waitstatus_to_exitcode(child.status)})"
         self.tell_companion(companion.id, over=True, note=note)
 
     def tell_companion(self, id: str, *, over: bool, note: str) -> None:
@@ -367,7 +367,7 @@ class Companion:
         self.id, self.complaints, self.out = id, complaints, out
         self.received, self.announced = b"", False  # so far; whether that is all
 
-    def complained(self) -> str:
+    def last_complaint(self) -> str:
         """What it has complained of last."""
         try:
             with open(self.complaints, "rb") as file:
@@ -394,7 +394,7 @@ def bound_cores(cpus: int) -> list[int]:
     return usable if len(usable) == cpus else []
 
 
-def allotted(path: str, node: str) -> tuple[str, int]:
+def allotted_cpus(path: str, node: str) -> tuple[str, int]:
     """The node's address and how many of its CPUs are ours: a line ``NAME ADDRESS CPUS`` of a file.
 
     Without a view of the run folder it is known by its name alone; its client will report what is wrong.
@@ -429,7 +429,7 @@ def main() -> None:
     """Read the configuration, send the hello, serve."""
     config = json.loads(sys.stdin.readline())
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    address, cpus = allotted(config["nodes"], node)
+    address, cpus = allotted_cpus(config["nodes"], node)
     log, path = open_log(config["folder"], node, config["run"])
     take_lock(log)
     become_subreaper()
@@ -437,8 +437,10 @@ def main() -> None:
     agent = Agent(config, node, cpus, log, door)
     end_strays(agent.log, read_records(log), agent.now())
     pid = os.getpid()
-    here = {"pid": pid, "began": began(pid), "host": socket.gethostname(), "boot_id": boot_id()}
-    agent.note({"t": "run", "version": 1, "run": config["run"], "time": time.time(), "node": node, **here})
+    here = {"pid": pid, "began": start_ticks(pid), "host": socket.gethostname(), "boot_id": boot_id()}
+    agent.write_record(
+        {"t": "run", "version": 1, "run": config["run"], "time": time.time(), "node": node, **here}
+    )
     hello = {
         "t": "hello",
         "node": node,

@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import Any
 
-from dovetail.process.processes import began, boot_id, marked
+from dovetail.process.processes import boot_id, marked_processes, start_ticks
 from dovetail.process.spawn_writer import Log
 from dovetail.process.supervisor import ENCODE
 
@@ -42,7 +42,7 @@ def take_lock(log: int) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + 10.0
         for record in before:
-            if record["boot_id"] == boot_id() and began(record["pid"]) == record["began"]:
+            if record["boot_id"] == boot_id() and start_ticks(record["pid"]) == record["began"]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(record["pid"], number)
         while time.monotonic() < deadline:
@@ -73,7 +73,7 @@ def end_strays(log: Log, records: list[dict[str, Any]], now: float) -> None:
     open_ones -= {r["uid"] for r in records if r.get("t") == "end"}
     if not open_ones:
         return
-    for _, pid in marked(open_ones):
+    for _, pid in marked_processes(open_ones):
         if pid != os.getpid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

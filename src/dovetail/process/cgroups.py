@@ -26,7 +26,7 @@ class Group:
     def __init__(self, path: str, door: int, events: int, limited: bool) -> None:
         self.path, self.door, self.events, self.limited = path, door, events, limited
 
-    def populated(self) -> bool:
+    def has_processes(self) -> bool:
         """Whether any process lives in it, or below; in one that was removed from outside none does."""
         try:
             return b"populated 1" in os.pread(self.events, 256, 0)
@@ -37,19 +37,19 @@ class Group:
 
     def holds_others(self, leader: int) -> bool:
         """Whether another process than this one lives in it."""
-        if not self.populated():
+        if not self.has_processes():
             return False
         with open(f"{self.path}/cgroup.procs", "rb") as file:
             return any(int(pid) != leader for pid in file.read().split())
 
     def kill(self) -> bool:
         """Kill all that lives in it; whether that was anything. Waits for 50 ms at most until it is gone."""
-        if not self.populated():
+        if not self.has_processes():
             return False
         # This also gets what forks while it is killed, which signals one by one do not.
-        put(f"{self.path}/cgroup.kill", b"1")
+        write_control(f"{self.path}/cgroup.kill", b"1")
         for _ in range(50):
-            if not self.populated():
+            if not self.has_processes():
                 break
             time.sleep(0.001)
         return True
@@ -92,18 +92,20 @@ class Groups:
                 remove_groups(place)
             os.makedirs(place, exist_ok=True)
             if self.memory:
-                put(f"{place}/cgroup.subtree_control", b"+memory")
+                write_control(f"{place}/cgroup.subtree_control", b"+memory")
             self.place = place
         except OSError:
             self.close()
 
-    def enter(self, limit: int | None) -> Group | None:
+    def enter_group(self, limit: int | None) -> Group | None:
         """Go where a job is to be born; ``None`` where we stay where we are."""
         if not self.place or self.failed >= MOST_FAILED:
             return None
         limited = limit is not None and self.memory
         try:
-            group = self.free.pop() if self.free and not limited else self.make(limit if limited else None)
+            group = (
+                self.free.pop() if self.free and not limited else self.make_group(limit if limited else None)
+            )
             # "0" is the writing process: a child forked now is born inside, without a moment outside.
             os.write(group.door, b"0")
         except OSError:
@@ -111,17 +113,17 @@ class Groups:
             return None
         return group
 
-    def make(self, limit: int | None) -> Group:
+    def make_group(self, limit: int | None) -> Group:
         """A new one."""
         self.made += 1
         path = f"{self.place}/{os.getpid()}-{self.made}"
         os.mkdir(path)
         if limit is not None:
-            put(f"{path}/memory.max", b"%d" % limit)
+            write_control(f"{path}/memory.max", b"%d" % limit)
             # All of a job or nothing: one that lost a process to the kernel would hang, or compute nonsense.
-            put(f"{path}/memory.oom.group", b"1")
+            write_control(f"{path}/memory.oom.group", b"1")
             if os.path.exists(f"{path}/memory.swap.max"):
-                put(f"{path}/memory.swap.max", b"0")
+                write_control(f"{path}/memory.swap.max", b"0")
         # Held open: to enter and to look then cost no walk along the path.
         door = os.open(f"{path}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         events = os.open(f"{path}/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
@@ -142,7 +144,7 @@ class Groups:
 
     def give_back(self, group: Group, *, empty: bool = False) -> None:
         """The job is over, and all that it left; ``empty``: that has been seen."""
-        if not group.path or (not empty and group.populated()):
+        if not group.path or (not empty and group.has_processes()):
             return
         if not group.limited:
             self.free.append(group)
@@ -167,7 +169,7 @@ class Groups:
             self.home = -1
 
 
-def put(path: str, data: bytes) -> None:
+def write_control(path: str, data: bytes) -> None:
     """Write into a file of a cgroup. Raises `OSError`."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -200,18 +202,18 @@ def with_memory(own: str) -> tuple[str, bool]:
     above = os.path.dirname(own)
     for place in (own, above):
         try:
-            if place == above and not delegated(place):
+            if place == above and not is_delegated(place):
                 continue
             with open(f"{place}/cgroup.subtree_control", "rb") as file:
                 if b"memory" not in file.read().split():
-                    put(f"{place}/cgroup.subtree_control", b"+memory")
+                    write_control(f"{place}/cgroup.subtree_control", b"+memory")
             return place, True
         except OSError:
             continue
     return own, False
 
 
-def delegated(place: str) -> bool:
+def is_delegated(place: str) -> bool:
     """Whether a cgroup is another's gift to us: it is our user's, or systemd's mark is on it."""
     user = os.stat(place).st_uid
     try:
@@ -252,7 +254,7 @@ def group_of(log: SpawnLog, uid: str) -> str | None:
     return None if place is None or not name or "/" in name or name.startswith(".") else f"{place}/{name}"
 
 
-def members(group: str) -> list[int]:
+def member_processes(group: str) -> list[int]:
     """The processes in a cgroup, and in those below it."""
     found: list[int] = []
     for folder, _, _ in os.walk(group):
@@ -264,14 +266,14 @@ def members(group: str) -> list[int]:
 def kill_all(group: str) -> None:
     """Kill all that lives in a cgroup; waits for half a second at most until it is gone."""
     with contextlib.suppress(OSError):  # it has gone
-        put(f"{group}/cgroup.kill", b"1")
+        write_control(f"{group}/cgroup.kill", b"1")
     for _ in range(100):
-        if not members(group):
+        if not member_processes(group):
             return
         time.sleep(0.005)
 
 
-def clear(log: SpawnLog) -> None:
+def clear_groups(log: SpawnLog) -> None:
     """Remove the cgroups of a run whose supervisor is dead, as far as nothing lives there."""
     place = place_of(log)
     if place is not None:

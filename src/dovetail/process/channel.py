@@ -32,20 +32,21 @@ class Handshake:
         self._token, self._role = token, role
         self.nonce = os.urandom(NONCE)
 
-    def proof(self, theirs: bytes) -> str:
+    def make_proof(self, theirs: bytes) -> str:
         """Our answer to the other side's nonce."""
-        return self._mac(self._role, theirs, self.nonce)
+        return self._authentication_code(self._role, theirs, self.nonce)
 
-    def proven(self, role: str, theirs: bytes, offered: object) -> bool:
+    def is_proven(self, role: str, theirs: bytes, offered: object) -> bool:
         """Whether ``offered`` answers our nonce as only one who plays this role and knows the token can."""
         # Late: a supervisor, which proves nothing, starts in 20 ms.
         from hmac import compare_digest
 
         return compare_digest(
-            str(offered).encode(errors="replace"), self._mac(role, self.nonce, theirs).encode()
+            str(offered).encode(errors="replace"),
+            self._authentication_code(role, self.nonce, theirs).encode(),
         )
 
-    def _mac(self, role: str, first: bytes, second: bytes) -> str:
+    def _authentication_code(self, role: str, first: bytes, second: bytes) -> str:
         import hmac
 
         assert self._token is not None
@@ -60,7 +61,7 @@ def nonce_of(text: str) -> bytes:
     return nonce
 
 
-def bracketed(host: str) -> str:
+def bracket_host(host: str) -> str:
     """A host as it stands before a colon and a port."""
     return f"[{host}]" if ":" in host else host
 
@@ -79,17 +80,17 @@ def keep_alive(connection: socket.socket, idle: int, interval: int) -> None:
 
 def become_subreaper() -> None:
     """Orphans among our descendants become our children (Linux 3.4)."""
-    _prctl(SET_CHILD_SUBREAPER, 1)
+    _call_prctl(SET_CHILD_SUBREAPER, 1)
 
 
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
     """Get this signal when our parent ends, whatever we do then; end now where it has ended already."""
-    _prctl(SET_PDEATHSIG, number)
+    _call_prctl(SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _prctl(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

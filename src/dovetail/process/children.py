@@ -40,7 +40,7 @@ class Setup(NamedTuple):
         # Copied once for all jobs of a setup, then overlaid for each: an environment may have hundreds of
         # entries.
         environ = os.environb.copy() if outer is None else environs[outer].copy()
-        environ.update(variables(request["env"]))
+        environ.update(encode_variables(request["env"]))
         for name in request["unset"]:
             environ.pop(os.fsencode(name), None)
         # PATH of the job and not ours: its program is looked up as its own shell would.
@@ -56,7 +56,7 @@ class Setup(NamedTuple):
         )
 
 
-def variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
+def encode_variables(named: Mapping[str, str]) -> dict[bytes, bytes]:
     """Environment variables as the kernel takes them."""
     return {os.fsencode(name): os.fsencode(value) for name, value in named.items()}
 
@@ -101,20 +101,20 @@ class Child:
 
     def holds_any(self) -> bool:
         """Whether anything lives in its cgroup. Raises `OSError`."""
-        return self.group is not None and bool(self.group.path) and self.group.populated()
+        return self.group is not None and bool(self.group.path) and self.group.has_processes()
 
     def group_is_empty(self) -> bool:
         """Whether it had a cgroup of which nothing is left. Raises `OSError`."""
-        return self.group is not None and not self.group.populated()
+        return self.group is not None and not self.group.has_processes()
 
 
-def started(uid: str, pid: int, began: float, boot: float, group: Group | None) -> bytes:
+def start_record(uid: str, pid: int, began: float, boot: float, group: Group | None) -> bytes:
     """The record of a start; by hand, as that of an end: an encoder takes three times as long."""
     where = "" if group is None else f',"group":{TEXT(group.path.rpartition("/")[2])}'
     return f'{{"t":"start","uid":{TEXT(uid)},"pid":{pid},"at":{began!r},"boot":{boot!r}{where}}}'.encode()
 
 
-def ended(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
+def end_record(child: Child, at: float, usage: resource.struct_rusage) -> bytes:
     """The record of an end as far as the kernel reports it; the caller adds the rest and the last brace."""
     # `ru_maxrss` is in KiB on Linux, and of the largest process alone: what was seen of all together may be
     # more.

@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 from dovetail.errors import InputError
-from dovetail.model import Cluster, Device, Node, Placed, bits
+from dovetail.model import Cluster, Device, Node, Placed, bit_indices
 from dovetail.model.batch_options import of_script
 from dovetail.model.templates import device_word
 
@@ -63,7 +63,10 @@ def is_gang(placed: Placed) -> bool:
 def devices_of(placed: Placed, cluster: Cluster) -> list[Device]:
     """Devices held, in node order."""
     return [
-        cluster.nodes[n].devices[d] for p in placed.allocation.parts for n in bits(p.nodes) for d in p.devices
+        cluster.nodes[n].devices[d]
+        for p in placed.allocation.parts
+        for n in bit_indices(p.nodes)
+        for d in p.devices
     ]
 
 
@@ -85,7 +88,7 @@ def cores_of(placed: Placed, cluster: Cluster) -> list[int]:
     """Cores that the job may use, ascending: those of its devices and those of the pools; or none."""
     cores: set[int] = set()
     for part in placed.allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             node = cluster.nodes[n]
             cores.update(placed.allocation.cores_on(n, node))
             for d in part.devices:
@@ -98,7 +101,7 @@ def _amd_machine() -> bool:
     return os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")
 
 
-def vendor(device: Device) -> str | None:
+def device_vendor(device: Device) -> str | None:
     """``nvidia``, ``amd`` or ``None``: as found, by kind, by model, by what this machine has."""
     if device.address:
         return device.address.partition(":")[0]
@@ -121,21 +124,21 @@ def visible_devices(node: Node) -> dict[str, int]:
 def numbers_by_variable(node: Node, held: Collection[int]) -> dict[str, list[int]]:
     """The places of these devices among those that each variable counts; of all variables of the node."""
     found: dict[str, list[int]] = {}
-    for index, (variable, number) in enumerate(_counted(node)):
+    for index, (variable, number) in enumerate(_counted_devices(node)):
         if variable:
             found.setdefault(variable, [])
             found[variable] += [number] if index in held else []
     return found
 
 
-def _counted(node: Node) -> Iterator[tuple[str, int]]:
+def _counted_devices(node: Node) -> Iterator[tuple[str, int]]:
     """Of each device the variable that chooses it, and its place among those which that counts.
 
     The variable is empty where none does.
     """
     counts: Counter[str] = Counter()
     for device in node.devices:
-        variable = VISIBLE.get(vendor(device) or "", "")
+        variable = VISIBLE.get(device_vendor(device) or "", "")
         yield variable, counts[variable]
         counts[variable] += 1
 
@@ -183,7 +186,7 @@ def driver_names(node: Node, outer: Mapping[str, str]) -> list[str]:
     Raises `InputError` as `visible_name`.
     """
     names: list[str] = []
-    for device, (variable, number) in zip(node.devices, _counted(node), strict=True):
+    for device, (variable, number) in zip(node.devices, _counted_devices(node), strict=True):
         known = device.address.partition(":")[2] if variable else ""
         names.append(known or (visible_name(variable, number, outer) if variable else ""))
     return names
@@ -196,18 +199,18 @@ def visible_on(node: Node, held: Collection[int], outer: Mapping[str, str]) -> d
     """
     found: dict[str, list[str]] = {}
     names = driver_names(node, outer)
-    for index, (variable, _) in enumerate(_counted(node)):
+    for index, (variable, _) in enumerate(_counted_devices(node)):
         if variable:
             found.setdefault(variable, [])
             found[variable] += [names[index]] if index in held else []
     return {variable: ",".join(names) for variable, names in found.items()}
 
 
-def _chosen(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[str, str]:
+def _device_variables(placed: Placed, cluster: Cluster, outer: Mapping[str, str]) -> dict[str, str]:
     """The variables that choose a job's devices; those of makers that its nodes do not have stay."""
     found: dict[str, list[str]] = {}
     for part in placed.allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             for variable, words in visible_on(cluster.nodes[n], part.devices, outer).items():
                 found.setdefault(variable, []).extend(words.split(",") if words else ())
     env = {variable: ",".join(names) for variable, names in found.items()}
@@ -241,7 +244,7 @@ def child_environment(
     if command is not None:
         env.update(command.env)
     nodes = placed.allocation.nodes
-    env |= _chosen(placed, cluster, outer)
+    env |= _device_variables(placed, cluster, outer)
     env["DOVETAIL_DEVICE"] = device_word(placed.implementation.kind)
     env["DOVETAIL_NODES"] = ",".join(cluster.nodes[n].name for n in nodes)
     env["DOVETAIL_DEVICES"] = ",".join(placed.allocation.device_names(cluster))

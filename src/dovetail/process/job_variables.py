@@ -6,7 +6,7 @@ import time
 from itertools import groupby
 
 from dovetail.model import Cluster, Placed
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.model.marks import fill_marks, job_marks
 
 DEFAULT_PARTITION = "dovetail"
@@ -39,23 +39,23 @@ class Facts:
         if letter in self._of_job:
             return self._of_job[letter]
         if letter not in self._known:
-            self._known[letter] = self._fact(letter)
+            self._known[letter] = self._fact_of_letter(letter)
         return self._known[letter]
 
-    def _fact(self, letter: str) -> str:
+    def _fact_of_letter(self, letter: str) -> str:
         placed, cluster = self._placed, self._cluster
         allocation = placed.allocation
         first = cluster.nodes[allocation.first_node]
         if letter == "H":
             return first.name.partition(".")[0]
         if letter == "N":
-            return compress([cluster.nodes[n].name for n in allocation.nodes])
+            return compress_names([cluster.nodes[n].name for n in allocation.nodes])
         if letter == "K":
             return str(len(allocation.nodes))
         if letter == "C":
-            return str(max(1, len(self._cores()[0])))
+            return str(max(1, len(self._cores_by_node()[0])))
         if letter == "P":
-            return counted([max(1, len(cores)) for cores in self._cores()])
+            return run_length_text([max(1, len(cores)) for cores in self._cores_by_node()])
         if letter == "S":
             return str(int(self._now))
         if letter == "E":
@@ -64,10 +64,10 @@ class Facts:
             return str(placed.attempt - 1) if placed.attempt > 1 else ""
         if letter == "p":
             return (placed.job.queue or allocation.request.partition or DEFAULT_PARTITION).partition(",")[0]
-        held = self._devices()
+        held = self._first_node_devices()
         return {"g": str(len(held)) if held else "", "G": ",".join(map(str, held))}.get(letter, "")
 
-    def _cores(self) -> list[set[int]]:
+    def _cores_by_node(self) -> list[set[int]]:
         """The cores of each node, in their order: those of its pool and of its devices."""
         allocation, found = self._placed.allocation, []
         for n in allocation.nodes:
@@ -77,14 +77,14 @@ class Facts:
             found.append(cores.union(*(node.devices[d].cores for d in devices)))
         return found
 
-    def _devices(self) -> list[int]:
+    def _first_node_devices(self) -> list[int]:
         """The places of the devices on the first node."""
         allocation = self._placed.allocation
         part = allocation.part_on(allocation.first_node)
         return [] if part is None else list(part.devices)
 
 
-def counted(numbers: list[int]) -> str:
+def run_length_text(numbers: list[int]) -> str:
     """``4(x2),3``: equal neighbours together, as Slurm writes CPUs of nodes.
 
     >>> counted([4, 4, 3])

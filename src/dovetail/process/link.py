@@ -45,7 +45,8 @@ class Link:
     """One supervisor, its requests, and the jobs that have not ended yet.
 
     ``ended`` is called with the request and the end record of every job that ends, ``left`` when the
-    supervisor is gone, ``on_message`` with its other messages; from the loop in which `attach` was called.
+    supervisor is gone, ``on_message`` with its other messages; from the loop in which `attach_to_loop` was
+    called.
     ``requests`` holds the jobs that have not ended, by uid; those that were launched are also written to
     ``copy``, where the supervisor keeps its log at a place that may be lost with it.
     """
@@ -77,33 +78,33 @@ class Link:
         self.gone.set()
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether there is a supervisor at the other end, as far as we know."""
         return self._socket is not None
 
     @property
-    def attached(self) -> bool:
+    def is_attached(self) -> bool:
         """Whether a loop listens."""
         return self._loop is not None
 
     # ------------------------------------------------------------------- connecting
 
-    def connect(self, found: socket.socket, data: bytes = b"") -> None:
+    def connect_socket(self, found: socket.socket, data: bytes = b"") -> None:
         """Talk through this socket; ``data`` has come from it already. A new supervisor gets all setups."""
         found.setblocking(False)
         self._socket = found
         self._inbox = data
         self.gone.clear()
 
-    def attach(self) -> None:
+    def attach_to_loop(self) -> None:
         """Listen in the loop that runs."""
         assert self._socket is not None
         self.gone.clear()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._socket, self._receive)
+        self._loop.add_reader(self._socket, self._receive_lines)
         # What came with the handshake is taken in now: no reader event announces it again.
         self._take_in(b"")
-        self._flush()
+        self._flush_outbox()
 
     def detach(self) -> None:
         """Close our end."""
@@ -122,54 +123,54 @@ class Link:
 
     # ------------------------------------------------------------------- requests
 
-    def setup(self, key: Hashable, make: Callable[[], dict[str, Any]]) -> int:
+    def setup_number(self, key: Hashable, make: Callable[[], dict[str, Any]]) -> int:
         """Number of what a job shares with others; the first use sends it to the supervisor."""
         known = self._setups.get(key)
         if known is None:
             if len(self._setups) >= max(MOST_SETUPS, self._full):
-                self._forget()
+                self._forget_older_half()
             # Which may send an environment, so that the number is taken after it.
             made = make()
-            known = self._setups[key] = {"t": "setup", "setup": self._number(), **made}
-            self.send(known)
+            known = self._setups[key] = {"t": "setup", "setup": self._next_number(), **made}
+            self.send_line(known)
         number: int = known["setup"]
         return number
 
-    def environ(self, variables: tuple[tuple[str, str], ...]) -> int:
+    def environment_number(self, variables: tuple[tuple[str, str], ...]) -> int:
         """Number of an environment that setups are built on; the first use sends it to the supervisor."""
         known = self._environs.get(variables)
         if known is None:
-            known = {"t": "environ", "environ": self._number(), "vars": dict(variables)}
+            known = {"t": "environ", "environ": self._next_number(), "vars": dict(variables)}
             self._environs[variables] = known
-            self.send(known)
+            self.send_line(known)
         number: int = known["environ"]
         return number
 
-    def _number(self) -> int:
+    def _next_number(self) -> int:
         number = self.first_setup
         self.first_setup += 1
         return number
 
-    def _forget(self) -> None:
+    def _forget_older_half(self) -> None:
         """Forget the older half of all setups, those of jobs that run excepted, here and there."""
         used = {request["setup"] for request in self.requests.values()}
         older = list(self._setups.items())[: MOST_SETUPS // 2]
-        self._drop({known["setup"] for _, known in older} - used)
+        self._drop_setups({known["setup"] for _, known in older} - used)
         # While that many are in use, not for each new one.
         self._full = 2 * len(self._setups)
 
-    def _drop(self, gone: set[int]) -> None:
+    def _drop_setups(self, gone: set[int]) -> None:
         """Forget setups, and environments on which no setup is built any more, here and there."""
         self._setups = {key: known for key, known in self._setups.items() if known["setup"] not in gone}
         used = {known.get("outer") for known in self._setups.values()}
         numbers = [known["environ"] for known in self._environs.values() if known["environ"] not in used]
         self._environs = {key: known for key, known in self._environs.items() if known["environ"] in used}
-        self.send({"t": "forget", "numbers": [*gone, *numbers]})
+        self.send_line({"t": "forget", "numbers": [*gone, *numbers]})
 
-    def introduce(self) -> None:
+    def send_setups(self) -> None:
         """Send all setups to a new supervisor."""
         for known in (*self._environs.values(), *self._setups.values()):
-            self.send(known)
+            self.send_line(known)
 
     def launch(self, request: dict[str, Any]) -> None:
         """Have a job started."""
@@ -177,7 +178,7 @@ class Link:
         # On our side too, since a log on a node's own disk may be lost with the node.
         if self.copy is not None:
             self.copy.write(line_of(request))
-        self.send(request, soon="after" in request)
+        self.send_line(request, soon="after" in request)
 
     def stop(self, uid: str, reason: str, grace: float, why: str = "") -> None:
         """Have a job ended; the first reason stays, and the sentence that goes with it."""
@@ -186,20 +187,20 @@ class Link:
         request["at"] = time.monotonic()
         if why:
             request["why"] = why
-        self.send(self._stops.setdefault(uid, request))
+        self.send_line(self._stops.setdefault(uid, request))
 
-    def again(self, request: dict[str, Any]) -> None:
+    def repeat_request(self, request: dict[str, Any]) -> None:
         """Send a new supervisor what the one before never received."""
         self.launch(request)
         if request["uid"] in self._stops:
-            self.send(self._stops[request["uid"]])
+            self.send_line(self._stops[request["uid"]])
 
     def done(self, uid: str) -> dict[str, Any]:
         """The job has ended: forget it; returns its request."""
         self._stops.pop(uid, None)
         return self.requests.pop(uid)
 
-    def send(self, request: dict[str, Any], *, soon: bool = False) -> None:
+    def send_line(self, request: dict[str, Any], *, soon: bool = False) -> None:
         """Send a line, without blocking; kept until there is a supervisor.
 
         ``soon``: the sender does not wait for it, so it goes with other lines before the loop's next turn.
@@ -210,11 +211,11 @@ class Link:
         if soon and self._loop is not None and not full:
             if not self._gathers:
                 self._gathers = True
-                self._loop.call_soon(self._flush)
+                self._loop.call_soon(self._flush_outbox)
         elif not full:
-            self._flush()
+            self._flush_outbox()
 
-    def _flush(self) -> None:
+    def _flush_outbox(self) -> None:
         self._gathers = False
         if self._socket is None:
             return
@@ -231,13 +232,13 @@ class Link:
         if self._loop is not None and self._writes is not bool(self._outbox):
             self._writes = not self._writes
             if self._writes:
-                self._loop.add_writer(self._socket, self._flush)
+                self._loop.add_writer(self._socket, self._flush_outbox)
             else:
                 self._loop.remove_writer(self._socket)
 
     # ------------------------------------------------------------------- answers
 
-    def _receive(self) -> None:
+    def _receive_lines(self) -> None:
         """Take in what the supervisor sends."""
         assert self._socket is not None
         try:
@@ -277,6 +278,6 @@ class Link:
             # It has not got that: the next job that needs it sends it again.
             if number is not None:
                 about_it = [k for k in self._setups.values() if number in (k["setup"], k.get("outer"))]
-                self._drop({known["setup"] for known in about_it})
+                self._drop_setups({known["setup"] for known in about_it})
         if self._on_message is not None:
             self._on_message(message)

@@ -14,7 +14,7 @@ from dovetail.files.writing import write_all
 
 
 @contextmanager
-def refusing(path: str | os.PathLike[str], what: str = "written") -> Iterator[None]:
+def refuse_errors(path: str | os.PathLike[str], what: str = "written") -> Iterator[None]:
     """Raises `ExecutorError` for an `OSError`: which file it is that cannot be ``what``, and why."""
     try:
         yield
@@ -32,7 +32,7 @@ def private_file(path: str | os.PathLike[str], flags: int) -> int:
 
 def write_private(path: str | os.PathLike[str], data: bytes, flags: int) -> None:
     """Write to such a file, by one write. Raises `ExecutorError`."""
-    with refusing(path):
+    with refuse_errors(path):
         descriptor = private_file(path, flags)
         try:
             write_all(descriptor, data)
@@ -45,14 +45,14 @@ def line_of(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
-def note(path: Path, record: Mapping[str, Any]) -> None:
+def append_note(path: Path, record: Mapping[str, Any]) -> None:
     """Append a record. Raises `ExecutorError`."""
     write_private(path, line_of(record), os.O_APPEND)
 
 
-def notes(path: Path) -> Iterator[dict[str, Any]]:
+def read_notes(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file; none if it is not there. Raises `ExecutorError` where it cannot be read."""
-    with refusing(path, "read"):
+    with refuse_errors(path, "read"):
         try:
             lines = path.read_bytes().split(b"\n")
         except FileNotFoundError:

@@ -44,7 +44,9 @@ class Outputs:
         # Also where only standard output is.
         chosen = err is not None
         if out is None or err is None:
-            ours = self._bucketed(job.id, attempt) if self._endless else self._fresh(job.id, attempt)
+            ours = (
+                self._bucketed_paths(job.id, attempt) if self._endless else self._fresh_paths(job.id, attempt)
+            )
             out, err = out or ours[0], err or ours[1]
         files = out, err
         if not self._endless:
@@ -57,9 +59,9 @@ class Outputs:
         if files is not None:
             self._taken.discard(os.path.splitext(os.path.basename(files[0]))[0])
 
-    def ours(self, job: JobId, attempt: int) -> tuple[str, str]:
+    def own_paths(self, job: JobId, attempt: int) -> tuple[str, str]:
         """The names that we give an attempt, in a folder that is there, whatever its user has chosen."""
-        return self._bucketed(job, attempt) if self._endless else self._fresh(job, attempt)
+        return self._bucketed_paths(job, attempt) if self._endless else self._fresh_paths(job, attempt)
 
     def link(self, job: JobId, before: int, attempt: int) -> None:
         """A further attempt goes on writing where the one before did."""
@@ -71,7 +73,7 @@ class Outputs:
             if _is_there(old) and not _is_there(new):
                 os.link(old, new)
 
-    def _bucketed(self, job: JobId, attempt: int) -> tuple[str, str]:
+    def _bucketed_paths(self, job: JobId, attempt: int) -> tuple[str, str]:
         out, err = endless_paths(self._folder, job, attempt)
         bucket = os.path.dirname(out)
         for path in (out, err):
@@ -86,7 +88,7 @@ class Outputs:
                 raise NoPlaceError(bucket if os.path.isdir(above) else above) from error
         return out, err
 
-    def _fresh(self, job: JobId, attempt: int) -> tuple[str, str]:
+    def _fresh_paths(self, job: JobId, attempt: int) -> tuple[str, str]:
         plain = (
             _UNFIT.sub("_", job).lstrip(".-").encode("utf-8", "replace")[:MOST].decode("utf-8", "ignore")
             or "job"
@@ -94,19 +96,19 @@ class Outputs:
         if attempt > 1:
             plain = f"{plain}.{attempt}"
         name = plain
-        while name in self._taken or self._there(name):
+        while name in self._taken or self._is_taken(name):
             self._next[plain] = self._next.get(plain, 1) + 1
             name = f"{plain}-{self._next[plain]}"
         self._taken.add(name)
-        return self._path(name, "out"), self._path(name, "err")
+        return self._path_of(name, "out"), self._path_of(name, "err")
 
-    def _there(self, name: str) -> bool:
-        return _is_there(self._path(name, "out")) or _is_there(self._path(name, "err"))
+    def _is_taken(self, name: str) -> bool:
+        return _is_there(self._path_of(name, "out")) or _is_there(self._path_of(name, "err"))
 
-    def _path(self, name: str, ending: str) -> str:
+    def _path_of(self, name: str, ending: str) -> str:
         return f"{self._folder}/{name}.{ending}"
 
-    def known(self, log: SpawnLog) -> None:
+    def take_up_names(self, log: SpawnLog) -> None:
         """Take up the names of an earlier Dovetail."""
         if self._endless:
             return

@@ -25,7 +25,7 @@ def boot_id() -> str:
         return file.read().strip()
 
 
-def whereabouts() -> dict[str, str]:
+def process_origin() -> dict[str, str]:
     """Where a pid of ours means something: the host, its boot, and the PID namespace.
 
     The host is ``$DOVETAIL_HOST`` where that is set (containers whose names are made up anew), else the
@@ -44,13 +44,13 @@ def whereabouts() -> dict[str, str]:
 
 
 def standing_of(record: Mapping[str, Any], *, locked: bool = False) -> str:
-    """Where the processes of a record (with what `whereabouts` gave) are, seen from here.
+    """Where the processes of a record (with what `process_origin` gave) are, seen from here.
 
     ``here``: a pid of it may be looked at; ``boot``: they ended when this host was started anew;
     ``namespace``: they are in another PID namespace of this machine, or ended with it; ``host``: on another
     host, which only that host knows more about. ``locked``: a lock of theirs is held, so that they live.
     """
-    now = whereabouts()
+    now = process_origin()
     if record.get("boot_id", now["boot_id"]) != now["boot_id"]:
         return "host" if locked or record.get("host", now["host"]) != now["host"] else "boot"
     return "here" if record.get("ns", now["ns"]) == now["ns"] else "namespace"
@@ -68,7 +68,7 @@ def stat_of(pid: int) -> list[bytes]:
         return file.read(1024).rpartition(b")")[2].split()
 
 
-def began(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a living process was started, in ticks since boot; ``None`` if there is none (or a zombie)."""
     try:
         fields = stat_of(pid)
@@ -79,7 +79,7 @@ def began(pid: int) -> int | None:
 
 def started_at(pid: int) -> float | None:
     """The same in seconds."""
-    ticks = began(pid)
+    ticks = start_ticks(pid)
     return None if ticks is None else ticks / TICKS
 
 
@@ -128,7 +128,7 @@ def parent_of(pid: int) -> int:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from None
 
 
-def children() -> list[int]:
+def child_processes() -> list[int]:
     """Processes that our main thread has started or inherited; none where the kernel keeps no list."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb", buffering=0) as file:
@@ -150,7 +150,7 @@ def all_pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdecimal())
 
 
-def marked(uids: Container[str]) -> Iterator[tuple[str, int]]:
+def marked_processes(uids: Container[str]) -> Iterator[tuple[str, int]]:
     """Processes that have one of these as their DOVETAIL_UID; as (uid, pid)."""
     for pid in all_pids():
         try:
@@ -172,7 +172,7 @@ def open_children() -> int:
         return -1
 
 
-def belongs(pid: int, uid: str, session: int) -> bool:
+def belongs_to_job(pid: int, uid: str, session: int) -> bool:
     """Whether a living process comes from the job with this uid and session."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:

@@ -23,8 +23,8 @@ from dovetail.files.writing import private_folder
 from dovetail.model import EMPTY, Cluster, DeviceClass, Ended, JobId, Placed, Run, State
 from dovetail.process import cgroups
 from dovetail.process.environment import devices_of
-from dovetail.process.processes import TICKS, is_alive, marked, standing_of, started_at
-from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append, ended, read_log, settle
+from dovetail.process.processes import TICKS, is_alive, marked_processes, standing_of, started_at
+from dovetail.process.spawn_log import LOG_NAME, SpawnLog, append_record, end_event, read_log, settle_log
 from dovetail.records import dataclass
 
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Recovery:
     _beside: Mapping[str, JobId] = field(default_factory=dict)
 
     @property
-    def uids(self) -> set[str]:
+    def known_uids(self) -> set[str]:
         """Unique ids of all attempts that the spawn log knows of."""
         ended = {job.run.uid for job in self.ended}
         return ended | {job.uid for job in self.running} | {job.uid for job in self.lost}
@@ -105,15 +105,15 @@ class Recovery:
             os.kill(self._supervisor[0], signal.SIGTERM)
         now = self
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
-            now._signal(number)
+            now._signal_survivors(number)
             deadline = time.monotonic() + seconds
             while now.running and time.monotonic() < deadline:
                 # Not more often: each look reads the whole log.
                 time.sleep(0.02)
-                now = recover(self.run_dir, self._beside)
+                now = recover_run(self.run_dir, self._beside)
         return now
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal_survivors(self, number: signal.Signals) -> None:
         """Where the supervisor has to end a job, only what has outlived its grace."""
         log = read_log(self.run_dir / LOG_NAME)
         for job in self.running:
@@ -128,8 +128,8 @@ class Recovery:
         # A run that may still write to its log stays unsettled, or its late ends would never be read.
         if self.in_use or self.running or self.elsewhere:
             return False
-        cgroups.clear(read_log(self.run_dir / LOG_NAME))
-        settle(self.run_dir)
+        cgroups.clear_groups(read_log(self.run_dir / LOG_NAME))
+        settle_log(self.run_dir)
         return True
 
     def give_up(self) -> bool:
@@ -140,7 +140,7 @@ class Recovery:
         return True
 
 
-def describe(placed: Placed, cluster: Cluster) -> dict[str, Any]:
+def describe_place(placed: Placed, cluster: Cluster) -> dict[str, Any]:
     """What the history keeps of all runs of an implementation on one place."""
     request = placed.allocation.request
     kind = placed.implementation.kind
@@ -158,7 +158,7 @@ def describe(placed: Placed, cluster: Cluster) -> dict[str, Any]:
 
 
 def run_of(intent: Mapping[str, Any], about: Mapping[str, Any], event: Ended) -> Run:
-    """The history's record of an ended job; ``about`` is what `describe` gave."""
+    """The history's record of an ended job; ``about`` is what `describe_place` gave."""
     started, stopped = event.started_at or 0.0, event.ended_at or 0.0
     return Run(
         app=about["app"],
@@ -179,11 +179,11 @@ def run_of(intent: Mapping[str, Any], about: Mapping[str, Any], event: Ended) ->
     )
 
 
-def unsettled(root: str | os.PathLike[str]) -> list[Path]:
+def unsettled_runs(root: str | os.PathLike[str]) -> list[Path]:
     """Run folders under ``root``, or linked there, whose runs may have something to recover, oldest first.
 
     Reads the end of each spawn log: about 15 microseconds a run. One that cannot be read comes first. Links
-    (`link`) to runs that have nothing any more are removed on the way, as far as that can be done.
+    (`link_run`) to runs that have nothing any more are removed on the way, as far as that can be done.
     """
     found: list[tuple[float, Path]] = []
     try:
@@ -209,16 +209,16 @@ NEVER_BEGUN = 3600.0
 
 
 def open_runs(root: str | os.PathLike[str]) -> list[Path]:
-    """As `unsettled`, of the runs that are noted as open: what has ended costs nothing. O(open runs).
+    """As `unsettled_runs`, of the runs that are noted as open: what has ended costs nothing. O(open runs).
 
     The first time all are looked at. Notes of runs in which nothing is open any more are removed.
     """
     found: list[tuple[float, Path]] = []
     try:
-        entries = list(os.scandir(_index(Path(root))))
+        entries = list(os.scandir(_index_folder(Path(root))))
     except OSError:
         # Nothing can be noted: every run is looked at each time.
-        return [*unsettled(root), *kept_aside(root)]
+        return [*unsettled_runs(root), *kept_aside(root)]
     for entry in entries:
         path = Path(os.path.realpath(entry.path)) if entry.is_symlink() else Path(root, entry.name)
         written = _last_written(os.path.join(path, LOG_NAME))
@@ -237,10 +237,10 @@ def open_runs(root: str | os.PathLike[str]) -> list[Path]:
 
 def note_open(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
     """Have `open_runs` find a run: before it starts anything, and again once it can. Raises `OSError`."""
-    _note(_index(Path(root)), Path(root), run_dir, name)
+    _note_run(_index_folder(Path(root)), Path(root), run_dir, name)
 
 
-def _note(index: Path, root: Path, run_dir: Path, name: str) -> None:
+def _note_run(index: Path, root: Path, run_dir: Path, name: str) -> None:
     """A file where the run lies in the folder of runs, which may be copied as a whole; else a link."""
     target = run_dir.resolve()
     with contextlib.suppress(FileExistsError):
@@ -256,7 +256,7 @@ def note_settled(root: str | os.PathLike[str], name: str) -> None:
     (Path(root).with_name(OPEN) / name).unlink(missing_ok=True)
 
 
-def _index(root: Path) -> Path:
+def _index_folder(root: Path) -> Path:
     """The folder of links, made where none is: whole, so that none of them lacks. Raises `OSError`."""
     index = root.with_name(OPEN)
     if index.is_dir():
@@ -265,8 +265,8 @@ def _index(root: Path) -> Path:
     part = index.with_name(f"{OPEN}.{os.urandom(4).hex()}.part")
     private_folder(part)
     try:
-        for path in {*unsettled(root), *kept_aside(root)}:
-            _note(part, root, path, path.name)
+        for path in {*unsettled_runs(root), *kept_aside(root)}:
+            _note_run(part, root, path, path.name)
         with contextlib.suppress(OSError):  # another Dovetail has made it
             part.rename(index)
     finally:
@@ -300,8 +300,9 @@ def _last_written(log: str) -> float | None:
     return None if tail.endswith(b'{"t":"settled"}\n') else stat.st_mtime
 
 
-def link(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
-    """Have `unsettled` find a run folder that lies elsewhere: a symbolic link of that name under ``root``.
+def link_run(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
+    """Have `unsettled_runs` find a run folder that lies elsewhere: a symbolic link of that name under
+    ``root``.
 
     Made once the spawn log is there. Raises `OSError`.
     """
@@ -311,14 +312,14 @@ def link(root: str | os.PathLike[str], run_dir: Path, name: str) -> None:
         (folder / name).symlink_to(target)
 
 
-def unlink(root: str | os.PathLike[str], name: str) -> None:
+def unlink_run(root: str | os.PathLike[str], name: str) -> None:
     """Remove the link again, where there is one. Raises `OSError`."""
     path = Path(root, name)
     if path.is_symlink():
         path.unlink(missing_ok=True)
 
 
-def recover(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY) -> Recovery:
+def recover_run(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY) -> Recovery:
     """Look at a run that was left behind. Changes nothing; may be called again at any time.
 
     ``beside`` are attempts (job by uid) that another record shows to have been about to start: those of which
@@ -328,13 +329,13 @@ def recover(run_dir: str | os.PathLike[str], beside: Mapping[str, JobId] = EMPTY
     folder = Path(run_dir)
     deadline = time.monotonic() + _PATIENCE
     while True:
-        recovery, settling = _look(folder, beside)
+        recovery, settling = _examine_run(folder, beside)
         if not settling or time.monotonic() > deadline:
             return recovery
         time.sleep(0.005)
 
 
-def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
+def _examine_run(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     """What is known now, and whether the supervisor is about to write more down."""
     # Before reading: what an unlocked log lacks never comes.
     locked = _is_locked(folder / LOG_NAME)
@@ -347,7 +348,7 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
     here = standing == "here"
     watched = locked and here
     in_use = watched and not log.gone and _client_alive(log)
-    recovery = Recovery(folder, in_use=in_use, damage="" if in_use else log.damage(), _beside=beside)
+    recovery = Recovery(folder, in_use=in_use, damage="" if in_use else log.describe_damage(), _beside=beside)
     settling = watched and not log.gone and not recovery.in_use
     if watched and log.supervisors:
         pid, boot = log.supervisors[-1]["pid"], started_at(log.supervisors[-1]["pid"])
@@ -362,10 +363,10 @@ def _look(folder: Path, beside: Mapping[str, JobId]) -> tuple[Recovery, bool]:
             job = uid.partition("/")[2] if intent is None else intent["job"]
             recovery.lost.append(LostJob(job, uid, "the spawn log does not show what was started"))
             continue
-        event = ended(intent, end)
+        event = end_event(intent, end)
         recovery.ended.append(EndedJob(intent["job"], event, run_of(intent, setup["run"], event)))
-    unended = log.unended()
-    unwatched = {uid for uid in unended if not (watched and log.watched(uid))}
+    unended = log.unended_uids()
+    unwatched = {uid for uid in unended if not (watched and log.is_watched(uid))}
     unheard = {uid: job for uid, job in beside.items() if uid not in log.intents and uid not in log.ends}
     # One pass over /proc for all of them: it costs more than everything else here.
     looked_for = unwatched | unheard.keys()
@@ -436,7 +437,7 @@ def end_lost(
         }
         # A full disk: the event that follows still reaches the caller.
         with contextlib.suppress(OSError):
-            append(fd, end)
+            append_record(fd, end)
         yield uid, end
 
 
@@ -464,11 +465,11 @@ def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, fl
     found: dict[str, list[tuple[int, float]]] = {}
     for uid in uids:
         group = cgroups.group_of(log, uid)
-        for pid in cgroups.members(group) if group is not None else ():
+        for pid in cgroups.member_processes(group) if group is not None else ():
             boot = started_at(pid)
             if boot is not None:
                 found.setdefault(uid, []).append((pid, boot))
-    for uid, pid in marked(uids):
+    for uid, pid in marked_processes(uids):
         boot = started_at(pid)
         if boot is not None:
             found.setdefault(uid, []).append((pid, boot))

@@ -46,7 +46,7 @@ class Reporting(ABC):
         """Call this where what goes on beside cannot go on: the run is to end with that error."""
         self._fail = fail
 
-    def _failed(self, error: Exception) -> None:
+    def _handle_failure(self, error: Exception) -> None:
         # A run ends through `when_failed`; a caller that reads `events` gets the error where it waits.
         if self._fail is not None:
             self._fail(error)
@@ -55,12 +55,12 @@ class Reporting(ABC):
         self._news.set()
 
     @abstractmethod
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         """Begin, in the running loop, to receive what happens; may be called again."""
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens, in its order; finishes when `close` is done and all were read."""
-        self._attach()
+        self._attach_to_loop()
         while True:
             while self._events:
                 yield self._events.popleft()
@@ -76,7 +76,7 @@ class Reporting(ABC):
         """Instead of `events`: call ``receiver`` with every event, from the loop that runs, at once."""
         # What came before there was a listener is handed over first, so that the order holds.
         self._heard = receiver
-        self._attach()
+        self._attach_to_loop()
         while self._events:
             # Popped one by one: the receiver may cause the next event.
             receiver(self._events.popleft())
@@ -86,13 +86,13 @@ class Reporting(ABC):
         files = self._outputs.paths.get(job)
         return None if files is None else (Path(files[0]), Path(files[1]))
 
-    def _surroundings(self, job: Job) -> tuple[str, tuple[tuple[str, str], ...] | None]:
+    def _job_surroundings(self, job: Job) -> tuple[str, tuple[tuple[str, str], ...] | None]:
         """The job's working folder, and the environment that it brought along, if it did."""
         launch = job.launch
         folder = self._cwd if launch is None or launch.folder is None else launch.folder
         return folder, None if launch is None else launch.environ
 
-    def _happened(self, event: Event) -> None:
+    def _report_event(self, event: Event) -> None:
         if self._heard is not None:
             self._heard(event)
             return
@@ -107,7 +107,7 @@ class Reporting(ABC):
     def _begin_task(self, work: Callable[..., Coroutine[Any, Any, None]], *about: Any) -> None:
         """Have it done beside, whatever comes in between (`keep_going`)."""
         what = f"a task of the executor ({work.__name__.strip('_').replace('_', ' ')})"
-        going = keep_going(lambda: work(*about), what, self._failed)
+        going = keep_going(lambda: work(*about), what, self._handle_failure)
         task = asyncio.get_running_loop().create_task(going)
         # A loop holds its tasks by weak references alone: one that no set keeps may vanish halfway.
         self._tasks.add(task)

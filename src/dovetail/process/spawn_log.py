@@ -21,9 +21,9 @@
 
 The file is locked (flock) for as long as Dovetail or the supervisor lives. A line torn by a full disk
 or a crash is skipped. Nothing is synced: a crash of the machine ends the jobs too, and a changed boot id
-shows it. A place is host, boot id and PID namespace (`dovetail.process.processes.whereabouts`): a pid is
+shows it. A place is host, boot id and PID namespace (`dovetail.process.processes.process_origin`): a pid is
 looked at only where it means something. What is read is checked record by record: a log that was cut or
-changed is distinguished from one that is whole (`SpawnLog.damage`).
+changed is distinguished from one that is whole (`SpawnLog.describe_damage`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any
 from dovetail.files.writing import write_all
 from dovetail.model import Ended, State, Usage
 from dovetail.process.device_memory import last_words, who_lacks_memory
-from dovetail.process.transfers import reported
+from dovetail.process.transfers import reported_usage
 from dovetail.records import dataclass
 
 LOG_NAME = "spawn.log"
@@ -68,7 +68,7 @@ class SpawnLog:
     torn: int = 0
     wrong: int = 0
 
-    def damage(self) -> str:
+    def describe_damage(self) -> str:
         """What is missing or wrong, beyond a torn line, as a clause; empty where nothing is."""
         missing: list[str] = []
         if not self.header:
@@ -90,11 +90,11 @@ class SpawnLog:
         keeper = self.supervisors[number - 1] if 0 < number <= len(self.supervisors) else {}
         return keeper if "boot_id" in keeper else self.client
 
-    def unended(self) -> list[str]:
+    def unended_uids(self) -> list[str]:
         """Uids that were to be started and have no end on record."""
         return [uid for uid in self.intents if uid not in self.ends]
 
-    def watched(self, uid: str) -> bool:
+    def is_watched(self, uid: str) -> bool:
         """Whether the last supervisor took this job, so that it records its end while it lives."""
         return self.owner[uid] == len(self.supervisors)
 
@@ -159,16 +159,16 @@ def _record_of(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def append(fd: int, record: dict[str, Any]) -> None:
+def append_record(fd: int, record: dict[str, Any]) -> None:
     """Append one record. Raises `OSError`."""
     write_all(fd, json.dumps(record, separators=(",", ":")).encode() + b"\n")
 
 
-def settle(run_dir: Path) -> None:
+def settle_log(run_dir: Path) -> None:
     """Note that nothing of a run is left to recover. Raises `OSError`."""
     fd = os.open(run_dir / LOG_NAME, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
-        append(fd, {"t": "settled"})
+        append_record(fd, {"t": "settled"})
     finally:
         os.close(fd)
 
@@ -197,7 +197,7 @@ def last_line(path: str, longest: int = 4096) -> str:
     return line.decode("utf-8", "replace")
 
 
-def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
+def end_event(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     """The event that an end record stands for; reads the last line of what the job wrote."""
     job, attempt = intent["job"], intent.get("attempt", 1)
     if "error" in end:
@@ -237,7 +237,7 @@ def ended(intent: Mapping[str, Any], end: Mapping[str, Any]) -> Ended:
     if end.get("survivors"):
         details.append("processes that outlived it were killed")
     output = last_line(intent["files"][0]) if code == 0 else ""
-    usage, note = reported(output, end["cpu"], end["rss"], end["at"] - end["from"])
+    usage, note = reported_usage(output, end["cpu"], end["rss"], end["at"] - end["from"])
     if note:
         details.append(note)
     # What was measured is the command that started it on its nodes.
@@ -269,99 +269,111 @@ def is_record(record: Mapping[str, Any]) -> bool:
     return all(right(record.get(name)) for name, right in _FIELDS.get(kind, {}).items())
 
 
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _time(value: Any) -> bool:
-    return _number(value) and abs(value) <= 1e12
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and abs(value) <= 1e12
 
 
-def _count(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
-def _pid(value: Any) -> bool:
-    return _count(value) and 0 < value < 1 << 31  # process 1: of a container
+def _is_pid(value: Any) -> bool:
+    return _is_count(value) and 0 < value < 1 << 31  # process 1: of a container
 
 
 def _list_of(right: Right, *, count: int | None = None) -> Right:
-    def check(value: Any) -> bool:
+    def check_list(value: Any) -> bool:
         return isinstance(value, list) and count in (None, len(value)) and all(map(right, value))
 
-    return check
+    return check_list
 
 
-def _maybe(right: Right) -> Right:
+def _is_none_or(right: Right) -> Right:
     return lambda value: value is None or right(value)
 
 
-def _command(value: Any) -> bool:
-    return bool(value) and _list_of(_text)(value)
+def _is_command(value: Any) -> bool:
+    return bool(value) and _list_of(_is_text)(value)
 
 
-def _inputs(value: Any) -> bool:
-    return isinstance(value, dict) and all(_text(one) or _number(one) for one in value.values())
+def _are_inputs(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_text(one) or _is_number(one) for one in value.values())
 
 
-def _status(value: Any) -> bool:
+def _is_wait_status(value: Any) -> bool:
     """A wait status of a process that has ended."""
-    return _count(value) and value <= 0xFFFF and (os.WIFEXITED(value) or os.WIFSIGNALED(value))
+    return _is_count(value) and value <= 0xFFFF and (os.WIFEXITED(value) or os.WIFSIGNALED(value))
 
 
-def _shared(value: Any) -> bool:
+def _is_shared_setup(value: Any) -> bool:
     """What the history keeps of all runs of an implementation on one place."""
     return isinstance(value, dict) and all(right(value.get(name)) for name, right in _RUN.items())
 
 
 _RUN: Mapping[str, Right] = {
-    "app": _text,
-    "implementation": _text,
-    "class": _list_of(_text, count=2),
-    "nodes": _count,
-    "cpus": _count,
-    "gpus": _time,
+    "app": _is_text,
+    "implementation": _is_text,
+    "class": _list_of(_is_text, count=2),
+    "nodes": _is_count,
+    "cpus": _is_count,
+    "gpus": _is_time,
 }
 _CLIENT: Mapping[str, Right] = {
-    "boot_id": _text,
-    "pid": _pid,
-    "boot": _maybe(_time),
-    "host": _maybe(_text),
-    "ns": _maybe(_text),
+    "boot_id": _is_text,
+    "pid": _is_pid,
+    "boot": _is_none_or(_is_time),
+    "host": _is_none_or(_is_text),
+    "ns": _is_none_or(_is_text),
 }
-_END: Mapping[str, Right] = {"uid": _text, "from": _time, "at": _time, "why": _maybe(_text)}
+_END: Mapping[str, Right] = {"uid": _is_text, "from": _is_time, "at": _is_time, "why": _is_none_or(_is_text)}
 _FIELDS: Mapping[str, Mapping[str, Right]] = {
-    "run": {**_CLIENT, "time": _time},
+    "run": {**_CLIENT, "time": _is_time},
     "client": _CLIENT,
     "supervisor": {
-        "pid": _pid,
-        "boot": _time,
-        "boot_id": _maybe(_text),
-        "host": _maybe(_text),
-        "ns": _maybe(_text),
+        "pid": _is_pid,
+        "boot": _is_time,
+        "boot_id": _is_none_or(_is_text),
+        "host": _is_none_or(_is_text),
+        "ns": _is_none_or(_is_text),
     },
-    "groups": {"place": _text},
-    "setup": {"setup": _count, "run": _shared, "cores": _list_of(_count)},
-    "environ": {"environ": _count},
-    "unstarted": {"uid": _text},
+    "groups": {"place": _is_text},
+    "setup": {"setup": _is_count, "run": _is_shared_setup, "cores": _list_of(_is_count)},
+    "environ": {"environ": _is_count},
+    "unstarted": {"uid": _is_text},
     "intent": {
-        "uid": _text,
-        "job": _text,
-        "attempt": _maybe(_count),
-        "setup": _count,
-        "argv": _command,
-        "files": _list_of(_text, count=2),
-        "inputs": _inputs,
-        "on": _maybe(_text),
-        "oom": _maybe(_text),
-        "walltime": _maybe(_time),
-        "user": _maybe(_text),
+        "uid": _is_text,
+        "job": _is_text,
+        "attempt": _is_none_or(_is_count),
+        "setup": _is_count,
+        "argv": _is_command,
+        "files": _list_of(_is_text, count=2),
+        "inputs": _are_inputs,
+        "on": _is_none_or(_is_text),
+        "oom": _is_none_or(_is_text),
+        "walltime": _is_none_or(_is_time),
+        "user": _is_none_or(_is_text),
     },
-    "start": {"uid": _text, "pid": _pid, "at": _time, "boot": _time, "group": _maybe(_text)},
-    "end": {**_END, "error": _text, "state": _maybe(lambda value: value in set(State))},
-    "measured": {**_END, "status": _status, "cpu": _time, "rss": _count, "stop": _maybe(_text)},
+    "start": {
+        "uid": _is_text,
+        "pid": _is_pid,
+        "at": _is_time,
+        "boot": _is_time,
+        "group": _is_none_or(_is_text),
+    },
+    "end": {**_END, "error": _is_text, "state": _is_none_or(lambda value: value in set(State))},
+    "measured": {
+        **_END,
+        "status": _is_wait_status,
+        "cpu": _is_time,
+        "rss": _is_count,
+        "stop": _is_none_or(_is_text),
+    },
 }

@@ -42,13 +42,13 @@ class Log:
         self.owed = (b"\n" + rest) if done > whole else rest
         return why
 
-    def pay(self) -> None:
+    def write_owed(self) -> None:
         """Write what is owed, as far as the disk takes it."""
         if self.owed:
             line, self.owed = self.owed.removesuffix(b"\n"), b""
             self.write(line)
 
-    def shorten(self, after: str, setups: Set[int], environs: Set[int]) -> bool:
+    def shorten_file(self, after: str, setups: Set[int], environs: Set[int]) -> bool:
         """Begin anew without what is over: ends up to that of ``after`` are recorded elsewhere.
 
         ``setups`` and ``environs`` are numbers that requests may name without sending them again. The new

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.files.shortage import lack_of
 from dovetail.process.cgroups import Group, Groups
-from dovetail.process.children import Setup, variables
+from dovetail.process.children import Setup, encode_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,25 +47,25 @@ class Starter:
         self.inherited: dict[int, int] = {}  # descriptors of ours that the next one gets, by its numbers
         self.born = 0  # pid of the process that was started last, 0 where that failed
 
-    def go(self, cores: list[int] | None) -> None:
+    def take_cores(self, cores: list[int] | None) -> None:
         """Take on these cores only, or have all of ours again; a job's start reports cores that are gone."""
         if self.at is not cores:
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, self.cores if cores is None else cores)
                 self.at = cores
 
-    def spawn(self, job: dict[str, Any], setup: Setup, groups: Groups) -> tuple[int, Group | None]:
+    def spawn_job(self, job: dict[str, Any], setup: Setup, groups: Groups) -> tuple[int, Group | None]:
         """posix_spawn with the job's folder, files, cores and cgroup. Raises `SpawnError`."""
         self.born = 0
         environ = setup.environ.copy()
         environ[b"DOVETAIL_JOB"] = os.fsencode(job["job"])
         environ[b"DOVETAIL_UID"] = os.fsencode(job["uid"])
-        environ.update(variables(job.get("vars", EMPTY)))
+        environ.update(encode_variables(job.get("vars", EMPTY)))
         files: list[int] = []
         made: list[str] = []
         before = None if setup.umask is None else os.umask(setup.umask)
         try:
-            enter(setup.folder)
+            enter_folder(setup.folder)
             read = job.get("stdin")
             if read is not None:
                 files.append(open_input(read))
@@ -79,11 +79,11 @@ class Starter:
             actions = [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in enumerate(streams)]
             actions += [(os.POSIX_SPAWN_DUP2, fd, n) for n, fd in self.inherited.items()]
             if setup.cores and self.at is not setup.cores:
-                pin(setup.cores)
+                pin_to_cores(setup.cores)
                 self.at = setup.cores
             elif not setup.cores:
-                self.go(None)
-            group = groups.enter(job.get("memory"))
+                self.take_cores(None)
+            group = groups.enter_group(job.get("memory"))
             own = () if setup.limits is None else take_on(setup.limits)
             try:
                 self.born = os.posix_spawn(
@@ -197,7 +197,7 @@ def make_again(folder: str) -> None:
         os.mkdir(folder, 0o700)
 
 
-def enter(folder: str) -> None:
+def enter_folder(folder: str) -> None:
     """Make the job's working folder ours, so that the child inherits it."""
     try:
         os.chdir(folder)
@@ -205,7 +205,7 @@ def enter(folder: str) -> None:
         raise SpawnError(f"its working folder {folder!r} cannot be entered: {error.strerror}") from error
 
 
-def pin(cores: list[int]) -> None:
+def pin_to_cores(cores: list[int]) -> None:
     """Give ourselves the job's cores, so that the child has them from its first instruction."""
     try:
         os.sched_setaffinity(0, cores)

@@ -21,23 +21,23 @@ class DroppedSuccessors:
     def __init__(self) -> None:
         self._before: dict[str, set[str]] = {}
 
-    def drop(self, job: str, before: set[str]) -> None:
+    def drop_job(self, job: str, before: set[str]) -> None:
         """This job will never begin."""
-        self._replace(job, before)
+        self._replace_job(job, before)
         # Remembered only while a job before it is left: a request may still name the dropped one.
         if before:
             self._before[job] = before
 
-    def again(self, job: str) -> None:
+    def restore_job(self, job: str) -> None:
         """It is to begin after all."""
         self._before.pop(job, None)
 
-    def over(self, job: str) -> None:
+    def forget_job(self, job: str) -> None:
         """Nothing is left of this one."""
         if self._before:
-            self._replace(job, set())
+            self._replace_job(job, set())
 
-    def _replace(self, job: str, before: set[str]) -> None:
+    def _replace_job(self, job: str, before: set[str]) -> None:
         # Copied, since entries go while it is walked.
         for name, others in list(self._before.items()):
             if job in others:
@@ -46,7 +46,7 @@ class DroppedSuccessors:
                 if not others:
                     del self._before[name]
 
-    def instead(self, jobs: Iterable[str], known: Callable[[str], bool]) -> set[str]:
+    def replacements_of(self, jobs: Iterable[str], known: Callable[[str], bool]) -> set[str]:
         """Those of these that are ``known`` (have not ended), and who of those stands for the others."""
         found: set[str] = set()
         for job in jobs:
@@ -68,21 +68,21 @@ class Successors:
     def __contains__(self, uid: str) -> bool:
         return uid in self.waiting
 
-    def again(self, uid: str) -> None:
+    def restore_job(self, uid: str) -> None:
         """A new request for this job has come, which may have been dropped before."""
-        self._dropped.again(uid)
+        self._dropped.restore_job(uid)
 
     def before(self, uids: Iterable[str], runs: Callable[[str], bool]) -> set[str]:
         """The jobs that a successor of these has to wait for; ``runs`` tests for begun and not ended."""
-        return self._dropped.instead(uids, lambda uid: uid in self.waiting or runs(uid))
+        return self._dropped.replacements_of(uids, lambda uid: uid in self.waiting or runs(uid))
 
     def add(self, uid: str, one: Successor) -> None:
         """One more."""
         self.waiting[uid] = one
 
-    def over(self, uid: str) -> Iterator[Successor]:
+    def release_followers(self, uid: str) -> Iterator[Successor]:
         """Nothing is left of this job: its successors that wait for no other."""
-        self._dropped.over(uid)
+        self._dropped.forget_job(uid)
         # In the order in which they came, which is the order of the places that they wait for.
         for name, one in list(self.waiting.items()):
             if uid in one.before:
@@ -91,7 +91,7 @@ class Successors:
                     del self.waiting[name]
                     yield one
 
-    def behind(self, uid: str) -> list[str]:
+    def followers_of(self, uid: str) -> list[str]:
         """All that wait for this job, or for one that does."""
         # One pass is enough: a job comes after those that it waits for.
         late, found = {uid}, []
@@ -101,7 +101,7 @@ class Successors:
                 found.append(name)
         return found
 
-    def drop(self, uids: Iterable[str]) -> None:
+    def drop_jobs(self, uids: Iterable[str]) -> None:
         """These will not begin: who follows them follows those that they waited for."""
         for uid in uids:
             before = self.waiting.pop(uid).before
@@ -109,4 +109,4 @@ class Successors:
                 if uid in one.before:
                     one.before.discard(uid)
                     one.before |= before
-            self._dropped.drop(uid, before)
+            self._dropped.drop_job(uid, before)

@@ -12,15 +12,15 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.interfaces import RunFolder
 from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, Recipients, State, Usage
-from dovetail.model.command_line import argv
+from dovetail.model.command_line import command_words
 from dovetail.model.job import ARRAY_INDEX
 from dovetail.process.device_memory import PATTERN
 from dovetail.process.environment import UNSET, child_environment, described_devices
 from dovetail.process.job_variables import filled_variables
 from dovetail.process.link import Link
-from dovetail.process.recovery import describe
+from dovetail.process.recovery import describe_place
 from dovetail.process.reporting import Reporting
-from dovetail.process.spawn_log import ended, uid_of
+from dovetail.process.spawn_log import end_event, uid_of
 from dovetail.process.successors import DroppedSuccessors
 
 _log = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class SupervisedExecutor(Reporting):
         """The supervisor that is to start the job; ``None`` where its node is lost, which ends the job."""
 
     @abstractmethod
-    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+    def _launch_request(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
         """The rest of the request: ``setup``, which the link has sent, and ``argv``."""
 
     @abstractmethod
-    async def _dismiss(self) -> None:
+    async def _dismiss_supervisors(self) -> None:
         """Stop what still runs and let the supervisors go."""
 
     # ------------------------------------------------------------------- the Executor protocol
@@ -63,32 +63,34 @@ class SupervisedExecutor(Reporting):
 
         One send on a socket; returns before the process exists. Raises `ExecutorError` after `close`.
         """
-        self._launch(placed, ())
+        self._launch_job(placed, ())
 
-    def _launch(self, placed: Placed, after: Sequence[JobId]) -> None:
+    def _launch_job(self, placed: Placed, after: Sequence[JobId]) -> None:
         if self._closing:
             raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
-        self._attach()
+        self._attach_to_loop()
         job, attempt = placed.job, placed.attempt
         if job.id in self._running:
             raise ExecutorError(f"job {job.id} is running already")
         try:
-            words = argv(placed)
+            words = command_words(placed)
         except InputError as error:
             now = time.monotonic() + self.epoch
             never = Ended(job.id, State.FAILED, None, str(error), Usage(), now, now, attempt, ran=False)
-            self._happened(never)
+            self._report_event(never)
             return
         link = self._link_of(placed)
         if link is None:
             return
-        order = self._order(link, placed, words)
+        order = self._launch_request(link, placed, words)
         node = self.cluster.nodes[placed.allocation.first_node].name
         files, chosen = self._outputs.of(job, attempt, self._cwd, node)
         uid = uid_of(self.run_uid, job.id, attempt)
-        before = [self._running[one][1] for one in self._never.instead(after, self._running.__contains__)]
+        before = [
+            self._running[one][1] for one in self._never.replacements_of(after, self._running.__contains__)
+        ]
         self._running[job.id] = link, uid
-        self._never.again(job.id)
+        self._never.restore_job(job.id)
         link.launch(
             {
                 "t": "intent",
@@ -119,7 +121,7 @@ class SupervisedExecutor(Reporting):
         found: dict[str, Any] = {} if read is None else {"stdin": read}
         return {**found, "append": True} if launch.append else found
 
-    def _variables(self, placed: Placed) -> dict[str, str]:
+    def _batch_variables(self, placed: Placed) -> dict[str, str]:
         """What the batch script of a job expects of its environment."""
         return filled_variables(placed, self.cluster)
 
@@ -139,7 +141,7 @@ class SupervisedExecutor(Reporting):
             own |= {"SLURM_SUBMIT_DIR": job.launch.folder or self._cwd}
             if underscore:
                 own |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
-        own |= self._variables(placed)
+        own |= self._batch_variables(placed)
         outer = os.environ.get("SLURM_JOB_ID")
         # Inside an allocation Slurm's commands go by its own number.
         if outer is not None:
@@ -150,7 +152,7 @@ class SupervisedExecutor(Reporting):
         """What helps to see that a job's device had too little memory (`process.device_memory`)."""
         command = placed.implementation.command
         own = {} if command is None else dict(command.env)
-        _, outer = self._surroundings(placed.job)
+        _, outer = self._job_surroundings(placed.job)
         pattern = {**(self._environ if outer is None else dict(outer)), **own}.get(PATTERN, "")
         return {"on": described_devices(placed, self.cluster), **({"oom": pattern} if pattern else {})}
 
@@ -170,59 +172,59 @@ class SupervisedExecutor(Reporting):
         if found is not None:
             link, uid = found
             request = {"t": "signal", "uid": uid, "number": number}
-            link.send({**request, "to": to} if to != "all" else request)
+            link.send_line({**request, "to": to} if to != "all" else request)
 
     async def close(self) -> None:
         """Stop what still runs (state CANCELLED) and wait for it. May be called again."""
         if not self._closing:
             self._closing = True
-            await self._dismiss()
+            await self._dismiss_supervisors()
             self._all_reported()
 
     # ------------------------------------------------------------------- beside the protocol
 
-    def _setup(self, link: Link, placed: Placed, cores: list[int], **environ: str) -> int:
+    def _setup_number(self, link: Link, placed: Placed, cores: list[int], **environ: str) -> int:
         """Number of what this job shares with others of its implementation on its place.
 
         ``environ`` are variables beyond those that every job gets.
         """
-        allocation, (folder, outer) = placed.allocation, self._surroundings(placed.job)
+        allocation, (folder, outer) = placed.allocation, self._job_surroundings(placed.job)
         launch = placed.job.launch
         umask, limits = (None, None) if launch is None else (launch.umask, launch.limits)
         place = (placed.implementation, allocation.parts, tuple(sorted(allocation.cores.items())))
 
-        def make() -> dict[str, Any]:
+        def make_setup() -> dict[str, Any]:
             # A job that brought an environment along gets all of it, and nothing of the supervisor's.
             whole = self._environ if outer is None else dict(outer)
             around = {**whole, **self._seen_by(placed)}
             return {
                 "env": {**child_environment(placed, self.cluster, cores, around), **environ},
-                "outer": None if outer is None else link.environ(outer),
+                "outer": None if outer is None else link.environment_number(outer),
                 "unset": UNSET,
                 "cores": cores,
                 "cwd": folder,
                 **({} if umask is None else {"umask": umask}),
                 **({} if limits is None else {"limits": dict(limits)}),
                 "grace": self._grace,
-                "run": describe(placed, self.cluster),
+                "run": describe_place(placed, self.cluster),
             }
 
-        return link.setup((*place, folder, outer, umask, limits), make)
+        return link.setup_number((*place, folder, outer, umask, limits), make_setup)
 
     def _seen_by(self, placed: Placed) -> Mapping[str, str]:
         """Variables that differ on the job's node from those here."""
         return EMPTY
 
-    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+    def _handle_end(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
         """A supervisor reports that a job has ended."""
         self._runs_no_more(request)
-        self._happened(ended(request, end))
+        self._report_event(end_event(request, end))
 
     def _runs_no_more(self, request: dict[str, Any]) -> JobId:
         """A job runs no more, or never did."""
         job: JobId = request["job"]
         del self._running[job]
-        self._never.over(job)
+        self._never.forget_job(job)
         return job
 
 

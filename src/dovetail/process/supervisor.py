@@ -34,16 +34,16 @@ if not __package__:
 from dovetail.files.shortage import lack_of
 from dovetail.process.cgroups import Groups
 from dovetail.process.channel import become_subreaper
-from dovetail.process.children import Child, Setup, ended, started, variables
+from dovetail.process.children import Child, Setup, encode_variables, end_record, start_record
 from dovetail.process.processes import (
-    belongs,
+    belongs_to_job,
     memory_by_session,
     open_children,
     open_door,
+    process_origin,
     ran_last,
     signal_group,
     signal_some,
-    whereabouts,
 )
 from dovetail.process.spawn_writer import Log
 from dovetail.process.starting import NoResourcesError, SpawnError, Starter
@@ -133,25 +133,25 @@ class Supervisor:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         # The boot clock goes on while the machine is suspended, as the kernel's start times of processes do.
-        self.note({"t": "supervisor", "pid": os.getpid(), "boot": boot, **whereabouts()})
+        self.write_record({"t": "supervisor", "pid": os.getpid(), "boot": boot, **process_origin()})
         poll = self.poll = select.poll()
         poll.register(woken, select.POLLIN)
         if self.client:
             poll.register(self.sock, select.POLLIN)
         if self.door is not None:
             poll.register(self.door, select.POLLIN)
-        while self.needed():
+        while self.is_needed():
             try:
-                self.turn(woken)
+                self.run_turn(woken)
             except Exception as error:  # noqa: BLE001 - jobs run, and only this process learns of their ends
-                self.fault("a turn of its loop", error)
+                self.report_fault("a turn of its loop", error)
                 time.sleep(LINGER)
         self.leave()
         if self.groups is not None:
             self.groups.close()
-        self.note({"t": "done", "cpu": time.process_time()})
+        self.write_record({"t": "done", "cpu": time.process_time()})
 
-    def turn(self, woken: int) -> None:
+    def run_turn(self, woken: int) -> None:
         """Wait until something happens, and do what is to be done then."""
         self.go_where_one_ends()
         timeout = self.timeout()
@@ -165,17 +165,17 @@ class Supervisor:
             found = self.poll.poll(0)
         self.turned = now
         if not found:
-            self.reap()
+            self.reap_children()
         for fd, events in found:
             if fd == woken:
                 os.read(woken, 4096)
-                self.reap()
+                self.reap_children()
             elif self.door is not None and fd == self.door.fileno():
-                self.accept(self.door)
+                self.accept_client(self.door)
             elif fd == self.sock and self.client:
                 self.serve(events)
             else:
-                self.hear(fd)
+                self.read_descriptor(fd)
         self.deadlines()
 
     def catch_up(self) -> None:
@@ -188,7 +188,7 @@ class Supervisor:
         try:
             if self.client:
                 self.serve(select.POLLIN)
-            self.reap()
+            self.reap_children()
         finally:
             self.unseen_since = None
 
@@ -202,7 +202,7 @@ class Supervisor:
         now = time.monotonic()
         return self.offset + (now if seen is None else min(now, max(seen, self.unseen_since)))
 
-    def needed(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether there is anything to do, or to write down, or anybody who may want something."""
         if self.children or self.lingering:
             return True
@@ -214,14 +214,14 @@ class Supervisor:
         if events & select.POLLOUT:
             self.flush()
         if events & ~select.POLLOUT:
-            self.receive()
+            self.receive_requests()
         if self.client:
             self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.outbox else 0))
         else:
             self.poll.unregister(self.sock)
             os.close(self.sock)
 
-    def hear(self, fd: int) -> None:
+    def read_descriptor(self, fd: int) -> None:
         """Something has come on another descriptor."""
 
     def leave(self) -> None:
@@ -256,7 +256,7 @@ class Supervisor:
         if self.tell_by <= now:
             self.flush()
         if self.log.owed and self.retry_at <= now:
-            self.log.pay()
+            self.log.write_owed()
             self.retry_at = now + PULSE
         if self.terminated:
             self.terminated = False
@@ -292,7 +292,7 @@ class Supervisor:
 
     def let_go(self, child: Child, now: float) -> None:
         """Finish a job that ended by itself once nothing of it is left; kill what outstays its time."""
-        child.alone = self.seen(child, child.group_is_empty)
+        child.alone = self.examine_ended(child, child.group_is_empty)
         if self.leaves_others(child):
             if now < child.kill_at:
                 return
@@ -322,7 +322,7 @@ class Supervisor:
 
     # --- the client -------------------------------------------------------------------------------
 
-    def accept(self, door: socket.socket) -> None:
+    def accept_client(self, door: socket.socket) -> None:
         """Take a new client, if the old one is gone and the new one is of our user."""
         try:
             found, _ = door.accept()
@@ -335,9 +335,9 @@ class Supervisor:
         if self.client or self.closing or int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
             found.close()
             return
-        self.welcome(found, {"t": "welcome"})
+        self.welcome_client(found, {"t": "welcome"})
 
-    def welcome(self, found: socket.socket, greeting: dict[str, Any]) -> None:
+    def welcome_client(self, found: socket.socket, greeting: dict[str, Any]) -> None:
         """Serve this client from now on."""
         found.setblocking(False)
         self.sock, self.client = found.detach(), True
@@ -352,7 +352,7 @@ class Supervisor:
             if line.startswith(b'{"t":"end"'):
                 self.tell(line)
 
-    def receive(self) -> None:
+    def receive_requests(self) -> None:
         """Carry out the requests that have come; an end of file means that Dovetail is gone."""
         try:
             data = os.read(self.sock, READ)
@@ -365,7 +365,7 @@ class Supervisor:
             self.outbox = b""
             # Who takes up the run knows nothing of them, and starts them again.
             self.next = Successors()
-            self.note({"t": "gone"})
+            self.write_record({"t": "gone"})
             return
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
@@ -373,31 +373,33 @@ class Supervisor:
                 # The other lines are other jobs' requests: one that fails must not stop them.
                 self.carry_out(DECODE(line.decode()), line)
             except Exception as error:  # noqa: BLE001 - it ends at most the job that it is about
-                self.refuse(line, error)
+                self.refuse_request(line, error)
 
-    def refuse(self, line: bytes, error: Exception) -> None:
+    def refuse_request(self, line: bytes, error: Exception) -> None:
         """A request could not be carried out: report it, and end the job that it names."""
         try:
             request = DECODE(line.decode())
             kind, uid = str(request["t"]), request.get("uid", "")
         except Exception:  # noqa: BLE001 - it is no request at all
-            self.fault("a line that is no request", error)
+            self.report_fault("a line that is no request", error)
             return
-        self.fault(f"the request {kind!r}", error, uid, request.get(kind))
+        self.report_fault(f"the request {kind!r}", error, uid, request.get(kind))
         if kind == "intent":
             pid = self.pids.get(uid)
             if pid is None:
-                self.never(uid, self.now(), f"its supervisor could not start it: {named(error)}", noted=False)
+                self.report_never_started(
+                    uid, self.now(), f"its supervisor could not start it: {error_line(error)}", noted=False
+                )
             else:
-                self.children[pid].why = f"its supervisor could not look after it: {named(error)}"
+                self.children[pid].why = f"its supervisor could not look after it: {error_line(error)}"
                 self.stop(self.children[pid], "FAILED", None)
 
-    def fault(self, what: str, error: Exception, uid: str = "", number: int | None = None) -> None:
+    def report_fault(self, what: str, error: Exception, uid: str = "", number: int | None = None) -> None:
         """Note an unforeseen error, where people look for it, and send it to the client.
 
         ``uid`` is the job that it is about, ``number`` that of a setup or environment that is not there now.
         """
-        record = {"t": "fault", "at": self.now(), "of": what, "uid": uid, "why": named(error)}
+        record = {"t": "fault", "at": self.now(), "of": what, "uid": uid, "why": error_line(error)}
         if number is not None:
             record["number"] = number
         self.faults += 1
@@ -406,28 +408,28 @@ class Supervisor:
 
             trace = "".join(traceback.format_exception(error))
             print(f"{record['at']:.3f} {what} {uid}\n{trace}", file=sys.stderr, flush=True)
-            self.note(record)
+            self.write_record(record)
         self.tell(ENCODE(record).encode())
 
     def carry_out(self, request: dict[str, Any], line: bytes) -> None:
         """Carry out the request of one line."""
         kind = request["t"]
         if kind == "intent":
-            self.next.again(request["uid"])
+            self.next.restore_job(request["uid"])
             after = request.get("after", ())
             before = self.next.before(after, self.runs) if after else None
             if before:
                 self.next.add(request["uid"], Successor(request, line, before))
             elif not self.launch(request, line):
-                self.follow(request["uid"])
+                self.start_followers(request["uid"])
         elif kind == "withdraw":
-            self.withdraw(self.next.behind(request["uid"]), request["uid"])
+            self.withdraw(self.next.followers_of(request["uid"]), request["uid"])
         elif kind == "setup":
             self.setups[request["setup"]] = Setup.of(request, self.environs)
             # What cannot be used is not written: readers would take it for damage.
             self.log.write(line)
         elif kind == "environ":
-            self.environs[request["environ"]] = variables(request["vars"])
+            self.environs[request["environ"]] = encode_variables(request["vars"])
             # On the log before any intent names its number, so that a reader always finds it.
             self.log.write(line)
         elif kind == "forget":
@@ -461,7 +463,7 @@ class Supervisor:
             self.go_by(request.get("epoch", self.offset))
         elif kind == "shorten":
             try:
-                self.log.shorten(request["after"], self.setups.keys(), self.environs.keys())
+                self.log.shorten_file(request["after"], self.setups.keys(), self.environs.keys())
             finally:
                 # Also after a failure: the next attempt waits until the log is much longer.
                 self.tell(b'{"t":"shortened"}')
@@ -485,16 +487,16 @@ class Supervisor:
         """Whether this job has begun, and it or something of it is left."""
         return uid in self.pids or any(child.uid == uid for child in self.lingering)
 
-    def follow(self, uid: str) -> None:
+    def start_followers(self, uid: str) -> None:
         """Nothing is left of this job: start its successors that wait for no other."""
         over = [uid]
         while over:
-            freed = self.next.over(over.pop())
+            freed = self.next.release_followers(over.pop())
             over += [one.request["uid"] for one in freed if not self.launch(one.request, one.line)]
 
     def withdraw(self, uids: list[str], of: str = "") -> None:
         """These will not begin; because of one that goes on, if it is named, else they were stopped."""
-        self.next.drop(uids)
+        self.next.drop_jobs(uids)
         if uids or of:
             self.tell(ENCODE({"t": "withdrawn", "of": of, "uids": uids}).encode())
 
@@ -525,7 +527,7 @@ class Supervisor:
         if self.outbox:
             self.poll.modify(self.sock, select.POLLIN | select.POLLOUT)
 
-    def note(self, record: dict[str, Any]) -> bytes:
+    def write_record(self, record: dict[str, Any]) -> bytes:
         """Write a record down."""
         line = ENCODE(record).encode()
         self.log.write(line)
@@ -541,7 +543,7 @@ class Supervisor:
         try:
             setup = self.setups[job["setup"]]
             if self.groups is None:
-                self.groups = self.grouped(uid.partition("/")[0].partition(".")[0])
+                self.groups = self.find_groups(uid.partition("/")[0].partition(".")[0])
             # The intent comes first: a recovery searches for its uid if we are killed right after the fork.
             why = self.log.write(line, must=False)
             if why is not None:
@@ -551,18 +553,18 @@ class Supervisor:
                 raise SpawnError(f"the spawn log cannot be written: {why}")
             noted = True
             began = self.now()
-            pid, group = self.starter.spawn(job, setup, self.groups)
+            pid, group = self.starter.spawn_job(job, setup, self.groups)
         except NoResourcesError as error:
-            self.lack(uid, str(error), noted=noted)
+            self.report_lack(uid, str(error), noted=noted)
             return True  # it is not over
         except Exception as error:  # noqa: BLE001 - it ends this job
             if self.starter.born:
                 signal_group(self.starter.born, signal.SIGKILL)
             sentence = str(error)
             if not isinstance(error, SpawnError):
-                self.fault("a job's start", error, uid)
-                sentence = f"its supervisor could not start it: {named(error)}"
-            self.never(uid, began, sentence, noted=noted)
+                self.report_fault("a job's start", error, uid)
+                sentence = f"its supervisor could not start it: {error_line(error)}"
+            self.report_never_started(uid, began, sentence, noted=noted)
             return False
         self.children[pid] = Child(
             uid, pid, began, setup.grace, memory=job.get("memory"), group=group, cores=setup.cores
@@ -575,28 +577,28 @@ class Supervisor:
             self.limited.add(pid)
             self.look_at = min(self.look_at, time.monotonic() + WATCH)
         self.look_at = min(self.look_at, time.monotonic() + WATCH_ANYWAY)
-        self.log.write(started(uid, pid, began, boot, group))
+        self.log.write(start_record(uid, pid, began, boot, group))
         return True
 
-    def lack(self, uid: str, why: str, *, noted: bool) -> None:
+    def report_lack(self, uid: str, why: str, *, noted: bool) -> None:
         """A job and those behind it wait: the client starts them again when there may be what they lack."""
         if noted:
-            self.note({"t": "unstarted", "uid": uid})
-        behind = self.next.behind(uid)
-        self.next.drop(behind)
+            self.write_record({"t": "unstarted", "uid": uid})
+        behind = self.next.followers_of(uid)
+        self.next.drop_jobs(behind)
         self.tell(ENCODE({"t": "lack", "why": why, "uids": [uid, *behind]}).encode())
         self.flush()
 
-    def never(self, uid: str, began: float, why: str, *, noted: bool) -> None:
+    def report_never_started(self, uid: str, began: float, why: str, *, noted: bool) -> None:
         """Report that a job was not started; on the log, too, if its intent is ``noted`` there."""
         end = {"t": "end", "uid": uid, "from": began, "at": self.now(), "error": why}
-        self.tell(self.note(end) if noted else ENCODE(end).encode())
+        self.tell(self.write_record(end) if noted else ENCODE(end).encode())
 
-    def grouped(self, run: str) -> Groups:
+    def find_groups(self, run: str) -> Groups:
         """The cgroups of this run, as far as there are any."""
         groups = Groups(run)
         if groups.place:
-            self.note({"t": "groups", "place": groups.place})
+            self.write_record({"t": "groups", "place": groups.place})
         return groups
 
     def go_where_one_ends(self) -> None:
@@ -607,7 +609,7 @@ class Supervisor:
         """
         first = next(iter(self.children.values()), None) if self.next else None
         cores = (first.cores or None) if first is not None else None
-        self.starter.go(cores)
+        self.starter.take_cores(cores)
 
     def stop(self, child: Child, reason: str, grace: float | None) -> None:
         """TERM to the whole group; KILL when the grace has passed. The first reason stays."""
@@ -619,7 +621,7 @@ class Supervisor:
             # A stopped process acts on TERM only once it runs again.
             signal_group(child.pid, signal.SIGCONT)
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Take every child that has ended, jobs and processes that came back to us."""
         while True:
             try:
@@ -631,11 +633,11 @@ class Supervisor:
             pid = info.si_pid
             child = self.children.pop(pid, None)
             if child is None:
-                self.passed(pid, os.waitpid(pid, 0)[1])
+                self.note_other_end(pid, os.waitpid(pid, 0)[1])
                 continue
             if self.next and child.cores:
                 # It has nothing to do until who follows is born there.
-                self.starter.go(child.cores)
+                self.starter.take_cores(child.cores)
             # While the leader is a zombie its pid, hence its group's id, cannot be given to another.
             at = self.ended_at(pid)
             if self.unseen_since is not None and child.reason is not None and at < child.asked_at:
@@ -644,13 +646,13 @@ class Supervisor:
             grace_left = child.kill_at < float("inf")
             if not grace_left and child.reason is not None:
                 # Seen now: killed, they may be gone at once.
-                child.survivors = self.seen(child, child.group_holds_others)
+                child.survivors = self.examine_ended(child, child.group_holds_others)
                 signal_group(pid, signal.SIGKILL)
             _, child.status, usage = os.wait4(pid, 0)
             del self.pids[child.uid]
             self.limited.discard(pid)
-            child.end = ended(child, at, usage)
-            child.alone = self.seen(child, child.group_is_empty)
+            child.end = end_record(child, at, usage)
+            child.alone = self.examine_ended(child, child.group_is_empty)
             if child.reason is None:
                 if self.leaves_others(child):
                     # A zombie among them is none for long: the next turns of this loop take it.
@@ -665,22 +667,22 @@ class Supervisor:
                 child.survivors = True
             self.finish(child)
 
-    def seen(self, child: Child, look: Callable[[], bool]) -> bool:
+    def examine_ended(self, child: Child, look: Callable[[], bool]) -> bool:
         """Look at a job that has ended; its end is reported though the look fails."""
         try:
             return look()
         except Exception as error:  # noqa: BLE001 - its end is reported all the same
-            self.fault("a job's end", error, child.uid)
+            self.report_fault("a job's end", error, child.uid)
             return False
 
-    def passed(self, pid: int, status: int) -> None:
+    def note_other_end(self, pid: int, status: int) -> None:
         """A process that is no job has ended."""
 
     def finish(self, child: Child) -> None:
         """The job and all its processes are gone: write it down, then report it."""
-        if not child.gone and self.seen(child, lambda: self.kill_strays(child)):
+        if not child.gone and self.examine_ended(child, lambda: self.kill_strays(child)):
             child.survivors = True
-        self.seen(child, lambda: self.empty(child))
+        self.examine_ended(child, lambda: self.empty(child))
         more = child.more
         if child.reason is not None:
             more["stop"], more["forced"] = child.reason, child.forced and not child.why
@@ -690,7 +692,7 @@ class Supervisor:
             more["survivors"] = True
         line = child.end + (b"," + ENCODE(more)[1:].encode() if more else b"}")
         self.log.write(line)
-        self.follow(child.uid)
+        self.start_followers(child.uid)
         self.tell(line)
 
     def empty(self, child: Child) -> bool:
@@ -717,14 +719,14 @@ class Supervisor:
                 return True
             return bool(self.find_strays(ended))
 
-        return self.seen(ended, look)
+        return self.examine_ended(ended, look)
 
     def find_strays(self, ended: Child) -> list[int]:
         """Find processes that left the group of an ended job (daemons): as subreaper we are their parent."""
         if self.kin < 0:
             return []
         kin = map(int, os.pread(self.kin, READ, 0).split())
-        return [pid for pid in kin if pid not in self.children and belongs(pid, ended.uid, ended.pid)]
+        return [pid for pid in kin if pid not in self.children and belongs_to_job(pid, ended.uid, ended.pid)]
 
     def kill_strays(self, ended: Child) -> bool:
         """Kill them; whether there were any."""
@@ -735,7 +737,7 @@ class Supervisor:
         return bool(strays)
 
 
-def named(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error as one line: its kind, and its text."""
     return f"{type(error).__name__}: {error}"[:500]
 

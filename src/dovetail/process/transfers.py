@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.model import Usage
 
 MOST_BYTES = 10**18
@@ -27,7 +27,7 @@ _BOUNDS = {
 }
 
 
-def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> tuple[Usage, str]:
+def reported_usage(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> tuple[Usage, str]:
     """Usage with the transfers of the line, if it reports any; and a note where they cannot be kept.
 
     A joint ``transfer_seconds`` is divided between the two ways by bytes, since the app measured no more.
@@ -37,7 +37,7 @@ def reported(line: str, cpu_time: float, peak_memory: int, wall_time: float) -> 
         return usage, ""
     try:
         record = json.loads(line)
-        numbers = {name: _number(name, record[name]) for name in _BOUNDS if name in record}
+        numbers = {name: _check_number(name, record[name]) for name in _BOUNDS if name in record}
     except (ValueError, RecursionError) as error:
         # Brackets within brackets exhaust the parser.
         why = str(error) if isinstance(error, _BadReportError) else "it is no JSON"
@@ -55,10 +55,10 @@ class _BadReportError(ValueError):
     """A field of a report is not what it should be; the text names what was found."""
 
 
-def _number(name: str, value: object) -> float | None:
+def _check_number(name: str, value: object) -> float | None:
     if value is None:
         return None
     most = _BOUNDS[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise _BadReportError(f"{name}: found {shown(value)}, expected a number from 0 to {most:g}")
+        raise _BadReportError(f"{name}: found {show_value(value)}, expected a number from 0 to {most:g}")
     return float(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.interfaces import ForecastsSharing, RateModel
 from dovetail.model import Cluster, Workload
-from dovetail.model.remote_times import communicates
+from dovetail.model.remote_times import any_communicates
 from dovetail.plugins import load_rates
 
 BORROWING = "remote_gpu"
@@ -18,7 +18,7 @@ def with_communication(
 
     Raises `InputError` where the default rate model is not installed.
     """
-    if not communicates(workload.jobs):
+    if not any_communicates(workload.jobs):
         return workload, cluster, rates
     model: RateModel = load_rates(BORROWING) if rates is None else rates
     if isinstance(model, ForecastsSharing):

@@ -48,8 +48,8 @@ class GpuSlowdown:
         if touched:
             near = (p for p in self._on_devices.values() if touched.intersection(p.allocation.nodes))
             rated.update((placed.job.id, placed) for placed in near)
-        return {job: self._rate(placed) for job, placed in rated.items()}, EMPTY
+        return {job: self._rate_of_job(placed) for job, placed in rated.items()}, EMPTY
 
-    def _rate(self, placed: Placed) -> float:
+    def _rate_of_job(self, placed: Placed) -> float:
         slowed = any(self._cpu_jobs.get(node, 0) > 0 for node in placed.allocation.nodes)
         return 1.0 / self.factor if slowed else 1.0

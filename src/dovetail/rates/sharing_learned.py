@@ -21,7 +21,7 @@ from dovetail.model import (
     JobId,
     Placed,
     Seconds,
-    bits,
+    bit_indices,
 )
 
 UNKNOWN = 2.0
@@ -47,7 +47,7 @@ class SharingLearned:
     _rate: dict[JobId, float] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self.default, f"default={self.default:g}")
+        _check_factor(self.default, f"default={self.default:g}")
         for entry in filter(None, (part.strip() for part in self.pairs.split(","))):
             apps, colon, text = entry.rpartition(":")
             app, slash, other = apps.partition("/")
@@ -55,7 +55,7 @@ class SharingLearned:
                 raise InputError(
                     f"found {entry!r}, expected APP/OTHER:TIMES", where="rates sharing-learned: pairs"
                 )
-            self._given[app, other] = _check(_number(text), entry)
+            self._given[app, other] = _check_factor(_parse_number(text), entry)
 
     def learn(self, history: MeasuredHistory | None, cluster: Cluster) -> None:
         """Know the devices, and what runs before have shown; ``None``: nothing."""
@@ -80,22 +80,22 @@ class SharingLearned:
         touched: set[tuple[int, int]] = set()
         # Ends before starts: a job that migrates is forgotten at its old place, then noted at the new one.
         for placed in [*ended, *migrated]:
-            touched.update(self._forget(placed.job.id))
+            touched.update(self._forget_places(placed.job.id))
         for placed in [*started, *migrated]:
-            touched.update(self._note(placed))
+            touched.update(self._note_places(placed))
         rates: dict[JobId, float] = {}
         for place in touched:
             for job, placed in self._at.get(place, {}).items():
-                rate = 1 / self._slowed(placed)
+                rate = 1 / self._slowed_rate(placed)
                 if rate != self._rate.get(job, 1.0):
                     rates[job] = self._rate[job] = rate
         return rates, EMPTY
 
-    def _note(self, placed: Placed) -> Iterable[tuple[int, int]]:
+    def _note_places(self, placed: Placed) -> Iterable[tuple[int, int]]:
         places = tuple(
             (n, d)
             for part in placed.allocation.parts
-            for n in (bits(part.nodes) if part.devices else ())
+            for n in (bit_indices(part.nodes) if part.devices else ())
             for d in part.devices
         )
         for place in places:
@@ -103,19 +103,19 @@ class SharingLearned:
         self._places[placed.job.id] = places
         return places
 
-    def _forget(self, job: JobId) -> Iterable[tuple[int, int]]:
+    def _forget_places(self, job: JobId) -> Iterable[tuple[int, int]]:
         places = self._places.pop(job, ())
         self._rate.pop(job, None)
         for place in places:
             self._at[place].pop(job, None)
         return places
 
-    def _slowed(self, placed: Placed) -> float:
+    def _slowed_rate(self, placed: Placed) -> float:
         """By those that share one of its devices with it: it is as slow as on the slowest."""
         # One slow device holds up the whole job, as its parts wait for each other.
-        return max(1.0 + sum(self._costs(placed, place)) for place in self._places[placed.job.id])
+        return max(1.0 + sum(self._slowdowns_at(placed, place)) for place in self._places[placed.job.id])
 
-    def _costs(self, placed: Placed, place: tuple[int, int]) -> Iterable[float]:
+    def _slowdowns_at(self, placed: Placed, place: tuple[int, int]) -> Iterable[float]:
         n, d = place
         model = "" if self._cluster is None else self._cluster.nodes[n].devices[d].model
         for other in self._at[place].values():
@@ -124,14 +124,14 @@ class SharingLearned:
                 yield self.slowdown(placed.job.app.name, placed.implementation.name, device) - 1.0
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def _check(times: float, entry: str) -> float:
+def _check_factor(times: float, entry: str) -> float:
     if not 1 <= times < math.inf:
         raise InputError(
             f"found {entry!r}, expected how many times as long, at least 1, e.g. 1.3",

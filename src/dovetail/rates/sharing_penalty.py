@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dovetail.errors import InputError
-from dovetail.model import EMPTY, JobId, Placed, Seconds, bits
+from dovetail.model import EMPTY, JobId, Placed, Seconds, bit_indices
 
 FIG_8 = "EM/GK:0.043,EM/PR:0.068,PR/GK:0.024"
 """Penalties as printed: CPU-only app / GPU-only app."""
@@ -37,7 +37,7 @@ class SharingPenalty:
     _nodes: dict[JobId, tuple[int, ...]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(self.default, f"default={self.default:g}")
+        _check_penalty(self.default, f"default={self.default:g}")
         for entry in filter(None, (part.strip() for part in self.pairs.split(","))):
             apps, colon, text = entry.rpartition(":")
             on_cpu, slash, on_device = apps.partition("/")
@@ -45,7 +45,7 @@ class SharingPenalty:
                 raise InputError(
                     f"found {entry!r}, expected CPUAPP/GPUAPP:FRACTION", where="rates sharing-penalty: pairs"
                 )
-            self._penalty[on_cpu, on_device] = _check(_number(text), entry)
+            self._penalty[on_cpu, on_device] = _check_penalty(_parse_number(text), entry)
 
     def penalty(self, on_cpu: str, on_device: str) -> float:
         """The fraction by which a run of one app on the CPUs takes longer beside the other on a device."""
@@ -61,23 +61,23 @@ class SharingPenalty:
         touched: set[int] = set()
         # Ends before starts: a job that migrates is forgotten at its old place, then noted at the new one.
         for placed in [*ended, *migrated]:
-            touched.update(self._forget(placed.job.id))
+            touched.update(self._forget_nodes(placed.job.id))
         for placed in [*started, *migrated]:
-            touched.update(self._note(placed))
+            touched.update(self._note_nodes(placed))
         rates: dict[JobId, float] = {}
         affected = {job: placed for n in touched for job, placed in self._on_cpu.get(n, {}).items()}
         for job, placed in affected.items():
-            rate = 1 / (1 + self._slowdown(placed))
+            rate = 1 / (1 + self._slowdown_of_job(placed))
             # The engine schedules the end of every job anew that is returned: only what changed is.
             if rate != self._rate[job]:
                 rates[job] = self._rate[job] = rate
         return rates, EMPTY
 
-    def _note(self, placed: Placed) -> Iterable[int]:
+    def _note_nodes(self, placed: Placed) -> Iterable[int]:
         allocation = placed.allocation
         # A job that has a device on a node is no CPU-only job there, whatever else it holds of it.
-        with_device = {n for part in allocation.parts if part.devices for n in bits(part.nodes)}
-        on_cpu = {n for part in allocation.parts if part.cpus for n in bits(part.nodes)} - with_device
+        with_device = {n for part in allocation.parts if part.devices for n in bit_indices(part.nodes)}
+        on_cpu = {n for part in allocation.parts if part.cpus for n in bit_indices(part.nodes)} - with_device
         job = placed.job.id
         for n in with_device:
             self._on_device.setdefault(n, {})[job] = placed
@@ -87,7 +87,7 @@ class SharingPenalty:
         self._nodes[job] = tuple(with_device | on_cpu)
         return self._nodes[job]
 
-    def _forget(self, job: JobId) -> Iterable[int]:
+    def _forget_nodes(self, job: JobId) -> Iterable[int]:
         nodes = self._nodes.pop(job, ())
         self._rate.pop(job, None)
         for n in nodes:
@@ -95,7 +95,7 @@ class SharingPenalty:
             self._on_device.get(n, {}).pop(job, None)
         return nodes
 
-    def _slowdown(self, placed: Placed) -> float:
+    def _slowdown_of_job(self, placed: Placed) -> float:
         app = placed.job.app.name
         return max(
             (
@@ -106,14 +106,14 @@ class SharingPenalty:
         )
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return math.nan
 
 
-def _check(penalty: float, entry: str) -> float:
+def _check_penalty(penalty: float, entry: str) -> float:
     if not 0 <= penalty < math.inf:
         raise InputError(
             f"found {entry!r}, expected a fraction of at least 0, e.g. 0.045", where="rates sharing-penalty"

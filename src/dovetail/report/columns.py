@@ -39,10 +39,10 @@ class NodeRuns:
 
     def lines(self, order: Ints) -> Ints:
         """Where in ``low`` and ``high`` the runs of these stretches are, one after the other."""
-        return ranges(self.first[order], self.runs[order])[1]
+        return expand_ranges(self.first[order], self.runs[order])[1]
 
 
-def ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
+def expand_ranges(first: Ints, count: Ints) -> tuple[Ints, Ints]:
     """``count`` whole numbers from each ``first`` on, one after the other, and which range each is of."""
     line = np.repeat(np.arange(len(count)), count)
     # The running number within each range is the overall number less that of the range's beginning.
@@ -97,10 +97,10 @@ class StepFunction:
     def mean(self, edges: Floats) -> Floats:
         """Mean in each of the intervals between ``edges`` (n + 1,), shape (n,). Exact, not sampled."""
         width = np.diff(edges)
-        area = np.diff(self._area(edges))
+        area = np.diff(self._area_until(edges))
         return np.divide(area, width, out=np.zeros_like(area), where=width > 0)
 
-    def _area(self, at: Floats) -> Floats:
+    def _area_until(self, at: Floats) -> Floats:
         if len(self.times) == 0:
             return np.zeros(len(at))
         areas = np.concatenate([[0.0], np.cumsum(self.values[:-1] * np.diff(self.times))])
@@ -138,7 +138,7 @@ class Columns:
         end = np.array([NAN if r.end is None else r.end for r in records], float)
         # Cancelled jobs used what they held, but their waits are no measure of the policy.
         left = np.array([r.state is State.CANCELLED for r in records], bool)
-        amounts = np.array([_held(r.allocation, result.cluster) for r in records], float).reshape(
+        amounts = np.array([_total_held(r.allocation, result.cluster) for r in records], float).reshape(
             len(records), 2
         )
         counted = np.isfinite(start) & np.isfinite(end) & ~left
@@ -167,12 +167,12 @@ class Columns:
 
         ``by`` is ``user``, ``group``, ``queue``, ``app`` or ``implementation``; empty where a job has none.
         """
-        if by not in self._keys:
-            self._keys[by] = self._keys_of(by)
-        return self._keys[by]
+        if by not in self._cached_keys:
+            self._cached_keys[by] = self._keys_of(by)
+        return self._cached_keys[by]
 
     @cached_property
-    def _keys(self) -> dict[str, tuple[list[str], Ints]]:
+    def _cached_keys(self) -> dict[str, tuple[list[str], Ints]]:
         return {}
 
     def _keys_of(self, by: str) -> tuple[list[str], Ints]:
@@ -220,7 +220,7 @@ class Columns:
         """Whether any job could run in several ways."""
         return any(len(job.choices) > 1 for job in self.jobs)
 
-    def best(self, result: Result) -> Floats:
+    def best_true_times(self, result: Result) -> Floats:
         """The least true time of each job over its implementations, NaN where unknown."""
         return np.array([result.best.get(job.id, NAN) for job in self.jobs], float)
 
@@ -285,7 +285,7 @@ class Columns:
             if self.records[j].since is not None:
                 since[j] = self.records[j].since
         before = [(j, span) for j, record in enumerate(self.records) for span in record.earlier]
-        amounts = np.array([_held(span.allocation, self.cluster) for _, span in before], float).reshape(
+        amounts = np.array([_total_held(span.allocation, self.cluster) for _, span in before], float).reshape(
             len(before), 2
         )
         held = [self.records[j].allocation or NOTHING for j in ran]
@@ -367,7 +367,7 @@ class TableColumns(Columns):
         if np.abs(numbers).max(initial=0) < 1 << 15:
             numbers = numbers.astype(np.int16)  # sorted by radix, in a fifth of the time
         kinds, first, places = np.unique(numbers, return_index=True, return_inverse=True)
-        texts = [_name(jobs, by, kind) for kind in kinds.tolist()]
+        texts = [_breakdown_name(jobs, by, kind) for kind in kinds.tolist()]
         known: dict[str, int] = {}
         for kind in np.argsort(first).tolist():  # as they come; two forms may be of one app
             known.setdefault(texts[kind], len(known))
@@ -415,7 +415,7 @@ class TableColumns(Columns):
         """Whether any job could run in several ways."""
         return False
 
-    def best(self, result: Result) -> Floats:
+    def best_true_times(self, result: Result) -> Floats:
         """The least true time of each job over its implementations, NaN where unknown."""
         return self.table.in_order(self.table.seconds)
 
@@ -444,7 +444,7 @@ class TableColumns(Columns):
             return jobs.ids_at(self.table.order)
         return [jobs[place].id for place in self.table.order.tolist()]
 
-    def _allocation(self, place: int) -> Allocation:
+    def _make_allocation(self, place: int) -> Allocation:
         """What a record holds, made at its first use."""
         return self.table[place].allocation or NOTHING
 
@@ -458,7 +458,7 @@ class TableColumns(Columns):
             self.end,
             self.cpus,
             self.devices,
-            self._allocation,
+            self._make_allocation,
             list(self.states),
             NodeRuns(
                 table.in_order(table.first), table.in_order(table.runs), table.low, table.high, table.pool
@@ -466,7 +466,7 @@ class TableColumns(Columns):
         )
 
 
-def _name(jobs: JobTable, by: str, number: int) -> str:
+def _breakdown_name(jobs: JobTable, by: str, number: int) -> str:
     """The name of what a table has a number for; empty where there is no name."""
     if by == "app":
         return jobs.forms[number][0].name
@@ -483,7 +483,7 @@ _KEYS: Mapping[str, Callable[[Job], str | None]] = {
 }
 
 
-def _held(allocation: Allocation | None, cluster: Cluster) -> tuple[float, float]:
+def _total_held(allocation: Allocation | None, cluster: Cluster) -> tuple[float, float]:
     """CPUs and devices over all nodes."""
     if allocation is None:
         return 0.0, 0.0

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.columns import columns_of
 from dovetail.report.intervals import (
     Interval,
     Paired,
-    comparable,
-    interval,
-    label,
+    are_comparable,
+    group_variants,
+    has_equal_draws,
+    mean_interval,
     of_replicates,
-    unmoved,
-    variants,
+    policy_label,
 )
 from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics, later_than
 from dovetail.report.options import ReportOptions
 from dovetail.report.outcome import UNKNOWN
 from dovetail.report.tables import Cell, Cells, Style, Table
-from dovetail.report.verdicts import Verdict, verdicts
+from dovetail.report.verdicts import Verdict, compare_variants
 
 COMPARED = (*MAIN, "anl", "mit", "decision_seconds_mean")
 """Metrics of the comparison, the most important first."""
@@ -60,7 +60,10 @@ def compared_metrics(results: Sequence[Result], *, verbose: bool = True) -> tupl
 
 def _by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
     """The variants, each with the results of its draws; with one where the draws change nothing."""
-    return {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
+    return {
+        name: group[:1] if has_equal_draws(group) else group
+        for name, group in group_variants(results).items()
+    }
 
 
 def comparison_table(
@@ -72,39 +75,45 @@ def comparison_table(
     rows, replicates = list(found), of_replicates(results)
     columns = [Cells("policy", rows, right=False, keep_end=True)]
     for rank, name in enumerate(names or compared_metrics(results)):
-        intervals = [interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
+        intervals = [mean_interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
         # The first column stays even where it is empty, as it carries the marks of unknown schedules.
         if rank and not any(intervals):
             continue
         # Only the first column marks a schedule as unknown: the others stay empty.
         unknown = [rank == 0 and not groups[row][0].known for row in rows]
-        columns.append(_compared(name, intervals, rank, unknown))
+        columns.append(_compared_cells(name, intervals, rank, unknown))
         if rank == 0:
-            columns += _ratios(intervals)
+            columns += _ratio_cells(intervals)
     for name, head in COUNTED:
         counts = [sum(m[name] or 0 for m in found[row]) / len(found[row]) for row in rows]
         if any(counts):
-            about = "" if max(map(len, groups.values())) == 1 else f"In the mean of the {_draws(results)}."
-            cells = [Cell(wording.fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
+            about = (
+                ""
+                if max(map(len, groups.values())) == 1
+                else f"In the mean of the {_describe_draws(results)}."
+            )
+            cells = [Cell(wording.format_fixed(c, 0 if c.is_integer() else 1), c) for c in counts]
             columns.append(Cells(head, cells, rank=1, about=about))
     # The largest group counts: a variant that failed for some seeds has fewer.
     draws = max(map(len, groups.values()), default=0)
     caption = "* best" if sum(group[0].known for group in groups.values()) > 1 else ""
     if draws > 1:
         of = "for another such trace, from" if replicates else "of the mean of"
-        caption += ("; " if caption else "") + f"± 95 % confidence interval {of} {draws} {_draws(results)}"
+        caption += (
+            "; " if caption else ""
+        ) + f"± 95 % confidence interval {of} {draws} {_describe_draws(results)}"
     return Table(columns, caption=caption, fold=True)
 
 
-def _draws(results: Sequence[Result]) -> str:
+def _describe_draws(results: Sequence[Result]) -> str:
     """What several results of one variant differ by."""
     return "replicates" if of_replicates(results) else "seeds"
 
 
-def remarks(results: Sequence[Result]) -> list[str]:
+def comparison_remarks(results: Sequence[Result]) -> list[str]:
     """What a reader should know of walltimes and draws, and of what is unknown or not as it is called."""
-    groups = variants(results)
-    return [*_ended(groups), *_of_draws(groups), *_of_replicates(groups), *_of_notes(groups)]
+    groups = group_variants(results)
+    return [*_walltime_remarks(groups), *_of_draws(groups), *_of_replicates(groups), *_of_notes(groups)]
 
 
 def _of_notes(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -115,25 +124,25 @@ def _of_notes(groups: Mapping[str, Sequence[Result]]) -> list[str]:
             if Note.code_of(note) in TOP_NOTES:
                 found.setdefault(str(note), []).append(name)
     return [
-        text if len(names) == len(groups) else f"{wording.listed(names, 3)}: {text}"
+        text if len(names) == len(groups) else f"{wording.list_names(names, 3)}: {text}"
         for text, names in found.items()
     ]
 
 
-def _ended(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+def _walltime_remarks(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     """How many jobs a walltime ended, which is no merit of the policy under which they were short."""
     found: dict[str, list[str]] = {}
     for name, group in groups.items():
         ended, jobs = (final_metrics(group[0])[key] or 0 for key in ("jobs_timeout", "jobs"))
         if ended and group[0].overrun == "kill":
-            found.setdefault(f"{ended:,.0f} of {wording.many(jobs, 'job')}", []).append(name)
+            found.setdefault(f"{ended:,.0f} of {wording.count_things(jobs, 'job')}", []).append(name)
     sentences = [
-        counts if len(names) == len(groups) else f"{counts} under {wording.listed(names, 3)}"
+        counts if len(names) == len(groups) else f"{counts} under {wording.list_names(names, 3)}"
         for counts, names in found.items()
     ]
     if not sentences:
         return []
-    return [f"A walltime ended {wording.listed(sentences, 4)}; --overrun run lets jobs go on."]
+    return [f"A walltime ended {wording.list_names(sentences, 4)}; --overrun run lets jobs go on."]
 
 
 def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -143,14 +152,14 @@ def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     one = next((r.replicate for r in results if r.replicate.number and not r.replicate.fresh), None)
     if one is None:
         return []
-    many = wording.many(max(map(len, groups.values())), "replicate")
-    moved = f"submissions moved by up to {wording.shortly(one.jitter)}"
+    many = wording.count_things(max(map(len, groups.values())), "replicate")
+    moved = f"submissions moved by up to {wording.spell_seconds_shortly(one.jitter)}"
     if not one.jitter:
         moved = "jobs of one instant in another order"
     if one.bootstrap:
         how = f"weeks drawn anew of the {one.weeks} in the trace, at its load, {moved}"
         return [f"{many}: {how}. The interval holds what other weeks of these users would give."]
-    had = "no whole week" if not one.weeks else wording.many(one.weeks, "week")
+    had = "no whole week" if not one.weeks else wording.count_things(one.weeks, "week")
     return [
         f"{many}: {moved}. The trace has {had}; none were drawn anew. So the interval holds what other "
         f"{'moments' if one.jitter else 'orders'} of the same submissions would give, and not what other "
@@ -164,12 +173,12 @@ def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     if len(first) < 2:
         return []
     if of_replicates(first):
-        if not all(map(unmoved, groups.values())):
+        if not all(map(has_equal_draws, groups.values())):
             return []
         return ["The replicates change nothing here: jobs fare as in the workload as it is, which is shown."]
     seeds = [1 if result.seed is None else result.seed for result in first]
     # A policy under which no draw changes anything needs no interval.
-    same = [name for name, group in groups.items() if unmoved(group)]
+    same = [name for name, group in groups.items() if has_equal_draws(group)]
     found = []
     if len(same) == len(groups):
         found.append(
@@ -177,14 +186,14 @@ def _of_draws(groups: Mapping[str, Sequence[Result]]) -> list[str]:
             "are submitted together fare alike in any order. One run of each is shown."
         )
     elif same:
-        listed = wording.listed([printable(name) for name in same], 4)
+        listed = wording.list_names([make_printable(name) for name in same], 4)
         found.append(f"The seeds change nothing under {listed}: one run is shown.")
     if len(seeds) == 2 and len(same) < len(groups):
         found.append("Two seeds are few: their intervals rest on a single difference. Take five or more.")
     return found
 
 
-def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[str | None]]:
+def scale_texts(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[str | None]]:
     """(unit, texts) of one metric in one scale: ``mean``, ``mean ± half``, or ``mean (low to high)``.
 
     Means that differ are spelt with as many decimals, within reason, as distinguish them.
@@ -198,24 +207,26 @@ def scaled(name: str, intervals: Sequence[Interval | None]) -> tuple[str, list[s
         factor, unit, decimals = 1.0, "", 0 if name.startswith(("jobs", "promises", "broken")) else 2
     known = {m for m in means if m is not None}
     # More decimals as long as two different means would print alike, three at most.
-    while decimals < 3 and len({wording.fixed(m * factor, decimals) for m in known}) < len(known):
+    while decimals < 3 and len({wording.format_fixed(m * factor, decimals) for m in known}) < len(known):
         decimals += 1
-    return unit, [None if i is None else _spelt(i, name, factor, decimals) for i in intervals]
+    return unit, [None if i is None else _spell_interval(i, name, factor, decimals) for i in intervals]
 
 
-def _spelt(found: Interval, metric: str, factor: float, decimals: int) -> str:
-    text = wording.fixed(found.mean * factor, decimals)
+def _spell_interval(found: Interval, metric: str, factor: float, decimals: int) -> str:
+    text = wording.format_fixed(found.mean * factor, decimals)
     if found.half_width is None:
         return text
-    if found.within(metric) != (found.low, found.high):
-        low, high = (wording.fixed(end * factor, decimals) for end in found.within(metric))
+    if found.ends_within(metric) != (found.lower_end, found.upper_end):
+        low, high = (wording.format_fixed(end * factor, decimals) for end in found.ends_within(metric))
         return f"{text} ({low} to {high})"
-    return f"{text} ± {wording.fixed(found.half_width * factor, decimals)}"
+    return f"{text} ± {wording.format_fixed(found.half_width * factor, decimals)}"
 
 
-def _compared(name: str, intervals: Sequence[Interval | None], rank: int, unknown: Sequence[bool]) -> Cells:
+def _compared_cells(
+    name: str, intervals: Sequence[Interval | None], rank: int, unknown: Sequence[bool]
+) -> Cells:
     best = best_rows([i.mean if i else None for i in intervals], name)
-    unit, texts = scaled(name, intervals)
+    unit, texts = scale_texts(name, intervals)
     cells: list[Cell | str] = []
     for i, (text, found) in enumerate(zip(texts, intervals, strict=True)):
         mark = (" *" if i in best else "  ") if best else ""
@@ -224,7 +235,7 @@ def _compared(name: str, intervals: Sequence[Interval | None], rank: int, unknow
         else:
             cells.append(Cell(text + mark, found.mean, "best" if i in best else ""))
     pad = "  " if best else ""
-    head = f"{wording.title(name, short=True)}{pad}\n{unit}{pad}"
+    head = f"{wording.metric_title(name, short=True)}{pad}\n{unit}{pad}"
     return Cells(head, cells, rank=rank, about=metric_named(name).about)
 
 
@@ -240,7 +251,7 @@ def best_rows(means: Sequence[float | None], name: str) -> set[int]:
     return set() if len(best) == len(known) else best
 
 
-def _ratios(intervals: Sequence[Interval | None]) -> Iterator[Cells]:
+def _ratio_cells(intervals: Sequence[Interval | None]) -> Iterator[Cells]:
     known = [i.mean for i in intervals if i is not None]
     least = min(known, default=0.0)
     if len(known) > 1 and least > 0:
@@ -253,43 +264,43 @@ def paired_tables(results: Sequence[Result], *, cut: TrimmedTrace | None = None)
 
     None where there is nothing to compare so: one variant, one draw, or draws that change nothing.
     """
-    groups = variants(results)
-    if len(groups) < 2 or min(map(len, groups.values())) < 2 or all(map(unmoved, groups.values())):
+    groups = group_variants(results)
+    if len(groups) < 2 or min(map(len, groups.values())) < 2 or all(map(has_equal_draws, groups.values())):
         return []
-    metrics = [name for name in PAIRED if comparable(list(groups.values()), name, cut)]
-    return [_paired(groups, metric, cut) for metric in metrics]
+    metrics = [name for name in PAIRED if are_comparable(list(groups.values()), name, cut)]
+    return [_paired_table(groups, metric, cut) for metric in metrics]
 
 
-def _paired(groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None) -> Table:
+def _paired_table(groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None) -> Table:
     base, *others = groups
-    judged = [one for one in verdicts(groups, metric, cut).values() if one.found is not None]
+    judged = [one for one in compare_variants(groups, metric, cut).values() if one.found is not None]
     rows = [one.found for one in judged if one.found is not None]
-    scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.high for r in rows])
+    scale = wording.scale_of([r.difference.mean for r in rows] + [r.difference.upper_end for r in rows])
     factor, unit, decimals = scale if wording.is_seconds(metric) else (1.0, "", 3)
     differences: list[Cell | str] = []
     for row, one in zip(rows, judged, strict=True):
         d = row.difference
-        text = wording.fixed(d.mean * factor, decimals, signed=True)
-        text += "" if d.half_width is None else f" ± {wording.fixed(d.half_width * factor, decimals)}"
+        text = wording.format_fixed(d.mean * factor, decimals, signed=True)
+        text += "" if d.half_width is None else f" ± {wording.format_fixed(d.half_width * factor, decimals)}"
         good = (d.mean > 0) is (metric in HIGHER_IS_BETTER)
         style: Style = ("good" if good else "bad") if one.verdict == "clear" else ""
         differences.append(Cell(text, d.mean, style))
-    name = wording.title(metric, short=True)
+    name = wording.metric_title(metric, short=True)
     columns = [
         Cells("policy", others, right=False, keep_end=True),
         Cells(f"{name} difference {unit}".rstrip(), differences),
         Cells("ratio", ["-" if r.ratio is None else Cell(f"{r.ratio:.3f}", r.ratio) for r in rows], rank=1),
         Cells("better on", [Cell(f"{r.wins} of {r.difference.n}", r.wins) for r in rows], rank=1),
         Cells("equal on", [Cell(str(r.ties) if r.ties else "-", r.ties) for r in rows], rank=2),
-        Cells("", [_clear(*pair) for pair in zip(rows, judged, strict=True)], right=False, rank=2),
+        Cells("", [_clearness_text(*pair) for pair in zip(rows, judged, strict=True)], right=False, rank=2),
     ]
-    kind = "replicate" if _draws(groups[base]) == "replicates" else "seed"
+    kind = "replicate" if _describe_draws(groups[base]) == "replicates" else "seed"
     caption = "± 95 % confidence interval of the difference; clear: zero is left out"
     caption += f", corrected for {len(others)} policies compared" if len(others) > 1 else ""
     return Table(columns, title=f"Against {base}, {kind} by {kind}", caption=caption)
 
 
-def _clear(row: Paired, judged: Verdict) -> str:
+def _clearness_text(row: Paired, judged: Verdict) -> str:
     if row.ties == row.difference.n:
         return "always equal"
     return "clear" if judged.verdict == "clear" else "not clear"
@@ -303,7 +314,7 @@ def later_table(results: Sequence[Result], options: ReportOptions) -> Table:
         pairs = [(result, options.reference(result)) for result in group]
         known = [(result, reference) for result, reference in pairs if reference is not None]
         found[name] = [list(later_than(*pair).values()) for pair in known]
-        base = label(known[0][1]) if known else base
+        base = policy_label(known[0][1]) if known else base
     late = {name: [by for times in runs for by in times] for name, runs in found.items()}
     means = [sum(times) / len(times) if times else 0.0 for times in late.values()]
     most = [max(times, default=0.0) for times in late.values()]
@@ -311,13 +322,13 @@ def later_table(results: Sequence[Result], options: ReportOptions) -> Table:
     counts = [len(times) / max(1, len(found[name])) for name, times in late.items()]
     columns = [
         Cells("policy", list(late), right=False, keep_end=True),
-        Cells("jobs later", [Cell(wording.fixed(n, 0 if n.is_integer() else 1), n) for n in counts]),
-        Cells(f"mean, {unit}", [Cell(wording.fixed(m * factor, decimals), m) for m in means]),
-        Cells(f"at most, {unit}", [Cell(wording.fixed(m * factor, decimals), m) for m in most]),
+        Cells("jobs later", [Cell(wording.format_fixed(n, 0 if n.is_integer() else 1), n) for n in counts]),
+        Cells(f"mean, {unit}", [Cell(wording.format_fixed(m * factor, decimals), m) for m in means]),
+        Cells(f"at most, {unit}", [Cell(wording.format_fixed(m * factor, decimals), m) for m in most]),
     ]
     several = max(map(len, found.values()), default=0) > 1
     return Table(
         columns,
         title=f"Jobs that end later than under {base}",
-        caption=f"number of jobs: mean over the {_draws(results)}" if several else "",
+        caption=f"number of jobs: mean over the {_describe_draws(results)}" if several else "",
     )

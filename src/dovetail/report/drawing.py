@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
 
-from dovetail.extras import needing
-from dovetail.files.sentences import printable
+from dovetail.extras import needing_extra
+from dovetail.files.sentences import make_printable
 from dovetail.files.writing import write_text
 from dovetail.records import dataclass
 
@@ -111,7 +111,7 @@ class Shading:
     colour: str
     share: Floats
 
-    def pixels(self) -> npt.NDArray[np.uint8]:
+    def render_pixels(self) -> npt.NDArray[np.uint8]:
         """Red, green, blue and opacity of each box, shape (rows, columns, 4)."""
         colour = [int(self.colour[i : i + 2], 16) for i in (1, 3, 5)]
         found = np.empty((*self.share.shape, 4), np.uint8)
@@ -136,15 +136,15 @@ class Drawing:
         """Draw more."""
         self.shapes += shapes
 
-    def heading(self, title: str, subtitle: str) -> None:
+    def add_heading(self, title: str, subtitle: str) -> None:
         """Title and what it is about, at the upper left."""
         self.add(Label(10, 20, title, 12, bold=True), Label(10, 36, subtitle, 8.5, MUTED))
 
-    def svg(self, title: str = "", *, page: bool = False) -> str:
+    def render_svg(self, title: str = "", *, page: bool = False) -> str:
         """As SVG; on a ``page`` without background, its ink in the page's own text colour."""
         hatched = any(isinstance(shape, Rectangle) and shape.hatched for shape in self.shapes)
         ground = "" if page else f'<rect width="{self.width:g}" height="{self.height:g}" fill="white"/>\n'
-        body = "\n".join(map(_svg, self.shapes))
+        body = "\n".join(map(_shape_svg, self.shapes))
         if page:
             # On a page the theme's own colours, so that dark mode works without another file.
             for colour, variable in ((INK, "var(--ink)"), (MUTED, "var(--muted)"), (GRID, "var(--line)")):
@@ -157,16 +157,16 @@ class Drawing:
         )
 
 
-def save(drawing: Drawing, path: str | Path) -> None:
+def save_drawing(drawing: Drawing, path: str | Path) -> None:
     """Write to a file, whole or not at all; its ending decides the form.
 
     Raises `InputError` if it cannot be written, or where matplotlib is missing for another form than SVG.
     The same drawing always gives the same bytes of SVG.
     """
     if Path(path).suffix.lower() == ".svg":
-        write_text(path, '<?xml version="1.0" encoding="utf-8"?>\n' + drawing.svg())
+        write_text(path, '<?xml version="1.0" encoding="utf-8"?>\n' + drawing.render_svg())
     else:
-        save_figure(_painted(drawing), path)
+        save_figure(_paint_figure(drawing), path)
 
 
 def text_width(text: str, size: float) -> float:
@@ -174,62 +174,71 @@ def text_width(text: str, size: float) -> float:
     return cell_len(text) * size * LETTER
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     # Two decimals are below what a screen shows, and the same on every machine.
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _svg(shape: Shape) -> str:
+def _shape_svg(shape: Shape) -> str:
     if isinstance(shape, Rectangle):
-        return _rectangle(shape)
+        return _rectangle_svg(shape)
     if isinstance(shape, Label):
         weight = ' font-weight="bold"' if shape.bold else ""
         anchor = "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-        place = f'x="{_number(shape.x)}" y="{_number(shape.y)}" font-size="{_number(shape.size)}"'
-        text = escape(printable(shape.text), quote=False)
+        place = (
+            f'x="{_format_number(shape.x)}" y="{_format_number(shape.y)}" '
+            f'font-size="{_format_number(shape.size)}"'
+        )
+        text = escape(make_printable(shape.text), quote=False)
         return f'<text {place} fill="{shape.colour}"{anchor}{weight}>{text}</text>'
     if isinstance(shape, Line):
-        return _line(shape)
+        return _line_svg(shape)
     # As one small picture: a box for each of a million cells would make megabytes of SVG.
-    place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
-    data = b64encode(_png(shape.pixels())).decode()
+    place = " ".join(
+        f'{name}="{_format_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height")
+    )
+    data = b64encode(_encode_png(shape.render_pixels())).decode()
     how = 'preserveAspectRatio="none" style="image-rendering: pixelated"'
     return f'<image {place} {how} href="data:image/png;base64,{data}"/>'
 
 
-def _rectangle(shape: Rectangle) -> str:
-    place = " ".join(f'{name}="{_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height"))
+def _rectangle_svg(shape: Rectangle) -> str:
+    place = " ".join(
+        f'{name}="{_format_number(getattr(shape, name))}"' for name in ("x", "y", "width", "height")
+    )
     how = f'fill="{shape.fill}"' + (f' fill-opacity="{shape.opacity:g}"' if shape.opacity < 1 else "")
     if shape.edge:
-        how += f' stroke="{shape.edge}" stroke-width="{_number(shape.line)}"'
+        how += f' stroke="{shape.edge}" stroke-width="{_format_number(shape.line)}"'
     if not shape.about:
         text = f"<rect {place} {how}/>"
     else:
-        about = escape(printable(shape.about), quote=False)
+        about = escape(make_printable(shape.about), quote=False)
         text = f"<rect {place} {how}><title>{about}</title></rect>"
     # The hatching lies above the bar and must not take the pointer from it, or the title would not appear.
     return text + (f'<rect {place} fill="url(#hatch)" pointer-events="none"/>' if shape.hatched else "")
 
 
-def _line(shape: Line) -> str:
+def _line_svg(shape: Line) -> str:
     opacity = f' opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
-    points = [f"{_number(x)} {_number(y)}" for x, y in shape.points]
+    points = [f"{_format_number(x)} {_format_number(y)}" for x, y in shape.points]
     text = ""
     if shape.filled:
         text = f'<path d="M{"L".join(points)}Z" fill="{shape.colour}"{opacity}/>'
     elif shape.width and len(points) > 1:
-        how = f'fill="none" stroke="{shape.colour}" stroke-width="{_number(shape.width)}"{opacity}'
+        how = f'fill="none" stroke="{shape.colour}" stroke-width="{_format_number(shape.width)}"{opacity}'
         text = f'<path d="M{"L".join(points)}" {how}/>'
     if shape.dots:
-        how = f'r="{_number(shape.dots)}" fill="{shape.colour}"{opacity}'
-        text += "".join(f'<circle cx="{_number(x)}" cy="{_number(y)}" {how}/>' for x, y in shape.points)
+        how = f'r="{_format_number(shape.dots)}" fill="{shape.colour}"{opacity}'
+        text += "".join(
+            f'<circle cx="{_format_number(x)}" cy="{_format_number(y)}" {how}/>' for x, y in shape.points
+        )
     return text
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def _encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
     """The picture as PNG (ISO/IEC 15948): a header, the rows without filters, an end."""
 
-    def chunk(name: bytes, data: bytes) -> bytes:
+    def encode_chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     rows, columns, _ = pixels.shape
@@ -238,27 +247,32 @@ def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
     lines[:, 1:] = pixels.reshape(rows, -1)
     head = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
     body = zlib.compress(lines.tobytes(), 6)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + encode_chunk(b"IHDR", head)
+        + encode_chunk(b"IDAT", body)
+        + encode_chunk(b"IEND", b"")
+    )
 
 
 # ------------------------------------------------------------------------------------------- other forms
 
 
-def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+def with_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Draw in our style: fonts, and names taken literally, ``$`` too."""
 
     @functools.wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+    def draw_styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
         from matplotlib import rc_context
 
         with rc_context(STYLE):
             return draw(*args, **kwargs)
 
-    return drawn
+    return draw_styled
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def writing_style() -> Iterator[None]:
     """Our style while writing; characters that the font lacks are boxes, and no warning."""
     from matplotlib import rc_context
 
@@ -275,15 +289,15 @@ def save_figure(fig: Figure, path: str | Path) -> None:
     form = Path(path).suffix.lower().lstrip(".")
     about = {"Date": None} if form == "svg" else {"CreationDate": None} if form == "pdf" else {}
     drawn = io.BytesIO()
-    with writing():
+    with writing_style():
         fig.savefig(drawn, format=form, dpi=150, metadata=about)
     write_text(path, drawn.getvalue())
 
 
-@styled
-def _painted(drawing: Drawing) -> Figure:
+@with_style
+def _paint_figure(drawing: Drawing) -> Figure:
     """The shapes on one axes that fills the figure, whose units are points."""
-    with needing("a chart as PNG or PDF"):
+    with needing_extra("a chart as PNG or PDF"):
         from matplotlib.figure import Figure as Canvas
 
     figure = Canvas(figsize=(drawing.width / 72, drawing.height / 72), facecolor="white")
@@ -292,7 +306,7 @@ def _painted(drawing: Drawing) -> Figure:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         for shape in drawing.shapes:
-            _paint(axes, shape)
+            _paint_shape(axes, shape)
     axes.set_xlim(0, drawing.width)
     # matplotlib counts upwards, drawings count downwards from the upper edge.
     axes.set_ylim(drawing.height, 0)
@@ -300,7 +314,7 @@ def _painted(drawing: Drawing) -> Figure:
     return figure
 
 
-def _paint(axes: Axes, shape: Shape) -> None:
+def _paint_shape(axes: Axes, shape: Shape) -> None:
     from matplotlib.patches import Rectangle as Patch
 
     look: dict[str, Any]
@@ -312,7 +326,7 @@ def _paint(axes: Axes, shape: Shape) -> None:
     elif isinstance(shape, Label):
         look = {"fontsize": shape.size, "color": shape.colour, "weight": "bold" if shape.bold else "normal"}
         look |= {"ha": {"start": "left", "middle": "center", "end": "right"}[shape.anchor], "va": "baseline"}
-        axes.text(shape.x, shape.y, printable(shape.text), **look)
+        axes.text(shape.x, shape.y, make_printable(shape.text), **look)
     elif isinstance(shape, Line):
         across, down = zip(*shape.points, strict=True)
         look = {"color": shape.colour, "alpha": shape.opacity}
@@ -323,4 +337,4 @@ def _paint(axes: Axes, shape: Shape) -> None:
             axes.plot(across, down, markersize=2 * shape.dots, markeredgewidth=0, **look)
     else:
         extent = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
-        axes.imshow(shape.pixels(), interpolation="nearest", extent=extent)
+        axes.imshow(shape.render_pixels(), interpolation="nearest", extent=extent)

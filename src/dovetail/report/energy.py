@@ -47,7 +47,7 @@ class ResourceUse:
     device_busy: Seconds
     device_idle: Seconds
 
-    def energy(self, watts: Watts) -> float:
+    def energy_joules(self, watts: Watts) -> float:
         """Joules."""
         processors = self.busy * watts.busy + self.idle * watts.idle
         return processors + self.device_busy * watts.device_busy + self.device_idle * watts.device_idle
@@ -78,5 +78,5 @@ def energy_metrics(result: Result, watts: Watts | None = None) -> dict[str, floa
         "idle_processor_seconds": use.idle,
         "busy_device_seconds": use.device_busy if devices else None,
         "idle_device_seconds": use.device_idle if devices else None,
-        "energy": None if watts is None else use.energy(watts),
+        "energy": None if watts is None else use.energy_joules(watts),
     }

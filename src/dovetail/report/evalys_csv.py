@@ -14,7 +14,7 @@ from dovetail.files.tables import LARGEST
 from dovetail.files.writing import write_text
 from dovetail.model import Allocation, Cluster, NodeGroup, Part, Record, Result, State
 from dovetail.model.allocation import NARROW
-from dovetail.model.masks import runs
+from dovetail.model.masks import bit_runs
 from dovetail.model.tables import NumberedIds
 from dovetail.report.columns import Columns, Floats, TableColumns, columns_of
 from dovetail.report.spelling import SpanTexts
@@ -78,20 +78,20 @@ class ResourceNumbers:
         if allocation is None:
             return "", 0
         if len(allocation.parts) != 1 or allocation.cores or allocation.donors or allocation.parts[0].devices:
-            return _spelt(self._spans(allocation))
+            return _spell_spans(self._number_spans(allocation))
         # Neighbouring jobs of a trace share most of their masks: what a mask means is found once.
         part = allocation.parts[0]
         key = part.nodes, part.cpus
         found = self._known.get(key)
         if found is None:
-            found = _spelt(self._spans(allocation))
+            found = _spell_spans(self._number_spans(allocation))
             if part.nodes.bit_length() <= NARROW:
                 self._known[key] = found
         return found
 
-    def _spans(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
+    def _number_spans(self, allocation: Allocation) -> Iterator[tuple[int, int]]:
         for part in allocation.parts:
-            for low, high in runs(part.nodes):
+            for low, high in bit_runs(part.nodes):
                 yield from self._of_run(allocation, part, low, high)
         for donor in allocation.donors:
             # A donor lends devices only, so the numbers of its CPUs are passed over.
@@ -128,7 +128,7 @@ class ResourceNumbers:
         return self._groups[g], self._starts[g] + (n - self._firsts[g]) * self._sizes[g]
 
 
-def _spelt(spans: Iterable[tuple[int, int]]) -> tuple[str, int]:
+def _spell_spans(spans: Iterable[tuple[int, int]]) -> tuple[str, int]:
     """Inclusive spans in any order as ``0-3 7``, neighbours together; and how many numbers that is."""
     joined: list[list[int]] = []
     for low, high in sorted(spans):
@@ -158,7 +158,7 @@ def csv_pieces(result: Result) -> Iterator[str]:
     columns = columns_of(result)
     numbers = ResourceNumbers(columns.cluster)
     names, app = columns.keys("app")
-    apps = list(map(_cell, names))
+    apps = list(map(_quote_cell, names))
     # The division by 0 is meant: a job that waited and took no time has an infinite stretch.
     with np.errstate(divide="ignore", invalid="ignore"):
         stretch = np.where(columns.run > 0, columns.response / columns.run, np.inf)
@@ -175,14 +175,17 @@ def csv_pieces(result: Result) -> Iterator[str]:
             np.where(columns.ran, columns.response, NAN),
         )
     ]
-    workload, completed = _cell(result.workload), State.COMPLETED  # an enum's members are looked up slowly
+    workload, completed = (
+        _quote_cell(result.workload),
+        State.COMPLETED,
+    )  # an enum's members are looked up slowly
     for first in range(0, len(columns.submit), CHUNK):
         part = slice(first, first + CHUNK)
         submits, walltimes, starts, runs, ends, waits, responses = (values.of(part) for values in times)
         states = columns.states[part]
-        counts, held = _held(columns, numbers, part)
+        counts, held = _held_cells(columns, numbers, part)
         rows = zip(
-            _ids(columns, part),
+            _id_cells(columns, part),
             repeat(workload),
             [apps[i] for i in app[part].tolist()],
             submits,
@@ -205,18 +208,20 @@ def csv_pieces(result: Result) -> Iterator[str]:
         yield "\n".join(map(",".join, rows)) + "\n"
 
 
-def _ids(columns: Columns, part: slice) -> Iterable[str]:
+def _id_cells(columns: Columns, part: slice) -> Iterable[str]:
     """Ids of some jobs, as cells: numbers stand as they are."""
     ids = columns.ids
-    return ids[part] if isinstance(ids, NumberedIds) else map(_cell, ids[part])
+    return ids[part] if isinstance(ids, NumberedIds) else map(_quote_cell, ids[part])
 
 
-def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iterable[int], Iterable[str]]:
+def _held_cells(
+    columns: Columns, numbers: ResourceNumbers, part: slice
+) -> tuple[Iterable[int], Iterable[str]]:
     """How many resources some jobs hold each (or, where one holds none, requests), and which."""
     if not isinstance(columns, TableColumns):
         records = columns.records[part]
         held = [numbers.held(record.allocation) for record in records]
-        counts = [n or _asked(record) for (_, n), record in zip(held, records, strict=True)]
+        counts = [n or _requested_resources(record) for (_, n), record in zip(held, records, strict=True)]
         return counts, [text for text, _ in held]
     # Jobs of a table hold whole nodes without devices, and nodes are alike: numbers follow from runs of
     # nodes, and no allocation is made for any of 100,000 jobs.
@@ -227,7 +232,7 @@ def _held(columns: Columns, numbers: ResourceNumbers, part: slice) -> tuple[Iter
     return columns.cpus[part].astype(np.int64).tolist(), [" ".join(islice(texts, n)) for n in runs_of]
 
 
-def _asked(record: Record) -> int:
+def _requested_resources(record: Record) -> int:
     """Resources that a job which holds none requests."""
     request = record.job.choices[0].request
     return request.nodes * max(1, max(0, request.cpus) + int(request.gpus))
@@ -249,7 +254,7 @@ class SwfNumbers:
         return [NEVER if value != value else as_number(value) for value in self._values[part].tolist()]
 
 
-def _cell(text: str) -> str:
+def _quote_cell(text: str) -> str:
     """A name as a cell: quoted where it must be, and never a formula."""
     # A leading minus is a number where digits follow, and a formula where anything else does.
     if text[:1] in FORMULA and not (text[:1] == "-" and text[1:].isdecimal()):

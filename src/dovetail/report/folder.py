@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.files.writing import make_folder, write_text
 from dovetail.model import Result
 from dovetail.report.evalys_csv import write_csv
-from dovetail.report.intervals import label
+from dovetail.report.intervals import policy_label
 from dovetail.report.json_form import form_of, pieces_of
 from dovetail.report.metrics import median_lifetime_decreases
 from dovetail.report.options import ReportOptions
@@ -31,8 +31,8 @@ def write_folder(results: Sequence[Result], folder: Path, options: ReportOptions
         _write_one_load(results, folder, options)
         return
     make_folder(folder)
-    drawing.save(plots.over_load(results, cut=options.cut), folder / "loads.svg")
-    write_text(folder / "results.json", chain(pieces_of(forms(results, options)), "\n"))
+    drawing.save_drawing(plots.over_load(results, cut=options.cut), folder / "loads.svg")
+    write_text(folder / "results.json", chain(pieces_of(result_forms(results, options)), "\n"))
     for load in loads:
         chosen = [result for result in results if result.load == load]
         _write_one_load(chosen, folder / f"load-{load or 0:.12g}", options)
@@ -44,25 +44,25 @@ def _write_one_load(results: Sequence[Result], folder: Path, options: ReportOpti
 
     make_folder(folder)
     one = len(results) == 1
-    write_text(folder / "index.html", html.page(results, options))
-    made = forms(results, options)
+    write_text(folder / "index.html", html.report_page(results, options))
+    made = result_forms(results, options)
     write_text(folder / "results.json", chain(pieces_of(made[0] if one else made), "\n"))
     if not one:
-        drawing.save(plots.comparison(results, cut=options.cut), folder / "comparison.svg")
+        drawing.save_drawing(plots.draw_comparison(results, cut=options.cut), folder / "comparison.svg")
     charted: set[str] = set()
     for result, name in zip(results, file_names(results), strict=True):
         if result.replicate.number and not result.replicate.fresh and result.seed is None:
             continue
         write_csv(result, folder / f"{name}.csv")
-        what = f"{label(result)} {result.cluster.label}"
+        what = f"{policy_label(result)} {result.cluster.label}"
         if what not in charted and result.records:
             charted.add(what)
-            drawing.save(figure.draw(result), folder / f"{name}.svg")
+            drawing.save_drawing(figure.draw_gantt(result), folder / f"{name}.svg")
             over_time = folder / ("timeline.svg" if one else f"{name}-timeline.svg")
-            drawing.save(plots.timeline([result]), over_time)
+            drawing.save_drawing(plots.draw_timeline([result]), over_time)
 
 
-def forms(results: Sequence[Result], options: ReportOptions) -> list[dict[str, Any]]:
+def result_forms(results: Sequence[Result], options: ReportOptions) -> list[dict[str, Any]]:
     """The JSON forms of the results, with all that the options want.
 
     Of jobs that communicate also by how much they live shorter than under the first policy.
@@ -82,17 +82,17 @@ def file_names(results: Sequence[Result]) -> list[str]:
     called has gone are numbered.
     """
     several = len({result.cluster.label for result in results}) > 1
-    return list(_distinct(_file_name(result, several) for result in results))
+    return list(_distinct_names(_file_name(result, several) for result in results))
 
 
 def _file_name(result: Result, several_clusters: bool) -> str:
-    words = [label(result)]
+    words = [policy_label(result)]
     words += [result.cluster.label.rpartition("/")[2]] if several_clusters else []
     words += [] if result.seed is None else [str(result.seed)]
     return "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in "-".join(words))
 
 
-def _distinct(names: Iterator[str]) -> Iterator[str]:
+def _distinct_names(names: Iterator[str]) -> Iterator[str]:
     used = {"index", "results", "comparison", "timeline"}
     for name in names:
         number, free = 1, name

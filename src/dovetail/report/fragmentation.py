@@ -21,7 +21,7 @@ from typing import TypeAlias
 from dovetail.engine.capacity.free import FreeCapacity, Layout, NodeState, Placement
 from dovetail.errors import InputError
 from dovetail.model import FRACTION_UNITS, Cluster, Job, Node, Request, Workload
-from dovetail.model.fitting import cpus_on, suits, units_taken, whole_devices
+from dovetail.model.fitting import cpus_on, suits_request, units_taken, whole_devices
 from dovetail.records import dataclass
 from dovetail.workloads.resources import asked_request
 
@@ -71,7 +71,7 @@ class Packing:
     marks: Sequence[FragmentationPoint] = field(default=())
 
 
-def fill(
+def fill_cluster(
     workload: Workload, cluster: Cluster, placement: Placement = "pack", *, demand: float | None = None
 ) -> Packing:
     """Place the jobs in order of submission, passing over those that find no room; none departs.
@@ -80,7 +80,7 @@ def fill(
     many times the cluster's GPUs; without, once. Raises `InputError` where the cluster has no GPUs, or no
     job requests any. O(jobs × distinct states of nodes).
     """
-    mix = typical(workload.jobs)
+    mix = typical_mix(workload.jobs)
     gpus = cluster.total_devices
     if not gpus or not mix:
         what = "jobs that request GPUs" if gpus else "a cluster with GPUs"
@@ -91,7 +91,7 @@ def fill(
     refused: float | None = None
     marks: list[FragmentationPoint] = []
     known: Known = {}
-    for request in _arrivals(workload.jobs, demand):
+    for request in _iterate_arrivals(workload.jobs, demand):
         if demand is not None and requested >= demand * gpus:
             break
         # Counted before it is placed: what is requested is the axis of the curve, placed or not.
@@ -105,17 +105,25 @@ def fill(
         elif wanted and refused is None:
             refused = requested
         if requested >= (len(marks) + 1) * STEP * gpus:
-            marks.append(FragmentationPoint(requested, held, waste(free, cluster, mix, known)))
+            marks.append(FragmentationPoint(requested, held, measure_waste(free, cluster, mix, known)))
     return Packing(
-        placement, gpus, count, placed, requested, held, refused, waste(free, cluster, mix, known), marks
+        placement,
+        gpus,
+        count,
+        placed,
+        requested,
+        held,
+        refused,
+        measure_waste(free, cluster, mix, known),
+        marks,
     )
 
 
-def _arrivals(jobs: Sequence[Job], demand: float | None) -> Iterator[Request]:
+def _iterate_arrivals(jobs: Sequence[Job], demand: float | None) -> Iterator[Request]:
     return (asked_request(job) for job in (jobs if demand is None else cycle(jobs)))
 
 
-def typical(jobs: Sequence[Job]) -> dict[Request, float]:
+def typical_mix(jobs: Sequence[Job]) -> dict[Request, float]:
     """The mix: each request for GPUs, with its share of the jobs that request GPUs."""
     counts = Counter(request for job in jobs if (request := asked_request(job)).devices)
     total = counts.total()
@@ -126,7 +134,7 @@ Known: TypeAlias = dict[NodeState, tuple[float, int]]
 """Units of a node in this state that the typical job cannot use, and those that no job can use."""
 
 
-def waste(
+def measure_waste(
     free: FreeCapacity, cluster: Cluster, mix: Mapping[Request, float], known: Known | None = None
 ) -> Waste:
     """What is free, and what of it is of no use. O(distinct states × requests of the mix).
@@ -135,7 +143,7 @@ def waste(
     """
     known = {} if known is None else known
     total = fragments = lost = 0.0
-    for state, mask in free.masks():
+    for state, mask in free.iterate_state_masks():
         units = sum(state.devices)
         if not units or not mask:
             continue
@@ -143,7 +151,7 @@ def waste(
         node = cluster.nodes[(mask & -mask).bit_length() - 1]
         # Nodes in one state waste the same, and a cluster has few states: each is looked at once.
         if state not in known:
-            unusable = [_fragment(state, node, request) for request in mix]
+            unusable = [_fragment_units(state, node, request) for request in mix]
             expected = sum(share * u for share, u in zip(mix.values(), unusable, strict=True))
             known[state] = expected, min(unusable)
         total += nodes * units
@@ -152,7 +160,7 @@ def waste(
     return Waste(total / FRACTION_UNITS, fragments / FRACTION_UNITS, lost / FRACTION_UNITS)
 
 
-def _fragment(state: NodeState, node: Node, request: Request) -> int:
+def _fragment_units(state: NodeState, node: Node, request: Request) -> int:
     """Units of the node's free devices that a job with this request cannot use (Weng 2023, section 3)."""
     everything = sum(state.devices)
     # Without CPUs or memory its free devices are all of no use (section 3 of the paper).
@@ -164,7 +172,7 @@ def _fragment(state: NodeState, node: Node, request: Request) -> int:
         left = [
             units
             for units, device in zip(state.devices, node.devices, strict=True)
-            if units >= units_taken(request, device) and suits(device, kind, request)
+            if units >= units_taken(request, device) and suits_request(device, kind, request)
         ]
         if len(left) < whole_devices(count):
             return everything

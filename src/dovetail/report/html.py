@@ -12,19 +12,19 @@ from html import escape
 from importlib.resources import files
 from urllib.parse import quote
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Result
 from dovetail.report import plots, wording
 from dovetail.report.columns import columns_of
-from dovetail.report.compared import comparison_table, later_table, paired_tables, remarks
+from dovetail.report.compared import comparison_remarks, comparison_table, later_table, paired_tables
 from dovetail.report.drawing import Drawing
 from dovetail.report.gantt import figure
 from dovetail.report.gantt.page import PageCharts
-from dovetail.report.intervals import label, of_replicates, variants
+from dovetail.report.intervals import group_variants, of_replicates, policy_label
 from dovetail.report.metric_names import MAIN, METRICS
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 from dovetail.report.options import ReportOptions
-from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, notes
+from dovetail.report.outcome import breakdown_table, job_counts, job_table, metric_table, outcome_notes
 from dovetail.report.tables import Cell, Cells, Table
 from dovetail.version import __version__
 
@@ -37,62 +37,71 @@ HIGHER = "More is better for utilisation, less for all else."
 NO_SCRIPT = "<noscript><p class='note'>Schedules are drawn by a script, which is off.</p></noscript>"
 
 
-def page(results: Sequence[Result], options: ReportOptions | None = None) -> str:
+def report_page(results: Sequence[Result], options: ReportOptions | None = None) -> str:
     """The page: of the one result, or the comparison of several."""
     options = options or ReportOptions()
-    body = _single(results[0], options) if len(results) == 1 else _comparison(results, options)
-    return _document(_title(results), body, options)
+    body = (
+        _single_result_body(results[0], options) if len(results) == 1 else _comparison_body(results, options)
+    )
+    return _page_document(_page_title(results), body, options)
 
 
-def fragment(result: Result) -> str:
+def notebook_fragment(result: Result) -> str:
     """Chart and metrics for a notebook, in its own style sheet."""
-    parts = [_heading(result), _cards(result)]
+    parts = [_page_heading(result), _metric_cards(result)]
     if any(r.run_time is not None for r in result.records):
-        parts.append(_drawn(figure.draw(result, titled=False), f"Schedule under {label(result)}"))
-    return _scoped("".join(parts))
+        parts.append(
+            _drawing_element(
+                figure.draw_gantt(result, titled=False), f"Schedule under {policy_label(result)}"
+            )
+        )
+    return _scope_styles("".join(parts))
 
 
 def comparison_fragment(results: Sequence[Result]) -> str:
     """The comparison table for a notebook."""
-    return _scoped(table_html(comparison_table(results), sortable=False) + _notes(remarks(results)))
-
-
-def _scoped(body: str) -> str:
-    style = _asset("page.css").replace(":root", "&").replace("body {", "& {")
-    return f"<style>.dovetail {{ {style} }}</style><div class='dovetail'>{body}</div>"
-
-
-def _asset(name: str) -> str:
-    return (files("dovetail.report") / name).read_text(encoding="utf-8")
-
-
-def _document(title: str, body: str, options: ReportOptions) -> str:
-    made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
-    made += f", by <code>{escape(printable(options.command))}</code>" if options.command else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)} · Dovetail</title>\n<style>\n{_asset('page.css')}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}\n<footer>{made}. "
-        "Means leave out rejected and cancelled jobs; charts count time from the first submission.</footer>\n"
-        f"</main>\n<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n"
+    return _scope_styles(
+        table_html(comparison_table(results), sortable=False) + _note_elements(comparison_remarks(results))
     )
 
 
-def _title(results: Sequence[Result]) -> str:
-    names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
+def _scope_styles(body: str) -> str:
+    style = _read_asset("page.css").replace(":root", "&").replace("body {", "& {")
+    return f"<style>.dovetail {{ {style} }}</style><div class='dovetail'>{body}</div>"
+
+
+def _read_asset(name: str) -> str:
+    return (files("dovetail.report") / name).read_text(encoding="utf-8")
+
+
+def _page_document(title: str, body: str, options: ReportOptions) -> str:
+    made = f"Made by Dovetail {__version__} on {date.today().isoformat()}"
+    made += f", by <code>{escape(make_printable(options.command))}</code>" if options.command else ""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)} · "
+        f"Dovetail</title>\n<style>\n{_read_asset('page.css')}</style>\n</head>\n<body>\n"
+        f"<main>\n{body}\n<footer>{made}. "
+        "Means leave out rejected and cancelled jobs; charts count time from the first submission.</footer>\n"
+        f"</main>\n<script>\n{_read_asset('page.js')}</script>\n</body>\n</html>\n"
+    )
+
+
+def _page_title(results: Sequence[Result]) -> str:
+    names = ", ".join(dict.fromkeys(wording.workload_name(r) for r in results))
     if len(results) == 1:
-        return f"{names} under {label(results[0])}"
-    return f"{names or 'Nothing'}: {len(variants(results))} compared"
+        return f"{names} under {policy_label(results[0])}"
+    return f"{names or 'Nothing'}: {len(group_variants(results))} compared"
 
 
-def _heading(result: Result) -> str:
-    under = f"under <strong>{escape(label(result))}</strong>"
-    about = wording.where(result).partition(", ")[2]
-    return f"<h1>{escape(wording.workload(result))}</h1><p class='about'>{under} {escape(about)}</p>"
+def _page_heading(result: Result) -> str:
+    under = f"under <strong>{escape(policy_label(result))}</strong>"
+    about = wording.describe_setting(result).partition(", ")[2]
+    return f"<h1>{escape(wording.workload_name(result))}</h1><p class='about'>{under} {escape(about)}</p>"
 
 
-def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
+def _metric_cards(result: Result, cut: TrimmedTrace | None = None) -> str:
     found = final_metrics(result, cut)
     total, _, states = job_counts(found).partition(": ")
     cards = [("Jobs", total, states, "")]
@@ -100,14 +109,14 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
         value = found.get(name)
         if value is None:
             continue
-        main, _, more = wording.metric(name, value).partition(" (")
+        main, _, more = wording.metric_value(name, value).partition(" (")
         base = name.removeprefix("mean_")
         # A mean beside its 95th percentile: the mean alone hides a few very long waits.
         if base != name:
             p95 = found[f"p95_{base}"]
             slowed = p95 is not None and "slowdown" in name
-            more = "p95 " + (f"{p95:,.2f}" if slowed else wording.shortly(p95))
-        cards.append((wording.title(name), main, more.rstrip(")"), METRICS[name].about))
+            more = "p95 " + (f"{p95:,.2f}" if slowed else wording.spell_seconds_shortly(p95))
+        cards.append((wording.metric_title(name), main, more.rstrip(")"), METRICS[name].about))
     inner = "".join(
         f'<div title="{escape(about)}"><dt>{escape(name)}</dt>'
         f"<dd>{escape(text)}<small>{escape(more)}</small></dd></div>"
@@ -116,24 +125,26 @@ def _cards(result: Result, cut: TrimmedTrace | None = None) -> str:
     return f"<dl class='cards'>{inner}</dl>"
 
 
-def _single(result: Result, options: ReportOptions) -> str:
+def _single_result_body(result: Result, options: ReportOptions) -> str:
     cut = options.cut
     charts = PageCharts([result])
-    parts = [_heading(result), _cards(result, cut), _notes(notes(result, cut))]
-    parts.append(_section("Schedule", charts.add(result, label(result)) + NO_SCRIPT))
+    parts = [_page_heading(result), _metric_cards(result, cut), _note_elements(outcome_notes(result, cut))]
+    parts.append(_section_element("Schedule", charts.add(result, policy_label(result)) + NO_SCRIPT))
     if any(r.run_time for r in result.records):
-        drawn = plots.timeline([result], titled=False)
-        parts.append(_section("Use over time", _drawn(drawn, "Use of the cluster over time")))
+        drawn = plots.draw_timeline([result], titled=False)
+        parts.append(
+            _section_element("Use over time", _drawing_element(drawn, "Use of the cluster over time"))
+        )
     if (result.live or result.knowledge != "perfect") and plots.predicted_pairs(result):
-        scatter = _drawn(plots.predictions(result), "Predicted against actual run times")
-        parts.append(_section("Predicted against actual", scatter))
-    parts.append(_section("Metrics", table_html(metric_table(result, cut), sortable=False)))
-    parts += [_section(f"By {by}", table_html(table)) for by, table in _breakdowns(result, cut)]
-    parts.append(_section("Jobs", table_html(job_table(result, limit=MOST_JOBS))))
+        scatter = _drawing_element(plots.draw_predictions(result), "Predicted against actual run times")
+        parts.append(_section_element("Predicted against actual", scatter))
+    parts.append(_section_element("Metrics", table_html(metric_table(result, cut), sortable=False)))
+    parts += [_section_element(f"By {by}", table_html(table)) for by, table in _breakdown_tables(result, cut)]
+    parts.append(_section_element("Jobs", table_html(job_table(result, limit=MOST_JOBS))))
     return "\n".join([*parts, charts.script()])
 
 
-def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:
+def _breakdown_tables(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str, Table]]:
     for by in FIELDS:
         # A breakdown by a field with one value would repeat the table above it.
         if by == "size" or len(columns_of(result).keys(by)[0]) > 1:
@@ -142,44 +153,59 @@ def _breakdowns(result: Result, cut: TrimmedTrace | None) -> Iterable[tuple[str,
                 yield by, table
 
 
-def _comparison(results: Sequence[Result], options: ReportOptions) -> str:
+def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
     cut = options.cut
-    groups = variants(results)
+    groups = group_variants(results)
     firsts = [group[0] for group in groups.values()]
-    names = ", ".join(dict.fromkeys(wording.workload(r) for r in results))
-    parts = [f"<h1>{escape(names or 'Nothing to compare')}</h1><p class='about'>{escape(_about(groups))}</p>"]
+    names = ", ".join(dict.fromkeys(wording.workload_name(r) for r in results))
+    parts = [
+        f"<h1>{escape(names or 'Nothing to compare')}</h1><p "
+        f"class='about'>{escape(_describe_comparison(groups))}</p>"
+    ]
     if not results:
         return "\n".join(parts)
-    parts.append(_section("Outcome", _outcome(results, cut)))
-    parts.append(_drawn(plots.comparison(results, titled=False, cut=cut), "Bars of each metric by policy"))
+    parts.append(_section_element("Outcome", _outcome_section(results, cut)))
+    parts.append(
+        _drawing_element(
+            plots.draw_comparison(results, titled=False, cut=cut), "Bars of each metric by policy"
+        )
+    )
     if len({r.load for r in results}) > 1:
         drawn = plots.over_load(results, titled=False, cut=cut)
-        parts.append(_section("Over the load", _drawn(drawn, "Metrics by the offered load")))
-    drawn = plots.timeline(firsts, titled=False)
-    parts.append(_section("Use over time", _drawn(drawn, "Use of the cluster and jobs waiting over time")))
+        parts.append(
+            _section_element("Over the load", _drawing_element(drawn, "Metrics by the offered load"))
+        )
+    drawn = plots.draw_timeline(firsts, titled=False)
+    parts.append(
+        _section_element(
+            "Use over time", _drawing_element(drawn, "Use of the cluster and jobs waiting over time")
+        )
+    )
     if options.references:
         table = later_table(results, options)
-        parts.append(_section(table.title, table_html(Table(table.columns, caption=table.caption))))
+        parts.append(_section_element(table.title, table_html(Table(table.columns, caption=table.caption))))
     pairs = paired_tables(results, cut=cut)
     if pairs:
         heading = "Replicate by replicate" if of_replicates(results) else "Seed by seed"
-        parts.append(_section(heading, "".join(map(table_html, pairs))))
+        parts.append(_section_element(heading, "".join(map(table_html, pairs))))
     charts = PageCharts(firsts)
     # Many bars make a page slow to open, so the charts are folded then.
     few = sum(len(result.records) for result in firsts) <= MANY_JOBS
     drawings = [
-        _drawer(f"{name}{wording.which(group)}: {wording.seconds(group[0].makespan)}", chart, few)
+        _drawer_element(
+            f"{name}{wording.shown_draw(group)}: {wording.spell_seconds(group[0].makespan)}", chart, few
+        )
         for (name, group), chart in zip(groups.items(), map(charts.add, firsts, groups), strict=True)
     ]
     how = "All on one axis of time." + ("" if few else " Press on one to draw it.")
-    parts.append(_section("Schedules", _notes([how]) + NO_SCRIPT + "".join(drawings)))
+    parts.append(_section_element("Schedules", _note_elements([how]) + NO_SCRIPT + "".join(drawings)))
     return "\n".join([*parts, charts.script()])
 
 
-def _about(groups: Mapping[str, Sequence[Result]]) -> str:
+def _describe_comparison(groups: Mapping[str, Sequence[Result]]) -> str:
     results = [result for group in groups.values() for result in group]
-    machines = ", ".join(dict.fromkeys(wording.machine(r.cluster) for r in results))
-    policies = dict.fromkeys(label(r) for r in results)
+    machines = ", ".join(dict.fromkeys(wording.machine_name(r.cluster) for r in results))
+    policies = dict.fromkeys(policy_label(r) for r in results)
     loads = ", ".join(dict.fromkeys(f"{r.load:g}" for r in results if r.load is not None))
     seeds = max((len(group) for group in groups.values()), default=0)
     parts = ["1 policy" if len(policies) == 1 else f"{len(policies)} policies", f"on {machines}"]
@@ -188,27 +214,27 @@ def _about(groups: Mapping[str, Sequence[Result]]) -> str:
     return ", ".join([*parts, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
 
 
-def _outcome(results: Sequence[Result], cut: TrimmedTrace | None) -> str:
+def _outcome_section(results: Sequence[Result], cut: TrimmedTrace | None) -> str:
     table = comparison_table(results, cut=cut)
     about = [HIGHER]
     about += ["Means leave out the warm-up and the cool-down."] if cut is not None else []
     caption = table.caption.replace("* best", "A star marks the best")
-    return table_html(Table(table.columns, caption=caption, notes=[*about, *remarks(results)]))
+    return table_html(Table(table.columns, caption=caption, notes=[*about, *comparison_remarks(results)]))
 
 
-def _drawer(title: str, inner: str, opened: bool) -> str:
+def _drawer_element(title: str, inner: str, opened: bool) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{inner}</details>"
 
 
-def _drawn(drawing: Drawing, about: str) -> str:
-    return f"<div class='chart'>{drawing.svg(about, page=True)}</div>"
+def _drawing_element(drawing: Drawing, about: str) -> str:
+    return f"<div class='chart'>{drawing.render_svg(about, page=True)}</div>"
 
 
-def _notes(lines: Iterable[str]) -> str:
+def _note_elements(lines: Iterable[str]) -> str:
     return "".join(f"<p class='note'>{escape(line)}</p>" for line in lines)
 
 
-def _section(title: str, body: str) -> str:
+def _section_element(title: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{body}</section>"
 
 
@@ -222,7 +248,7 @@ def table_html(table: Table, *, sortable: bool = True) -> str:
     if not table.columns:
         return about
     columns = [column for column in table.columns if column.rank == 0 or not column.empty]
-    heads = "".join(_head(column, sortable) for column in columns)
+    heads = "".join(_header_cell(column, sortable) for column in columns)
     rows = zip(*columns, strict=True)
     body = "\n".join(
         f"<tr>{''.join(_cell(cell, column.right) for cell, column in zip(row, columns, strict=True))}</tr>"
@@ -236,24 +262,27 @@ def table_html(table: Table, *, sortable: bool = True) -> str:
     )
 
 
-def _head(column: Cells, sortable: bool) -> str:
+def _header_cell(column: Cells, sortable: bool) -> str:
     name = escape(" ".join(column.header.split()))
     inner = f'<button type="button">{name}</button>' if sortable else name
-    return f'<th scope="col"{_class("number" if column.right else "")}{_tooltip(column.about)}>{inner}</th>'
+    return (
+        f"<th "
+        f'scope="col"{_class_text("number" if column.right else "")}{_title_text(column.about)}>{inner}</th>'
+    )
 
 
 def _cell(cell: Cell, right: bool) -> str:
-    text = escape(printable(cell.text.rstrip(" *") if cell.style == "best" else cell.text.rstrip()))
+    text = escape(make_printable(cell.text.rstrip(" *") if cell.style == "best" else cell.text.rstrip()))
     if cell.link:
         text = f'<a href="file://{quote(cell.link)}">{text}</a>'
     sort = f' data-v="{"" if cell.value is None else repr(float(cell.value))}"' if right else ""
     names = " ".join(name for name in ("number" if right else "", cell.style) if name)
-    return f"<td{_class(names)}{sort}{_tooltip(cell.title)}>{text}</td>"
+    return f"<td{_class_text(names)}{sort}{_title_text(cell.title)}>{text}</td>"
 
 
-def _class(names: str) -> str:
+def _class_text(names: str) -> str:
     return f' class="{names}"' if names else ""
 
 
-def _tooltip(text: str) -> str:
-    return f' title="{escape(printable(text))}"' if text else ""
+def _title_text(text: str) -> str:
+    return f' title="{escape(make_printable(text))}"' if text else ""

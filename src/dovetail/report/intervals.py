@@ -22,7 +22,7 @@ from dovetail.model import Result
 from dovetail.records import dataclass
 from dovetail.report.metric_names import HIGHER_IS_BETTER, metric_named
 from dovetail.report.metrics import TrimmedTrace, final_metrics
-from dovetail.report.wording import machine
+from dovetail.report.wording import machine_name
 
 FEW = 10.0
 """Of so many weeks the replicates would differ half as much as traces do."""
@@ -43,26 +43,26 @@ class Interval:
     n: int
 
     @property
-    def low(self) -> float:
+    def lower_end(self) -> float:
         """Lower end; the mean where there is no interval."""
         return self.mean - (self.half_width or 0.0)
 
     @property
-    def high(self) -> float:
+    def upper_end(self) -> float:
         """Upper end; the mean where there is no interval."""
         return self.mean + (self.half_width or 0.0)
 
-    def within(self, metric: str) -> tuple[float, float]:
+    def ends_within(self, metric: str) -> tuple[float, float]:
         """Both ends, as far as a metric reaches: no share is below 0 or above 1.
 
         >>> Interval(0.55, 4.0, 2).within("utilisation"), Interval(0.5, 0.25, 9).within("utilisation")
         ((0.0, 1.0), (0.25, 0.75))
         """
         least, most = range_of(metric)
-        return max(self.low, min(least, self.mean)), min(self.high, max(most, self.mean))
+        return max(self.lower_end, min(least, self.mean)), min(self.upper_end, max(most, self.mean))
 
 
-def interval(
+def mean_interval(
     values: Iterable[float | None], confidence: float = 0.95, *, replicates: float = 0.0
 ) -> Interval | None:
     """Mean and Student's t interval of the values that are there; ``None`` without any.
@@ -82,11 +82,13 @@ def interval(
     mean = float(known.mean())
     if len(known) == 1:
         return Interval(mean, None, 1)
-    quantile = student(len(known) - 1, confidence)
-    return Interval(mean, quantile * float(known.std(ddof=1)) * _width(len(known), replicates), len(known))
+    quantile = student_quantile(len(known) - 1, confidence)
+    return Interval(
+        mean, quantile * float(known.std(ddof=1)) * _standard_error_factor(len(known), replicates), len(known)
+    )
 
 
-def _width(n: int, replicates: float) -> float:
+def _standard_error_factor(n: int, replicates: float) -> float:
     """By what a standard deviation becomes the standard error that an interval rests on."""
     return replicates * math.sqrt(1.0 + 1.0 / n) if replicates else math.sqrt(1.0 / n)
 
@@ -101,7 +103,7 @@ def of_replicates(results: Iterable[Result]) -> float:
     return max((1.0 + FEW / one.weeks if one.bootstrap else 1.0 for one in drawn), default=0.0)
 
 
-def student(freedom: int, confidence: float) -> float:
+def student_quantile(freedom: int, confidence: float) -> float:
     """The t beyond which, on both sides, 1 - ``confidence`` of Student's distribution lies.
 
     For whole degrees of freedom the share within t is a finite sum (Abramowitz and Stegun, 26.7.3 and
@@ -187,13 +189,13 @@ class Paired:
     chance: float | None = None
 
     @property
-    def significant(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether zero lies outside of the interval (never without an interval)."""
         d = self.difference
-        return d.half_width is not None and (d.low > 0 or d.high < 0)
+        return d.half_width is not None and (d.lower_end > 0 or d.upper_end < 0)
 
 
-def paired(
+def compare_paired(
     a: Sequence[Result],
     b: Sequence[Result],
     metric: str = "makespan",
@@ -208,25 +210,28 @@ def paired(
     """
     # Not every policy gives every metric on every draw (no jobs counted, no predictions), so only draws with
     # both are pairs.
-    known = _common(a, b, metric, cut)
+    known = _common_values(a, b, metric, cut)
     if not known:
         raise InputError(
-            f"cannot compare {label(a[0]) if a else 'nothing'} with {label(b[0]) if b else 'nothing'} by "
+            f"cannot compare {policy_label(a[0]) if a else 'nothing'} with "
+            f"{policy_label(b[0]) if b else 'nothing'} by "
             f"{metric}: no seed has it under both"
         )
     replicates = of_replicates([*a, *b])
-    return compare_pairs(known, metric, label(a[0]), label(b[0]), confidence, replicates=replicates)
+    return compare_pairs(
+        known, metric, policy_label(a[0]), policy_label(b[0]), confidence, replicates=replicates
+    )
 
 
-def comparable(groups: Sequence[Sequence[Result]], metric: str, cut: TrimmedTrace | None = None) -> bool:
+def are_comparable(groups: Sequence[Sequence[Result]], metric: str, cut: TrimmedTrace | None = None) -> bool:
     """Whether each of the policies has the metric on a seed on which the first has it too."""
-    return all(_common(group, groups[0], metric, cut) for group in groups[1:])
+    return all(_common_values(group, groups[0], metric, cut) for group in groups[1:])
 
 
-def _common(
+def _common_values(
     a: Sequence[Result], b: Sequence[Result], metric: str, cut: TrimmedTrace | None
 ) -> list[tuple[float, float]]:
-    first, second = _values(a, metric, cut), _values(b, metric, cut)
+    first, second = _values_by_draw(a, metric, cut), _values_by_draw(b, metric, cut)
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
     return [(x, y) for x, y in pairs if x is not None and y is not None]
 
@@ -240,13 +245,13 @@ def compare_pairs(
     *,
     replicates: float = 0.0,
 ) -> Paired:
-    """`paired` on bare values, which must not be empty."""
+    """`compare_paired` on bare values, which must not be empty."""
     table = np.array(pairs, float)
     differences = table[:, 0] - table[:, 1]
     # Sums in another order may differ in the last digits: that is a tie, neither a win nor a loss.
     equal = np.isclose(table[:, 0], table[:, 1], rtol=1e-12, atol=0.0)
     better = (differences > 0) if metric in HIGHER_IS_BETTER else (differences < 0)
-    difference = interval(differences, confidence, replicates=replicates)
+    difference = mean_interval(differences, confidence, replicates=replicates)
     assert difference is not None
     means = table.mean(axis=0)
     return Paired(
@@ -258,15 +263,15 @@ def compare_pairs(
         int((better & ~equal).sum()),
         int(equal.sum()),
         int((~better & ~equal).sum()),
-        _chance(differences, replicates),
+        _chance_of_equality(differences, replicates),
     )
 
 
-def _chance(differences: npt.NDArray[np.float64], replicates: float) -> float | None:
+def _chance_of_equality(differences: npt.NDArray[np.float64], replicates: float) -> float | None:
     n = len(differences)
     if n < 2:
         return None
-    error = float(differences.std(ddof=1)) * _width(n, replicates)
+    error = float(differences.std(ddof=1)) * _standard_error_factor(n, replicates)
     if error == 0.0:
         # All draws differ by the same amount: chance explains nothing of it, or there is no difference to
         # explain.
@@ -274,7 +279,7 @@ def _chance(differences: npt.NDArray[np.float64], replicates: float) -> float | 
     return chance_beyond(float(differences.mean()) / error, n - 1)
 
 
-def _values(
+def _values_by_draw(
     results: Sequence[Result], metric: str, cut: TrimmedTrace | None
 ) -> dict[tuple[int | None, int], float | None]:
     values: dict[tuple[int | None, int], float | None] = {}
@@ -282,41 +287,43 @@ def _values(
         draw = result.seed, result.replicate.number
         if draw in values:
             which = f"seed {draw[0]}" if not draw[1] else f"replicate {draw[1]}"
-            raise InputError(f"{label(result)}: {which} is there twice, expected once")
+            raise InputError(f"{policy_label(result)}: {which} is there twice, expected once")
         values[draw] = final_metrics(result, cut).get(metric)
     return values
 
 
-def label(result: Result) -> str:
+def policy_label(result: Result) -> str:
     """The policy as it is written on the command line, e.g. ``fms?score=area``."""
     if not result.options or "?" in result.policy:
         return result.policy
     return result.policy + "?" + "&".join(f"{k}={v}" for k, v in result.options.items())
 
 
-def variants(results: Iterable[Result], *, loads: bool = True) -> dict[str, list[Result]]:
+def group_variants(results: Iterable[Result], *, loads: bool = True) -> dict[str, list[Result]]:
     """Results by what is compared, in order of first appearance, each with the results of its draws.
 
     That is the policy, and cluster and load where there are several; with ``loads`` false whatever the load.
     """
     known = list(results)
-    several_clusters = len({machine(result.cluster) for result in known}) > 1
+    several_clusters = len({machine_name(result.cluster) for result in known}) > 1
     several_loads = loads and len({result.load for result in known}) > 1
     found: dict[str, list[Result]] = {}
     for result in known:
-        name = label(result)
-        name += f" on {machine(result.cluster)}" if several_clusters else ""
+        name = policy_label(result)
+        name += f" on {machine_name(result.cluster)}" if several_clusters else ""
         name += f" at load {result.load:g}" if several_loads and result.load is not None else ""
         found.setdefault(name, []).append(result)
     return found
 
 
-def unmoved(group: Sequence[Result]) -> bool:
+def has_equal_draws(group: Sequence[Result]) -> bool:
     """Whether the draws of a variant, of which there are several, all give the same outcome."""
-    return len(group) > 1 and all(_outcome(result) == _outcome(group[0]) for result in group[1:])
+    return len(group) > 1 and all(
+        _outcome_metrics(result) == _outcome_metrics(group[0]) for result in group[1:]
+    )
 
 
-def _outcome(result: Result) -> dict[str, float | None]:
+def _outcome_metrics(result: Result) -> dict[str, float | None]:
     """The metrics, but for those of how long it took to find it."""
     found = final_metrics(result)
     return {name: value for name, value in found.items() if not name.startswith(("decision", "simulation"))}

@@ -15,15 +15,15 @@ from typing import Any
 import orjson
 
 from dovetail.model import Allocation, Note, Plan, Record, Result
-from dovetail.model.masks import runs
+from dovetail.model.masks import bit_runs
 from dovetail.model.tables import RecordTable
 from dovetail.report.columns import Floats, TableColumns, columns_of
 from dovetail.report.energy import energy_metrics
-from dovetail.report.intervals import label
-from dovetail.report.metrics import breakdown, later_than, metrics
+from dovetail.report.intervals import policy_label
+from dovetail.report.metrics import break_down, compute_metrics, later_than
 from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
-from dovetail.report.wording import machine
+from dovetail.report.wording import machine_name
 
 CHUNK = 1_000
 """Rows that are made at once: few, so that the memory of one chunk serves the next."""
@@ -43,28 +43,28 @@ def form_of(result: Result, options: ReportOptions | None = None) -> dict[str, A
     """The same, but a row of ``jobs`` is made when it is read: for `pieces_of`."""
     options = options or ReportOptions()
     cut, reference = options.cut, options.reference(result)
-    found = metrics(result, cut=cut, reference=reference) | energy_metrics(result, options.watts)
+    found = compute_metrics(result, cut=cut, reference=reference) | energy_metrics(result, options.watts)
     form = {
         "policy": result.policy,
-        "options": plain(result.options),
+        "options": to_plain_json(result.options),
         "workload": result.workload,
-        "cluster": result.cluster.label or machine(result.cluster),
+        "cluster": result.cluster.label or machine_name(result.cluster),
         "seed": result.seed,
         "knowledge": result.knowledge,
-        "makespan": plain(result.makespan),  # null where nothing is known
+        "makespan": to_plain_json(result.makespan),  # null where nothing is known
         "rejected": [r.id for r in result.rejected],
         "jobs": JobForms(result),
-        "metrics": plain(found) if result.known else None,
-        "plan": _plan(result.plan),
+        "metrics": to_plain_json(found) if result.known else None,
+        "plan": _plan_form(result.plan),
         "rejected_reasons": {r.id: r.reason for r in result.rejected},
         "skipped": result.skipped,
         "promises_broken": result.promises_broken,
         "broken_by_overrun": result.broken_by_overrun,
         "overrun": result.overrun,
-        "default_walltime": plain(result.default_walltime),
+        "default_walltime": to_plain_json(result.default_walltime),
         "live": result.live,
-        "started_at": plain(result.started_at),
-        "load": plain(result.load),
+        "started_at": to_plain_json(result.started_at),
+        "load": to_plain_json(result.load),
         "ignores_priorities": result.ignores_priorities,
         "replicate": result.replicate.number,
         "notes": [{"code": Note.code_of(note), "text": str(note)} for note in result.notes],
@@ -72,9 +72,12 @@ def form_of(result: Result, options: ReportOptions | None = None) -> dict[str, A
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
     if options.by:
-        form["breakdown"] = {name: plain(breakdown(result, name, cut=cut)) for name in options.by}
+        form["breakdown"] = {name: to_plain_json(break_down(result, name, cut=cut)) for name in options.by}
     if reference is not None:
-        form["later_than"] = {"policy": label(reference), "jobs": plain(later_than(result, reference))}
+        form["later_than"] = {
+            "policy": policy_label(reference),
+            "jobs": to_plain_json(later_than(result, reference)),
+        }
     return form
 
 
@@ -86,40 +89,40 @@ def text_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
 def pieces_of(forms: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """`text_of` piece by piece, so that the whole text never stands in memory."""
     if isinstance(forms, Mapping):
-        yield from _dump(forms)
+        yield from _dump_parts(forms)
         return
     yield "["
     for number, form in enumerate(forms):
         yield ",\n" if number else ""
-        yield from _dump(form)
+        yield from _dump_parts(form)
     yield "]"
 
 
-def _dump(form: Mapping[str, Any]) -> Iterator[str]:
+def _dump_parts(form: Mapping[str, Any]) -> Iterator[str]:
     opening = "{"
     for key, value in form.items():
-        yield f"{opening}{_text(key)}: "
+        yield f"{opening}{_dump_value(key)}: "
         opening = ",\n "
         if key == "jobs" and len(value):
             for first in range(0, len(value), CHUNK):
                 yield "[\n  " if not first else ",\n  "
                 part = slice(first, first + CHUNK)
-                yield value.text(part) if isinstance(value, JobForms) else _lines(value[part])
+                yield value.text(part) if isinstance(value, JobForms) else _dump_rows(value[part])
             yield "\n ]"
         else:
-            yield _text(list(value) if key == "jobs" else value)
+            yield _dump_value(list(value) if key == "jobs" else value)
     yield "}"
 
 
-def _lines(rows: Sequence[Mapping[str, Any]]) -> str:
+def _dump_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as JSON, each on a line of its own."""
-    whole = _text(rows)[1:-1]
+    whole = _dump_value(rows)[1:-1]
     if whole.count("},{") == len(rows) - 1:  # nowhere but between them: all at once
         return whole.replace("},{", "},\n  {")
-    return ",\n  ".join(map(_text, rows))
+    return ",\n  ".join(map(_dump_value, rows))
 
 
-def _text(value: object) -> str:
+def _dump_value(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # whole numbers of more than 64 bits, names that are no UTF-8
@@ -142,22 +145,22 @@ class JobForms:
         """Some rows as JSON, each on a line of its own."""
         if isinstance(self._columns, TableColumns):
             return ",\n  ".join(_lines_of_table(self._columns, part, self._spelt))
-        return _lines([_row(record, self._spelt) for record in self._records[part]])
+        return _dump_rows([_record_row(record, self._spelt) for record in self._records[part]])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if isinstance(self._columns, TableColumns):
             for first in range(0, len(self), CHUNK):
                 yield from orjson.loads(f"[{self.text(slice(first, first + CHUNK))}]")
         else:
-            yield from (_row(record, self._spelt) for record in self._records)
+            yield from (_record_row(record, self._spelt) for record in self._records)
 
 
 def _lines_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> Iterator[str]:
-    """As `_row`, of records of which no one needs an object: 100,000 take a third of the time so."""
+    """As `_record_row`, of records of which no one needs an object: 100,000 take a third of the time so."""
     app, user, name = (_texts_of(columns, by, part) for by in ("app", "user", "implementation"))
     promised = columns.table.in_order(columns.table.promised)
     times = (columns.submit, columns.start, columns.end, columns.predictions[:, 0], promised)
-    submit, start, end, known, promise = (_numbers(column[part]) for column in times)
+    submit, start, end, known, promise = (_number_texts(column[part]) for column in times)
     ids = _inner_texts(columns.ids[part])
     nodes = _inner_texts(spelt.of_all(*columns.node_runs(part)))
     ends = [_ENDS[killed] for killed in columns.killed[part].tolist()]
@@ -178,7 +181,7 @@ _ENDS = ('"COMPLETED"', "0"), ('"TIMEOUT"', "null")
 
 def _texts_of(columns: TableColumns, by: str, part: slice) -> list[str]:
     names, places = columns.keys(by)
-    texts = [_text(name or None) for name in names]
+    texts = [_dump_value(name or None) for name in names]
     return [texts[place] for place in places[part].tolist()]
 
 
@@ -187,16 +190,16 @@ def _inner_texts(texts: Sequence[str]) -> Sequence[str]:
     every = "".join(texts)
     if every.isascii() and every.isprintable() and '"' not in every and "\\" not in every:
         return texts
-    found = _text(texts)[2:-2].split('","')
-    return found if len(found) == len(texts) else [_text(text)[1:-1] for text in texts]
+    found = _dump_value(texts)[2:-2].split('","')
+    return found if len(found) == len(texts) else [_dump_value(text)[1:-1] for text in texts]
 
 
-def _numbers(values: Floats) -> list[str]:
+def _number_texts(values: Floats) -> list[str]:
     """Numbers as JSON has them; NaN is null."""
     return orjson.dumps(values.tolist()).decode()[1:-1].split(",") if len(values) else []
 
 
-def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
+def _record_row(record: Record, spelt: Spelling) -> dict[str, Any]:
     return {
         "id": record.job.id,
         "app": record.job.app.name,
@@ -207,10 +210,10 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
         "start": record.start,
         "end": record.end,
         "nodes": None if record.allocation is None else spelt(record.allocation.mask),
-        "devices": _devices(record.allocation, spelt),
-        "predicted": plain(record.predicted.expected) if record.predicted else None,
+        "devices": _device_names(record.allocation, spelt),
+        "predicted": to_plain_json(record.predicted.expected) if record.predicted else None,
         "exit_code": record.exit_code,
-        "predicted_upper": plain(record.predicted.upper) if record.predicted else None,
+        "predicted_upper": to_plain_json(record.predicted.upper) if record.predicted else None,
         "promised": record.promised,
         "detail": record.detail or None,
         "stdout": record.stdout,
@@ -220,39 +223,39 @@ def _row(record: Record, spelt: Spelling) -> dict[str, Any]:
     }
 
 
-def _devices(allocation: Allocation | None, spelt: Spelling) -> list[str]:
+def _device_names(allocation: Allocation | None, spelt: Spelling) -> list[str]:
     if allocation is None or not (allocation.donors or any(part.devices for part in allocation.parts)):
         return []
     names, first = spelt.devices
     held: list[int] = []
     for part in allocation.parts:
         devices = part.devices
-        for low, high in runs(part.nodes):
+        for low, high in bit_runs(part.nodes):
             held += [of_node + d for of_node in first[low:high] for d in devices]
     held += [first[donor.donor] + donor.device for donor in allocation.donors]
     held.sort()
     return [names[place] for place in held]
 
 
-def _plan(plan: Plan | None) -> dict[str, Any] | None:
+def _plan_form(plan: Plan | None) -> dict[str, Any] | None:
     if plan is None:
         return None
     names = ("status", "bound", "gap", "seconds", "objective")
-    return {name: plain(getattr(plan, name)) for name in names}
+    return {name: to_plain_json(getattr(plan, name)) for name in names}
 
 
-def plain(value: object) -> Any:
+def to_plain_json(value: object) -> Any:
     """``value`` in JSON's own types: NaN and infinities become null, unknown objects their text."""
     if isinstance(value, Enum):
-        return plain(value.value)
+        return to_plain_json(value.value)
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_plain_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(v) for v in value]
+        return [to_plain_json(v) for v in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if hasattr(value, "item"):
-        return plain(value.item())
+        return to_plain_json(value.item())
     return str(value)

@@ -56,7 +56,7 @@ class MemoryAttempt:
         return self.end - self.start
 
     @property
-    def killed(self) -> bool:
+    def was_killed(self) -> bool:
         """Whether it was killed for memory."""
         return self.state is State.OUT_OF_MEMORY
 
@@ -123,24 +123,24 @@ def memory_use(tries: Sequence[MemoryAttempt], machine: int) -> MemoryUse:
     """Totals and series; ``machine`` is the memory of the largest node in bytes. O(n log n)."""
     counted = [one for one in tries if one.peak and one.reserved]
     wasted = sum(
-        (one.reserved - (0 if one.killed else min(one.peak or 0, one.reserved))) * one.seconds
+        (one.reserved - (0 if one.was_killed else min(one.peak or 0, one.reserved))) * one.seconds
         for one in counted
     )
-    auto_wasted, auto_kills = _under_auto([one for one in counted if not one.killed], machine)
+    auto_wasted, auto_kills = _under_auto([one for one in counted if not one.was_killed], machine)
     return MemoryUse(
         len(tries),
         len(tries) - len(counted),
         sum(one.reserved * one.seconds for one in counted) / GB_HOUR,
-        sum((one.peak or 0) * one.seconds for one in counted if not one.killed) / GB_HOUR,
+        sum((one.peak or 0) * one.seconds for one in counted if not one.was_killed) / GB_HOUR,
         wasted / GB_HOUR,
-        sum(one.killed for one in tries),
+        sum(one.was_killed for one in tries),
         auto_wasted / GB_HOUR,
         auto_kills,
-        _series(counted),
+        _memory_series(counted),
     )
 
 
-def _series(tries: Sequence[MemoryAttempt]) -> list[tuple[Seconds, int, int]]:
+def _memory_series(tries: Sequence[MemoryAttempt]) -> list[tuple[Seconds, int, int]]:
     changes: dict[Seconds, list[int]] = {}
     for one in tries:
         for moment, sign in ((one.start, 1), (one.end, -1)):
@@ -163,12 +163,14 @@ def _under_auto(tries: Sequence[MemoryAttempt], machine: int) -> tuple[float, in
     wasted, kills = 0.0, 0
     for place, one in enumerate(ordered):
         while ended and ended[0][0] <= one.start:
-            history.record(_run(ordered[heapq.heappop(ended)[1]]))
-        run, nodes = _run(one), one.request.nodes
+            history.record(_run_of_attempt(ordered[heapq.heappop(ended)[1]]))
+        run, nodes = _run_of_attempt(one), one.request.nodes
         request = (run.nodes, run.cpus, run.gpus)
         query = Query(run.app, one.implementation, one.device, request, canonical_inputs(run.inputs))
         share = float(one.reserved) / nodes
-        held = float(model.reserve(query, request=share, machine=machine, most=max(machine, share)).amount)
+        held = float(
+            model.choose_reservation(query, request=share, machine=machine, most=max(machine, share)).amount
+        )
         peak = (one.peak or 0) / nodes
         if peak > held:
             kills += 1
@@ -179,7 +181,7 @@ def _under_auto(tries: Sequence[MemoryAttempt], machine: int) -> tuple[float, in
     return wasted, kills
 
 
-def _run(one: MemoryAttempt) -> Run:
+def _run_of_attempt(one: MemoryAttempt) -> Run:
     nodes, cpus, gpus = Run.resolved_request(one.request)
     usage = Usage(peak_memory=(one.peak or 0) // nodes)
     name, inputs = one.job.app.name, one.job.inputs

@@ -29,7 +29,9 @@ SIZE_CLASSES = (1, 4, 16, 64, 256, 1024, 4096)
 Metrics = dict[str, float | None]
 
 
-def metrics(result: Result, *, cut: TrimmedTrace | None = None, reference: Result | None = None) -> Metrics:
+def compute_metrics(
+    result: Result, *, cut: TrimmedTrace | None = None, reference: Result | None = None
+) -> Metrics:
     """All metrics of a result by name, the contract's first. O(jobs log jobs), worked out once.
 
     ``cut`` leaves out a warm-up and a cool-down. ``reference`` (usually ``best-device`` on the same
@@ -39,7 +41,7 @@ def metrics(result: Result, *, cut: TrimmedTrace | None = None, reference: Resul
     if reference is not None:
         late = later_than(result, reference)
         found["later_jobs"] = len(late)
-        found["later_mean"] = _mean(np.array(list(late.values())))
+        found["later_mean"] = _mean_or_none(np.array(list(late.values())))
         found["later_max"] = max(late.values(), default=0.0)
     return found
 
@@ -48,7 +50,7 @@ _FINAL: WeakKeyDictionary[Result, dict[TrimmedTrace | None, Metrics]] = WeakKeyD
 
 
 def final_metrics(result: Result, cut: TrimmedTrace | None = None) -> Metrics:
-    """`metrics` of a result that changes no more, worked out once; not to be changed."""
+    """`compute_metrics` of a result that changes no more, worked out once; not to be changed."""
     known = _FINAL.setdefault(result, {})
     if cut not in known:
         known[cut] = _worked_out(result, cut)
@@ -60,26 +62,26 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     chosen, held = columns.counted, columns.stretches
     window = (columns.first, columns.last)
     if cut is not None:
-        chosen, window = cut.apply(columns)
+        chosen, window = cut.select_counted(columns)
     decisions = np.asarray(result.decision_seconds, float)
     found: Metrics = {
         "makespan": columns.makespan,
-        "mean_wait": _mean(columns.wait[chosen]),
-        "mean_response": _mean(columns.response[chosen]),
-        "mean_bounded_slowdown": _mean(columns.bounded_slowdown[chosen]),
-        "utilisation": _share(columns, window, held.cpus, columns.cluster.total_cpus),
-        "gpu_utilisation": _share(columns, window, held.devices, columns.cluster.total_devices),
-        "anl": _anl(result, columns, chosen),
-        "aql": _mean(columns.wait[chosen]),
-        "mit": _mit(columns),
-        "decision_seconds_mean": _mean(decisions),
-        "decision_seconds_p99": _quantile(np.sort(decisions), 0.99),
+        "mean_wait": _mean_or_none(columns.wait[chosen]),
+        "mean_response": _mean_or_none(columns.response[chosen]),
+        "mean_bounded_slowdown": _mean_or_none(columns.bounded_slowdown[chosen]),
+        "utilisation": _used_share(columns, window, held.cpus, columns.cluster.total_cpus),
+        "gpu_utilisation": _used_share(columns, window, held.devices, columns.cluster.total_devices),
+        "anl": _average_normalized_loss(result, columns, chosen),
+        "aql": _mean_or_none(columns.wait[chosen]),
+        "mit": _maximum_idle_time(columns),
+        "decision_seconds_mean": _mean_or_none(decisions),
+        "decision_seconds_p99": _sorted_quantile(np.sort(decisions), 0.99),
         "simulation_seconds": result.simulation_seconds,
     }
-    found |= _spread("wait", columns.wait[chosen])
-    found |= _spread("response", columns.response[chosen])
-    found |= _spread("bounded_slowdown", columns.bounded_slowdown[chosen])
-    found |= _counts(result, columns, chosen)
+    found |= _spread_metrics("wait", columns.wait[chosen])
+    found |= _spread_metrics("response", columns.response[chosen])
+    found |= _spread_metrics("bounded_slowdown", columns.bounded_slowdown[chosen])
+    found |= _count_metrics(result, columns, chosen)
     error = prediction_error(result)
     found["prediction_error_median"] = error.median if error else None
     found["prediction_error_p90"] = error.p90 if error else None
@@ -89,7 +91,7 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     return found if result.known else dict.fromkeys(found)
 
 
-def summary(columns: Columns, chosen: Ints) -> Metrics:
+def summarize_jobs(columns: Columns, chosen: Ints) -> Metrics:
     """Count, and mean, median, p95 and maximum of wait, response and bounded slowdown of some jobs.
 
     ``chosen`` holds their indices, shape (jobs,).
@@ -97,16 +99,16 @@ def summary(columns: Columns, chosen: Ints) -> Metrics:
     found: Metrics = {"jobs": len(chosen)}
     for name in ("wait", "response", "bounded_slowdown"):
         values = getattr(columns, name)[chosen]
-        found[f"mean_{name}"] = _mean(values)
-        found |= _spread(name, values)
+        found[f"mean_{name}"] = _mean_or_none(values)
+        found |= _spread_metrics(name, values)
     run = columns.run[chosen]
     found["cpu_seconds"] = float(np.sum(columns.cpus[chosen] * run))
     found["device_seconds"] = float(np.sum(columns.devices[chosen] * run))
     return found
 
 
-def breakdown(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> dict[str, Metrics]:
-    """`summary` of the jobs of each user, group, queue, app, implementation or size class.
+def break_down(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> dict[str, Metrics]:
+    """`summarize_jobs` of the jobs of each user, group, queue, app, implementation or size class.
 
     ``by`` is one of ``user``, ``group``, ``queue``, ``app``, ``implementation``, ``size``. Jobs without
     the field come under ``"-"``; jobs that ``cut`` leaves out are not counted. Raises
@@ -115,8 +117,8 @@ def breakdown(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> di
     if by not in FIELDS:
         raise InputError(f"cannot break down by {by!r}: expected one of {', '.join(FIELDS)}")
     columns = columns_of(result)
-    names, places = _sizes(columns) if by == "size" else columns.keys(by)
-    counted = np.flatnonzero(columns.counted if cut is None else cut.apply(columns)[0])
+    names, places = _size_classes(columns) if by == "size" else columns.keys(by)
+    counted = np.flatnonzero(columns.counted if cut is None else cut.select_counted(columns)[0])
     # Stable, so the order of jobs within a group is that of the file: sums are then the same on every
     # machine.
     order = counted[np.argsort(places[counted], kind="stable")]
@@ -126,10 +128,10 @@ def breakdown(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> di
         if end > first:
             found.setdefault(name or "-", []).append(order[first:end])
     rows = sorted(found, key=_size_order if by == "size" else _natural_order)
-    return {name: summary(columns, np.sort(np.concatenate(found[name]))) for name in rows}
+    return {name: summarize_jobs(columns, np.sort(np.concatenate(found[name]))) for name in rows}
 
 
-def _sizes(columns: Columns) -> tuple[list[str], Ints]:
+def _size_classes(columns: Columns) -> tuple[list[str], Ints]:
     """The size classes, and the place of each job's among them."""
     kinds, places = np.unique(columns.cpus + 1j * columns.devices, return_inverse=True)
     known: dict[str, int] = {}
@@ -196,7 +198,7 @@ class TrimmedTrace:
             )
 
     @staticmethod
-    def parse(warmup: str, cooldown: str | None = None) -> TrimmedTrace:
+    def parse_trim(warmup: str, cooldown: str | None = None) -> TrimmedTrace:
         """``10%`` (a share), or seconds (``3600``, ``1h``); the cool-down is the warm-up's by default."""
         texts = (warmup, warmup if cooldown is None else cooldown)
         shares = [text.strip().endswith("%") for text in texts]
@@ -216,7 +218,7 @@ class TrimmedTrace:
             raise InputError("warm-up and cool-down: expected both in seconds or both in per cent")
         return TrimmedTrace(values[0], values[1], any(s and v for s, v in zip(shares, values, strict=True)))
 
-    def apply(self, columns: Columns) -> tuple[Bools, tuple[Seconds, Seconds]]:
+    def select_counted(self, columns: Columns) -> tuple[Bools, tuple[Seconds, Seconds]]:
         """Which jobs count, and the window of time for utilisation."""
         if not len(columns.submit):
             return columns.counted, (0.0, 0.0)
@@ -266,16 +268,16 @@ def later_than(result: Result, reference: Result, *, tolerance: Seconds = 1e-9) 
     With `best-device` as reference these are the jobs that lost by being scheduled together with others
     (Gregg 2011 claims that there are none). Jobs that did not end under both are left out.
     """
-    others = dict(_ends(reference))
+    others = dict(_job_ends(reference))
     late = {}
-    for job, end in _ends(result):
+    for job, end in _job_ends(result):
         other = others.get(job)
         if other is not None and end - other > tolerance * max(1.0, abs(other)):
             late[job] = end - other
     return late
 
 
-def _ends(result: Result) -> Iterator[tuple[str, Seconds]]:
+def _job_ends(result: Result) -> Iterator[tuple[str, Seconds]]:
     """Ids and ends of the jobs that started and ended, in file order."""
     columns = columns_of(result)
     rows = zip(columns.ids[:], columns.end.tolist(), columns.ran.tolist(), strict=True)
@@ -288,15 +290,15 @@ def median_lifetime_decrease(result: Result, first: Result) -> float | None:
     The measure of Markthub 2015. Of jobs with a communication that ended in both; ``None``
     where there are none. O(jobs).
     """
-    before = _lifetimes(first)
-    pairs = [(before[job], life) for job, life in _lifetimes(result).items() if before.get(job, 0) > 0]
+    before = _lifetime_metrics(first)
+    pairs = [(before[job], life) for job, life in _lifetime_metrics(result).items() if before.get(job, 0) > 0]
     if not pairs:
         return None
     lives = np.array(pairs)
     return float(np.median(100 * (lives[:, 0] - lives[:, 1]) / lives[:, 0]))
 
 
-def _lifetimes(result: Result) -> dict[str, float]:
+def _lifetime_metrics(result: Result) -> dict[str, float]:
     columns = columns_of(result)
     lives = zip(columns.jobs, columns.ran.tolist(), columns.response.tolist(), strict=True)
     return {job.id: life for job, ran, life in lives if ran and job.communication is not None}
@@ -313,7 +315,7 @@ def median_lifetime_decreases(results: Sequence[Result]) -> list[float | None]:
     return found
 
 
-def jain(values: Floats) -> float | None:
+def jain_index(values: Floats) -> float | None:
     """Jain's fairness index: 1 if all are equal, 1/n if one has everything; ``None`` without values."""
     squares = float(np.sum(values**2))
     if not len(values):
@@ -329,10 +331,10 @@ def _user_fairness(columns: Columns, chosen: Bools) -> float | None:
         return None
     means = np.bincount(user, columns.bounded_slowdown[counted]) / np.bincount(user)
     means = means[np.argsort(first)]  # as they come: sums of floats depend on it
-    return jain(means)
+    return jain_index(means)
 
 
-def _share(
+def _used_share(
     columns: Columns, window: tuple[Seconds, Seconds], amounts: Floats, offered: float
 ) -> float | None:
     """Used over offered seconds within the window."""
@@ -345,7 +347,7 @@ def _share(
     return used / (offered * (high - low))
 
 
-def _anl(result: Result, columns: Columns, chosen: Bools) -> float | None:
+def _average_normalized_loss(result: Result, columns: Columns, chosen: Bools) -> float | None:
     """Ravi 2012: mean of run time minus the best over the implementations at the requested node count.
 
     What a job cannot choose it cannot lose: 0 where only one implementation exists, and where it took less
@@ -353,21 +355,21 @@ def _anl(result: Result, columns: Columns, chosen: Bools) -> float | None:
     """
     if not result.best:
         return None
-    best = columns.best(result)
+    best = columns.best_true_times(result)
     loss = np.maximum(columns.run - best, 0.0)
     loss[columns.one_way] = 0.0
     loss[np.isnan(best)] = np.nan
-    return _mean(loss[chosen & np.isfinite(loss)])
+    return _mean_or_none(loss[chosen & np.isfinite(loss)])
 
 
-def _mit(columns: Columns) -> float | None:
+def _maximum_idle_time(columns: Columns) -> float | None:
     """Ravi 2012: the largest idle time of any resource within the makespan."""
     if not columns.ran.any() or not columns.cluster.units:
         return None
     return max(0.0, columns.makespan - float(busy_seconds(columns).min()))
 
 
-def _counts(result: Result, columns: Columns, chosen: Bools) -> Metrics:
+def _count_metrics(result: Result, columns: Columns, chosen: Bools) -> Metrics:
     counts = columns.state_counts
     found: Metrics = {"jobs": len(result.records), "jobs_counted": int(chosen.sum())}
     found |= {f"jobs_{state.lower()}": count for state, count in counts.items()}
@@ -377,20 +379,20 @@ def _counts(result: Result, columns: Columns, chosen: Bools) -> Metrics:
     return found
 
 
-def _spread(name: str, values: Floats) -> Metrics:
+def _spread_metrics(name: str, values: Floats) -> Metrics:
     quantiles, last = {"median": 0.5, "p95": 0.95, "max": 1.0}, len(values) - 1
     near = {min(int(q * last) + after, last) for q in quantiles.values() for after in (0, 1)}
     # Only the neighbours of each quantile have to be in place: O(jobs), where a whole sort is O(jobs log
     # jobs).
     order = np.partition(values, sorted(near)) if len(values) else values  # in order at these places
-    return {f"{head}_{name}": _quantile(order, q) for head, q in quantiles.items()}
+    return {f"{head}_{name}": _sorted_quantile(order, q) for head, q in quantiles.items()}
 
 
-def _mean(values: Floats) -> float | None:
+def _mean_or_none(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _quantile(order: Floats, q: float) -> float | None:
+def _sorted_quantile(order: Floats, q: float) -> float | None:
     """Of sorted values, interpolated linearly (as numpy does, without its cost for a few values)."""
     if not len(order):
         return None

@@ -27,14 +27,14 @@ class ReportOptions:
     command: str = ""
     references: Mapping[Case, Result] = field(default_factory=dict)
 
-    def against(self, references: Iterable[Result]) -> ReportOptions:
+    def with_references(self, references: Iterable[Result]) -> ReportOptions:
         """The same, with the results of the reference policy."""
-        return replace(self, references={_case(result): result for result in references})
+        return replace(self, references={_result_case(result): result for result in references})
 
     def reference(self, result: Result) -> Result | None:
         """The reference policy's result on the same cluster, with the same seed, replicate and load."""
-        return self.references.get(_case(result))
+        return self.references.get(_result_case(result))
 
 
-def _case(result: Result) -> Case:
+def _result_case(result: Result) -> Case:
     return result.cluster.label, result.seed, result.replicate.number, result.load

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Record, Result, State
 from dovetail.report import wording
-from dovetail.report.intervals import label
+from dovetail.report.intervals import policy_label
 from dovetail.report.metric_names import METRICS
 from dovetail.report.metrics import (
     TOLD_FROM,
     Metrics,
     TrimmedTrace,
-    breakdown,
+    break_down,
+    compute_metrics,
     final_metrics,
     later_than,
-    metrics,
     prediction_error,
 )
 from dovetail.report.run_summary import FAILED
@@ -57,7 +57,7 @@ NAMED = 3
 """So many rejected jobs are named."""
 
 
-def summary(
+def outcome_summary(
     result: Result,
     *,
     cut: TrimmedTrace | None = None,
@@ -66,12 +66,12 @@ def summary(
     verbose: bool = False,
 ) -> RenderableType:
     """What came out, metric by metric, under a heading, with notes, as text."""
-    found = metrics(result, cut=cut, reference=reference)
-    name, where = printable(label(result)), printable(wording.where(result))
+    found = compute_metrics(result, cut=cut, reference=reference)
+    name, where = make_printable(policy_label(result)), make_printable(wording.describe_setting(result))
     heading = Text.assemble((name, "bold"), "  ", (where, "dim"))
     if not result.known:
         # Any other figure would be a guess: the schedule of such a result is not known.
-        footnotes = [Text(printable(note), style="dim") for note in notes(result)]
+        footnotes = [Text(make_printable(note), style="dim") for note in outcome_notes(result)]
         return Group(
             heading, Text(), Text.assemble((f"{'Makespan':<30}", "dim"), UNKNOWN), Text(), *footnotes
         )
@@ -82,11 +82,11 @@ def summary(
     ]
     if found["jobs_counted"]:
         parts += [Text(), spread_table(found).text(width)]
-    remarks = notes(result, cut)
+    remarks = outcome_notes(result, cut)
     return Group(
         *parts,
         *([Text()] if remarks else []),
-        *(Text(printable(note), style="dim") for note in remarks),
+        *(Text(make_printable(note), style="dim") for note in remarks),
     )
 
 
@@ -95,14 +95,14 @@ def _summary_lines(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
     failed = any(found[f"jobs_{state.lower()}"] for state in FAILED)
     yield "Jobs", counts, "bad" if failed else ""
     for name, text in _shown_metrics(result, found, verbose):
-        yield wording.title(name), text, ""
+        yield wording.metric_title(name), text, ""
     if verbose and result.interpreted:
         yield "Not compiled", f"{result.interpreted}: the engine simulated", ""
     plan = result.plan
     if plan is not None:
-        text = f"{plan.status} in {wording.seconds(plan.seconds)}"
-        text += "" if plan.bound is None else f", bound {wording.seconds(plan.bound)}"
-        yield "Plan", text + ("" if plan.gap is None else f", gap {wording.percent(plan.gap)}"), ""
+        text = f"{plan.status} in {wording.spell_seconds(plan.seconds)}"
+        text += "" if plan.bound is None else f", bound {wording.spell_seconds(plan.bound)}"
+        yield "Plan", text + ("" if plan.gap is None else f", gap {wording.format_percent(plan.gap)}"), ""
 
 
 def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tuple[str, str]]:
@@ -123,14 +123,14 @@ def _shown_metrics(result: Result, found: Metrics, verbose: bool) -> Iterable[tu
             if error is None:
                 continue
             value = errors[name.removeprefix("prediction_error_")]
-        yield name, wording.metric(name, value)
+        yield name, wording.metric_value(name, value)
 
 
 def metric_table(result: Result, cut: TrimmedTrace | None = None) -> Table:
     """Every metric that applies, one a row, with its meaning under the pointer."""
     found = final_metrics(result, cut)
     shown = list(_shown_metrics(result, found, verbose=True))
-    titles = [Cell(wording.title(name), title=METRICS[name].about) for name, _ in shown]
+    titles = [Cell(wording.metric_title(name), title=METRICS[name].about) for name, _ in shown]
     values = [Cell(text, found[name]) for name, text in shown]
     return Table([Cells("metric", titles, right=False), Cells("value", values)])
 
@@ -146,7 +146,7 @@ def spread_table(found: Metrics) -> Table:
     columns = [Cells("", [f"Wait {unit}", f"Response {unit}", "Bounded slowdown"], right=False)]
     for spread in spreads:
         values = [(found[f"{spread}_{name}"], *scale) for name, scale in rows.items()]
-        cells = [Cell("-" if v is None else wording.fixed(v * by, n), v) for v, by, n in values]
+        cells = [Cell("-" if v is None else wording.format_fixed(v * by, n), v) for v, by, n in values]
         columns.append(Cells(spread, cells))
     return Table(columns)
 
@@ -158,10 +158,10 @@ def job_counts(found: Metrics) -> str:
     counts = [(str(s).lower(), found[f"jobs_{s.lower()}"] or 0) for s in State]
     counts.append(("rejected", found["jobs_rejected"] or 0))
     listed = ", ".join(f"{number:,.0f} {name}" for name, number in counts if number)
-    return wording.count(found["jobs"]) + (f": {listed}" if listed else "")
+    return wording.format_count(found["jobs"]) + (f": {listed}" if listed else "")
 
 
-def notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
+def outcome_notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
     """What a reader should know: cut, assumed walltimes, ignored priorities, skipped lines, rejected jobs."""
     found = []
     if cut is not None:
@@ -171,16 +171,16 @@ def notes(result: Result, cut: TrimmedTrace | None = None) -> list[str]:
         taken = (
             "its actual run time as its walltime"
             if result.default_walltime == "actual"
-            else f"{wording.seconds(result.default_walltime)} as its walltime"
+            else f"{wording.spell_seconds(result.default_walltime)} as its walltime"
         )
         found.append(f"A job without a walltime was given {taken}.")
     if result.ignores_priorities:
         found.append(f"{result.policy} ignores the priorities of the jobs.")
     if result.skipped:
-        found.append(f"{wording.many(result.skipped, 'malformed line')} of the workload skipped.")
+        found.append(f"{wording.count_things(result.skipped, 'malformed line')} of the workload skipped.")
     if result.rejected:
-        named = [printable(f"{r.id} ({r.reason})") for r in result.rejected]
-        found.append(f"Rejected: {wording.listed(named, NAMED)}.")
+        named = [make_printable(f"{r.id} ({r.reason})") for r in result.rejected]
+        found.append(f"Rejected: {wording.list_names(named, NAMED)}.")
     return [*found, *map(str, result.notes)]
 
 
@@ -192,7 +192,7 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
     lengths += [r.predicted.expected for r in records if r.predicted]
     unit, spell = wording.clock_of(lengths)
 
-    def times(name: str, values: Sequence[float | None], rank: int) -> Cells:
+    def time_cells(name: str, values: Sequence[float | None], rank: int) -> Cells:
         cells = [Cell(spell(value), value) for value in values]
         return Cells(f"{name} {unit}".rstrip(), cells, rank=rank)
 
@@ -210,17 +210,17 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
         Cells("job", [r.job.id for r in records], right=False, keep_end=True),
         Cells("app", apps, right=False, rank=4),
         Cells("user", [r.job.user or "-" for r in records], right=False, rank=8),
-        Cells("as", [_implementation(r) for r in records], right=False, rank=1),
+        Cells("as", [_implementation_name(r) for r in records], right=False, rank=1),
         Cells("where", [place_of(r.allocation, spelt) for r in records], right=False, rank=1),
-        times("submit", [None] * len(records) if together else submits, 5),
-        times("start", [r.start for r in records], 2),
-        times("wait", waits, 6),
-        times("run", [r.took for r in records], 2),
-        times("predicted", [None] * len(records) if known else expected, 3),
-        times("end", [r.end for r in records], 0),
-        Cells("state", [_state(r) for r in records], right=False, rank=7 if flawless else 0),
-        Cells("why", [_why(r) for r in records], right=False, page=True),
-        Cells("output", [_output(r) for r in records], right=False, page=True),
+        time_cells("submit", [None] * len(records) if together else submits, 5),
+        time_cells("start", [r.start for r in records], 2),
+        time_cells("wait", waits, 6),
+        time_cells("run", [r.took for r in records], 2),
+        time_cells("predicted", [None] * len(records) if known else expected, 3),
+        time_cells("end", [r.end for r in records], 0),
+        Cells("state", [_state_cell(r) for r in records], right=False, rank=7 if flawless else 0),
+        Cells("why", [_reason_cell(r) for r in records], right=False, page=True),
+        Cells("output", [_output_cell(r) for r in records], right=False, page=True),
     ]
     more = len(result.records) - len(records)
     about = f"and {more:,} more; the JSON form has them all" if more else ""
@@ -228,29 +228,30 @@ def job_table(result: Result, *, limit: int | None = None) -> Table:
     return Table(kept, caption=about, tall=len(records) > 15)
 
 
-def _implementation(record: Record) -> str:
+def _implementation_name(record: Record) -> str:
     return record.implementation.name if record.implementation else "-"
 
 
-def _state(record: Record) -> Cell:
+def _state_cell(record: Record) -> Cell:
     failed = record.state is State.FAILED and record.exit_code
     text = str(record.state) + (f" {record.exit_code}" if failed else "")
     return Cell(text, style=STATE_STYLES[record.state], title=record.detail)
 
 
-def _why(record: Record) -> Cell:
+def _reason_cell(record: Record) -> Cell:
     """What went wrong, else why the job waited, else what was considered for it."""
     if record.detail and record.state is not State.COMPLETED:
         return Cell(record.detail, style="bad")
     if record.wait_reason and record.start is None:
         return Cell(record.wait_reason)
     considered = [
-        f"{name}: {'no history' if s is None else wording.shortly(s)}" for name, s in record.considered
+        f"{name}: {'no history' if s is None else wording.spell_seconds_shortly(s)}"
+        for name, s in record.considered
     ]
     return Cell("; ".join(considered))
 
 
-def _output(record: Record) -> Cell:
+def _output_cell(record: Record) -> Cell:
     failed = record.state in (State.FAILED, State.OUT_OF_MEMORY)
     path = record.stderr if failed and record.stderr else record.stdout
     return Cell(path.rpartition("/")[2], title=path, link=path) if path else Cell("")
@@ -263,7 +264,7 @@ def breakdown_table(
 
     Of more than ``limit`` rows those that used most. Raises `InputError` for another ``by``.
     """
-    rows = list(breakdown(result, by, cut=cut).items())
+    rows = list(break_down(result, by, cut=cut).items())
     more = 0
     if limit is not None and len(rows) > limit:
         more = len(rows) - limit
@@ -273,12 +274,12 @@ def breakdown_table(
     found = [m for _, m in rows]
     columns = [
         Cells(by, [name for name, _ in rows], right=False),
-        Cells("jobs", [Cell(wording.count(m["jobs"]), m["jobs"]) for m in found]),
+        Cells("jobs", [Cell(wording.format_count(m["jobs"]), m["jobs"]) for m in found]),
     ]
     waits = [(q, [m[f"{q}_wait"] for m in found]) for q in ("mean", "median", "p95", "max")]
     factor, unit, decimals = wording.scale_of([v for _, values in waits for v in values])
     for rank, (q, values) in enumerate(waits):
-        cells = [Cell("-" if v is None else wording.fixed(v * factor, decimals), v) for v in values]
+        cells = [Cell("-" if v is None else wording.format_fixed(v * factor, decimals), v) for v in values]
         columns.append(Cells(f"{q}\nwait {unit}", cells, rank=(0, 4, 2, 5)[rank]))
     for rank, q in ((1, "mean"), (3, "p95")):
         slowdowns = [m[f"{q}_bounded_slowdown"] for m in found]
@@ -294,7 +295,7 @@ def breakdown_table(
 def fairness_table(result: Result, reference: Result, *, limit: int = 20) -> Table:
     """Jobs that end later than under ``reference``, the latest first."""
     late = sorted(later_than(result, reference).items(), key=lambda item: -item[1])
-    base = label(reference)
+    base = policy_label(reference)
     if not late:
         return Table([], caption=f"No job ends later than under {base}.")
     ends = {r.job.id: r.end for r in reference.records}
@@ -302,14 +303,14 @@ def fairness_table(result: Result, reference: Result, *, limit: int = 20) -> Tab
     shown = late[:limit]
     unit, spell = wording.clock_of([mine[job] for job, _ in shown])
 
-    def cells(head: str, values: Sequence[float | None]) -> Cells:
+    def metric_cells(head: str, values: Sequence[float | None]) -> Cells:
         return Cells(f"{head} {unit}".rstrip(), [Cell(spell(v), v) for v in values])
 
     columns = [
         Cells("job", [job for job, _ in shown], right=False, keep_end=True),
-        cells("end", [mine[job] for job, _ in shown]),
-        cells(f"end under {base}", [ends[job] for job, _ in shown]),
-        cells("later by", [by for _, by in shown]),
+        metric_cells("end", [mine[job] for job, _ in shown]),
+        metric_cells(f"end under {base}", [ends[job] for job, _ in shown]),
+        metric_cells("later by", [by for _, by in shown]),
     ]
     more = len(late) - len(shown)
     heading = f"{len(late):,} of {len(result.records):,} jobs end later than under {base}"

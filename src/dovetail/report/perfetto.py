@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.files.writing import write_text
-from dovetail.model import Cluster, Result, Seconds, bits
+from dovetail.model import Cluster, Result, Seconds, bit_indices
 from dovetail.report.columns import Columns, columns_of
 from dovetail.report.gantt.lanes import lowest_free
 
@@ -40,10 +40,10 @@ def trace_events(result: Result) -> Iterator[dict[str, Any]]:
     lanes = _Lanes(result.cluster)
     order = np.argsort(columns.stretches.start, kind="stable").tolist()
     # All slices before the names: which lanes exist is known when every slice has found its own.
-    slices = [event for i in order for event in _slices(columns, i, lanes)]
+    slices = [event for i in order for event in _job_slices(columns, i, lanes)]
     yield from lanes.names()
     yield from slices
-    yield from _counters(result)
+    yield from _counter_events(result)
 
 
 class _Lanes:
@@ -53,27 +53,27 @@ class _Lanes:
         self._cluster = cluster
         self._free_at: dict[tuple[int, int], list[Seconds]] = {}
 
-    def thread(self, node: int, unit: int, start: Seconds, end: Seconds) -> int:
+    def thread_id(self, node: int, unit: int, start: Seconds, end: Seconds) -> int:
         """Thread id for a slice on unit 0 (CPU pool) or 1 + device; slices come in order of start."""
         return unit * LANES + lowest_free(self._free_at.setdefault((node, unit), []), start, end) + 1
 
     def names(self) -> Iterator[dict[str, Any]]:
         """Metadata events, for nodes and units that are used."""
-        yield _metadata("process_name", COUNTERS, 0, "jobs")
+        yield _metadata_event("process_name", COUNTERS, 0, "jobs")
         for node in sorted({node for node, _ in self._free_at}):
-            yield _metadata("process_name", node + 1, 0, self._cluster.nodes[node].name)
+            yield _metadata_event("process_name", node + 1, 0, self._cluster.nodes[node].name)
         for (node, unit), free_at in sorted(self._free_at.items()):
             name = "cpu" if unit == 0 else self._cluster.nodes[node].devices[unit - 1].name
             for lane in range(len(free_at)):
                 label = name if lane == 0 else f"{name} ({lane + 1})"
-                yield _metadata("thread_name", node + 1, unit * LANES + lane + 1, label)
+                yield _metadata_event("thread_name", node + 1, unit * LANES + lane + 1, label)
 
 
-def _metadata(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
+def _metadata_event(kind: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]:
+def _job_slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]:
     """What a job held in one stretch of time."""
     stretches = columns.stretches
     record, allocation = columns.records[int(stretches.job[i])], stretches.allocation(i)
@@ -81,7 +81,7 @@ def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]
     held: list[tuple[int, int]] = []
     for part in allocation.parts:
         units = [*([0] if part.cpus else []), *(device + 1 for device in part.devices)]
-        held += [(node, unit) for node in bits(part.nodes) for unit in units]
+        held += [(node, unit) for node in bit_indices(part.nodes) for unit in units]
     held += [(donor.donor, donor.device + 1) for donor in allocation.donors]
     details = {
         "app": job.app.name,
@@ -100,14 +100,14 @@ def _slices(columns: Columns, i: int, lanes: _Lanes) -> Iterator[dict[str, Any]]
             "name": job.id,
             "cat": job.app.name,
             "pid": node + 1,
-            "tid": lanes.thread(node, unit, start, end),
+            "tid": lanes.thread_id(node, unit, start, end),
             "ts": start * MICROSECONDS,
             "dur": (end - start) * MICROSECONDS,
         }
         yield event if place else event | {"args": details}  # once for a gang, on its first node
 
 
-def _counters(result: Result) -> Iterator[dict[str, Any]]:
+def _counter_events(result: Result) -> Iterator[dict[str, Any]]:
     """Waiting and running jobs after each moment at which one of them changes."""
     changes: dict[Seconds, list[int]] = {}
     for record in result.records:

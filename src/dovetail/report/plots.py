@@ -19,11 +19,11 @@ from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
 from dovetail.report.intervals import (
     Interval,
-    interval,
-    label,
+    group_variants,
+    has_equal_draws,
+    mean_interval,
     of_replicates,
-    unmoved,
-    variants,
+    policy_label,
 )
 from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN
 from dovetail.report.metrics import TrimmedTrace, final_metrics
@@ -38,12 +38,12 @@ BINS = 400
 BLUE, PALE, GREEN, AMBER = "#4269d0", "#97bbf5", "#3ca951", "#efb118"
 
 
-def timeline(results: Sequence[Result], *, titled: bool = True) -> Drawing:
+def draw_timeline(results: Sequence[Result], *, titled: bool = True) -> Drawing:
     """CPUs and devices in use and jobs waiting, over time; longer runs as means of 400 intervals.
 
     Several results are lines on one axis of time.
     """
-    columns = {name: columns_of(group[0]) for name, group in variants(results).items()}
+    columns = {name: columns_of(group[0]) for name, group in group_variants(results).items()}
     panels = [panel for panel in PANELS if any(panel.capacity(c.cluster) != 0 for c in columns.values())]
     span = span_of(results)
     top, high, gap = 72.0 if titled else 22.0, 72.0, 30.0
@@ -51,22 +51,22 @@ def timeline(results: Sequence[Result], *, titled: bool = True) -> Drawing:
     drawn = Drawing(WIDTH, bottom + (20 if len(columns) == 1 else 42))
     for place, panel in enumerate(panels):
         box = ChartArea(52, top + place * (high + gap), WIDTH - 66, high)
-        _panel(drawn, box, panel, columns, span)
-        time_axis(drawn, span, box.left, box.bottom, box.width, named=place == len(panels) - 1)
+        _draw_panel(drawn, box, panel, columns, span)
+        time_axis(drawn, span, box.left, box.lower_edge, box.width, named=place == len(panels) - 1)
     if len(columns) > 1:
-        _key(drawn, [(name, _colour(place)) for place, name in enumerate(columns)], bottom + 36)
+        _draw_key(drawn, [(name, _palette_colour(place)) for place, name in enumerate(columns)], bottom + 36)
     if titled:
         result = results[0]
-        name = f"{label(result)}: {wording.seconds(result.makespan)}"
-        drawn.heading(name if len(results) == 1 else "Use over time", wording.where(result))
+        name = f"{policy_label(result)}: {wording.spell_seconds(result.makespan)}"
+        drawn.add_heading(name if len(results) == 1 else "Use over time", wording.describe_setting(result))
     return drawn
 
 
-def _colour(place: int) -> str:
+def _palette_colour(place: int) -> str:
     return PALETTE[place % len(PALETTE)]
 
 
-def _key(drawn: Drawing, entries: Sequence[tuple[str, str]], y: float, x: float = 52.0) -> None:
+def _draw_key(drawn: Drawing, entries: Sequence[tuple[str, str]], y: float, x: float = 52.0) -> None:
     """What the colours stand for, in one row."""
     for name, colour in entries:
         drawn.add(Line([(x, y - 3), (x + 14, y - 3)], colour, 1.6), Label(x + 18, y, name))
@@ -87,7 +87,7 @@ class ChartArea:
     along: Callable[[float], float] = float
 
     @property
-    def bottom(self) -> float:
+    def lower_edge(self) -> float:
         """The lower edge."""
         return self.top + self.height
 
@@ -99,13 +99,13 @@ class ChartArea:
     def y(self, value: float) -> float:
         """The place of a value up."""
         low, high = map(self.scale, self.up)
-        return self.bottom - (self.scale(value) - low) / (high - low or 1.0) * self.height
+        return self.lower_edge - (self.scale(value) - low) / (high - low or 1.0) * self.height
 
-    def title(self, text: str) -> Label:
+    def title_label(self, text: str) -> Label:
         """A heading above the chart."""
         return Label(self.left, self.top - 6, text, 9, bold=True)
 
-    def grid(self, at: Sequence[tuple[float, str]]) -> Iterator[Line | Label]:
+    def grid_lines(self, at: Sequence[tuple[float, str]]) -> Iterator[Line | Label]:
         """Lines across at these values, with their numbers at the left."""
         for value, text in at:
             y = self.y(value)
@@ -116,11 +116,11 @@ class ChartArea:
         """Lines up at these values, with their numbers below."""
         for value, text in at:
             x = self.x(value)
-            yield Line([(x, self.top), (x, self.bottom)], GRID, 0.6)
-            yield Label(x, self.bottom + 12, text, 8, MUTED, "middle")
+            yield Line([(x, self.top), (x, self.lower_edge)], GRID, 0.6)
+            yield Label(x, self.lower_edge + 12, text, 8, MUTED, "middle")
 
 
-def _decades(low: float, high: float) -> list[tuple[float, str]]:
+def _decade_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Round numbers on a logarithmic axis."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values: list[float] = []
@@ -151,37 +151,39 @@ PANELS = (
 )
 
 
-def _panel(drawn: Drawing, box: ChartArea, panel: Panel, columns: Mapping[str, Columns], span: Span) -> None:
+def _draw_panel(
+    drawn: Drawing, box: ChartArea, panel: Panel, columns: Mapping[str, Columns], span: Span
+) -> None:
     shares = [panel.capacity(c.cluster) for c in columns.values()]
     lines: list[tuple[Floats, Floats, str]] = []
     for place, one in enumerate(columns.values()):
-        times, values = _series(panel.step(one), span)
+        times, values = _step_series(panel.step(one), span)
         # One policy has the panel's own colour; several need one each, the same in all panels.
-        colour = panel.colour if len(columns) == 1 else _colour(place)
+        colour = panel.colour if len(columns) == 1 else _palette_colour(place)
         lines.append((times, values / (panel.capacity(one.cluster) or 1), colour))
     limited = shares[0] is not None
     # A little above the top value, so that a line at full use is not the frame.
     top = 1.0 if limited else max(1.0, *(float(values.max(initial=0.0)) for _, values, _ in lines))
     of = f", of {shares[0]:,}" if limited and len(set(shares)) == 1 else ""
     box = replace(box, across=(0.0, span[1] - span[0]), up=(0.0, top * 1.04))
-    drawn.add(box.title(f"{panel.title}{of}"))
+    drawn.add(box.title_label(f"{panel.title}{of}"))
     names = ("0 %", "50 %", "100 %") if limited else ("0", "", f"{top:,.0f}")
-    drawn.add(*box.grid(list(zip((0.0, top / 2, top), names, strict=True))))
+    drawn.add(*box.grid_lines(list(zip((0.0, top / 2, top), names, strict=True))))
     for times, values, colour in lines:
-        points = _steps(box, times, values)
+        points = _step_points(box, times, values)
         if len(columns) == 1:
-            ground = [(points[0][0], box.bottom), *points, (points[-1][0], box.bottom)]
+            ground = [(points[0][0], box.lower_edge), *points, (points[-1][0], box.lower_edge)]
             drawn.add(Line(ground, colour, filled=True, opacity=0.28))
         drawn.add(Line(points, colour, 1.1))
 
 
-def _steps(box: ChartArea, times: Floats, values: Floats) -> list[tuple[float, float]]:
+def _step_points(box: ChartArea, times: Floats, values: Floats) -> list[tuple[float, float]]:
     """The places of a step function: each value holds until the next moment."""
     across, up = np.repeat(times, 2)[1:].tolist(), np.repeat(values, 2)[:-1].tolist()
     return [(box.x(x), box.y(y)) for x, y in zip(across, up, strict=True)]
 
 
-def _series(step: StepFunction, span: Span) -> tuple[Floats, Floats]:
+def _step_series(step: StepFunction, span: Span) -> tuple[Floats, Floats]:
     """Times from the first moment on and values of a step function; of many steps, means of intervals."""
     first, last = span
     inside = (step.times >= first) & (step.times <= last)
@@ -208,14 +210,14 @@ def predicted_pairs(result: Result) -> list[tuple[float, float, str]]:
     ]
 
 
-def predictions(result: Result) -> Drawing:
+def draw_predictions(result: Result) -> Drawing:
     """Every job's predicted against its actual run time, on logarithmic axes, coloured by app."""
     pairs = predicted_pairs(result)
     times = [second for x, y, _ in pairs for second in (x, y)]
     ends = min(times) * 0.8, max(times) * 1.25
     drawn = Drawing(432, 302)
     box = ChartArea(58, 10, 250, 250, ends, ends, math.log10, math.log10)
-    drawn.add(*box.grid(_decades(*ends)), *box.grid_along(_decades(*ends)))
+    drawn.add(*box.grid_lines(_decade_ticks(*ends)), *box.grid_along(_decade_ticks(*ends)))
     drawn.add(Line([(box.x(end), box.y(end)) for end in ends], MUTED, 0.8))
     apps = [app for app, _ in Counter(app for _, _, app in pairs).most_common(len(PALETTE))]
     y = box.top + 10
@@ -232,18 +234,21 @@ def predictions(result: Result) -> Drawing:
     return drawn
 
 
-def comparison(
+def draw_comparison(
     results: Sequence[Result],
     *,
     titled: bool = True,
     cut: TrimmedTrace | None = None,
 ) -> Drawing:
     """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
-    groups = {name: group[:1] if unmoved(group) else group for name, group in variants(results).items()}
+    groups = {
+        name: group[:1] if has_equal_draws(group) else group
+        for name, group in group_variants(results).items()
+    }
     found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
     replicates = of_replicates(results)
     intervals = {
-        name: [interval((m.get(name) for m in found[row]), replicates=replicates) for row in found]
+        name: [mean_interval((m.get(name) for m in found[row]), replicates=replicates) for row in found]
         for name in MAIN
     }
     shown = [name for name in MAIN if any(intervals[name])]  # those that some result has
@@ -256,35 +261,41 @@ def comparison(
     for place, name in enumerate(shown):
         down, column = divmod(place, across)
         box = ChartArea(left + column * wide, top + down * (high + gap), wide - 18, high)
-        _bars(drawn, box, name, intervals[name], rows if column == 0 else None)
+        _draw_bars(drawn, box, name, intervals[name], rows if column == 0 else None)
     seeds = max((len(group) for group in groups.values()), default=0)
-    about = wording.where(results[0]) if seeds == 1 else f"{seeds} draws, bars show 95 % confidence intervals"
+    about = (
+        wording.describe_setting(results[0])
+        if seeds == 1
+        else f"{seeds} draws, bars show 95 % confidence intervals"
+    )
     if titled:
-        drawn.heading(f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about)
+        drawn.add_heading(
+            f"{len(rows)} policies compared" if len(rows) > 1 else rows[0] if rows else "", about
+        )
     return drawn
 
 
-def _bars(
+def _draw_bars(
     drawn: Drawing, box: ChartArea, name: str, found: Sequence[Interval | None], rows: Sequence[str] | None
 ) -> None:
     known = [i.mean for i in found if i is not None]
     best = (max if name in HIGHER_IS_BETTER else min)(known)
-    reach = max((i.within(name)[1] for i in found if i is not None), default=1.0) or 1.0
+    reach = max((i.ends_within(name)[1] for i in found if i is not None), default=1.0) or 1.0
     box = replace(box, across=(0.0, reach * 1.32), up=(len(found) - 0.5, -0.5))
-    drawn.add(box.title(wording.title(name)))
+    drawn.add(box.title_label(wording.metric_title(name)))
     for place, i in enumerate(found):
         middle, mean = box.y(place), i.mean if i else 0.0
         colour = BLUE if i is not None and mean == best else PALE
         drawn.add(Rectangle(box.left, middle - 7, max(0.0, box.x(mean) - box.left), 14, colour))
         if i is not None and i.half_width is not None:
-            low, high = map(box.x, i.within(name))
+            low, high = map(box.x, i.ends_within(name))
             drawn.add(Line([(low, middle), (high, middle)], INK))
             drawn.add(*(Line([(end, middle - 3), (end, middle + 3)], INK) for end in (low, high)))
-        text = wording.metric(name, i.mean if i else None).split(" (")[0]
-        drawn.add(Label(box.x(i.within(name)[1] if i else 0.0) + 5, middle + 3, text))
+        text = wording.metric_value(name, i.mean if i else None).split(" (")[0]
+        drawn.add(Label(box.x(i.ends_within(name)[1] if i else 0.0) + 5, middle + 3, text))
         if rows is not None:
             drawn.add(Label(box.left - 6, middle + 3, rows[place], 8.5, anchor="end"))
-    drawn.add(Line([(box.left, box.top), (box.left, box.bottom)], GRID))
+    drawn.add(Line([(box.left, box.top), (box.left, box.lower_edge)], GRID))
 
 
 def over_load(results: Sequence[Result], *, titled: bool = True, cut: TrimmedTrace | None = None) -> Drawing:
@@ -297,12 +308,14 @@ def over_load(results: Sequence[Result], *, titled: bool = True, cut: TrimmedTra
     top, high = 74.0 if titled else 24.0, 144.0
     drawn = Drawing(WIDTH, top + high + 56)
     wide = WIDTH / max(1, len(names))
-    policies = variants(results, loads=False)
+    policies = group_variants(results, loads=False)
     loads = sorted({r.load for r in results if r.load is not None})
     for place, name in enumerate(names):
         curves = []
         for group in policies.values():
-            means = [interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads]
+            means = [
+                mean_interval(final_metrics(r, cut).get(name) for r in group if r.load == at) for at in loads
+            ]
             curves.append([(at, m.mean) for at, m in zip(loads, means, strict=True) if m is not None])
         most = max((value for curve in curves for _, value in curve), default=1.0)
         box = ChartArea(place * wide + 56, top, wide - 70, high, (loads[0], loads[-1]))
@@ -311,25 +324,34 @@ def over_load(results: Sequence[Result], *, titled: bool = True, cut: TrimmedTra
             at = [(share, f"{share:g}") for share in (0.0, 0.5, 1.0)]
         elif "slowdown" in name:
             box = replace(box, up=(1.0, max(2.0, most) * 1.1), scale=math.log10)
-            at = _decades(*box.up)
+            at = _decade_ticks(*box.up)
         else:  # a wait may be 0
             box = replace(box, up=(0.0, max(10.0, most) * 1.1), scale=math.log1p)
-            at = [(0.0, "0"), *_decades(1.0, box.up[1])]
+            at = [(0.0, "0"), *_decade_ticks(1.0, box.up[1])]
         unit = " (s)" if wording.is_seconds(name) else ""
-        drawn.add(box.title(wording.title(name) + unit), *box.grid(at[:: max(1, len(at) // 5)]))
+        drawn.add(
+            box.title_label(wording.metric_title(name) + unit), *box.grid_lines(at[:: max(1, len(at) // 5)])
+        )
         for policy, curve in enumerate(curves):
             points = [(box.x(x), box.y(y)) for x, y in curve]
-            drawn.add(Line(points, _colour(policy), 1.4), Line(points, _colour(policy), 0.0, dots=2.2))
-        drawn.add(*(Label(box.x(load), box.bottom + 13, f"{load:g}", 8, MUTED, "middle") for load in loads))
-        drawn.add(Label(box.left + box.width / 2, box.bottom + 28, "offered load", 8.5, MUTED, "middle"))
-    _key(drawn, [(name, _colour(place)) for place, name in enumerate(policies)], top + high + 46)
+            drawn.add(
+                Line(points, _palette_colour(policy), 1.4),
+                Line(points, _palette_colour(policy), 0.0, dots=2.2),
+            )
+        drawn.add(
+            *(Label(box.x(load), box.lower_edge + 13, f"{load:g}", 8, MUTED, "middle") for load in loads)
+        )
+        drawn.add(Label(box.left + box.width / 2, box.lower_edge + 28, "offered load", 8.5, MUTED, "middle"))
+    _draw_key(drawn, [(name, _palette_colour(place)) for place, name in enumerate(policies)], top + high + 46)
     if titled:
         one = results[0]
-        drawn.heading("Over the offered load", f"{wording.workload(one)} on {wording.machine(one.cluster)}")
+        drawn.add_heading(
+            "Over the offered load", f"{wording.workload_name(one)} on {wording.machine_name(one.cluster)}"
+        )
     return drawn
 
 
-def memory(use: MemoryUse) -> Drawing:
+def draw_memory(use: MemoryUse) -> Drawing:
     """Memory in GB that jobs reserved and used, over time.
 
     Both are sums over all nodes. A peak counts for the whole of its try, so that what lies between the lines
@@ -339,13 +361,16 @@ def memory(use: MemoryUse) -> Drawing:
     amounts = np.array([point[1:] for point in use.series] or [(0, 0)]) / 1e9
     span, top = (float(times[0]), float(times[-1])), float(amounts.max()) or 1.0
     box = ChartArea(52, 72, WIDTH - 66, 180, span, (0.0, top * 1.04))
-    drawn = Drawing(WIDTH, box.bottom + 42)
-    drawn.add(box.title("GB"), *box.grid([(share * top, f"{share * top:.3g}") for share in (0.0, 0.5, 1.0)]))
+    drawn = Drawing(WIDTH, box.lower_edge + 42)
+    drawn.add(
+        box.title_label("GB"),
+        *box.grid_lines([(share * top, f"{share * top:.3g}") for share in (0.0, 0.5, 1.0)]),
+    )
     for place in range(2):
-        drawn.add(Line(_steps(box, times, amounts[:, place]), _colour(place), 1.2))
-    time_axis(drawn, span, box.left, box.bottom, box.width)
-    _key(drawn, [("reserved", _colour(0)), ("used", _colour(1))], box.bottom + 36)
-    drawn.heading("Memory", f"{use.wasted:,.2f} GB h wasted; {use.auto_wasted:,.2f} under auto")
+        drawn.add(Line(_step_points(box, times, amounts[:, place]), _palette_colour(place), 1.2))
+    time_axis(drawn, span, box.left, box.lower_edge, box.width)
+    _draw_key(drawn, [("reserved", _palette_colour(0)), ("used", _palette_colour(1))], box.lower_edge + 36)
+    drawn.add_heading("Memory", f"{use.wasted:,.2f} GB h wasted; {use.auto_wasted:,.2f} under auto")
     return drawn
 
 
@@ -372,12 +397,12 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
     low, high = min(up) * 0.8, max(up) * 1.25
     along = (min(across) * 0.9, max(across) * 1.1) if axis else (0.5, max(across) + 0.5)
     box = ChartArea(58, 54, 520, 300, along, (low, high), math.log10, math.log10 if axis else float)
-    drawn = Drawing(600, box.bottom + 56)
+    drawn = Drawing(600, box.lower_edge + 56)
     numbers = sorted({float(round(n)) for n in np.linspace(1, max(across), 8)})
-    drawn.add(*box.grid(_decades(low, high)))
-    drawn.add(*box.grid_along(_decades(*along) if axis else [(n, f"{n:g}") for n in numbers]))
+    drawn.add(*box.grid_lines(_decade_ticks(low, high)))
+    drawn.add(*box.grid_along(_decade_ticks(*along) if axis else [(n, f"{n:g}") for n in numbers]))
     for place, one in enumerate(places):
-        colour = _colour(place)
+        colour = _palette_colour(place)
         if one.predicted:
             xs = [box.x(row[0]) for row in one.predicted]
             line, lower, upper = (
@@ -393,8 +418,13 @@ def run_times(app: str, axis: str, places: Sequence[Learned]) -> Drawing:
         # A run of no length has no place on a logarithmic axis.
         dots = [(box.x(x), box.y(y)) for x, y in one.measured if y > 0]
         drawn.add(Line(dots, colour, 0.0, opacity=0.7, dots=1.8))
-    drawn.add(Label(box.left + box.width / 2, box.bottom + 28, axis or "run", 8.5, MUTED, "middle"))
-    drawn.add(box.title("seconds"))
-    _key(drawn, [(one.name, _colour(place)) for place, one in enumerate(places)], box.bottom + 46, box.left)
-    drawn.heading(f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
+    drawn.add(Label(box.left + box.width / 2, box.lower_edge + 28, axis or "run", 8.5, MUTED, "middle"))
+    drawn.add(box.title_label("seconds"))
+    _draw_key(
+        drawn,
+        [(one.name, _palette_colour(place)) for place, one in enumerate(places)],
+        box.lower_edge + 46,
+        box.left,
+    )
+    drawn.add_heading(f"Run times of {app}", "dots: measured; line: predicted; band: nine runs out of ten")
     return drawn

@@ -42,7 +42,7 @@ class Bar:
             self._progress.stop()
 
     @property
-    def wanted(self) -> Callable[[float, float], None] | None:
+    def progress_callback(self) -> Callable[[float, float], None] | None:
         """`tell`, or ``None`` where the bar is hidden."""
         return None if self._hidden else self.tell
 

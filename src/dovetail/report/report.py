@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from dovetail.errors import InputError
-from dovetail.extras import need, needing
+from dovetail.extras import need_module, needing_extra
 from dovetail.files.writing import write_text
 from dovetail.model import Result, Seconds
 from dovetail.report import compared, outcome, tables, wording
-from dovetail.report.intervals import Paired, label, paired, variants
-from dovetail.report.json_form import plain, text_of, to_json
-from dovetail.report.metrics import TrimmedTrace, metrics
+from dovetail.report.intervals import Paired, compare_paired, group_variants, policy_label
+from dovetail.report.json_form import text_of, to_json, to_plain_json
+from dovetail.report.metrics import TrimmedTrace, compute_metrics
 from dovetail.report.options import ReportOptions
 from dovetail.report.verdicts import summary_of
 
@@ -35,7 +35,7 @@ class Jobs(list[dict[str, Any]]):
 
         Raises `InputError` where pandas is missing.
         """
-        frame = _frame(self)
+        frame = _make_frame(self)
         if not len(frame):
             return frame
         start = frame["start"].astype(float)
@@ -44,8 +44,8 @@ class Jobs(list[dict[str, Any]]):
         return frame.set_index("id")
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    with needing("to_pandas"):
+def _make_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    with needing_extra("to_pandas"):
         import pandas as pd
 
     return pd.DataFrame(list(rows))
@@ -64,7 +64,7 @@ class _Written:
         """
         from dovetail.report import html
 
-        page = html.page(self.results, replace(self.options, cut=cut))
+        page = html.report_page(self.results, replace(self.options, cut=cut))
         if path is None:
             return page
         write_text(path, page)
@@ -100,7 +100,7 @@ class Report(_Written):
     @cached_property
     def metrics(self) -> dict[str, float | None]:
         """Every metric by name (docs/reference/metrics.md)."""
-        found: dict[str, float | None] = plain(metrics(self.result))
+        found: dict[str, float | None] = to_plain_json(compute_metrics(self.result))
         return found
 
     @cached_property
@@ -111,7 +111,7 @@ class Report(_Written):
     @property
     def notes(self) -> list[str]:
         """What a reader should know: what was assumed, left out, or not known."""
-        return outcome.notes(self.result)
+        return outcome.outcome_notes(self.result)
 
     @property
     def known(self) -> bool:
@@ -137,18 +137,18 @@ class Report(_Written):
         Returns the path, or the text. Raises `InputError` for another ending.
         """
         if path is None:
-            from dovetail.report.gantt.terminal import terminal
+            from dovetail.report.gantt.terminal import terminal_chart
 
-            return tables.render(terminal(self.result, width=width), width=width)
+            return tables.render_plain(terminal_chart(self.result, width=width), width=width)
         check_figure(path)
         from dovetail.report import drawing
         from dovetail.report.gantt import figure
 
-        drawing.save(figure.draw(self.result), path)
+        drawing.save_drawing(figure.draw_gantt(self.result), path)
         return str(path)
 
     def __str__(self) -> str:
-        return tables.render(outcome.summary(self.result)).rstrip("\n")
+        return tables.render_plain(outcome.outcome_summary(self.result)).rstrip("\n")
 
     def __repr__(self) -> str:
         return f"Report({self.policy!r}, {len(self.result.records)} jobs, makespan={self.makespan:g})"
@@ -156,7 +156,7 @@ class Report(_Written):
     def _repr_html_(self) -> str:
         from dovetail.report import html
 
-        return html.fragment(self.result)
+        return html.notebook_fragment(self.result)
 
 
 class Comparison(_Written, Sequence[Report]):
@@ -179,15 +179,15 @@ class Comparison(_Written, Sequence[Report]):
     @property
     def policies(self) -> list[str]:
         """What is compared, in order: policies as they are written on the command line."""
-        return list(variants(self.results))
+        return list(group_variants(self.results))
 
     def paired(self, a: str, b: str, metric: str = "makespan") -> Paired:
         """Policy ``a`` minus policy ``b`` on the same draws. Raises `InputError` for unknown policies."""
-        groups = variants(self.results)
+        groups = group_variants(self.results)
         for name in (a, b):
             if name not in groups:
                 raise InputError(f"no results of {name!r} to compare: expected one of {', '.join(groups)}")
-        return paired(groups[a], groups[b], metric)
+        return compare_paired(groups[a], groups[b], metric)
 
     def summary(self) -> dict[str, dict[str, dict[str, Any]]]:
         """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason."""
@@ -206,15 +206,15 @@ class Comparison(_Written, Sequence[Report]):
 
         Raises `InputError` where pandas is missing.
         """
-        return _frame(
+        return _make_frame(
             [
                 {
-                    "policy": label(result),
-                    "cluster": wording.machine(result.cluster),
+                    "policy": policy_label(result),
+                    "cluster": wording.machine_name(result.cluster),
                     "seed": result.seed,
                     "replicate": result.replicate.number,
                     "load": result.load,
-                    **metrics(result, cut=self.options.cut, reference=self.options.reference(result)),
+                    **compute_metrics(result, cut=self.options.cut, reference=self.options.reference(result)),
                 }
                 for result in self.results
             ]
@@ -225,12 +225,12 @@ class Comparison(_Written, Sequence[Report]):
         from dovetail.report import drawing, plots
 
         check_figure(path)
-        drawing.save(plots.comparison(self.results), path)
+        drawing.save_drawing(plots.draw_comparison(self.results), path)
         return str(path)
 
     def __str__(self) -> str:
-        notes = [Text(line) for line in compared.remarks(self.results)]
-        return tables.render(compared.comparison_table(self.results), *notes).rstrip("\n")
+        notes = [Text(line) for line in compared.comparison_remarks(self.results)]
+        return tables.render_plain(compared.comparison_table(self.results), *notes).rstrip("\n")
 
     def _repr_html_(self) -> str:
         from dovetail.report import html
@@ -243,4 +243,4 @@ def check_figure(path: str | Path) -> None:
     if Path(path).suffix.lower() not in FIGURES:
         raise InputError(f"cannot draw to {str(path)!r}: expected a name that ends in {', '.join(FIGURES)}")
     if Path(path).suffix.lower() != ".svg":
-        need("matplotlib", "a chart as PNG or PDF")
+        need_module("matplotlib", "a chart as PNG or PDF")

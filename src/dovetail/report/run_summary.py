@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Record, Result, Seconds, State
 from dovetail.report import wording
 from dovetail.report.metrics import TOLD_FROM, final_metrics, prediction_error
@@ -25,11 +25,11 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
     found = final_metrics(result)
     total = len(result.records) + len(result.rejected)
     done = sum(record.state is State.COMPLETED for record in result.records)
-    text = f"{done:,} of {wording.many(total, 'job')} done"
+    text = f"{done:,} of {wording.count_things(total, 'job')} done"
     makespan = found["makespan"]
     # `done` may be 0 with a makespan, where jobs ran and failed: their time is not the time of anything done.
     if done and makespan is not None:
-        text += f" in {wording.shortly(makespan)}"
+        text += f" in {wording.spell_seconds_shortly(makespan)}"
     parts = [text]
     for state in (*FAILED, State.CANCELLED, State.PENDING):
         count = sum(record.state is state for record in result.records)
@@ -38,10 +38,10 @@ def outcome_line(result: Result, alone: Seconds | None = None) -> str:
     if result.rejected:
         parts.append(f"{len(result.rejected):,} cannot run here")
     if alone is not None and makespan:
-        parts += _against(alone / makespan)
+        parts += _acceleration_remark(alone / makespan)
     error = prediction_error(result, TOLD_FROM)
     if error is not None:
-        parts.append(f"predictions off by {wording.percent(error.median)}")
+        parts.append(f"predictions off by {wording.format_percent(error.median)}")
     return ", ".join(parts)
 
 
@@ -55,7 +55,7 @@ _STATES = {
 }
 
 
-def _against(ratio: float) -> list[str]:
+def _acceleration_remark(ratio: float) -> list[str]:
     """How much sooner it was done than on CPUs alone, if it makes a difference."""
     if ratio >= 2:
         return [f"{ratio:.1f} times as fast as the CPU alone"]
@@ -64,35 +64,35 @@ def _against(ratio: float) -> list[str]:
     return [f"{abs(ratio - 1):.0%} {'faster' if ratio > 1 else 'slower'} than the CPU alone"]
 
 
-def failures(result: Result) -> Iterator[str]:
+def failure_lines(result: Result) -> Iterator[str]:
     """For each of the first failed jobs what happened, and the last lines of its standard error."""
     failed = [record for record in result.records if record.state in FAILED]
     for record in failed[:MOST_FAILURES]:
         lines = _last_lines(record.stderr)
-        yield printable(f"{record.job.id}: {record.state}{_why(record, lines)}")
+        yield make_printable(f"{record.job.id}: {record.state}{_failure_reason(record, lines)}")
         for line in lines:
-            yield f"    {printable(line)}"
+            yield f"    {make_printable(line)}"
     if len(failed) > MOST_FAILURES:
         yield f"… and {len(failed) - MOST_FAILURES:,} more; the JSON form has them all"
 
 
-def remarks(result: Result) -> Iterator[str]:
+def completion_remarks(result: Result) -> Iterator[str]:
     """Notes on jobs that completed: a report of theirs that was ignored, processes left over."""
     detailed = [r for r in result.records if r.state is State.COMPLETED and r.detail]
     for record in detailed[:MOST_FAILURES]:
-        yield printable(f"{record.job.id}: {record.detail}")
+        yield make_printable(f"{record.job.id}: {record.detail}")
     if len(detailed) > MOST_FAILURES:
         yield f"… and {len(detailed) - MOST_FAILURES:,} more; the JSON form has them all"
 
 
-def _why(record: Record, lines: list[str]) -> str:
+def _failure_reason(record: Record, lines: list[str]) -> str:
     """Exit code and reason, without what the last lines of the output show anyway."""
     if record.state is State.TIMEOUT and record.run_time is not None:
-        return f" after {wording.shortly(record.run_time)}: its walltime"
+        return f" after {wording.spell_seconds_shortly(record.run_time)}: its walltime"
     code = f"exit code {record.exit_code}" if record.exit_code else ""
     why = record.detail or code
     # A program's error often ends with the line that is also the job's reason; it is shown once.
-    if lines and printable(why).endswith(printable(lines[-1].strip())):
+    if lines and make_printable(why).endswith(make_printable(lines[-1].strip())):
         why = code
     return f": {why}" if why else ""
 

@@ -8,8 +8,8 @@ from itertools import accumulate, islice
 
 from dovetail.model import Allocation, Cluster, Node
 from dovetail.model.allocation import NARROW
-from dovetail.model.hostlist import compress
-from dovetail.model.masks import runs
+from dovetail.model.hostlist import compress_names
+from dovetail.model.masks import bit_runs
 from dovetail.model.node import Nodes
 from dovetail.report import wording
 
@@ -30,7 +30,7 @@ class Spelling:
         self._spans = SpanTexts()
         stem = cluster.nodes[0].name[:-1] if cluster.nodes else ""
         plain_stem = bool(stem) and not stem[-1].isdigit() and not set("[],") & set(stem)
-        numbered = plain_stem and _numbered(cluster.nodes, stem)
+        numbered = plain_stem and _are_numbered(cluster.nodes, stem)
         self._stem = stem if plain_stem and numbered else None
 
     @cached_property
@@ -41,10 +41,10 @@ class Spelling:
         return names, [0, *accumulate(len(node.devices) for node in nodes)]
 
     def __call__(self, mask: int) -> str:
-        """The hostlist of the nodes of ``mask``, as `compress` gives it."""
+        """The hostlist of the nodes of ``mask``, as `compress_names` gives it."""
         found = self._known.get(mask)
         if found is None:
-            held = runs(mask)
+            held = bit_runs(mask)
             found = self.of_all(held, [len(held)])[0]
             if mask.bit_length() <= NARROW:
                 self._known[mask] = found
@@ -55,7 +55,7 @@ class Spelling:
         every, stem, nodes = iter(runs), self._stem, self.cluster.nodes
         if stem is None:
             return [
-                compress(nodes[n].name for low, high in islice(every, count) for n in range(low, high))
+                compress_names(nodes[n].name for low, high in islice(every, count) for n in range(low, high))
                 for count in counts
             ]
         spans = map(self._spans.__getitem__, every)
@@ -74,7 +74,7 @@ class SpanTexts(dict[tuple[int, int], str]):
         return text
 
 
-def _numbered(nodes: Sequence[Node], stem: str) -> bool:
+def _are_numbered(nodes: Sequence[Node], stem: str) -> bool:
     """Whether the nodes are called STEM0, STEM1, … in their order."""
     if isinstance(nodes, Nodes):
         return nodes.numbered(stem)
@@ -93,7 +93,7 @@ def place_of(allocation: Allocation | None, spelt: Spelling) -> str:
         return spelt(allocation.mask)
     node = cluster.nodes[allocation.first_node]
     devices = [name.removeprefix(f"{node.name}/") for name in allocation.device_names(cluster)]
-    cpus = [wording.many(part.cpus, "CPU") for part in allocation.parts if part.cpus]
+    cpus = [wording.count_things(part.cpus, "CPU") for part in allocation.parts if part.cpus]
     if any(part.cpus == node.cpus for part in allocation.parts if part.cpus):
         cpus = ["cpu"]
     units = "+".join([*cpus, *devices])

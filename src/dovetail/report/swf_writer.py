@@ -28,12 +28,12 @@ def to_swf(result: Result) -> str:
         started: dict[int, float | None] = {}
         if record.start is not None:
             wait = record.start - record.job.submit_time
-            started = {3: wait, 4: record.run_time, 5: _processors(record)}
+            started = {3: wait, 4: record.run_time, 5: _count_processors(record)}
         rows.append({**started, 11: STATUS.get(record.state)})
     return swf_text(result.workload, [record.job for record in records], rows, capacity, notes)
 
 
-def _processors(record: Record) -> int | None:
+def _count_processors(record: Record) -> int | None:
     if record.allocation is None:
         return None
     parts = record.allocation.parts

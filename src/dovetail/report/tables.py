@@ -19,7 +19,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.records import dataclass
 
 Style: TypeAlias = Literal["", "best", "good", "bad", "warn", "info", "dim"]
@@ -77,7 +77,7 @@ class Cells:
     @property
     def width(self) -> int:
         """Width of its widest line."""
-        texts = [*self.header.split("\n"), *(printable(cell.text) for cell in self)]
+        texts = [*self.header.split("\n"), *(make_printable(cell.text) for cell in self)]
         return max((cell_len(text) for text in texts), default=0)
 
     @property
@@ -109,21 +109,21 @@ class Table:
         """What the terminal shows, at most ``width`` wide unless a single figure is wider than that."""
         # A column of nothing but dashes goes, unless it is one that every table of its kind has.
         shown = [c for c in self.columns if not c.page and (c.rank == 0 or not c.empty)]
-        widths = _cut(shown, width, self.fold)
+        widths = _fit_widths(shown, width, self.fold)
         if not self.fold:
             # The least important column goes first, and of equal ones the last, until the rest fits.
-            while _total(shown, widths) > width and any(c.rank for c in shown):
+            while _total_width(shown, widths) > width and any(c.rank for c in shown):
                 worst = max(c.rank for c in shown)
                 shown.pop(max(i for i, c in enumerate(shown) if c.rank == worst))
-                widths = _cut(shown, width, self.fold)
-        parts: list[RenderableType] = [Text(printable(self.title), style="bold")] if self.title else []
-        for i, block in enumerate(_blocks(shown, widths, width)):
-            parts += [*([Text()] * bool(i)), _rich([(c, widths[id(c)]) for c in block])]
+                widths = _fit_widths(shown, width, self.fold)
+        parts: list[RenderableType] = [Text(make_printable(self.title), style="bold")] if self.title else []
+        for i, block in enumerate(_column_blocks(shown, widths, width)):
+            parts += [*([Text()] * bool(i)), _rich_table([(c, widths[id(c)]) for c in block])]
         lines = [line for line in (self.caption, *self.notes) if line]
-        return Group(*parts, *(Text(printable(line), style="dim") for line in lines))
+        return Group(*parts, *(Text(make_printable(line), style="dim") for line in lines))
 
 
-def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
+def name_cells(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
     """A column of names, or of other words: cut where there is no room.
 
     What terminals must not see of them is made visible when the table is printed.
@@ -131,32 +131,32 @@ def names(header: str, cells: Iterable[object], rank: int = 0) -> Cells:
     return Cells(header, [str(cell) for cell in cells], right=False, rank=rank)
 
 
-def show(*columns: Cells) -> None:
+def print_table(*columns: Cells) -> None:
     """Print a table of these columns, as wide as the terminal."""
-    out = console()
+    out = make_console()
     out.print(Table(columns).text(out.width))
 
 
-def _total(columns: Sequence[Cells], widths: dict[int, int]) -> int:
+def _total_width(columns: Sequence[Cells], widths: dict[int, int]) -> int:
     return sum(widths[id(c)] + GAP for c in columns) - GAP
 
 
-def _cut(columns: Sequence[Cells], width: int, fold: bool) -> dict[int, int]:
+def _fit_widths(columns: Sequence[Cells], width: int, fold: bool) -> dict[int, int]:
     """The width of each column, by identity: figures as wide as they are, names cut as far as is needed.
 
     Where the table may ``fold``, that is until there is room for one figure beside them.
     """
-    widths = {id(c): c.width if c.right else min(c.width, max(LONGEST, _head(c))) for c in columns}
+    widths = {id(c): c.width if c.right else min(c.width, max(LONGEST, _header_width(c))) for c in columns}
     names = [c for c in columns if not c.right]
-    over = _total(columns, widths) - width
+    over = _total_width(columns, widths) - width
     # Figures are never cut: a number without its last digits would be another number.
     if fold and names:
         widest = max((widths[id(c)] + GAP for c in columns if c.right), default=0)
-        over = _total(names, widths) + widest - width
+        over = _total_width(names, widths) + widest - width
     while over > 0 and names:
         # The longest name gives way first, down to the next longest, so that all stay about equal.
         longest = max(names, key=lambda c: widths[id(c)])
-        least = max(SHORTEST, _head(longest))
+        least = max(SHORTEST, _header_width(longest))
         if widths[id(longest)] <= least:
             names.remove(longest)
             continue
@@ -167,25 +167,25 @@ def _cut(columns: Sequence[Cells], width: int, fold: bool) -> dict[int, int]:
     return widths
 
 
-def _head(column: Cells) -> int:
+def _header_width(column: Cells) -> int:
     return max(map(cell_len, column.header.split("\n")))
 
 
-def _blocks(columns: Sequence[Cells], widths: dict[int, int], width: int) -> Iterator[list[Cells]]:
+def _column_blocks(columns: Sequence[Cells], widths: dict[int, int], width: int) -> Iterator[list[Cells]]:
     """The columns in blocks that fit, each led by the column that names the rows."""
     if not columns:
         return
     first, rest = columns[0], list(columns[1:])
     block = [first]
     for column in rest:
-        if len(block) > 1 and _total([*block, column], widths) > width:
+        if len(block) > 1 and _total_width([*block, column], widths) > width:
             yield block
             block = [first]
         block.append(column)
     yield block
 
 
-def _rich(columns: Sequence[tuple[Cells, int]]) -> RichTable:
+def _rich_table(columns: Sequence[tuple[Cells, int]]) -> RichTable:
     made = RichTable(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
     )
@@ -200,20 +200,20 @@ def _rich(columns: Sequence[tuple[Cells, int]]) -> RichTable:
     for row in zip(*(column for column, _ in columns), strict=True):
         made.add_row(
             *(
-                Text(clipped(cell.text, width, keep_end=column.keep_end), style=STYLES[cell.style])
+                Text(clip_text(cell.text, width, keep_end=column.keep_end), style=STYLES[cell.style])
                 for cell, (column, width) in zip(row, columns, strict=True)
             )
         )
     return made
 
 
-def clipped(text: str, width: int, *, keep_end: bool = False) -> str:
+def clip_text(text: str, width: int, *, keep_end: bool = False) -> str:
     """A name on one line, cut to so many columns of text; ``keep_end`` cuts out of its middle.
 
     >>> clipped("python:train.py-12", 12), clipped("python:train.py-12", 12, keep_end=True)
     ('python:trai…', 'pytho….py-12')
     """
-    text = printable(text)
+    text = make_printable(text)
     if cell_len(text) <= width:
         return text
     end = width // 2 if keep_end else 0
@@ -224,7 +224,7 @@ def clipped(text: str, width: int, *, keep_end: bool = False) -> str:
     return f"{head}…{tail}"
 
 
-def console(file: TextIO | None = None, *, width: int | None = None) -> Console:
+def make_console(file: TextIO | None = None, *, width: int | None = None) -> Console:
     """A console that is plain when it is no terminal, heeds NO_COLOR, and is never narrower than 40.
 
     Away from a terminal the width is COLUMNS, or 80. What is printed is text: brackets in it mean nothing.
@@ -239,7 +239,7 @@ def console(file: TextIO | None = None, *, width: int | None = None) -> Console:
     return found
 
 
-def render(*parts: RenderableType | Table, width: int = 80) -> str:
+def render_plain(*parts: RenderableType | Table, width: int = 80) -> str:
     """Plain text without colours, no blanks at the ends of lines."""
     out = io.StringIO()
     plain = Console(

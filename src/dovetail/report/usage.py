@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dovetail.model import CPU, Cluster, Node
 from dovetail.model.allocation import NARROW
 from dovetail.model.fitting import share_taken
-from dovetail.model.masks import runs
+from dovetail.model.masks import bit_runs
 from dovetail.records import dataclass
-from dovetail.report.columns import Columns, Floats, Ints, ranges
+from dovetail.report.columns import Columns, Floats, Ints, expand_ranges
 
 CHUNK = 4_000_000
 """(job, unit) pairs that are expanded at once: bounds the memory at some 200 MB."""
@@ -58,7 +58,7 @@ class Held:
                 of_part = known.get(part.nodes)
                 if of_part is None:
                     first = len(every)
-                    every += runs(part.nodes)
+                    every += bit_runs(part.nodes)
                     of_part = first, len(every) - first
                     # Narrow masks recur from job to job; wide ones hardly do, and are costly as keys, as
                     # hashing reads all of their bits.
@@ -77,7 +77,7 @@ class Held:
                 every.append((donor.donor, donor.donor + 1))
         table = np.array(found, float).reshape(-1, 5).T
         stretch, device, _, begin, count = table.astype(np.int64)
-        line, place = ranges(begin, count)
+        line, place = expand_ranges(begin, count)
         low, high = np.array(every, np.int64).reshape(len(every), 2)[place].T
         return Held(stretch[line], low, high, device[line], table[2][line])
 
@@ -106,7 +106,7 @@ class Places:
             self.counts[of_group] = devices
             first += group.count * (pool + devices)
 
-    def have(self, device: int) -> npt.NDArray[np.bool_]:
+    def nodes_with_device(self, device: int) -> npt.NDArray[np.bool_]:
         """Which nodes have a device of that index; a CPU pool, where it is -1."""
         return self.pool >= 0 if device < 0 else self.counts > device
 
@@ -130,9 +130,9 @@ def busy_seconds(columns: Columns) -> Floats:
         mine = held.device == device
         # Where every job holds all of a unit, stretches on it cannot overlap, and their sum is the busy time.
         # Shared units need the union of the stretches, pair by pair.
-        if not _exclusive(columns, held.amount[mine], pool=device < 0):
-            for found, units, _ in _pairs(held.part(mine), places):
-                _union(units, stretches.start[found], stretches.end[found], busy, covered)
+        if not _is_exclusive(columns, held.amount[mine], pool=device < 0):
+            for found, units, _ in _interval_pairs(held.part(mine), places):
+                _add_union(units, stretches.start[found], stretches.end[found], busy, covered)
             continue
         seconds = stretches.seconds[held.stretch[mine]]
         # What each node is busy with begins at the first node of a run and ends after the last one. Sums of
@@ -140,12 +140,14 @@ def busy_seconds(columns: Columns) -> Floats:
         steps = np.bincount(held.low[mine], seconds, minlength=len(nodes) + 1).astype(np.longdouble)
         steps -= np.bincount(held.high[mine], seconds, minlength=len(nodes) + 1)
         by_node = np.cumsum(steps)[:-1].astype(float)
-        has = (by_node > 0) & places.have(device)  # what is left of a sum may be no more than its rounding
+        has = (by_node > 0) & places.nodes_with_device(
+            device
+        )  # what is left of a sum may be no more than its rounding
         busy[places.of(nodes[has], np.full(int(has.sum()), device))] = by_node[has]
     return busy
 
 
-def _exclusive(columns: Columns, amounts: Floats, *, pool: bool) -> bool:
+def _is_exclusive(columns: Columns, amounts: Floats, *, pool: bool) -> bool:
     """Whether no unit was ever shared, as every job took the whole pool, or the whole device."""
     pools = {group.node.cpus for group in columns.cluster.groups} if pool else {1}
     return len(pools) <= 1 and bool((amounts == max(pools, default=0)).all())
@@ -157,10 +159,10 @@ def held_units(columns: Columns, order: Ints) -> Iterator[tuple[Ints, Ints, Floa
     ``order`` holds indices of `Columns.stretches`. Yields three arrays of shape (pairs,): index of the
     stretch, index of the unit, and how much of it: CPUs of a pool, share of a device.
     """
-    return _pairs(Held.of(columns, order), Places(columns.cluster))
+    return _interval_pairs(Held.of(columns, order), Places(columns.cluster))
 
 
-def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
+def _interval_pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
     counts = held.high - held.low
     ends = np.cumsum(counts)
     first = 0
@@ -169,7 +171,7 @@ def _pairs(held: Held, places: Places) -> Iterator[tuple[Ints, Ints, Floats]]:
         # At least one line, however many nodes it spans, or a gang wider than a chunk would never be passed.
         last = max(first + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
         some, count = held.part(slice(first, last)), counts[first:last]
-        line, node = ranges(some.low, count)
+        line, node = expand_ranges(some.low, count)
         yield some.stretch[line], places.of(node, some.device[line]), some.amount[line]
         first = last
 
@@ -181,7 +183,7 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     intervals. A group's share is over the CPUs, or devices, that it has.
     """
     cluster = columns.cluster
-    capacity = _capacity(cluster)
+    capacity = _unit_capacity(cluster)
     count, bins = int(groups.max(initial=-1)) + 1, len(edges) - 1
     offered = np.bincount(groups[groups >= 0], capacity[groups >= 0], minlength=count)
     # `searchsorted` gives 0 before the first edge and bins + 1 after the last, hence two places more than
@@ -213,7 +215,7 @@ def share_in_use(columns: Columns, groups: Ints, edges: Floats) -> Floats:
     return np.asarray(np.clip(share, 0.0, 1.0))
 
 
-def _capacity(cluster: Cluster) -> Floats:
+def _unit_capacity(cluster: Cluster) -> Floats:
     """CPUs of each pool, 1 for each device, shape (units,)."""
     return _by_unit(cluster, lambda node: [*[node.cpus] * bool(node.cores), *[1] * len(node.devices)])
 
@@ -236,7 +238,7 @@ def _by_unit(cluster: Cluster, of_node: Callable[[Node], list[int]]) -> Floats:
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Floats) -> None:
+def _add_union(units: Ints, start: Floats, end: Floats, busy: Floats, covered: Floats) -> None:
     """Add to ``busy`` the time that intervals (by ascending start) cover beyond ``covered``, by unit.
 
     A running maximum of ends within each unit: ends are replaced by their ranks and lifted by the unit,

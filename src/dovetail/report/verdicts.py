@@ -15,7 +15,7 @@ from typing import Any, Literal
 from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.records import dataclass
-from dovetail.report.intervals import Paired, paired, variants
+from dovetail.report.intervals import Paired, compare_paired, group_variants
 from dovetail.report.metric_names import HIGHER_IS_BETTER
 from dovetail.report.metrics import TrimmedTrace, final_metrics
 
@@ -33,18 +33,18 @@ class Verdict:
     verdict: Literal["clear", "open", "none"]
     reason: str
 
-    def form(self) -> dict[str, Any]:
+    def json_form(self) -> dict[str, Any]:
         """As `compare --summary` writes it; ``None`` for what is not known."""
         if self.found is None:
             known = dict.fromkeys(("difference", "low", "high", "ratio"))
         else:
             d = self.found.difference
-            ends = (None, None) if d.half_width is None else (d.low, d.high)
+            ends = (None, None) if d.half_width is None else (d.lower_end, d.upper_end)
             known = {"difference": d.mean, "low": ends[0], "high": ends[1], "ratio": self.found.ratio}
         return {**known, "verdict": self.verdict, "reason": self.reason}
 
 
-def verdicts(
+def compare_variants(
     groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None = None
 ) -> dict[str, Verdict]:
     """Each variant but the first against the first, by one metric."""
@@ -52,22 +52,22 @@ def verdicts(
     found: dict[str, Paired | None] = {}
     for name in others:
         try:
-            found[name] = paired(groups[name], groups[base], metric, cut=cut)
+            found[name] = compare_paired(groups[name], groups[base], metric, cut=cut)
         except InputError:  # no draw on which both have it
             found[name] = None
     # Holm's correction counts only comparisons that have a test at all: a policy without a second draw costs
     # the others nothing.
     chances = {name: one.chance for name, one in found.items() if one is not None and one.chance is not None}
-    clear = _clear(chances)
+    clear = _clear_names(chances)
     return {
         name: Verdict(None, "none", f"no draw has it under both {name} and {base}")
         if one is None
-        else _verdict(one, name in clear, len(chances))
+        else _judge_difference(one, name in clear, len(chances))
         for name, one in found.items()
     }
 
 
-def _clear(chances: Mapping[str, float]) -> set[str]:
+def _clear_names(chances: Mapping[str, float]) -> set[str]:
     clear: set[str] = set()
     for rank, name in enumerate(sorted(chances, key=lambda name: chances[name])):
         # Up to the first that fails: later ones stay open even where they would pass their own, milder level.
@@ -77,7 +77,7 @@ def _clear(chances: Mapping[str, float]) -> set[str]:
     return clear
 
 
-def _verdict(one: Paired, clear: bool, compared: int) -> Verdict:
+def _judge_difference(one: Paired, clear: bool, compared: int) -> Verdict:
     d = one.difference
     if d.half_width is None:
         return Verdict(one, "none", "a single draw: what another one would give is not known")
@@ -89,7 +89,7 @@ def _verdict(one: Paired, clear: bool, compared: int) -> Verdict:
         return Verdict(one, "clear", f"{'better' if better else 'worse'}: {on}")
     # Its own interval leaves out zero, the corrected one does not: a reader who sees the first is owed the
     # reason.
-    if one.significant:
+    if one.is_significant:
         return Verdict(one, "open", f"{on}; among {compared} policies chance alone gives as much")
     return Verdict(one, "open", f"{on}; the interval holds zero")
 
@@ -102,7 +102,7 @@ def summary_of(
     Metrics of how long it took to decide or simulate are left out.
     """
     summary: dict[str, dict[str, dict[str, Any]]] = {}
-    everything = variants(results)
+    everything = group_variants(results)
     for load in dict.fromkeys(result.load for result in results):
         groups = {name: group for name, group in everything.items() if group[0].load == load}
         known = [final_metrics(result, cut) for group in groups.values() for result in group]
@@ -111,6 +111,6 @@ def summary_of(
             timed = metric.startswith(("decision", "simulation"))
             if timed or not any(v is not None and math.isfinite(v) for v in values):
                 continue
-            judged = verdicts(groups, metric, cut)
-            summary.setdefault(metric, {}).update({name: one.form() for name, one in judged.items()})
+            judged = compare_variants(groups, metric, cut)
+            summary.setdefault(metric, {}).update({name: one.json_form() for name, one in judged.items()})
     return summary

@@ -14,7 +14,7 @@ LONG, VERY_LONG = 10_000.0, 360_000.0
 """Seconds from which people think in hours, and from which in days."""
 
 
-def title(name: str, *, short: bool = False) -> str:
+def metric_title(name: str, *, short: bool = False) -> str:
     """A metric's name in words."""
     known = metric_named(name)
     return (known.short if short else known.title) or name.replace("_", " ")
@@ -31,16 +31,16 @@ def scale_of(values: Sequence[float | None]) -> tuple[float, str, int]:
         return 1.0, "s", 1
     scales = ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (LONG, 1.0, "s"), (VERY_LONG, 1 / 3600, "h"))
     _, factor, unit = next((s for s in scales if largest < s[0]), (math.inf, 1 / 86400, "d"))
-    return factor, unit, _decimals(largest * factor)
+    return factor, unit, _choose_decimals(largest * factor)
 
 
-def _decimals(largest: float) -> int:
+def _choose_decimals(largest: float) -> int:
     if largest <= 0:
         return 1
     return max(0, min(3, 3 - math.floor(math.log10(largest))))
 
 
-def seconds(value: Seconds | None) -> str:
+def spell_seconds(value: Seconds | None) -> str:
     """One length of time in words; from two minutes on with the seconds behind it.
 
     >>> seconds(0.041), seconds(1203.0), seconds(27_432.0)
@@ -50,7 +50,7 @@ def seconds(value: Seconds | None) -> str:
         return "-"
     exact = abs(value) >= LONG  # then whole seconds are shown, not hours with decimals
     factor, unit, decimals = (1.0, "s", 0) if exact else scale_of([value])
-    text = f"{fixed(value * factor, decimals)} {unit}"
+    text = f"{format_fixed(value * factor, decimals)} {unit}"
     # Below twice the unit one decimal would hide more than it helps.
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if abs(value) >= 2 * size:
@@ -58,9 +58,9 @@ def seconds(value: Seconds | None) -> str:
     return text
 
 
-def shortly(value: Seconds | None) -> str:
-    """`seconds` without what stands in brackets."""
-    return seconds(value).partition(" (")[0]
+def spell_seconds_shortly(value: Seconds | None) -> str:
+    """`spell_seconds` without what stands in brackets."""
+    return spell_seconds(value).partition(" (")[0]
 
 
 def clock_of(values: Sequence[float | None]) -> tuple[str, Callable[[float | None], str]]:
@@ -74,16 +74,16 @@ def clock_of(values: Sequence[float | None]) -> tuple[str, Callable[[float | Non
     """
     largest = max((abs(v) for v in values if v is not None and math.isfinite(v)), default=0.0)
     if largest >= LONG:
-        return "", _clock
+        return "", _spell_clock
     factor, unit, decimals = scale_of(values)
 
-    def spell(value: float | None) -> str:
-        return "-" if value is None or not math.isfinite(value) else fixed(value * factor, decimals)
+    def spell_scaled(value: float | None) -> str:
+        return "-" if value is None or not math.isfinite(value) else format_fixed(value * factor, decimals)
 
-    return unit, spell
+    return unit, spell_scaled
 
 
-def _clock(value: float | None) -> str:
+def _spell_clock(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     total = round(abs(value))
@@ -95,7 +95,7 @@ def _clock(value: float | None) -> str:
     return f"-{text}" if value < 0 and total else text
 
 
-def many(count: float, thing: str) -> str:
+def count_things(count: float, thing: str) -> str:
     """A number of things.
 
     >>> many(1, "job"), many(2000, "job")
@@ -104,7 +104,7 @@ def many(count: float, thing: str) -> str:
     return f"{count:,.0f} {thing}{'' if count == 1 else 's'}"
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def list_names(names: Sequence[str], most: int) -> str:
     """The first ``most`` names, and how many more there are.
 
     >>> listed(["a", "b", "c"], 2), listed(["a", "b", "c"], 3)
@@ -114,7 +114,7 @@ def listed(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
+def format_fixed(value: float, decimals: int, *, signed: bool = False) -> str:
     """A number with separators and so many decimals, never ``-0.0``.
 
     >>> fixed(1234.5678, 1), fixed(-0.001, 2), fixed(3, 0, signed=True)
@@ -125,12 +125,12 @@ def fixed(value: float, decimals: int, *, signed: bool = False) -> str:
     return text.lstrip("+-") if not text.strip("+-0.") else text
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """A share in per cent."""
     return "-" if value is None or not math.isfinite(value) else f"{value * 100:.1f} %"
 
 
-def count(value: float | None) -> str:
+def format_count(value: float | None) -> str:
     """A whole number with separators."""
     return "-" if value is None else f"{value:,.0f}"
 
@@ -140,19 +140,19 @@ def is_seconds(name: str) -> bool:
     return metric_named(name).kind == "seconds"
 
 
-def metric(name: str, value: float | None) -> str:
+def metric_value(name: str, value: float | None) -> str:
     """A metric's value in words."""
     if value is None:
         return "-"
     kind = metric_named(name).kind
     if kind == "share":
-        return percent(value)
+        return format_percent(value)
     if kind in ("slowdown", "index"):
-        return fixed(value, 2 if kind == "slowdown" else 3)
-    return seconds(value) if kind == "seconds" else count(value)
+        return format_fixed(value, 2 if kind == "slowdown" else 3)
+    return spell_seconds(value) if kind == "seconds" else format_count(value)
 
 
-def machine(cluster: Cluster) -> str:
+def machine_name(cluster: Cluster) -> str:
     """The cluster's label (of a file without the folders that it lies in), or what it consists of."""
     if cluster.label:
         return cluster.label.rpartition("/")[2] or cluster.label
@@ -160,12 +160,12 @@ def machine(cluster: Cluster) -> str:
     return f"{len(cluster)} nodes, {cluster.total_cpus} CPUs" + (f", {devices} devices" if devices else "")
 
 
-def workload(result: Result) -> str:
+def workload_name(result: Result) -> str:
     """The workload's name; of a file without the folders that it lies in."""
     return (result.workload if ":" in result.workload else result.workload.rpartition("/")[2]) or "jobs"
 
 
-def which(group: Sequence[Result]) -> str:
+def shown_draw(group: Sequence[Result]) -> str:
     """Which of several draws of one variant is shown: the first."""
     if len(group) == 1:
         return ""
@@ -177,9 +177,9 @@ def which(group: Sequence[Result]) -> str:
     return f", seed {group[0].seed}"
 
 
-def where(result: Result) -> str:
+def describe_setting(result: Result) -> str:
     """Workload, cluster, seed and what was known, in one line."""
-    parts = [workload(result), f"on {machine(result.cluster)}"]
+    parts = [workload_name(result), f"on {machine_name(result.cluster)}"]
     if result.load is not None:
         parts.append(f"load {result.load:g}")
     if result.seed is not None:

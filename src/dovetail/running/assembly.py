@@ -18,7 +18,7 @@ from dovetail.history.buffered import BufferedHistory
 from dovetail.history.sqlite import SqliteHistory, default_history_path
 from dovetail.local.claims import Claims
 from dovetail.model import Cluster, Implementation, Job, Request, Seconds, Workload
-from dovetail.plugins import LoadedPolicy, holding
+from dovetail.plugins import LoadedPolicy, hold_moves
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.records import dataclass
 from dovetail.running.device_guard import guard_of
@@ -31,7 +31,7 @@ from dovetail.spec.values import DEFAULT_MODEL, Neighbourhood, Overrun
 Notify = Callable[[str], None]
 
 
-def warn(sentence: str) -> None:
+def warn_caller(sentence: str) -> None:
     """Warn the Python caller."""
     warnings.warn(sentence, DovetailWarning, stacklevel=2)
 
@@ -47,10 +47,10 @@ class LiveOptions:
     overrun: Overrun = "kill"
     default_walltime: Seconds | None = None
     grace: Seconds = 5.0
-    tell: Notify = warn
+    tell: Notify = warn_caller
     neighbours: Neighbourhood = "avoid"
 
-    def settings(
+    def run_settings(
         self, uid: str, created: Seconds, workload: str, policy: str, cwd: str, cluster: Cluster
     ) -> RunSettings:
         """What is written of them beside the jobs."""
@@ -72,13 +72,13 @@ class LiveOptions:
 
 
 @contextmanager
-def recording(
+def recording_history(
     store: SqliteHistory, folder: Path, ledger: Ledger, notify: Notify
 ) -> Iterator[BufferedHistory]:
     """The history with its writer beside the loop; what it cannot write in the end stays in the ledger."""
     # The ledger is the spool: a run that the history cannot take now is in it already, and is recorded later.
     history = BufferedHistory(store, spool=ledger, tell=notify)
-    history.record_many(ledger.unrecorded())
+    history.record_many(ledger.unrecorded_runs())
     try:
         yield history
     finally:
@@ -97,7 +97,7 @@ def journal_at(path: Path, about: RunSettings, loaded: LoadedPolicy) -> JournalW
     return JournalWriter(
         path,
         about.cluster,
-        policy=loaded.label,
+        policy=loaded.policy_label,
         placement=getattr(loaded.policy, "placement", "pack"),
         # `hold_moves` changes what decisions mean: a replay has to know it.
         about={"run": about.uid, "workload": about.workload, "hold_moves": True},
@@ -117,7 +117,7 @@ def driver_of(
 ) -> Iterator[Driver]:
     """The driver of a run or a service (with ``most_at_once``); its journal is closed at the end."""
 
-    def bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
+    def walltime_bound(job: Job, implementation: Implementation, request: Request) -> Seconds:
         # The walltime that a job was given goes before the default one, and both before what is learned.
         if job.walltime is None and about.default_walltime is not None:
             return about.default_walltime
@@ -126,9 +126,9 @@ def driver_of(
     driver = Driver(
         about.cluster,
         # Live a move takes time, in which both places are taken.
-        holding(loaded.policy),
+        hold_moves(loaded.policy),
         make_model(about.model, history),
-        bound=bound,
+        bound=walltime_bound,
         history=history,
         journal=journal,
         ledger=ledger,
@@ -173,7 +173,7 @@ def neighbours_of(
     found = Neighbours(claims, driver.engine.cluster, notify, guard)
     # Jobs that were taken up hold their cores already, before the first decision.
     if driver.engine.running:
-        found.adopted(driver)
+        found.note_adopted_jobs(driver)
     return found
 
 

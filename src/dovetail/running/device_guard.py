@@ -33,10 +33,10 @@ from dovetail.model import (
     State,
     Submitted,
     Usage,
-    bits,
+    bit_indices,
 )
 from dovetail.model.fitting import memory_taken
-from dovetail.process.environment import driver_names, vendor
+from dovetail.process.environment import device_vendor, driver_names
 from dovetail.process.processes import parent_of
 from dovetail.records import dataclass
 from dovetail.running.failing_devices import FailingDevices
@@ -78,7 +78,7 @@ class Watch(Protocol):
         """Whether it can be queried."""
         ...
 
-    def look(self, patience: float = PATIENCE) -> Snapshot | None:
+    def take_snapshot(self, patience: float = PATIENCE) -> Snapshot | None:
         """The devices as they are now, with the moment by our clock; ``None`` where no answer comes."""
         ...
 
@@ -125,7 +125,7 @@ class _Measured:
     use: float = 0.0
     looks: int = 0
 
-    def usage(self, usage: Usage | None) -> Usage:
+    def combined_usage(self, usage: Usage | None) -> Usage:
         """What is known of a run, and this."""
         use = self.use / self.looks if self.looks else None
         peak = max(self.peak, (usage.gpu_memory or 0) if usage is not None else 0)
@@ -163,56 +163,56 @@ class DeviceGuard:
 
     # ------------------------------------------------------------------- what has happened
 
-    def observe(self, driver: Driver, now: Seconds) -> None:
+    def observe_instant(self, driver: Driver, now: Seconds) -> None:
         """Something has happened, or a look is due: measure what runs, weigh what has ended."""
         self.due = inf
-        held = self._held(driver)
+        held = self._jobs_by_device(driver)
         if held:
             age = min(now - placed.start_time for jobs in held.values() for placed in jobs)
             # Short jobs need looks close together, or their peak is missed; long ones do not.
             pause = next(pause for below, pause in SAMPLES if age < below)
             if self._older_than(pause - 0.01):
-                self._look()
-                self._measure(held)
+                self._query_drivers()
+                self._measure_jobs(held)
                 self._tell_of_idle(held)
             self.due = now + pause
         for at, event in enumerate(driver.pending):
             if isinstance(event, Ended):
-                driver.pending[at] = self._weighed(driver, event, now)
+                driver.pending[at] = self._weigh_end(driver, event, now)
 
-    def _held(self, driver: Driver) -> dict[Place, list[Placed]]:
+    def _jobs_by_device(self, driver: Driver) -> dict[Place, list[Placed]]:
         """Our jobs by the devices that they hold."""
         found: dict[Place, list[Placed]] = {}
         for placed in driver.engine.at_work:
             if not placed.job.foreign:
-                for place in self._places(driver.engine.cluster, placed):
+                for place in self._device_places(driver.engine.cluster, placed):
                     found.setdefault(place, []).append(placed)
         self._ours = set(found)
         return found
 
-    def _places(self, cluster: Cluster, placed: Placed) -> list[Place]:
+    def _device_places(self, cluster: Cluster, placed: Placed) -> list[Place]:
         return [
             (n, cluster.nodes[n].devices[d].name)
             for part in placed.allocation.parts
             if part.devices
-            for n in bits(part.nodes)
+            for n in bit_indices(part.nodes)
             for d in part.devices
             if (n, cluster.nodes[n].devices[d].name) in self.devices
         ]
 
-    def _weighed(self, driver: Driver, event: Ended, now: Seconds) -> Ended:
+    def _weigh_end(self, driver: Driver, event: Ended, now: Seconds) -> Ended:
         """An end with what was measured; what it shows of its devices is kept."""
         placed = driver.engine.running.get(event.job) or driver.engine.ending.get(event.job)
         if placed is None or event.attempt not in (None, placed.attempt):
             return event
-        places = self._places(driver.engine.cluster, placed)
+        places = self._device_places(driver.engine.cluster, placed)
         if not places:
             return event
         measured = self._measured.pop((event.job, placed.attempt), None)
         self._busy_at.pop((event.job, placed.attempt), None)
         self._told_idle.discard((event.job, placed.attempt))
         if measured is not None:
-            event = replace(event, usage=measured.usage(event.usage))
+            event = replace(event, usage=measured.combined_usage(event.usage))
             event = self._killed_near_limit(event, placed, places)
         for place in places:
             self._left[place] = self.clock()
@@ -246,14 +246,14 @@ class DeviceGuard:
             if maker not in self._never
         )
 
-    def _look(self) -> None:
+    def _query_drivers(self) -> None:
         """Query every driver for the state of its devices."""
         for maker, watch in self.watches.items():
             if maker in self._never:
                 continue
             first = maker not in self._seen
             # A driver may load for seconds at first; later an instant of the run must not wait for it.
-            found = watch.look(FIRST_LOOK) if first and not watch.trouble else watch.look()
+            found = watch.take_snapshot(FIRST_LOOK) if first and not watch.trouble else watch.take_snapshot()
             if found is not None:
                 self._seen[maker] = found
                 self._note_owners(found)
@@ -262,16 +262,16 @@ class DeviceGuard:
                 # Its library cannot be used here: nothing is known of its devices.
                 self._never.add(maker)
 
-    def _state(self, device: WatchedDevice) -> DeviceState | None:
+    def _seen_state(self, device: WatchedDevice) -> DeviceState | None:
         seen = self._seen.get(device.maker)
         return None if seen is None else seen.device(device.name)
 
-    def _measure(self, held: Mapping[Place, list[Placed]]) -> None:
+    def _measure_jobs(self, held: Mapping[Place, list[Placed]]) -> None:
         """Add what was just seen to what is known of each job."""
         peaks: dict[tuple[JobId, int], int] = {}
         uses: dict[tuple[JobId, int], list[float]] = {}
         for place, jobs in held.items():
-            state = self._state(self.devices[place])
+            state = self._seen_state(self.devices[place])
             if state is None or state.fault:
                 continue
             attempts = {placed.job.id: (placed.job.id, placed.attempt) for placed in jobs}
@@ -280,7 +280,7 @@ class DeviceGuard:
             for process in state.processes:
                 job = self._owners.get(process.pid, (False, ""))[1]
                 # In a container pids are those of the host.
-                if not process.known and len(attempts) == 1:
+                if not process.is_visible and len(attempts) == 1:
                     job = next(iter(attempts))
                 if job not in attempts:
                     continue
@@ -314,7 +314,7 @@ class DeviceGuard:
             del self._owners[pid]
             self._looked.pop(pid, None)
         for pid, process in here.items():
-            if process.known and not self._owners.get(pid, (False, ""))[1]:
+            if process.is_visible and not self._owners.get(pid, (False, ""))[1]:
                 # Whose it is may show a moment after its start; to look each time costs more than all else.
                 self._looked[pid] += 1
                 if self._looked[pid] > SURE_AFTER and self._looked[pid] % SELDOM:
@@ -329,20 +329,20 @@ class DeviceGuard:
     def _note_hidden(self, maker: str, seen: Snapshot) -> None:
         for place, device in self.devices.items():
             if device.maker == maker and place not in self._ours and (state := seen.device(device.name)):
-                found = Counter(process.pid for process in state.processes if not process.known)
+                found = Counter(process.pid for process in state.processes if not process.is_visible)
                 if found or place in self._hidden:
                     self._hidden[place] = found
 
-    def measured(self, job: JobId, attempt: int) -> Usage | None:
+    def measured_usage(self, job: JobId, attempt: int) -> Usage | None:
         """What was seen so far of a job that runs."""
         found = self._measured.get((job, attempt))
-        return None if found is None else found.usage(None)
+        return None if found is None else found.combined_usage(None)
 
-    def sights(self, driver: Driver) -> dict[Place, DeviceSight]:
+    def device_sights(self, driver: Driver) -> dict[Place, DeviceSight]:
         """The devices as they were last seen, and who holds one without using it."""
-        held, found = self._held(driver), {}
+        held, found = self._jobs_by_device(driver), {}
         for place, device in self.devices.items():
-            state = self._state(device)
+            state = self._seen_state(device)
             spans = {p.job.id: self._idle_for(p) for p in held.get(place, ())}
             idle = min(spans.values(), default=0.0)
             who = next((p for p in held.get(place, ()) if spans[p.job.id] == idle), None)
@@ -369,25 +369,25 @@ class DeviceGuard:
 
     # ------------------------------------------------------------------- what is barred
 
-    def bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
+    def device_bars(self, driver: Driver, now: Seconds) -> dict[Place, Bar]:
         """On which devices jobs may not start now, or with less memory, and why."""
-        held = self._held(driver)
+        held = self._jobs_by_device(driver)
         if self._older_than(FRESH) and (held or not self._seen or _wants_devices(driver)):
             # A job starts on what is seen now: a stranger may have come since the last look.
-            self._look()
-            self._measure(held)
-        found = {place: Bar(why) for place, (why, _) in self._failing.suspended(now).items()}
+            self._query_drivers()
+            self._measure_jobs(held)
+        found = {place: Bar(why) for place, (why, _) in self._failing.suspended_devices(now).items()}
         for place, device in self.devices.items():
             if place not in found:
-                bar = self._bar(device, now)
+                bar = self._device_bar(device, now)
                 if bar is not None:
                     found[place] = bar
         return found
 
-    def _bar(self, device: WatchedDevice, now: Seconds) -> Bar | None:
+    def _device_bar(self, device: WatchedDevice, now: Seconds) -> Bar | None:
         if device.maker in self._never:
             return None
-        watch, state = self.watches[device.maker], self._state(device)
+        watch, state = self.watches[device.maker], self._seen_state(device)
         if watch.trouble:
             return Bar(f"suspended: {watch.trouble}")
         if device.maker not in self._seen:
@@ -397,20 +397,22 @@ class DeviceGuard:
             return None
         # An Xid is an event: it is noted once, and the device is suspended from then on by our own record.
         if "Xid" in state.fault:
-            self._failing.fault(device.place, state.fault, now)
+            self._failing.note_fault(device.place, state.fault, now)
             seen = self._seen[device.maker]
             self._seen[device.maker] = replace(
                 seen, devices=[replace(one, fault="") if one is state else one for one in seen.devices]
             )
-            return Bar(self._failing.suspended(now)[device.place][0])
+            return Bar(self._failing.suspended_devices(now)[device.place][0])
         if state.fault:
             return Bar(f"suspended: {state.fault}")
         if self.mode == "ignore":
             return None
-        others = self._strangers(state, device)
+        others = self._foreign_processes(state, device)
         if not others:
             return None
-        label = f"in use by {others[0].label}" + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+        label = f"in use by {others[0].process_label}" + (
+            f" and {len(others) - 1} more" if len(others) > 1 else ""
+        )
         if self.mode == "avoid" or device.memory is None:
             return Bar(label)
         memory = _memory_of(others, state)
@@ -418,13 +420,13 @@ class DeviceGuard:
             return Bar(label)
         return Bar(label, min(memory, device.memory)) if memory else None
 
-    def _strangers(self, state: DeviceState, device: WatchedDevice) -> list[DeviceProcess]:
+    def _foreign_processes(self, state: DeviceState, device: WatchedDevice) -> list[DeviceProcess]:
         """The processes on a device that are not ours."""
         hidden = self._hidden.get(device.place, Counter()).copy()
         fresh = self._seen[device.maker].at > self._left.get(device.place, -inf)
         found: list[DeviceProcess] = []
         for process in state.processes:
-            if process.known:
+            if process.is_visible:
                 served = process.name.startswith(SERVERS)
                 if not served and not self._owners.get(process.pid, (False, ""))[0]:
                     found.append(process)
@@ -439,7 +441,7 @@ class DeviceGuard:
 
     def rest(self, driver: Driver, place: Place, over: set[JobId]) -> int | None:
         """Bytes of a device that our jobs leave; ``None`` where none is there. ``over`` have ended."""
-        jobs = [placed for placed in self._held(driver).get(place, ()) if placed.job.id not in over]
+        jobs = [placed for placed in self._jobs_by_device(driver).get(place, ()) if placed.job.id not in over]
         size = self.devices[place].memory
         if not jobs:
             return None
@@ -535,7 +537,7 @@ def guard_of(
     devices: dict[Place, WatchedDevice] = {}
     for n, node in enumerate(cluster.nodes) if there else ():
         for device, name in zip(node.devices, driver_names(node, environ), strict=True):
-            maker = vendor(device) or ""
+            maker = device_vendor(device) or ""
             if name and maker in there:
                 place = n, device.name
                 devices[place] = WatchedDevice(place, maker, name, device.memory)

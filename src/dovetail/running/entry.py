@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dovetail.engine.journal.checked import checked
-from dovetail.engine.journal.codec import decode, decoded
+from dovetail.engine.journal.checked import check_fields
+from dovetail.engine.journal.codec import decode_fields, decode_json
 from dovetail.model import Allocation, Job, Seconds, State
 
 COLUMNS = (
@@ -49,7 +49,7 @@ def entry_of(row: Sequence[Any], job: Job, failures: int = 0) -> Entry:
     """The entry of a row of `COLUMNS`. Raises `DAMAGED`."""
     seq, _, state, held, attempt, implementation, place, nodes, devices, *rest = row
     submitted, started, ended, predicted, exit_code, detail, batch, number, element, wish = rest
-    return checked(
+    return check_fields(
         Entry(
             seq,
             job,
@@ -57,7 +57,7 @@ def entry_of(row: Sequence[Any], job: Job, failures: int = 0) -> Entry:
             held or "",
             attempt,
             implementation,
-            None if place is None else decode(Allocation, decoded(place)),
+            None if place is None else decode_fields(Allocation, decode_json(place)),
             nodes or "",
             tuple(devices.split(",")) if devices else (),
             submitted,

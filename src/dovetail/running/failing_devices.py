@@ -41,18 +41,18 @@ class FailingDevices(Generic[Place]):
         if state is State.COMPLETED:
             self._completed.add(app)
         if state is State.FAILED and ran <= AT_ONCE:
-            self._failed(place, app, now)
+            self._note_failure(place, app, now)
         elif state in (State.COMPLETED, State.FAILED, State.TIMEOUT):
             # It works, whatever ails the job.
             self._suspects.pop(place, None)
 
-    def _failed(self, place: Place, app: str, now: Seconds) -> None:
+    def _note_failure(self, place: Place, app: str, now: Seconds) -> None:
         suspect = self._suspects.setdefault(place, _Suspect())
         suspect.apps.add(app)
         if suspect.until is not None:
             if now >= suspect.until:  # it was a trial
                 suspect.pause = min(LONGEST_PAUSE, 2 * suspect.pause)
-                self._suspend(suspect, now)
+                self._suspend_device(suspect, now)
             return
         elsewhere = {
             one
@@ -61,10 +61,10 @@ class FailingDevices(Generic[Place]):
             for one in others.apps - self._completed
         }
         if len(suspect.apps - elsewhere) >= APPS:
-            self._suspend(suspect, now)
+            self._suspend_device(suspect, now)
 
     @staticmethod
-    def _suspend(suspect: _Suspect, now: Seconds) -> None:
+    def _suspend_device(suspect: _Suspect, now: Seconds) -> None:
         suspect.until = now + suspect.pause
         names = ", ".join(sorted(suspect.apps)[:APPS])
         suspect.why = (
@@ -72,14 +72,14 @@ class FailingDevices(Generic[Place]):
             f"within {AT_ONCE:g} s of their start"
         )
 
-    def fault(self, place: Place, why: str, now: Seconds) -> None:
+    def note_fault(self, place: Place, why: str, now: Seconds) -> None:
         """The driver has reported an error of the device."""
         suspect = self._suspects.setdefault(place, _Suspect())
         if suspect.until is not None:
             suspect.pause = min(LONGEST_PAUSE, 2 * suspect.pause)
         suspect.until, suspect.why = now + suspect.pause, f"suspended for {suspect.pause:g} s: {why}"
 
-    def suspended(self, now: Seconds) -> dict[Place, tuple[str, Seconds]]:
+    def suspended_devices(self, now: Seconds) -> dict[Place, tuple[str, Seconds]]:
         """Why each device takes no job now, and until when."""
         return {
             place: (suspect.why, suspect.until)

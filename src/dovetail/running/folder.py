@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.engine.journal.codec import decode_cluster, encode_cluster
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
-from dovetail.files.sentences import shown
-from dovetail.files.writing import create, private_folder
+from dovetail.files.sentences import show_value
+from dovetail.files.writing import create_file, private_folder
 from dovetail.history.sqlite import default_history_path
 from dovetail.interfaces import RunFolder
 from dovetail.model import Cluster, Seconds
@@ -124,7 +124,7 @@ def write_about(folder: Path, about: RunSettings) -> None:
     try:
         part = path.with_name(f"run.json.{about.uid[:32]}.part")
         try:
-            with create(part) as file:
+            with create_file(part) as file:
                 file.write(encoded_about(about))
             part.rename(path)
         finally:
@@ -146,9 +146,9 @@ def read_about(folder: Path) -> RunSettings:
         )
     try:
         fields = {name: data[name] for name in RunSettings.__dataclass_fields__ if name != "cluster"}
-        return checked(RunSettings(**fields, cluster=decode_cluster(data["cluster"])))
+        return check_fields(RunSettings(**fields, cluster=decode_cluster(data["cluster"])))
     except DAMAGED as error:
-        raise InputError(f"is damaged: found {shown(str(error))}", where=str(path)) from error
+        raise InputError(f"is damaged: found {show_value(str(error))}", where=str(path)) from error
 
 
 def run_folders() -> list[Path]:
@@ -159,11 +159,11 @@ def run_folders() -> list[Path]:
         return []
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(default_runs_folder())) from error
-    entries.sort(key=_driven, reverse=True)
+    entries.sort(key=_last_driven, reverse=True)
     return [Path(os.path.realpath(entry.path)) for entry in entries]
 
 
-def _driven(entry: os.DirEntry[str]) -> Seconds:
+def _last_driven(entry: os.DirEntry[str]) -> Seconds:
     """When a Dovetail last began to drive it; the folder itself changes when a reader opens the ledger."""
     try:
         return os.stat(os.path.join(entry.path, "run.json")).st_mtime

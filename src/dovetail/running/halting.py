@@ -33,10 +33,10 @@ class Halt:
     share: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> Halt | None:
+    def parse_halt(cls, text: str) -> Halt | None:
         """``now,fail=1``, ``soon,fail=10%``, ``now,success=1``; ``never`` is ``None``. Raises `InputError`.
 
-        >>> Halt.parse("soon,fail=10%")
+        >>> Halt.parse_halt("soon,fail=10%")
         Halt(when='soon', what='fail', number=10, share=True)
         """
         if text == "never":
@@ -53,7 +53,7 @@ class Halt:
         what: What = "fail" if match[2] == "fail" else "success" if match[2] == "success" else "done"
         return cls(when, what, number, bool(match[4]))
 
-    def least(self, jobs: int) -> int:
+    def least_count(self, jobs: int) -> int:
         """How many of so many jobs it takes."""
         return max(1, -(-self.number * jobs // 100)) if self.share else self.number
 
@@ -63,7 +63,7 @@ class HaltWatch:
 
     def __init__(self, halt: Halt, jobs: Sequence[Job]) -> None:
         self._halt = halt
-        self._least, self._jobs = halt.least(len(jobs)), len(jobs)
+        self._least, self._jobs = halt.least_count(len(jobs)), len(jobs)
         self._reached = False
         self._retries = {job.id: job.retries for job in jobs}
         self._ended = {"fail": 0, "success": 0}

@@ -27,7 +27,8 @@ MOST_CALLS = 4
 
 
 class LastResort:
-    """Ends the process `SPARE` seconds later than `within` its first signal, unless `over` was called.
+    """Ends the process `SPARE` seconds later than `within` its first signal, unless `disarm_timer` was
+    called.
 
     What runs is not touched: jobs outlive Dovetail, and the next one takes them up.
     """
@@ -40,46 +41,46 @@ class LastResort:
         self._handled: set[int] = set()
         self._over = threading.Event()
 
-    def handle(self, number: int, act: Callable[[], None]) -> None:
+    def handle_signal(self, number: int, act: Callable[[], None]) -> None:
         """Have the running loop call ``act`` at this signal, and end the process where it does not help."""
         asyncio.get_running_loop().add_signal_handler(number, act)
         # The loop reads the signal from its pipe; Python calls this also while the loop does not go round.
-        signal.signal(number, self._arm)
+        signal.signal(number, self._arm_timer)
         signal.siginterrupt(number, False)
         if not self._handled:
-            threading.Thread(target=self._watch, name="signals", daemon=True).start()
+            threading.Thread(target=self._watch_pending, name="signals", daemon=True).start()
         self._handled.add(number)
 
-    def _watch(self) -> None:
+    def _watch_pending(self) -> None:
         """Arm for a signal that is pending at two looks: the main thread is where it takes none."""
         before: set[int] = set()
         while not self._over.wait(LOOK):
             now = pending_signals() & self._handled
             for number in before & now:
-                self._arm(number, None)
+                self._arm_timer(number, None)
             before = now
 
-    def _arm(self, number: int, frame: FrameType | None) -> None:
+    def _arm_timer(self, number: int, frame: FrameType | None) -> None:
         if self._timer is None and not self._is_over:
-            self._timer = threading.Timer(self.within + SPARE, self._end, (number,))
+            self._timer = threading.Timer(self.within + SPARE, self._end_process, (number,))
             self._timer.daemon = True
             self._timer.start()
 
-    def _end(self, number: int) -> None:
+    def _end_process(self, number: int) -> None:
         if self.spares():
             self._timer = None
-            self._arm(number, None)
+            self._arm_timer(number, None)
             return
         name = signal.Signals(number).name
         why = f"dovetail: still not at its end {self.within + SPARE:.0f} s after {name}, so it ends without; "
         why += f"'dovetail recover' shows what runs on; it is stuck in {stuck_in()}\n"
-        writing = threading.Thread(target=_write, args=(why.encode(),), daemon=True)
+        writing = threading.Thread(target=_write_error, args=(why.encode(),), daemon=True)
         writing.start()
         # The reader of this may be what is stuck.
         writing.join(1.0)
         os._exit(128 + number)
 
-    def over(self) -> None:
+    def disarm_timer(self) -> None:
         """It has come to its end."""
         self._is_over = True
         self._over.set()
@@ -98,7 +99,7 @@ def pending_signals() -> set[int]:
     return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
-def _write(text: bytes) -> None:
+def _write_error(text: bytes) -> None:
     with suppress(OSError):
         os.write(2, text)
 

@@ -24,20 +24,20 @@ from dovetail.engine.driver.admission import HELD
 from dovetail.engine.driver.driver import INTERRUPTED
 from dovetail.engine.driver.orders import Order
 from dovetail.engine.driver.prepare import NO_NODE
-from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.engine.journal.codec import (
-    decode,
     decode_app,
+    decode_fields,
     decode_job,
-    decoded,
-    encode,
+    decode_json,
     encode_app,
     encode_job,
-    encoded,
+    encode_json,
+    encode_value,
 )
 from dovetail.engine.state.core import Engine
 from dovetail.errors import HistoryError
-from dovetail.files.sentences import printable, shown
+from dovetail.files.sentences import make_printable, show_value
 from dovetail.model import (
     Allocation,
     App,
@@ -65,7 +65,7 @@ from dovetail.model import (
     Updated,
     Withdrawn,
 )
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.model.job import TURN
 from dovetail.running.entry import COLUMNS, Entry, entry_of
 from dovetail.running.ledger_schema import TABLES, VERSION
@@ -141,10 +141,10 @@ class Ledger:
                 # O_EXCL and O_NOFOLLOW: SQLite would open, and write through, a link that was planted here.
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
             self._db = sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
-            self._prepare(durable)
+            self._prepare_schema(durable)
         except sqlite3.Error as error:
             raise LedgerDamageError(
-                f"{self.path}: this is no ledger that can be read: {_reason(error)}"
+                f"{self.path}: this is no ledger that can be read: {_error_reason(error)}"
             ) from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be opened: {error.strerror}") from error
@@ -153,7 +153,7 @@ class Ledger:
         if durable:
             self._know_files()
 
-    def _prepare(self, durable: bool) -> None:
+    def _prepare_schema(self, durable: bool) -> None:
         db = self._db
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if version not in (0, VERSION):
@@ -242,11 +242,11 @@ class Ledger:
             old, self._db = self._db, sqlite3.connect(self.path, isolation_level=None, timeout=1.0)
             # Sees that its file has moved, and leaves those beside it alone.
             old.close()
-            self._prepare(self._wal >= 0)
+            self._prepare_schema(self._wal >= 0)
             self._know_files()
             _log.warning("%s: files beside it were removed, so it is written anew", self.path)
         except sqlite3.Error as error:
-            raise HistoryError(f"{self.path}: cannot be written anew: {_reason(error)}") from error
+            raise HistoryError(f"{self.path}: cannot be written anew: {_error_reason(error)}") from error
         except OSError as error:
             raise HistoryError(f"{self.path}: cannot be written anew: {error.strerror}") from error
 
@@ -262,7 +262,7 @@ class Ledger:
         self._beside = {name: os.stat(f"{self.path}-{name}") for name in ("wal", "shm")}
 
     @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether something could not be written: until it is, nothing may start."""
         return bool(self.why_blocked)
 
@@ -281,7 +281,7 @@ class Ledger:
             if isinstance(error, _OURS):
                 self._drop_refused()
                 return self.settle()
-            self.why_blocked = f"{self.path}: cannot be written: {_reason(error)}"
+            self.why_blocked = f"{self.path}: cannot be written: {_error_reason(error)}"
             return False
         self._owed.clear()
         self.why_blocked = ""
@@ -333,7 +333,7 @@ class Ledger:
                 given: Iterable[Number | tuple[None, None]]
                 given = [(None, None)] * len(jobs) if numbers is None else numbers
                 rows = [
-                    self._row(
+                    self._job_row(
                         job, doc, when + job.submit_time, HELD if job.id in held else "", batch, *number
                     )
                     for job, doc, number in zip(jobs, docs or docs_of(jobs), given, strict=True)
@@ -341,20 +341,20 @@ class Ledger:
                 self._db.executemany(_INSERT, rows)
         except sqlite3.DatabaseError as error:
             # The transaction is rolled back, so what was remembered of its rows is wrong.
-            self._undo(jobs, last)
+            self._undo_submission(jobs, last)
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be written: {_reason(error)}") from error
+            raise HistoryError(f"{self.path}: cannot be written: {_error_reason(error)}") from error
         self._owed.clear()
 
-    def _undo(self, jobs: Sequence[Job], last: int) -> None:
+    def _undo_submission(self, jobs: Sequence[Job], last: int) -> None:
         self._last_seq = last
         self._numbers.clear()
         for job in jobs:
             if self._seq.get(job.id, 0) > last:
                 del self._seq[job.id]
 
-    def _row(
+    def _job_row(
         self,
         job: Job,
         doc: bytes,
@@ -368,12 +368,12 @@ class Ledger:
         self._seq[job.id] = self._last_seq
         return (
             self._last_seq,
-            _text(job.id),
-            self._app(job.app),
-            None if job.launch is None else self._launch(job.launch),
+            _storable_text(job.id),
+            self._app_number(job.app),
+            None if job.launch is None else self._launch_number(job.launch),
             doc,
-            None if job.name is None else _text(job.name),
-            None if job.user is None else _text(job.user),
+            None if job.name is None else _storable_text(job.name),
+            None if job.user is None else _storable_text(job.user),
             held or None,
             when,
             batch,
@@ -381,21 +381,21 @@ class Ledger:
             element,
         )
 
-    def _app(self, app: App) -> int:
+    def _app_number(self, app: App) -> int:
         known = self._numbers.get(id(app))
         if known is not None:
             return known[1]
         # The name belongs to the key: apps of one form under two names are two.
-        doc, name = encoded(encode_app(app)), app.name.encode("utf-8", "surrogatepass")
+        doc, name = encode_json(encode_app(app)), app.name.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name + b"\0" + doc, digest_size=16).digest()
-        columns: dict[str, object] = {"hash": digest, "name": _text(app.name), "doc": doc}
+        columns: dict[str, object] = {"hash": digest, "name": _storable_text(app.name), "doc": doc}
         return self._number_of("app", app, columns)
 
-    def _launch(self, launch: Launch) -> int:
+    def _launch_number(self, launch: Launch) -> int:
         known = self._numbers.get(id(launch))
         if known is not None:
             return known[1]
-        doc = encoded(encode(launch))
+        doc = encode_json(encode_value(launch))
         return self._number_of(
             "launch", launch, {"hash": hashlib.blake2b(doc, digest_size=16).digest(), "doc": doc}
         )
@@ -416,105 +416,110 @@ class Ledger:
     def keep(self, now: Seconds, events: Sequence[Event], orders: Sequence[Order], engine: Engine) -> None:
         """What an instant has brought, in one transaction, before its orders are carried out.
 
-        Never raises because of the disk: what cannot be written is owed, and the ledger `blocked`.
+        Never raises because of the disk: what cannot be written is owed, and the ledger `is_blocked`.
         """
         # In the same transaction as what is owed, and before it reaches the executor: a start on record may
         # not have happened, a start that is not on record must never happen.
         when, statements = self.epoch + now, self._owed
         for event in events:
             try:
-                self._note(event, when, engine, statements)
+                self._note_event(event, when, engine, statements)
             except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
                 _log.exception("%s at one instant could not be put on record", type(event).__name__)
         for order in orders:
             if isinstance(order, Placed) and not order.job.foreign:
-                statements.append(self._started(order, engine))
+                statements.append(self._start_statement(order, engine))
         if statements:
             self.settle()
 
-    def _note(self, event: Event, when: Seconds, engine: Engine, add: list[_Statement]) -> None:
+    def _note_event(self, event: Event, when: Seconds, engine: Engine, add: list[_Statement]) -> None:
         if isinstance(event, Submitted):
             if event.job.foreign:
                 return
-            if self._place(event.job.id) is None:
+            if self._sequence_number(event.job.id) is None:
                 add.append(
                     (
                         _INSERT,
-                        self._row(
+                        self._job_row(
                             event.job,
-                            encoded(encode_job(event.job)),
+                            encode_json(encode_job(event.job)),
                             self.epoch + event.job.submit_time,
                             event.held,
                         ),
                     )
                 )
             elif event.held:
-                add.append((_HOLD, (event.held, self._place(event.job.id))))
+                add.append((_HOLD, (event.held, self._sequence_number(event.job.id))))
         elif isinstance(event, Ended):
             ended = when if event.ended_at is None else event.ended_at
             values = (event.state.value, ended, event.exit_code, event.detail or None, event.started_at)
-            add.append((_END, (*values, self._place(event.job))))
+            add.append((_END, (*values, self._sequence_number(event.job))))
         elif isinstance(event, Held):
-            add.append((_HOLD, (event.reason, self._place(event.job))))
+            add.append((_HOLD, (event.reason, self._sequence_number(event.job))))
         elif isinstance(event, Released):
-            add.append((_HOLD, (None, self._place(event.job))))
+            add.append((_HOLD, (None, self._sequence_number(event.job))))
         elif isinstance(event, Cancelled):
             values = (State.CANCELLED.value, when, None, event.detail or None, None)
-            add.append((_END, (*values, self._place(event.job))))
+            add.append((_END, (*values, self._sequence_number(event.job))))
         elif isinstance(event, Moved):
             doc = self._doc_of(engine.choices.whole(event.job))
-            add.append((_SIZE, (doc, self._place(event.job))))
+            add.append((_SIZE, (doc, self._sequence_number(event.job))))
         elif isinstance(event, Updated):
             job = engine.records[event.job].job if event.job in engine.running else event.into
-            launch = None if job.launch is None else self._launch(job.launch)
-            name = None if job.name is None else _text(job.name)
-            doc = encoded(encode_job(job)) if "depends" in event.fields else self._doc_of(job)
-            add.append((_UPDATE, (self._app(job.app), launch, doc, name, self._place(job.id))))
+            launch = None if job.launch is None else self._launch_number(job.launch)
+            name = None if job.name is None else _storable_text(job.name)
+            doc = encode_json(encode_job(job)) if "depends" in event.fields else self._doc_of(job)
+            add.append(
+                (_UPDATE, (self._app_number(job.app), launch, doc, name, self._sequence_number(job.id)))
+            )
         elif isinstance(event, Requeued):
-            add += self._again(event.job)
+            add += self._requeue_statements(event.job)
         # Others are sized anew by the next Dovetail.
         elif isinstance(event, Sized) and (event.kills or event.gpu_kills):
             doc = self._doc_of(engine.records[event.job].job)
-            add.append((_SIZE, (doc, self._place(event.job))))
+            add.append((_SIZE, (doc, self._sequence_number(event.job))))
         elif isinstance(event, Withdrawn):
             attempts = engine.records[event.job].attempts
-            add.append((_NOT_BEGUN, (attempts, self._place(event.job))))
+            add.append((_NOT_BEGUN, (attempts, self._sequence_number(event.job))))
         elif isinstance(event, Started) and event.job in engine.running:
-            add.append(self._started(engine.running[event.job], engine))
+            add.append(self._start_statement(engine.running[event.job], engine))
         elif isinstance(event, NodeJoined) and event.new is not None:
-            doc = encoded(encode(event.new))
+            doc = encode_json(encode_value(event.new))
             add.append(("INSERT OR REPLACE INTO node VALUES (?, ?)", (event.node, doc)))
         elif isinstance(event, Migrated) and event.job in engine.running:
-            where = self._where(engine.running[event.job].allocation, engine)
-            add.append((_MOVE, (*where, self._place(event.job))))
+            where = self._allocation_columns(engine.running[event.job].allocation, engine)
+            add.append((_MOVE, (*where, self._sequence_number(event.job))))
 
-    def _again(self, job: JobId) -> list[_Statement]:
+    def _requeue_statements(self, job: JobId) -> list[_Statement]:
         """The attempt that has ended becomes a row of its own, and the job waits."""
-        seq = self._place(job)
-        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,)), *self._waived(seq)]
+        seq = self._sequence_number(job)
+        return [(_KEEP_ATTEMPT, (seq,)), (_WAIT, (seq,)), *self._waive_statements(seq)]
 
-    def _waived(self, seq: int | None) -> list[_Statement]:
+    def _waive_statements(self, seq: int | None) -> list[_Statement]:
         """A requeued job depends on nothing any more: the next Dovetail does not wait for it again."""
         row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (seq,)).fetchone()
         if row is None or b'"depends"' not in row[0]:
             return []
         try:
-            form = decoded(row[0])
+            form = decode_json(row[0])
             del form["depends"]
         except DAMAGED:
             # The reader of the row names the damage.
             return []
-        return [(_SIZE, (encoded(form), seq))]
+        return [(_SIZE, (encode_json(form), seq))]
 
     def _doc_of(self, job: Job) -> bytes:
-        """A job that is on record, as it is now; what it depended on stays waived where it is (`_waived`)."""
-        row = self._db.execute("SELECT doc FROM job WHERE seq = ?", (self._place(job.id),)).fetchone()
+        """A job that is on record, as it is now; what it depended on stays waived where it is
+        (`_waive_statements`)."""
+        row = self._db.execute(
+            "SELECT doc FROM job WHERE seq = ?", (self._sequence_number(job.id),)
+        ).fetchone()
         form = encode_job(job)
         if row is not None and b'"depends"' not in row[0]:
             form.pop("depends", None)
-        return encoded(form)
+        return encode_json(form)
 
-    def _where(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
+    def _allocation_columns(self, allocation: Allocation, engine: Engine) -> tuple[bytes, str, str]:
         """An allocation as it is written, and its nodes and devices for people."""
         # What a mapping reads as is not hashable; equal places of a gang's jobs are written once.
         key = (allocation.request, allocation.parts, tuple(allocation.cores.items()), allocation.donors)
@@ -523,18 +528,25 @@ class Ledger:
             if len(self._places) >= _REMEMBERED:
                 self._places.clear()
             cluster = engine.cluster
-            nodes = compress(allocation.node_names(cluster))
+            nodes = compress_names(allocation.node_names(cluster))
             devices = ",".join(allocation.device_names(cluster))
-            found = self._places[key] = encoded(encode(allocation)), nodes, devices
+            found = self._places[key] = encode_json(encode_value(allocation)), nodes, devices
         return found
 
-    def _started(self, placed: Placed, engine: Engine) -> _Statement:
+    def _start_statement(self, placed: Placed, engine: Engine) -> _Statement:
         started, name = self.epoch + placed.start_time, placed.implementation.name
-        where = self._where(placed.allocation, engine)
-        values = (placed.attempt, name, *where, started, placed.predicted, self._place(placed.job.id))
+        where = self._allocation_columns(placed.allocation, engine)
+        values = (
+            placed.attempt,
+            name,
+            *where,
+            started,
+            placed.predicted,
+            self._sequence_number(placed.job.id),
+        )
         return _START, values
 
-    def wish(self, action: Action, jobs: Iterable[JobId]) -> None:
+    def record_wish(self, action: Action, jobs: Iterable[JobId]) -> None:
         """Put a user's request about jobs on record, before it is done: for all of them or for none.
 
         To cancel, or to requeue what runs, is kept until they have ended: the next Dovetail does it too. What
@@ -544,24 +556,27 @@ class Ledger:
         owed, why = self._owed, self.why_blocked
         # Of many at once, in one statement.
         if action == "cancel":
-            places = json.dumps([self._place(job) for job in jobs])
+            places = json.dumps([self._sequence_number(job) for job in jobs])
             some = f"seq IN (SELECT value FROM json_each(?)) AND {_OPEN}"
             self._owed = [*owed, (f"UPDATE job SET asked = 'cancel' WHERE {some}", (places,))]
         else:
-            self._owed = [*owed, *(one for job in jobs for one in self._wanted(action, self._place(job)))]
+            self._owed = [
+                *owed,
+                *(one for job in jobs for one in self._wish_statements(action, self._sequence_number(job))),
+            ]
         if not self.settle():
             # All or none: a wish that is not on disk must not be done either.
             self._owed = owed
             previous, self.why_blocked = self.why_blocked, why
             raise HistoryError(f"{previous}: nothing was done")
 
-    def _wanted(self, action: Action, seq: int | None) -> list[_Statement]:
+    def _wish_statements(self, action: Action, seq: int | None) -> list[_Statement]:
         if action in ("hold", "release"):
             return [(f"{_HOLD} AND state = 'PENDING'", (HELD if action == "hold" else None, seq))]
         noted = (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (action, seq))
         ended = f" AND NOT ({_OPEN})"
         again = [(_KEEP_ATTEMPT + ended, (seq,)), (_WAIT + ended, (seq,))]
-        return [noted, *again, *self._waived(seq)] if action == "requeue" else [noted]
+        return [noted, *again, *self._waive_statements(seq)] if action == "requeue" else [noted]
 
     def cancel(self, entry: Entry, when: Seconds) -> None:
         """A job that waits, though its user cancelled it: the Dovetail that was to do it was killed."""
@@ -569,12 +584,14 @@ class Ledger:
 
     def correct_wish(self, job: JobId, wanted: Literal["cancel", "requeue"] | None) -> None:
         """Of a job of which a wish was refused, keep only what is still to be done. With the next instant."""
-        self._owed.append((f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (wanted, self._place(job))))
+        self._owed.append(
+            (f"UPDATE job SET asked = ? WHERE seq = ? AND {_OPEN}", (wanted, self._sequence_number(job)))
+        )
 
-    def _place(self, job: JobId) -> int | None:
+    def _sequence_number(self, job: JobId) -> int | None:
         seq = self._seq.get(job)
         if seq is None:
-            row = self._db.execute("SELECT seq FROM job WHERE id = ?", (_text(job),)).fetchone()
+            row = self._db.execute("SELECT seq FROM job WHERE id = ?", (_storable_text(job),)).fetchone()
             if row is not None:
                 seq = self._seq[job] = row[0]
         return seq
@@ -582,9 +599,9 @@ class Ledger:
     def turn_of(self, job: Job) -> float:
         """The number of a job's place in the order of all: of its submission, or where it was moved to."""
         moved = job.options.get(TURN)
-        return float(self._place(job.id) or 0) if moved is None else float(moved)
+        return float(self._sequence_number(job.id) or 0) if moved is None else float(moved)
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """Keep nothing in memory of a job that has ended; the file keeps it."""
         self._seq.pop(job, None)
 
@@ -597,7 +614,7 @@ class Ledger:
         old = "seq IN (SELECT value FROM json_each(?)) AND ended IS NOT NULL AND ended < ?"
         values = (json.dumps(rows), before)
         attempts = f"DELETE FROM attempt WHERE seq IN (SELECT seq FROM job WHERE {old})"
-        return self._removed((attempts, values), (f"DELETE FROM job WHERE {old}", values))
+        return self._count_removed((attempts, values), (f"DELETE FROM job WHERE {old}", values))
 
     def drop_unused(self, table: Literal["app", "launch"], numbers: Sequence[int], last: int) -> None:
         """Remove these apps, or launches, which no job had at row ``last``, where none has them now.
@@ -608,11 +625,11 @@ class Ledger:
         sql = (
             f"DELETE FROM {table} WHERE number IN (SELECT value FROM json_each(?)) AND number NOT IN ({now})"
         )
-        self._removed((sql, (json.dumps(numbers), last)))
+        self._count_removed((sql, (json.dumps(numbers), last)))
         for known in (self._numbers, self._apps, self._launches):
             known.clear()
 
-    def _removed(self, *statements: _Statement) -> int:
+    def _count_removed(self, *statements: _Statement) -> int:
         """The rows that the last of these statements removed."""
         count = 0
         try:
@@ -623,7 +640,7 @@ class Ledger:
         except sqlite3.DatabaseError as error:
             if isinstance(error, _OURS):
                 raise
-            raise HistoryError(f"{self.path}: cannot be written: {_reason(error)}") from error
+            raise HistoryError(f"{self.path}: cannot be written: {_error_reason(error)}") from error
         return count
 
     # -------------------------------------------------------- runs for the history
@@ -631,28 +648,28 @@ class Ledger:
     def spool(self, runs: Iterable[Run]) -> None:
         """Keep runs, with the next instant, until they are known to be in the history."""
         sql = "INSERT OR IGNORE INTO unrecorded VALUES (?, ?)"
-        self._owed += [(sql, (_text(run.uid), encoded(encode(run)))) for run in runs]
+        self._owed += [(sql, (_storable_text(run.uid), encode_json(encode_value(run)))) for run in runs]
 
     def recorded(self, uids: Iterable[str]) -> None:
         """These are in the history: forget them with the next instant."""
-        self._owed += [("DELETE FROM unrecorded WHERE uid = ?", (_text(uid),)) for uid in uids]
+        self._owed += [("DELETE FROM unrecorded WHERE uid = ?", (_storable_text(uid),)) for uid in uids]
 
-    def unrecorded(self) -> list[Run]:
+    def unrecorded_runs(self) -> list[Run]:
         """Runs that are not known to be in the history."""
-        rows = self._read("SELECT uid, doc FROM unrecorded")
-        return [self._made(f"run {uid}", Run, doc) for uid, doc in rows]
+        rows = self._fetch_rows("SELECT uid, doc FROM unrecorded")
+        return [self._convert_row(f"run {uid}", Run, doc) for uid, doc in rows]
 
     # ------------------------------------------------------------------- reading
 
     def open_entries(self) -> list[Entry]:
         """Jobs that have not ended, in order of submission. O(such jobs)."""
-        return list(self._entries(_OPEN + " ORDER BY seq"))
+        return list(self._query_entries(_OPEN + " ORDER BY seq"))
 
-    def interrupted(self) -> list[Entry]:
+    def interrupted_entries(self) -> list[Entry]:
         """Jobs that were cancelled by an interrupt before they ever started, or for want of a node."""
         why = "(detail = ? AND attempt = 0 OR detail LIKE ? || '%')"
         cancelled = (State.CANCELLED.value, INTERRUPTED, NO_NODE)
-        return list(self._entries(f"state = ? AND {why} ORDER BY seq", cancelled))
+        return list(self._query_entries(f"state = ? AND {why} ORDER BY seq", cancelled))
 
     def wait_again(self, entry: Entry) -> None:
         """A job on record as running, or cancelled, that never started: it waits, as before that."""
@@ -662,50 +679,50 @@ class Ledger:
     def attempts(self, jobs: Iterable[JobId]) -> dict[JobId, int]:
         """How often each of these has been started; without those that are not known."""
         sql = "SELECT id, attempt FROM job WHERE id IN (SELECT value FROM json_each(?))"
-        names = {_text(job): job for job in jobs}
-        return {names[id]: attempt for id, attempt in self._read(sql, (json.dumps(list(names)),))}
+        names = {_storable_text(job): job for job in jobs}
+        return {names[id]: attempt for id, attempt in self._fetch_rows(sql, (json.dumps(list(names)),))}
 
     def note_attempts(self, attempts: Mapping[JobId, int]) -> None:
         """These have been started so often, by another record than this one; their states stay."""
-        rows = [(attempt, _text(job)) for job, attempt in attempts.items()]
+        rows = [(attempt, _storable_text(job)) for job, attempt in attempts.items()]
         self._db.executemany("UPDATE job SET attempt = ? WHERE id = ?", rows)
 
     def entries(self) -> Iterator[Entry]:
         """All jobs, in order of submission."""
-        return self._entries("1 ORDER BY seq")
+        return self._query_entries("1 ORDER BY seq")
 
-    def entry(self, job: JobId) -> Entry | None:
+    def find_entry(self, job: JobId) -> Entry | None:
         """One job by its id."""
-        return next(self._entries("id = ?", (_text(job),)), None)
+        return next(self._query_entries("id = ?", (_storable_text(job),)), None)
 
     def cluster(self, begun_with: Cluster) -> Cluster:
         """The cluster with which the run began, and the nodes that have joined since."""
-        rows = self._read("SELECT number, doc FROM node ORDER BY number")
+        rows = self._fetch_rows("SELECT number, doc FROM node ORDER BY number")
         if not rows:
             return begun_with
-        joined = tuple(self._made(f"node {number}", Node, doc) for number, doc in rows)
+        joined = tuple(self._convert_row(f"node {number}", Node, doc) for number, doc in rows)
         return Cluster((*begun_with.nodes, *joined), begun_with.label, closed=begun_with.closed)
 
     def state(self, job: JobId) -> State | None:
         """Its final state; ``None`` where it has not ended, or is not known."""
-        rows = self._read("SELECT state FROM job WHERE id = ?", (_text(job),))
+        rows = self._fetch_rows("SELECT state FROM job WHERE id = ?", (_storable_text(job),))
         state = State(rows[0][0]) if rows else None
         return None if state in (State.PENDING, State.RUNNING) else state
 
     def has_next(self, job: JobId) -> bool:
         """Whether a later job is the next run of this one. Linear in the jobs after it."""
         sql = "SELECT 1 FROM job WHERE seq > (SELECT seq FROM job WHERE id = ?) AND instr(doc, ?) LIMIT 1"
-        return bool(self._read(sql, (_text(job), encoded({"follows": job})[1:-1])))
+        return bool(self._fetch_rows(sql, (_storable_text(job), encode_json({"follows": job})[1:-1])))
 
     def last_number(self) -> int:
         """The highest number that a service has given, 0 before the first; arrays may have several."""
         count = "SELECT coalesce(max(number), 0), count(*) FROM job"
-        ((found, jobs),) = self._read(f"{count} WHERE number = (SELECT max(number) FROM job)")
+        ((found, jobs),) = self._fetch_rows(f"{count} WHERE number = (SELECT max(number) FROM job)")
         return int(found) + max(0, int(jobs) - 1)
 
-    def counts(self) -> dict[State, int]:
+    def count_states(self) -> dict[State, int]:
         """How many jobs are in each state."""
-        rows = self._read("SELECT state, count(*) FROM job GROUP BY state")
+        rows = self._fetch_rows("SELECT state, count(*) FROM job GROUP BY state")
         return {State(state): count for state, count in rows}
 
     # An array's jobs start in order, as a rule: the first that began and the last that is open are found at
@@ -715,80 +732,84 @@ class Ledger:
         """Whether another job of this array began before this one did."""
         mine = "SELECT coalesce(started, 1e300) FROM job WHERE id = ?"
         began = f"number = ? AND id != ? AND started < ({mine})"
-        text = _text(job)
-        return bool(self._read(f"SELECT 1 FROM job WHERE {began} ORDER BY seq LIMIT 1", (number, text, text)))
+        text = _storable_text(job)
+        return bool(
+            self._fetch_rows(f"SELECT 1 FROM job WHERE {began} ORDER BY seq LIMIT 1", (number, text, text))
+        )
 
     def array_is_open(self, number: int) -> bool:
         """Whether a job of this array has not ended."""
         is_open = "number = ? AND state IN ('PENDING', 'RUNNING')"
-        return bool(self._read(f"SELECT 1 FROM job WHERE {is_open} ORDER BY seq DESC LIMIT 1", (number,)))
+        return bool(
+            self._fetch_rows(f"SELECT 1 FROM job WHERE {is_open} ORDER BY seq DESC LIMIT 1", (number,))
+        )
 
     def array_states(self, number: int) -> dict[str, int]:
         """How many jobs of an array are in each state. O(array)."""
-        rows = self._read("SELECT state, count(*) FROM job WHERE number = ? GROUP BY state", (number,))
+        rows = self._fetch_rows("SELECT state, count(*) FROM job WHERE number = ? GROUP BY state", (number,))
         return {str(state): count for state, count in rows}
 
-    def _entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
+    def _query_entries(self, where: str, values: tuple[object, ...] = ()) -> Iterator[Entry]:
         columns = f"{COLUMNS}, launch, job.app, app.name, app.doc"
         sql = f"SELECT {columns} FROM job LEFT JOIN app ON app.number = job.app WHERE {where}"
-        for *row, launch, number, name, app in self._read(sql, values):
+        for *row, launch, number, name, app in self._fetch_rows(sql, values):
             seq, doc, _, _, attempt, _, _, _, _, submitted, *_ = row
             try:
-                data = decoded(doc)
+                data = decode_json(doc)
                 # Jobs know times since this driver's start; the file has those of the wall clock.
                 if self.epoch:
                     data["submit_time"] = submitted - self.epoch
                 starts_in = None if launch is None else self._launch_of(launch)
                 job = decode_job(data, self._app_of(number, name, app), starts_in)
-                entry = entry_of(row, job, self._failures(seq) if attempt else 0)
+                entry = entry_of(row, job, self._count_failures(seq) if attempt else 0)
             except DAMAGED as error:
-                raise self._damaged(f"job {seq}", error) from error
+                raise self._make_damage_error(f"job {seq}", error) from error
             self._seq[entry.job.id] = entry.seq
             yield entry
 
-    def _failures(self, seq: int) -> int:
+    def _count_failures(self, seq: int) -> int:
         sql = "SELECT count(*) FROM attempt WHERE seq = ? AND state IN ('FAILED', 'NODE_FAIL')"
-        ((found,),) = self._read(sql, (seq,))
+        ((found,),) = self._fetch_rows(sql, (seq,))
         return int(found)
 
     def _app_of(self, number: int, name: str, doc: bytes) -> App:
         app = self._apps.get(number)
         if app is None:
             _make_room(self._apps)
-            app = self._apps[number] = checked(decode_app(name, decoded(doc)))
+            app = self._apps[number] = check_fields(decode_app(name, decode_json(doc)))
         return app
 
     def _launch_of(self, number: int) -> Launch:
         launch = self._launches.get(number)
         if launch is None:
-            ((doc,),) = self._read("SELECT doc FROM launch WHERE number = ?", (number,))
+            ((doc,),) = self._fetch_rows("SELECT doc FROM launch WHERE number = ?", (number,))
             _make_room(self._launches)
-            launch = self._launches[number] = decode(Launch, decoded(doc))
+            launch = self._launches[number] = decode_fields(Launch, decode_json(doc))
         return launch
 
-    def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
+    def _fetch_rows(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
         """Rows of the file. Raises `HistoryError` where it is damaged."""
         try:
             return self._db.execute(sql, values).fetchall()
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if isinstance(error, _OURS):
                 raise
-            raise LedgerDamageError(f"{self.path}: cannot be read: {printable(str(error))}") from error
+            raise LedgerDamageError(f"{self.path}: cannot be read: {make_printable(str(error))}") from error
 
-    def _made(self, what: str, kind: type[T], doc: bytes) -> T:
+    def _convert_row(self, what: str, kind: type[T], doc: bytes) -> T:
         """What a row stands for. Raises `HistoryError` where that cannot be read."""
         try:
-            return checked(decode(kind, decoded(doc)))
+            return check_fields(decode_fields(kind, decode_json(doc)))
         except DAMAGED as error:
-            raise self._damaged(what, error) from error
+            raise self._make_damage_error(what, error) from error
 
-    def _damaged(self, what: str, error: Exception) -> LedgerDamageError:
-        return LedgerDamageError(f"{self.path}: {what} is damaged: {shown(str(error))}")
+    def _make_damage_error(self, what: str, error: Exception) -> LedgerDamageError:
+        return LedgerDamageError(f"{self.path}: {what} is damaged: {show_value(str(error))}")
 
 
 def docs_of(jobs: Sequence[Job]) -> list[bytes]:
     """Jobs as they are kept on record; in any thread."""
-    return [encoded(encode_job(job)) for job in jobs]
+    return [encode_json(encode_job(job)) for job in jobs]
 
 
 def _make_room(known: dict[int, Any]) -> None:
@@ -796,11 +817,11 @@ def _make_room(known: dict[int, Any]) -> None:
         known.clear()
 
 
-def _reason(error: sqlite3.Error) -> str:
-    text = printable(str(error))  # a damaged schema is quoted
+def _error_reason(error: sqlite3.Error) -> str:
+    text = make_printable(str(error))  # a damaged schema is quoted
     return "the disk is full" if "full" in text else text
 
 
-def _text(name: str) -> str:
+def _storable_text(name: str) -> str:
     """A name as SQLite takes it: bytes that were no UTF-8 are spelt out."""
     return name.encode("utf-8", "backslashreplace").decode()

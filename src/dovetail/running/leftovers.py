@@ -13,10 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from dovetail.errors import DovetailError, HistoryError, InputError
-from dovetail.files.sentences import reason
+from dovetail.files.sentences import error_reason
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.model import JobId, Run, State
-from dovetail.process.recovery import UNRECORDED, Recovery, kept_aside, open_runs, recover, unlink, unsettled
+from dovetail.process.recovery import (
+    UNRECORDED,
+    Recovery,
+    kept_aside,
+    open_runs,
+    recover_run,
+    unlink_run,
+    unsettled_runs,
+)
 from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
 from dovetail.running.folder import (
@@ -55,7 +63,7 @@ class Leftover:
         return len(self.recovery.running)
 
     @property
-    def unreported(self) -> list[tuple[JobId, str]]:
+    def unreported_jobs(self) -> list[tuple[JobId, str]]:
         """Jobs that no history will ever hold, and why: those that never started, and lost ones."""
         never = [(job.job, job.event.detail) for job in self.recovery.ended if not job.event.ran]
         return never + [(job.job, job.reason) for job in self.recovery.lost]
@@ -84,9 +92,9 @@ def recover_left_behind(
     found: list[Leftover] = []
     try:
         known = folder is None and not thorough
-        left = open_runs(root) if known else [*unsettled(root), *kept_aside(root)]
+        left = open_runs(root) if known else [*unsettled_runs(root), *kept_aside(root)]
     except OSError as error:
-        trouble = f"{root}: cannot be read: {reason(error)}; whether runs were left behind is not known"
+        trouble = f"{root}: cannot be read: {error_reason(error)}; whether runs were left behind is not known"
         return [Leftover(Recovery(Path(root)), 0, trouble)]
     # The same run may be found by its folder and by a link.
     for run_dir in dict.fromkeys(left):
@@ -96,10 +104,16 @@ def recover_left_behind(
             one = Leftover(Recovery(run_dir), 0, str(error))
         except OSError as error:
             where = error.filename if isinstance(error.filename, str) else run_dir / LOG_NAME
-            one = Leftover(Recovery(run_dir), 0, f"{where}: cannot be read: {reason(error)}")
+            one = Leftover(Recovery(run_dir), 0, f"{where}: cannot be read: {error_reason(error)}")
         if one is None or (one.recovery.elsewhere and not elsewhere):
             continue
-        if one.recorded or one.recovery.running or one.unreported or one.trouble or one.recovery.elsewhere:
+        if (
+            one.recorded
+            or one.recovery.running
+            or one.unreported_jobs
+            or one.trouble
+            or one.recovery.elsewhere
+        ):
             found.append(one)
     return found
 
@@ -111,7 +125,7 @@ def give_up(name: str) -> Path:
     """
     folder = _folder_of(name)
     try:
-        recovery = recover(folder)
+        recovery = recover_run(folder)
     except OSError:
         recovery = Recovery(folder)
     try:
@@ -124,9 +138,9 @@ def give_up(name: str) -> Path:
         runs = default_runs_folder()
         for entry in os.scandir(runs) if runs.is_dir() else ():
             if entry.is_symlink() and Path(os.path.realpath(entry.path)) == folder:
-                unlink(runs, entry.name)
+                unlink_run(runs, entry.name)
     except OSError as error:
-        raise InputError(f"cannot be put aside: {reason(error)}", where=str(folder)) from error
+        raise InputError(f"cannot be put aside: {error_reason(error)}", where=str(folder)) from error
     _log.info("run %s is given up: its spawn log is put aside", short_id(folder.name))
     return folder
 
@@ -145,7 +159,7 @@ def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
     if not os.path.lexists(folder / LOG_NAME):
         return None
     try:
-        recovery = recover(folder)
+        recovery = recover_run(folder)
         if recovery.elsewhere:
             return Leftover(recovery, 0)
         if recovery.in_use:
@@ -154,7 +168,7 @@ def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
         if ledger is not None:
             with ledger:
                 beside, _ = _recorded_by(ledger, read_about(folder).uid, troubles)
-            recovery = recover(folder, beside)
+            recovery = recover_run(folder, beside)
     except (OSError, InputError) as error:
         return Leftover(Recovery(folder), 0, str(error))
     if stop:
@@ -164,7 +178,7 @@ def left_of_service(folder: Path, *, stop: bool = False) -> Leftover | None:
     return Leftover(recovery, 0, "; ".join(troubles)) if recovery.running or troubles else None
 
 
-def sentences(found: Sequence[Leftover]) -> Iterator[str]:
+def leftover_sentences(found: Sequence[Leftover]) -> Iterator[str]:
     """What a person who starts a run should know of those that were left behind."""
     recorded = sum(left.recorded for left in found)
     if recorded:
@@ -176,7 +190,7 @@ def sentences(found: Sequence[Leftover]) -> Iterator[str]:
                 f"job {job.job} of an earlier run still runs (process {job.pid}, cores {cores}); "
                 "'dovetail recover --stop' ends it"
             )
-        unreported = left.unreported
+        unreported = left.unreported_jobs
         for name, why in unreported[:NAMED]:
             yield f"job {name} of the earlier run {short_id(left.run)}: {why}"
         if len(unreported) > NAMED:
@@ -190,12 +204,12 @@ def sentences(found: Sequence[Leftover]) -> Iterator[str]:
 
 def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
     """Record what can be recorded of a run; ``None`` while its Dovetail lives. Nothing of another host's."""
-    recovery = recover(run_dir) if os.path.lexists(run_dir / LOG_NAME) else Recovery(run_dir)
+    recovery = recover_run(run_dir) if os.path.lexists(run_dir / LOG_NAME) else Recovery(run_dir)
     if recovery.elsewhere:
         return Leftover(recovery, 0)
     if recovery.in_use:
         return None
-    about, troubles = _about(run_dir, recovery)
+    about, troubles = _read_run(run_dir, recovery)
     if recovery.damage:
         troubles.append(f"{run_dir / LOG_NAME} is damaged: {recovery.damage}")
     runs = [job.run for job in recovery.ended if job.event.ran]
@@ -207,14 +221,14 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
         with ledger:
             beside, kept = _recorded_by(ledger, about.uid if about else run_dir.name, troubles)
     # The ledger knows starts that the log may have lost: those are searched for in /proc too.
-    if beside.keys() - recovery.uids:
-        recovery = recover(run_dir, beside) if os.path.lexists(run_dir / LOG_NAME) else recovery
+    if beside.keys() - recovery.known_uids:
+        recovery = recover_run(run_dir, beside) if os.path.lexists(run_dir / LOG_NAME) else recovery
     if stop and recovery.running:
         recovery = recovery.stop()
         runs = [job.run for job in recovery.ended if job.event.ran]
     recorded = 0
     if about is not None and (runs or kept):
-        recorded = _record(about.history, [*runs, *kept], troubles)
+        recorded = _record_runs(about.history, [*runs, *kept], troubles)
     elif runs or kept:
         troubles.append(f"{len(runs) + len(kept)} runs of it are not recorded")
     if not troubles:
@@ -227,12 +241,12 @@ def _looked_at(run_dir: Path, *, stop: bool) -> Leftover | None:
     return Leftover(recovery, recorded, "; ".join(troubles))
 
 
-def _about(run_dir: Path, recovery: Recovery) -> tuple[RunSettings | None, list[str]]:
+def _read_run(run_dir: Path, recovery: Recovery) -> tuple[RunSettings | None, list[str]]:
     """The run's own description; a run that was killed before it was written has started nothing."""
     try:
         return read_about(run_dir), []
     except InputError as error:
-        empty = not recovery.uids and not recovery.damage
+        empty = not recovery.known_uids and not recovery.damage
         if empty and not any(os.path.lexists(run_dir / name) for name in ("run.json", "ledger.db")):
             return None, []
         return None, [str(error)]
@@ -245,7 +259,7 @@ def _opened_ledger(run_dir: Path, troubles: list[str]) -> Ledger | None:
     try:
         return Ledger(path)
     except (HistoryError, OSError) as error:
-        troubles.append(f"{path}: {reason(error)}" if isinstance(error, OSError) else str(error))
+        troubles.append(f"{path}: {error_reason(error)}" if isinstance(error, OSError) else str(error))
         return None
 
 
@@ -254,13 +268,13 @@ def _recorded_by(ledger: Ledger, uid: str, troubles: list[str]) -> tuple[Mapping
     try:
         running = [entry for entry in ledger.open_entries() if entry.state is State.RUNNING]
         beside = {uid_of(uid, entry.job.id, entry.attempt): entry.job.id for entry in running}
-        return beside, ledger.unrecorded()
+        return beside, ledger.unrecorded_runs()
     except HistoryError as error:
         troubles.append(str(error))
         return {}, []
 
 
-def _record(history: str, runs: Sequence[Run], troubles: list[str]) -> int:
+def _record_runs(history: str, runs: Sequence[Run], troubles: list[str]) -> int:
     """Record runs in the history that they belonged to, each that can be; returns how many were new."""
     recorded = 0
     try:

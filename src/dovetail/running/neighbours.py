@@ -90,7 +90,7 @@ def place_of(unit: Unit, cluster: Cluster, units: Mapping[Unit, tuple[int, int |
     return node, unit if device is None else cluster.nodes[node].devices[device].name
 
 
-def _until(ours: Iterable[Placed], now: Seconds) -> float | None:
+def _expected_end(ours: Iterable[Placed], now: Seconds) -> float | None:
     """When all of these are expected to have ended, seconds since the epoch; ``None``: not known."""
     ends = [None if one.predicted is None else one.start_time + one.predicted for one in ours]
     if not ends or any(end is None for end in ends):
@@ -142,13 +142,13 @@ class Neighbours:
         engine, guard = driver.engine, self.guard
         look = inf
         if guard is not None:
-            guard.observe(driver, now)
+            guard.observe_instant(driver, now)
             look = guard.due
         if not (driver.pending or engine.queue or engine.device_queues):
             self.due = look
             return
-        busy = self._busy(driver)
-        bars = {} if guard is None else guard.bars(driver, now)
+        busy = self._busy_places(driver)
+        bars = {} if guard is None else guard.device_bars(driver, now)
         news = self._foreign or self.trouble or self._claims.waiting or now >= self._looked + LOOK
         if not news and not bars and self._claims.held >= self._units.keys():
             self.due = min(self.due, look) if guard is None else min(now + LOOK, look)
@@ -156,18 +156,20 @@ class Neighbours:
             return
         self._looked, self.due = now, min(now + LOOK, look)
         try:
-            others = self._take(busy)
+            others = self._take_free_units(busy)
         except OSError as error:
-            self._closed(driver, busy, now, str(error.strerror or error))
+            self._close_all_places(driver, busy, now, str(error.strerror or error))
             return
         if self.trouble:
             self.trouble, again = "", "claims can be made again: jobs start"
             _log.warning("%s", again)
             self._notify(again)
-        taken = self._taken({unit: who for unit, who in others.items() if unit not in self._claims.held})
+        taken = self._taken_places(
+            {unit: who for unit, who in others.items() if unit not in self._claims.held}
+        )
         taken = {place: who for place, who in (self._left | taken).items() if place not in busy}
         barred = self._bars_beside(driver, {p: bar for p, bar in bars.items() if p not in taken}, busy)
-        self._hold(driver, {**barred, **taken}, now)
+        self._hold_places(driver, {**barred, **taken}, now)
         self._tell_of_bars(bars)
         if taken:
             self.due = now + POLL
@@ -205,21 +207,21 @@ class Neighbours:
                 _log.info("%s", words)
                 self._notify(f"{words}: {what}")
 
-    def _take(self, busy: set[Place]) -> dict[Unit, Holder]:
+    def _take_free_units(self, busy: set[Place]) -> dict[Unit, Holder]:
         """Claim what is free, but for what is left to others who have waited longer. Raises `OSError`."""
         claims = self._claims
         # Jobs of an earlier Dovetail run on these units: they are ours before anything is chosen.
         if self._unadopted:
-            claims.adopt(unit for place in busy for unit in self._places[place])
+            claims.adopt_units(unit for place in busy for unit in self._places[place])
             self._unadopted = False
 
-        def choice(others: Mapping[Unit, Holder]) -> Iterable[Unit]:
+        def choose_units(others: Mapping[Unit, Holder]) -> Iterable[Unit]:
             free = [
                 place
                 for place, units in self._places.items()
                 if place not in busy and not any(unit in others for unit in units)
             ]
-            self._leave(free)
+            self._leave_for_others(free)
             return [
                 unit
                 for place, units in self._places.items()
@@ -228,9 +230,9 @@ class Neighbours:
                 if unit not in others
             ]
 
-        return claims.choose(choice)
+        return claims.choose_units(choose_units)
 
-    def _leave(self, free: list[Place]) -> None:
+    def _leave_for_others(self, free: list[Place]) -> None:
         """What of these is left to others who wait: longest wait first, as far as they lack it."""
         clock = time.monotonic()
         for holder in self._left.values():
@@ -246,17 +248,17 @@ class Neighbours:
                 continue
             lacks = dict(holder.wants)
             for place in free:
-                kind = self._kind(place)
+                kind = self._place_kind(place)
                 if lacks.get(kind, 0) and place not in self._left:
                     lacks[kind] -= 1
                     self._left[place] = holder
 
-    def _kind(self, place: Place) -> str:
+    def _place_kind(self, place: Place) -> str:
         """``core``, or the kind of a device."""
         n, name = place
         return next((one.kind for one in self._cluster.nodes[n].devices if one.name == name), "core")
 
-    def _closed(self, driver: Driver, busy: set[Place], now: Seconds, why: str) -> None:
+    def _close_all_places(self, driver: Driver, busy: set[Place], now: Seconds, why: str) -> None:
         """Nothing can be claimed: nothing starts but where we hold what is idle, until it can."""
         self.due = now + POLL
         if not self.trouble:
@@ -265,7 +267,7 @@ class Neighbours:
             self._notify(self.trouble)
         held = self._claims.held
         stranger = Holder("unknown", 1, -1, frozenset())
-        self._hold(
+        self._hold_places(
             driver,
             {
                 place: stranger
@@ -275,13 +277,13 @@ class Neighbours:
             now,
         )
 
-    def _hold(self, driver: Driver, taken: Mapping[Place, Holder | Bar], now: Seconds) -> None:
+    def _hold_places(self, driver: Driver, taken: Mapping[Place, Holder | Bar], now: Seconds) -> None:
         """Have foreign jobs at these places, and at no others."""
         driver.yields = any(time.monotonic() - one.since >= STARVED for one in self._claims.waiting)
         wanted = {place: _stands_for(who) for place, who in taken.items()}
         # An ended one first: its unit may stand for another holder in the same instant.
         for place in [place for place in self._foreign if wanted.get(place) != self._stands_for.get(place)]:
-            driver.happened(Ended(self._foreign.pop(place), State.COMPLETED))
+            driver.queue_events(Ended(self._foreign.pop(place), State.COMPLETED))
             self._barred.discard(place)
         occupancy = driver.engine.occupancy
         # Nothing starts there, nor has it room for a foreign job.
@@ -289,14 +291,14 @@ class Neighbours:
         away -= {event.node for event in driver.pending if isinstance(event, NodeJoined)}
         for place, holder in taken.items():
             if place not in self._foreign and place[0] not in away:
-                self._enter(driver, place, holder, now)
+                self._enter_foreign_job(driver, place, holder, now)
                 self._stands_for[place] = wanted[place]
                 if isinstance(holder, Bar):
                     self._barred.add(place)
                     if holder.memory is None:
                         self._free_fifo(driver, place)
 
-    def _busy(self, driver: Driver) -> set[Place]:
+    def _busy_places(self, driver: Driver) -> set[Place]:
         """Where jobs of ours are, but for those that have just ended."""
         over = {(event.job, event.attempt) for event in driver.pending if isinstance(event, Ended)}
         return {
@@ -312,7 +314,7 @@ class Neighbours:
     def _place_of(self, unit: Unit) -> Place:
         return place_of(unit, self._cluster, self._units)
 
-    def _taken(self, others: dict[Unit, Holder]) -> dict[Place, Holder]:
+    def _taken_places(self, others: dict[Unit, Holder]) -> dict[Place, Holder]:
         """Places in the cluster that others use: cores of pools, and devices (also by one of their cores)."""
         return {self._place_of(unit): holder for unit, holder in others.items() if unit in self._units}
 
@@ -327,12 +329,12 @@ class Neighbours:
                     driver.hold(job.id)
                     driver.release(job.id)
 
-    def _enter(self, driver: Driver, place: Place, holder: Holder | Bar, now: Seconds) -> None:
+    def _enter_foreign_job(self, driver: Driver, place: Place, holder: Holder | Bar, now: Seconds) -> None:
         """A foreign job, which holds one core or one device."""
         self._count += 1
         job, allocation = foreign_job(f"elsewhere-{self._count}", self._cluster, place, holder, now)
         self._foreign[place] = job.id
-        driver.adopt(job, Adopted(job.id, job.choices[0].implementation.name, allocation, now))
+        driver.adopt_job(job, Adopted(job.id, job.choices[0].implementation.name, allocation, now))
 
     def after(self, driver: Driver) -> None:
         """Give back what no job of ours uses; note what the next one lacks."""
@@ -343,9 +345,9 @@ class Neighbours:
         if not waits or not self._started <= started:
             self._since = time.monotonic()
         used = {unit for placed in ours for unit in units_of(placed, self._cluster)}
-        self._claims.until = None if waits else _until(ours, engine.view.now)
+        self._claims.until = None if waits else _expected_end(ours, engine.view.now)
         others = self._foreign.keys() - self._barred
-        lacks = self._lacks(driver) if waits and others and not self.trouble else {}
+        lacks = self._lacking_units(driver) if waits and others and not self.trouble else {}
         if lacks != self._noted[0] or self._since > self._noted[1] + STARVED / 2:
             self._noted = lacks, self._since
         try:
@@ -356,15 +358,15 @@ class Neighbours:
             # Another one has the folder's lock: they are given back at the next instant.
             self.due = min(self.due, driver.engine.view.now + POLL)
 
-    def _lacks(self, driver: Driver) -> dict[str, int]:
+    def _lacking_units(self, driver: Driver) -> dict[str, int]:
         """Cores and devices that the job at the queue's front needs that needs least."""
         engine = driver.engine
         front = list(islice(engine.queue, FRONT))
         front += [job for fifo in engine.device_queues.values() for job, _ in islice(fifo, FRONT)]
-        needs = [self._needs(choice.request) for job in front for choice in job.choices]
+        needs = [self._needed_units(choice.request) for job in front for choice in job.choices]
         return min(needs, key=lambda one: sum(one.values()), default={})
 
-    def _needs(self, request: Request) -> dict[str, int]:
+    def _needed_units(self, request: Request) -> dict[str, int]:
         cpus = len(self._cluster.nodes[0].cores) if request.cpus == WHOLE_POOL else max(0, request.cpus)
         found = {kind: ceil(count * request.nodes) for kind, count in request.devices}
         return {**found, "core": cpus * request.nodes} if cpus else found
@@ -374,11 +376,11 @@ class Neighbours:
         if self.guard is not None:
             self.guard.close()
 
-    def adopted(self, driver: Driver) -> None:
+    def note_adopted_jobs(self, driver: Driver) -> None:
         """Jobs run already that an earlier Dovetail of this run has started."""
         running = driver.engine.running.values()
         try:
-            self._claims.adopt(u for placed in running for u in units_of(placed, self._cluster))
+            self._claims.adopt_units(u for placed in running for u in units_of(placed, self._cluster))
         except OSError:
             self._unadopted = True  # before anything starts
 

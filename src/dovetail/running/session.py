@@ -18,7 +18,7 @@ from typing import Any
 
 from dovetail.engine.driver.driver import Driver
 from dovetail.engine.driver.live import LiveRun, best_predicted, check_executor
-from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
+from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_workload
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, InputError
 from dovetail.history.sqlite import SqliteHistory
@@ -35,7 +35,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend
-from dovetail.process.recovery import link, note_open, note_settled, unlink
+from dovetail.process.recovery import link_run, note_open, note_settled, unlink_run
 from dovetail.records import dataclass
 from dovetail.running.assembly import (
     LiveOptions,
@@ -43,7 +43,7 @@ from dovetail.running.assembly import (
     journal_at,
     neighbours_of,
     rank_jobs,
-    recording,
+    recording_history,
 )
 from dovetail.running.folder import (
     MAP,
@@ -102,7 +102,7 @@ class Session:
     live: LiveRun | None = None
     resort: LastResort = field(default_factory=LastResort)
 
-    async def drive(self, options: RunOptions) -> None:
+    async def drive_to_end(self, options: RunOptions) -> None:
         """Run to the end; SIGINT, SIGTERM and SIGHUP stop what runs and cancel what waits."""
         # Times of the driver count from here; records on disk are by the wall clock.
         self.driver.epoch = self.ledger.epoch = epoch = time.time()
@@ -148,19 +148,19 @@ class Session:
         return replace(result, records=records)
 
 
-def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOptions) -> FinishedRun:
+def begin_run(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOptions) -> FinishedRun:
     """Run a workload from its beginning to its end. Raises `InputError` before anything runs."""
     backend = named_backend(options.executor)
-    ready = prepare(jobs, cluster, need_truth=False)
+    ready = prepare_workload(jobs, cluster, need_truth=False)
     check_depends(ready)
     check_policy(loaded.policy, loaded.name, ready, cluster)
     uid = uuid.uuid4().hex
     with ExitStack() as stack:
         resort = LastResort()
         # Once all files are closed, too: their disk may be what is stuck.
-        stack.callback(resort.over)
+        stack.callback(resort.disarm_timer)
         folder = stack.enter_context(new_run_folder(options.run_dir, uid))
-        about = options.settings(uid, time.time(), jobs.name, loaded.label, options.cwd, cluster)
+        about = options.run_settings(uid, time.time(), jobs.name, loaded.policy_label, options.cwd, cluster)
         store = stack.enter_context(SqliteHistory(options.history))
         # Before the spawn log, by which others find the run.
         write_about(folder, about)
@@ -177,12 +177,12 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         check_executor(loaded.policy, loaded.name, executor, options.executor)
         # A state folder that cannot be written: then only its own name leads there.
         with suppress(OSError):
-            link(default_runs_folder(), folder, uid)
+            link_run(default_runs_folder(), folder, uid)
             note_open(default_runs_folder(), folder, uid)
         ledger = stack.enter_context(Ledger(folder / "ledger.db", epoch=about.created))
         # The whole queue is on disk before anything runs.
         ledger.submit(ready.jobs, about.created)
-        history = stack.enter_context(recording(store, folder, ledger, options.tell))
+        history = stack.enter_context(recording_history(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, ready, history, ledger, journal))
         rank_jobs(driver, ready.jobs)
@@ -190,8 +190,8 @@ def begin(jobs: Workload, cluster: Cluster, loaded: LoadedPolicy, options: RunOp
         session.arrivals = ready.jobs
         count, size = len(ready.jobs), len(cluster.nodes)
         _log.info("run %s begins: %d jobs on %d nodes, in %s", uid, count, size, folder)
-        ran = _drive(session, options)
-    _settle(executor, uid, folder)
+        ran = _drive_session(session, options)
+    _settle_run(executor, uid, folder)
     if not ready.jobs and options.run_dir is None:
         # Nothing could run: there is nothing to look at later.
         shutil.rmtree(folder)
@@ -216,9 +216,9 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         raise InputError(f"executor {about.executor} cannot take up a run: its jobs end with Dovetail")
     with ExitStack() as stack:
         resort = LastResort()
-        stack.callback(resort.over)
+        stack.callback(resort.disarm_timer)
         ledger = stack.enter_context(Ledger(folder / "ledger.db"))
-        if not ledger.open_entries() and not ledger.interrupted():
+        if not ledger.open_entries() and not ledger.interrupted_entries():
             raise InputError("all jobs of this run have ended: nothing is left to take up", where=str(folder))
         store = stack.enter_context(SqliteHistory(about.history))
         about = replace(about, cluster=ledger.cluster(about.cluster))
@@ -234,7 +234,7 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
         known = [*waiting, *(one.submitted for one in outside)]
         jobs = sorted([*(w.job for w in known), *(found.job for found in adopted)], key=by_submission)
         workload = Workload(about.workload, jobs, TableTruth())
-        history = stack.enter_context(recording(store, folder, ledger, options.tell))
+        history = stack.enter_context(recording_history(store, folder, ledger, options.tell))
         journal = journal_at(new_journal(folder), about, loaded)
         driver = stack.enter_context(driver_of(about, loaded, workload, history, ledger, journal))
         enter_adopted(driver, adopted, ends)
@@ -247,15 +247,15 @@ def take_up(folder: Path, options: RunOptions) -> FinishedRun:
             "run %s is taken up: %d jobs wait, %d run, %d have ended",
             *(about.uid, len(waiting), len(adopted), len(over) + len(ends)),
         )
-        ran = _drive(session, options)
-    _settle(executor, about.uid, folder)
+        ran = _drive_session(session, options)
+    _settle_run(executor, about.uid, folder)
     return ran
 
 
-def _drive(session: Session, options: RunOptions) -> FinishedRun:
+def _drive_session(session: Session, options: RunOptions) -> FinishedRun:
     if options.started is not None:
         options.started(session)
-    _run_async(lambda: session.drive(options))
+    _run_async(lambda: session.drive_to_end(options))
     troubles = () if session.live is None else tuple(session.live.troubles)
     _log.info("run %s ends%s", session.about.uid, f"; {'; '.join(troubles)}" if troubles else "")
     return FinishedRun(session.result(), session.folder, session.about.uid, troubles)
@@ -264,12 +264,12 @@ def _drive(session: Session, options: RunOptions) -> FinishedRun:
 # ------------------------------------------------------------------------------------------------ process
 
 
-def _settle(executor: Any, uid: str, folder: Path) -> None:
+def _settle_run(executor: Any, uid: str, folder: Path) -> None:
     """The history is closed: if all that ended is in it, later starts may pass over this run."""
     settle = getattr(executor, "settle", None)
     if settle is not None and not is_marked_unrecorded(folder) and settle():
         with suppress(OSError):
-            unlink(default_runs_folder(), uid)
+            unlink_run(default_runs_folder(), uid)
             note_settled(default_runs_folder(), uid)
 
 
@@ -291,10 +291,12 @@ def _handle_signals(live: LiveRun, resort: LastResort) -> None:
     # A handler in another thread is not possible; there the caller's signals are the caller's.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            resort.handle(number, live.press if number == signal.SIGINT else live.terminate)
+            resort.handle_signal(
+                number, live.handle_interrupt_key if number == signal.SIGINT else live.terminate
+            )
 
 
-def unfinished(folder: Path) -> list[JobId]:
+def unfinished_jobs(folder: Path) -> list[JobId]:
     """Jobs of a run that have not ended, or never started because it was interrupted."""
     with Ledger(folder / "ledger.db") as ledger:
-        return [entry.job.id for entry in [*ledger.open_entries(), *ledger.interrupted()]]
+        return [entry.job.id for entry in [*ledger.open_entries(), *ledger.interrupted_entries()]]

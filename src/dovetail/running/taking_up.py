@@ -66,17 +66,18 @@ class BeyondLedger:
     def __str__(self) -> str:
         found = []
         if self.unknown:
-            found.append(f"{_many(self.unknown)} on record only there")
+            found.append(f"{_describe_jobs(self.unknown)} on record only there")
         if self.behind:
             found.append(
-                f"{_many(list(self.behind))} started after what the ledger knows (those that wait in it "
+                f"{_describe_jobs(list(self.behind))} started after what the ledger knows (those "
+                f"that wait in it "
                 "start once more)"
             )
         ended = f"; of these {len(self.running)} still ran, which is ended" if self.running else ""
         return f"knows more than the ledger: {', '.join(found)}{ended}"
 
 
-def _many(jobs: Sequence[JobId]) -> str:
+def _describe_jobs(jobs: Sequence[JobId]) -> str:
     """A number of jobs, and which they are: ``3 jobs (3-5)``."""
     numbers = sorted(int(job) for job in jobs if job.isdecimal())
     named = [job for job in jobs if not job.isdecimal()]
@@ -123,7 +124,7 @@ def sorted_out(
     waiting: list[Submitted] = []
     adopted: list[AdoptedJob] = []
     ends: list[Ended] = []
-    for entry in [*ledger.open_entries(), *ledger.interrupted()]:
+    for entry in [*ledger.open_entries(), *ledger.interrupted_entries()]:
         still = runs.get(entry.job.id)
         job = entry.job
         # The ledger's own epoch is another.
@@ -178,28 +179,28 @@ def enter_adopted(driver: Driver, adopted: Sequence[AdoptedJob], ends: Sequence[
     driver.draining = True
     for end in ends:
         found = still.pop(end.job)
-        _enter(driver, found)
-        _want(driver, found)
-        driver.happened(end)
-        driver.carry_over(driver.instant(0.0))
-        driver.note()
-    _enter(driver, *still.values())
+        _enter_adopted(driver, found)
+        _restore_wish(driver, found)
+        driver.queue_events(end)
+        driver.carry_over(driver.process_instant(0.0))
+        driver.write_last_instant()
+    _enter_adopted(driver, *still.values())
     driver.draining = False
     for found in still.values():
-        _want(driver, found)
+        _restore_wish(driver, found)
     if ends:
         # The policy has not seen that they ended.
-        driver.happened(Woken())
+        driver.queue_events(Woken())
 
 
-def _enter(driver: Driver, *adopted: AdoptedJob) -> None:
+def _enter_adopted(driver: Driver, *adopted: AdoptedJob) -> None:
     for found in adopted:
-        driver.adopt(found.job, found.adopted, failures=found.failures)
-    driver.carry_over(driver.instant(0.0))
-    driver.note()
+        driver.adopt_job(found.job, found.adopted, failures=found.failures)
+    driver.carry_over(driver.process_instant(0.0))
+    driver.write_last_instant()
 
 
-def _want(driver: Driver, found: AdoptedJob) -> None:
+def _restore_wish(driver: Driver, found: AdoptedJob) -> None:
     """Carry out the user's wish for the job that came while it ran, and is not done yet."""
     if found.wish == "cancel":
         driver.cancel(found.job.id, "cancelled")
@@ -211,14 +212,14 @@ def enter_outside(driver: Driver, outside: Sequence[Outside]) -> None:
     """Enter what is in the hands of an outside scheduler, before the policy is called."""
     if not outside:
         return
-    driver.happened(*(one.submitted for one in outside))
+    driver.queue_events(*(one.submitted for one in outside))
     driver.draining = True
-    driver.instant(0.0)
-    driver.note()
-    driver.impose(0.0, [one.submit for one in outside])
-    driver.happened(*(one.started for one in outside if one.started is not None))
-    driver.instant(0.0)
-    driver.note()
+    driver.process_instant(0.0)
+    driver.write_last_instant()
+    driver.impose_decisions(0.0, [one.submit for one in outside])
+    driver.queue_events(*(one.started for one in outside if one.started is not None))
+    driver.process_instant(0.0)
+    driver.write_last_instant()
     driver.draining = False
 
 

@@ -43,7 +43,7 @@ class Watchdog:
         self._asleep = True
         self._closed = False
         self._seen: Counter[str] = Counter()
-        self._looking = threading.Thread(target=self._look, name="watchdog", daemon=True)
+        self._looking = threading.Thread(target=self._watch_instants, name="watchdog", daemon=True)
         self._looking.start()
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Watchdog:
         self._news.set()
         self._looking.join()
 
-    def begin(self) -> None:
+    def begin_instant(self) -> None:
         """An instant begins. O(1)."""
         self._began = time.perf_counter()
         if self._asleep:
@@ -64,9 +64,9 @@ class Watchdog:
         took, self._began = self._last - self._began, 0.0
         self.longest = max(self.longest, took)
         if took > self._long:
-            self._warn(took, events)
+            self._warn_slow(took, events)
 
-    def _warn(self, took: Seconds, events: Sequence[Event]) -> None:
+    def _warn_slow(self, took: Seconds, events: Sequence[Event]) -> None:
         seen, self._seen = self._seen, Counter()
         kinds = Counter(type(event).__name__ for event in events).most_common(MOST_KINDS)
         what = ", ".join(f"{count:,} {kind}" for kind, count in kinds) or "nothing"
@@ -79,7 +79,7 @@ class Watchdog:
             f"; {where}" if where else "",
         )
 
-    def _look(self) -> None:
+    def _watch_instants(self) -> None:
         while not self._closed:
             self._asleep = True
             if time.perf_counter() - self._last > IDLE and not self._began:

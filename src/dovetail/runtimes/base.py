@@ -37,23 +37,23 @@ TINY: Seconds = 1e-9
 """No prediction is below this: run times are positive."""
 
 
-def numbers(inputs: InputsKey) -> tuple[tuple[str, float], ...]:
+def numeric_inputs(inputs: InputsKey) -> tuple[tuple[str, float], ...]:
     """The numeric inputs, by name."""
     return tuple((name, value) for name, value in inputs if not isinstance(value, str))
 
 
-def categories(inputs: InputsKey) -> tuple[tuple[str, str], ...]:
+def category_inputs(inputs: InputsKey) -> tuple[tuple[str, str], ...]:
     """The inputs that are words, by name."""
     return tuple((name, value) for name, value in inputs if isinstance(value, str))
 
 
-def shape(inputs: InputsKey) -> Hashable:
+def input_shape(inputs: InputsKey) -> Hashable:
     """What must agree for two inputs to be compared by size: categories, and the numbers' names."""
     return shape_and_size(inputs)[0]
 
 
 def shape_and_size(inputs: InputsKey) -> tuple[Hashable, float | None]:
-    """`shape` and `scalar_size` in one pass."""
+    """`input_shape` and `scalar_size` in one pass."""
     words: list[tuple[str, str]] = []
     names: list[str] = []
     product: float | None = None
@@ -115,7 +115,7 @@ class LogTimes:
         self._kept[self._end] = math.log(max(seconds, TINY))
         self._end += 1
 
-    def drop(self) -> None:
+    def drop_oldest(self) -> None:
         """Lose the oldest one."""
         self._start += 1
 
@@ -174,7 +174,7 @@ class RecentRuns:
                 continue
             key = self._key_of(run)
             times = self._by_key[key]
-            times.of(run).drop()
+            times.of(run).drop_oldest()
             if not (times.warm or times.cold):
                 del self._by_key[key]
         for run in new[len(new) - came :]:
@@ -225,9 +225,9 @@ class Averages:
     def __init__(self, aggregates: Sequence[Aggregate], before: Averages | None) -> None:
         self.aggregates = aggregates
         self._runs = sum([a.count for a in aggregates])
-        self.fits: dict[Hashable, object] = before.fits if before and self._same(before) else {}
+        self.fits: dict[Hashable, object] = before.fits if before and self._are_same_averages(before) else {}
 
-    def _same(self, before: Averages) -> bool:
+    def _are_same_averages(self, before: Averages) -> bool:
         """Whether these are the very averages that were before, of as many runs."""
         mine, others = self.aggregates, before.aggregates
         return self._runs == before._runs and len(mine) == len(others) and all(map(is_, mine, others))
@@ -248,7 +248,7 @@ class Sample:
         self._recent: RecentRuns | None = None
 
     @property
-    def averages(self) -> Averages:
+    def sample_averages(self) -> Averages:
         """The averages and what was fitted to them; read at the first question."""
         if self._averages is None:
             self._averages = self._average()
@@ -262,7 +262,7 @@ class Sample:
         return self._recent
 
 
-def measured(history: History) -> MeasuredHistory:
+def measured_history(history: History) -> MeasuredHistory:
     """The history itself if it keeps averages, else a view that computes them from its runs."""
     return history if isinstance(history, MeasuredHistory) else AveragedHistory(history)
 
@@ -286,14 +286,14 @@ _Ways = tuple[str, DeviceClass, int, float]
 
 
 class HistoryModel(ABC):
-    """A runtime model over a history; subclasses predict in `answer`.
+    """A runtime model over a history; subclasses predict in `make_prediction`.
 
     Answers are cached by query until the history of that app changes. A cached answer costs a
     few microseconds.
     """
 
     def __init__(self, history: History) -> None:
-        self.history = measured(history)
+        self.history = measured_history(history)
         self._rounds = False
         self._stamps: dict[str, Hashable] = {}
         self._samples: dict[str, dict[tuple[str, DeviceClass], Sample]] = {}
@@ -320,18 +320,18 @@ class HistoryModel(ABC):
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
         """Completed runs of this app and implementation on this class. O(1)."""
-        with self._round():
+        with self._prediction_round():
             return self.history.count(app, implementation, device)
 
-    def _round(self) -> AbstractContextManager[object]:
-        return self.history.still() if self._rounds else _AS_EVER
+    def _prediction_round(self) -> AbstractContextManager[object]:
+        return self.history.hold_still() if self._rounds else _AS_EVER
 
     def predict(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The prediction, or ``None`` where nothing is known."""
         if not self._rounds:
-            return self._predict(job, implementation, request, device)
+            return self._predict_job(job, implementation, request, device)
         # Jobs of an array share all of this; by identity, which what is kept here secures.
         parts = (job.app, job.inputs, job.walltime, implementation, request, device)
         key = tuple(map(id, parts))
@@ -339,22 +339,22 @@ class HistoryModel(ABC):
         if known is None:
             if len(self._alike) >= MAX_ALIKE:
                 self._alike.clear()
-            known = self._alike[key] = parts, self._predict(job, implementation, request, device)
+            known = self._alike[key] = parts, self._predict_job(job, implementation, request, device)
         return known[1]
 
-    def _predict(
+    def _predict_job(
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         app = job.app.name
         request_asked = Run.resolved_request(request)
         inputs = canonical_inputs(job.inputs)
-        with self._round():
+        with self._prediction_round():
             answers = self._answers_of(app)
             key = (implementation.name, device.kind, device.model, request_asked, inputs, job.walltime)
             found = answers.get(key, _UNKNOWN)
             if found is _UNKNOWN:
                 query = Query(app, implementation.name, device, request_asked, inputs, job.walltime)
-                found = answers[key] = self._answered(query)
+                found = answers[key] = self._answer_query(query)
             return found.now() if isinstance(found, Pending) else cast("Prediction | None", found)
 
     def ask(self, query: Query) -> Prediction | None:
@@ -366,18 +366,18 @@ class HistoryModel(ABC):
             *(query.request, query.inputs, query.walltime),
         )
         if key not in answers:
-            answers[key] = self._answered(query)
+            answers[key] = self._answer_query(query)
         found = answers[key]
         return found.now() if isinstance(found, Pending) else found
 
-    def _answered(self, query: Query) -> Prediction | Pending | None:
+    def _answer_query(self, query: Query) -> Prediction | Pending | None:
         # One moment for all questions of an answer: averages and runs must be of the same state.
-        with self.history.still():
-            return self.answer(self._resolved(query))
+        with self.history.hold_still():
+            return self.make_prediction(self._resolve_query(query))
 
     def _answers_of(self, app: str) -> dict[_Asked, Prediction | Pending | None]:
         """What has been answered since anything of this app changed."""
-        stamp = self.history.stamp(app)
+        stamp = self.history.app_stamp(app)
         if self._stamps.get(app) != stamp:
             self._stamps[app] = stamp
             self._samples[app] = {}
@@ -385,7 +385,7 @@ class HistoryModel(ABC):
             self._requests.pop(app, None)
         return self._answers[app]
 
-    def _resolved(self, query: Query) -> Query:
+    def _resolve_query(self, query: Query) -> Query:
         """The query with the CPUs that "all of the pool" and "the host's share" stood for when it ran.
 
         Of several such numbers the one with most runs counts. History knows what a run really held, a
@@ -396,7 +396,7 @@ class HistoryModel(ABC):
             return query
         if query.app not in self._requests:
             ways = self._requests[query.app] = {}
-            for group in self.history.groups(query.app):
+            for group in self.history.list_groups(query.app):
                 way = (group.implementation, group.device_class, group.request[0], group.request[2])
                 held = (group.completed, group.request)
                 # The way with most runs; of equals the larger request: the same choice each time.
@@ -407,28 +407,30 @@ class HistoryModel(ABC):
         inputs = query.inputs
         return Query(query.app, query.implementation, query.device, found[1], inputs, query.walltime)
 
-    def sample(self, query: Query) -> Sample:
+    def read_sample(self, query: Query) -> Sample:
         """The averages and newest runs that an answer may rest on, read once after each change."""
         kept = self._samples.setdefault(query.app, {})
         place = (query.implementation, query.device)
         found = kept.get(place)
         if found is None:
             where = (query.app, *place)
-            found = kept[place] = Sample(partial(self._average, where), partial(self._newest, where))
+            found = kept[place] = Sample(
+                partial(self._read_averages, where), partial(self._newest_runs, where)
+            )
         return found
 
-    def _average(self, where: tuple[str, str, DeviceClass]) -> Averages:
+    def _read_averages(self, where: tuple[str, str, DeviceClass]) -> Averages:
         # Keys of failures alone have no average.
-        found = [a for a in self.history.aggregates(*where, MAX_KEYS + MARGIN) if a.count]
+        found = [a for a in self.history.list_aggregates(*where, MAX_KEYS + MARGIN) if a.count]
         averages = self._averages[where] = Averages(found, self._averages.get(where))
         return averages
 
-    def _newest(self, where: tuple[str, str, DeviceClass]) -> RecentRuns:
+    def _newest_runs(self, where: tuple[str, str, DeviceClass]) -> RecentRuns:
         recent = self._recent.get(where)
         if recent is None:
             recent = self._recent[where] = RecentRuns()
         return recent.update(self.history.recent(*where, MAX_RUNS + MARGIN))
 
     @abstractmethod
-    def answer(self, query: Query) -> Prediction | Pending | None:
+    def make_prediction(self, query: Query) -> Prediction | Pending | None:
         """The prediction, made anew; it stands until the history of the app changes."""

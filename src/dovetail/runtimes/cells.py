@@ -15,7 +15,7 @@ from functools import lru_cache
 from dovetail.files.arrays import Bools, Floats, np
 from dovetail.history.base import Aggregate, InputsKey, RequestKey
 from dovetail.records import dataclass
-from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numbers
+from dovetail.runtimes.base import MAX_RUNS, TINY, KeyTimes, RecentRuns, key_of, numeric_inputs
 
 MAX_CELLS = 32
 HALF_LIFE = 16
@@ -88,9 +88,9 @@ class _Typical:
     weight: float
 
 
-def _typical(logs: Floats) -> _Typical:
+def _typical_time(logs: Floats) -> _Typical:
     """Typical log time of two or more runs of one key, oldest first."""
-    weights, keep = _kept(logs)
+    weights, keep = _outlier_weights(logs)
     if len(logs) > CHANGED and not keep.item(-1) and not keep[-CHANGED:].any():
         # Several runs in a row far off on one side are no accident: something has changed for good.
         middle = float(np.median(logs[keep]))
@@ -99,23 +99,23 @@ def _typical(logs: Floats) -> _Typical:
         row = int(np.argmax(side != side[0])) if np.any(side != side[0]) else len(side)
         if side[0] and row >= CHANGED:
             logs = logs[-row:]
-            weights, keep = _kept(logs)
+            weights, keep = _outlier_weights(logs)
     weights_kept = weights[keep]
     total = float(np.add.reduce(weights_kept))
     y = float(weights_kept.dot(logs[keep])) / total
     return _Typical(logs, weights, keep, y, total, total**2 / float(weights_kept.dot(weights_kept)))
 
 
-def _alone(log: float) -> Cell:
+def _single_run_cell(log: float) -> Cell:
     """The cell of a single run."""
     return Cell((0, 0, 0.0), (), log, 1.0, 1)
 
 
-def _robust(times: Floats) -> Cell:
+def _robust_cell(times: Floats) -> Cell:
     """Typical log time of the runs of one key, oldest first, and their noise."""
     if len(times) == 1:
-        return _alone(float(times[0]))
-    found = _typical(times)
+        return _single_run_cell(float(times[0]))
+    found = _typical_time(times)
     logs, keep, n = found.logs, found.kept, len(found.logs)
     kept = logs[keep]
     freedom = len(kept) - 1
@@ -129,16 +129,16 @@ def _robust(times: Floats) -> Cell:
 
 
 @lru_cache(maxsize=MAX_RUNS)
-def _weights(n: int) -> Floats:
+def _run_weights(n: int) -> Floats:
     """Weights of the n newest runs of a key, oldest first."""
     weights: Floats = 0.5 ** (np.arange(n - 1, -1, -1) / HALF_LIFE)
     weights.setflags(write=False)
     return weights
 
 
-def _kept(logs: Floats) -> tuple[Floats, Bools]:
+def _outlier_weights(logs: Floats) -> tuple[Floats, Bools]:
     """Weights of log times, oldest first, and which of them are no outliers."""
-    weights = _weights(len(logs))
+    weights = _run_weights(len(logs))
     if len(logs) == 2:
         # Of two that disagree the slower one was disturbed: nothing makes a run faster by chance.
         return weights, logs <= logs.min() + 2 * FAR
@@ -192,7 +192,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages:
             continue
         else:
             times = (known.cold if cold else known.warm).values()
-            cell = _robust(times)
+            cell = _robust_cell(times)
             cell.cold = cold or (key == first and len(times) == 1)
             # A cold start is no sample of the noise.
             if key == first and first_log == times[0]:
@@ -202,7 +202,7 @@ def make_cells(aggregates: Sequence[Aggregate], recent: RecentRuns, *, averages:
     freedom = sum(cell.freedom for cell in cells)
     squares = math.fsum(cell.squares for cell in cells)
     noise = math.sqrt((squares + NOISE_PRIOR_WEIGHT * NOISE_PRIOR**2) / (freedom + NOISE_PRIOR_WEIGHT))
-    sizes = len({numbers(cell.inputs) for cell in cells})
+    sizes = len({numeric_inputs(cell.inputs) for cell in cells})
     return Cells(cells, noise, freedom, doubted, sizes)
 
 
@@ -214,9 +214,9 @@ def one_cell(aggregate: Aggregate, known: KeyTimes | None) -> Cell:
     else:
         logs = (known.warm or known.cold).values()[-NEWEST:]
         if len(logs) == 1:
-            cell = _alone(float(logs[0]))
+            cell = _single_run_cell(float(logs[0]))
         else:
-            found = _typical(logs)
+            found = _typical_time(logs)
             cell = Cell((0, 0, 0.0), (), found.y, found.weight, len(found.logs))
         cell.cold = not known.warm
     cell.request, cell.inputs, cell.runs = aggregate.request, aggregate.inputs, aggregate.count

@@ -9,9 +9,9 @@ from dovetail.runtimes.fits import Fit
 from dovetail.runtimes.gaussian import Surface
 
 
-def formula(fit: Fit, surface: Surface | None = None) -> str:
+def law_formula(fit: Fit, surface: Surface | None = None) -> str:
     """The law of a surface (default: the best) as a formula in seconds, e.g. ``3.2e-09 * n^2.97 + 0.31``."""
-    surface = fit.best if surface is None else surface
+    surface = fit.best_surface if surface is None else surface
     law, design = surface.law, fit.design
     powers = law.theta[1 : 1 + len(design.sizes)]
     log_scale = float(law.theta[0])
@@ -23,12 +23,12 @@ def formula(fit: Fit, surface: Surface | None = None) -> str:
         centre = float(design.centre[i])
         if law.log_size:
             log_scale -= power * (centre + math.log(max(centre, 0.5)))
-            factors.append(_power(f"({name} ln {name})", power))
+            factors.append(_power_text(f"({name} ln {name})", power))
             continue
         log_scale -= power * centre
         shown = f"(1+|{name}|)" if name in design.signed else name
         if abs(power) > 0.005:
-            factors.append(_power(shown, power))
+            factors.append(_power_text(shown, power))
     at = 1 + len(design.sizes)
     for i, (name, value) in enumerate(design.marks):
         factor = math.exp(float(law.theta[at + i]))
@@ -38,13 +38,13 @@ def formula(fit: Fit, surface: Surface | None = None) -> str:
     for i, part in enumerate(design.scaled):
         power = float(law.theta[at + i])
         log_scale -= power * float(design.centre[len(design.sizes) + i])
-        factors.append(_power(("nodes", "cpus", "gpus")[part], power))
+        factors.append(_power_text(("nodes", "cpus", "gpus")[part], power))
     text = " * ".join([f"{math.exp(max(-700.0, min(700.0, log_scale))):.4g}", *factors])
-    overhead = math.exp(float(law.theta[-1])) if law.overhead else 0.0
+    overhead = math.exp(float(law.theta[-1])) if law.has_overhead else 0.0
     return f"{text} + {overhead:.4g}" if overhead > 1e-12 else text
 
 
-def _power(name: str, power: float) -> str:
+def _power_text(name: str, power: float) -> str:
     return name if abs(power - 1) < 0.005 else f"{name}^{power:.3g}"
 
 

@@ -36,7 +36,7 @@ LEAST: Seconds = 1e-3
 _App = tuple[str, str, RequestKey]
 
 
-def median(values: Iterable[float]) -> float:
+def median_value(values: Iterable[float]) -> float:
     """As ``statistics.median``, without fractions and decimals, which that imports: 3 ms of every start."""
     ranked = sorted(values)
     middle = len(ranked) // 2
@@ -70,7 +70,7 @@ class _Place:
     @property
     def slowdown(self) -> float:
         """Its logarithm; 0 where nothing is known."""
-        return median(self.last) if self.last else 0.0
+        return median_value(self.last) if self.last else 0.0
 
     def add(self, run: Run, cpu: Seconds) -> None:
         app = (run.app, run.implementation, request_key(run))
@@ -78,7 +78,7 @@ class _Place:
         ratio, before = math.log(run.seconds / cpu), self.slowdown
         own = self.own.setdefault(app, deque(maxlen=OWN))
         if own:  # the first run of an app shows nothing of the machine
-            self.last.append(ratio - median(own))
+            self.last.append(ratio - median_value(own))
         own.append(ratio - before)
         self.runs.setdefault(app, []).append(Timed(run, ratio, before))
 
@@ -95,7 +95,7 @@ class Drift:
         self._total = self._begin = 0
         self._places: dict[DeviceClass, _Place] = {}
 
-    def look(self) -> int:
+    def take_in_runs(self) -> int:
         """Take in what has run since; returns the number of runs of the history. O(1) for each new one."""
         total = self._history.total()
         if total != self._total:
@@ -104,7 +104,7 @@ class Drift:
             if begin != self._begin or total < self._total:
                 self._places.clear()
                 self._begin, self._total = begin, begin
-            for run in self._history.latest(total - self._total):
+            for run in self._history.latest_runs(total - self._total):
                 cpu = cpu_time(run)
                 if cpu is not None:
                     self._places.setdefault(run.device_class, _Place()).add(run, cpu)

@@ -32,7 +32,7 @@ class HeldOut:
     unpredicted: int
 
     @property
-    def median(self) -> float:
+    def median_error(self) -> float:
         """Median absolute error; NaN without predictions."""
         return float(np.median(self.errors)) if self.errors else math.nan
 
@@ -61,11 +61,11 @@ def held_out(
         if len(keys) < 2:
             continue
         chosen = [keys[int(i)] for i in np.unique(np.linspace(0, len(keys) - 1, min(limit, len(keys))))]
-        found.extend(_judge(name, app, implementation, device, runs, chosen) for name in models)
+        found.extend(_judge_model(name, app, implementation, device, runs, chosen) for name in models)
     return found
 
 
-def _judge(
+def _judge_model(
     name: str,
     app: str,
     implementation: str,

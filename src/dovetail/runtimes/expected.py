@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dovetail.interfaces import RuntimeModel
 from dovetail.model import Choice, Cluster, Implementation, Job, JobId, Request, Seconds, Truth, Workload
-from dovetail.model.ways import ModelOn, known
+from dovetail.model.ways import ModelOn, known_predictions
 from dovetail.records import dataclass
 
 
@@ -47,5 +47,7 @@ def expected_seconds(
     job: Job, implementation: Implementation, request: Request, cluster: Cluster, model: RuntimeModel
 ) -> Seconds | None:
     """What a model expects on the first device class of the cluster about which something is known."""
-    found = next(iter(known(ModelOn(cluster, model.predict), job, Choice(implementation, request))), None)
+    found = next(
+        iter(known_predictions(ModelOn(cluster, model.predict), job, Choice(implementation, request))), None
+    )
     return None if found is None else found.expected

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from dovetail.history.base import InputsKey
-from dovetail.runtimes.base import numbers
+from dovetail.runtimes.base import numeric_inputs
 from dovetail.runtimes.fits import Fit
 
 NEAR = math.log(4.0)
@@ -23,7 +23,7 @@ FEW = 3
 """Sizes from which on a law itself shows how fast a program reads."""
 
 
-def calmed(fit: Fit, inputs: InputsKey, mean: float, unsure: float) -> float:
+def calm_prediction(fit: Fit, inputs: InputsKey, mean: float, unsure: float) -> float:
     """Log time ``mean`` at these inputs, drawn towards the times of the fit's cells. O(cells)."""
     times = [cell.y for cell in fit.cells]
     low, high = min(times), max(times)
@@ -33,10 +33,10 @@ def calmed(fit: Fit, inputs: InputsKey, mean: float, unsure: float) -> float:
         doubt = min(1.0, max(0.0, (unsure / distance - SURE) / (UNSURE - SURE)))
         near = NEAR + 0.5 * math.log1p(distance - NEAR)
         mean = edge + math.copysign(doubt * near + (1.0 - doubt) * distance, mean - edge)
-    if len({numbers(cell.inputs) for cell in fit.cells}) >= FEW:
+    if len({numeric_inputs(cell.inputs) for cell in fit.cells}) >= FEW:
         return mean
     mean = _in_order(fit, inputs, mean, low, high)
-    size = sum(value for name, value in numbers(inputs) if name.endswith("_bytes"))
+    size = sum(value for name, value in numeric_inputs(inputs) if name.endswith("_bytes"))
     if size > 0 and mean > high:
         mean = min(mean, math.log(math.exp(min(high, 690.0)) + size / SLOWEST))
     return mean
@@ -47,10 +47,10 @@ def _in_order(fit: Fit, inputs: InputsKey, mean: float, low: float, high: float)
 
     A law of a few sizes, of which one was slowed down, may break this.
     """
-    given = dict(numbers(inputs))
+    given = dict(numeric_inputs(inputs))
     larger = smaller = bool(given)
     for cell in fit.cells:
-        known = dict(numbers(cell.inputs))
+        known = dict(numeric_inputs(cell.inputs))
         larger = larger and all(value >= known.get(name, value) for name, value in given.items())
         smaller = smaller and all(value <= known.get(name, value) for name, value in given.items())
     return max(mean, low) if larger else min(mean, high) if smaller else mean

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
 from dovetail.records import dataclass
-from dovetail.runtimes.base import categories, numbers
+from dovetail.runtimes.base import category_inputs, numeric_inputs
 from dovetail.runtimes.cells import Cell
 
 EXPONENT = 1.0
@@ -46,7 +46,7 @@ class Design:
     spread: Floats
     new: frozenset[str] = frozenset()
 
-    def row(self, request: RequestKey, inputs: InputsKey) -> Floats:
+    def design_row(self, request: RequestKey, inputs: InputsKey) -> Floats:
         """One row, of length ``len(mean)``. A number that is missing, or new, counts as a typical one."""
         values = dict(inputs)
         row = np.zeros(len(self.mean))
@@ -55,7 +55,7 @@ class Design:
             # A number that is new has no column to learn from: it counts as typical, and widens the interval.
             value = values.get(name)
             if isinstance(value, float) and name not in self.new:
-                row[1 + i] = self._log(name, value) - self.centre[i]
+                row[1 + i] = self._log_feature(name, value) - self.centre[i]
         at = 1 + len(self.sizes)
         for i, (name, wanted) in enumerate(self.marks):
             row[at + i] = values.get(name) == wanted
@@ -64,7 +64,7 @@ class Design:
             row[at + i] = math.log(max(request[part], 1e-6)) - self.centre[len(self.sizes) + i]
         return row
 
-    def _log(self, name: str, value: float) -> float:
+    def _log_feature(self, name: str, value: float) -> float:
         # Zero and negative values have no logarithm: this form is linear near 0 and logarithmic beyond.
         if name in self.signed:
             return math.copysign(math.log1p(abs(value)), value)
@@ -73,11 +73,11 @@ class Design:
     def unseen(self, inputs: InputsKey) -> float:
         """Variance of log time to add for values of categories that have no column, and for new numbers."""
         known = set(self.marks)
-        strange = sum(pair not in known for pair in categories(inputs)) + len(self.new)
+        strange = sum(pair not in known for pair in category_inputs(inputs)) + len(self.new)
         return CATEGORY_SPREAD**2 * strange
 
 
-def _spread(name: str) -> float:
+def _exponent_spread(name: str) -> float:
     return SIZE_SPREAD if name.endswith("_bytes") else EXPONENT_SPREAD
 
 
@@ -89,16 +89,16 @@ def make_design(
 ) -> Design:
     """Columns for a query over these cells; ``exponents`` gives priors (mean, spread) by input name."""
     exponents = exponents or {}
-    sizes = tuple(name for name, _ in numbers(inputs))
+    sizes = tuple(name for name, _ in numeric_inputs(inputs))
     everything = [*(cell.inputs for cell in cells), inputs]
     signed = frozenset(
         name for row in everything for name, value in row if not isinstance(value, str) and value <= 0
     )
     seen: dict[str, Counter[str]] = {}
     for cell in cells:
-        for name, value in categories(cell.inputs):
+        for name, value in category_inputs(cell.inputs):
             seen.setdefault(name, Counter())[value] += 1
-    given = dict(categories(inputs))
+    given = dict(category_inputs(inputs))
     marks: list[tuple[str, str]] = []
     for name in sorted(seen):
         values = [value for value, _ in seen[name].most_common(MAX_VALUES)]
@@ -125,12 +125,12 @@ def make_design(
             + [REQUEST_EXPONENT] * len(scaled)
         ),
         np.array(
-            [3.0, *(exponents.get(name, (0.0, _spread(name)))[1] for name in sizes)]
+            [3.0, *(exponents.get(name, (0.0, _exponent_spread(name)))[1] for name in sizes)]
             + [CATEGORY_SPREAD] * len(marks)
             + [REQUEST_SPREAD] * len(scaled)
         ),
     )
-    rows = np.array([blank.row(cell.request, cell.inputs) for cell in cells])
+    rows = np.array([blank.design_row(cell.request, cell.inputs) for cell in cells])
     columns = [*range(1, 1 + len(sizes)), *range(1 + len(sizes) + len(marks), len(blank.mean))]
     centre = rows[:, columns].mean(axis=0)
     new: set[str] = set()

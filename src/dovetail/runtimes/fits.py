@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dovetail.files.arrays import Floats, np
 from dovetail.history.base import InputsKey, RequestKey
 from dovetail.records import dataclass
-from dovetail.runtimes.base import categories, numbers, scalar_size
+from dovetail.runtimes.base import category_inputs, numeric_inputs, scalar_size
 from dovetail.runtimes.cells import COLD_SPREAD, MAX_CELLS, NOISE_PRIOR, NOISE_PRIOR_WEIGHT, Cell, Cells
 from dovetail.runtimes.features import EXPONENT_SPREAD, Design, make_design
 from dovetail.runtimes.gaussian import ALONE, Surface, fit_surfaces
-from dovetail.runtimes.intervals import LEVEL, student
+from dovetail.runtimes.intervals import LEVEL, student_quantile
 from dovetail.runtimes.laws import NO_OVERHEAD, Law, fit_laws
 
 EXPONENTS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -85,7 +85,7 @@ class Fit:
         scale = sum(share * s.scale**2 for share, s in zip(self.shares, self.surfaces, strict=True))
         return self.noise * math.sqrt((self.freedom + NOISE_DOUBT * scale) / (self.freedom + NOISE_DOUBT))
 
-    def quantile(self, law_spread: float) -> float:
+    def interval_quantile(self, law_spread: float) -> float:
         """How many standard deviations make a 90 % interval, given how well they are known.
 
         Degrees of freedom by Welch and Satterthwaite: the law's spread was seen on few keys, the noise on
@@ -94,10 +94,10 @@ class Fit:
         law, noise = law_spread**2, self.noise**2
         keys = max(2, len(self.cells) - 2)
         freedom = (law + noise) ** 2 / (law**2 / keys + noise**2 / (self.freedom + 3))
-        return student(int(max(2, min(60, freedom)))) * self.calibration
+        return student_quantile(int(max(2, min(60, freedom)))) * self.calibration
 
     @property
-    def best(self) -> Surface:
+    def best_surface(self) -> Surface:
         """The surface with the best leave-one-out score."""
         return self.surfaces[0]
 
@@ -106,7 +106,7 @@ class Fit:
 
         Where laws that fit equally well disagree, their disagreement is part of the spread.
         """
-        row = self.design.row(request, inputs)
+        row = self.design.design_row(request, inputs)
         # A mixture's variance: that of each law, and how far the laws lie apart.
         each = [surface.at(law_row(self.design, surface.law, row)) for surface in self.surfaces]
         mean = sum(share * m for share, (m, _) in zip(self.shares, each, strict=True))
@@ -115,7 +115,7 @@ class Fit:
         )
         return mean, math.sqrt(variance + self.design.unseen(inputs))
 
-    def without(self, i: int) -> tuple[float, float]:
+    def predict_without(self, i: int) -> tuple[float, float]:
         """The same for cell ``i`` from all others; includes the noise of the cell's own estimate."""
         mean = sum(s * float(f.loo[i]) for s, f in zip(self.shares, self.surfaces, strict=True))
         variance = sum(
@@ -146,22 +146,22 @@ def chosen_cells(cells: Cells, request: RequestKey, inputs: InputsKey) -> tuple[
     other_requests = not found
     if other_requests:
         found = list(cells.cells)
-    names = {name for name, _ in numbers(inputs)}
+    names = {name for name, _ in numeric_inputs(inputs)}
     # Runs with other inputs' names are another use of the app; without any of this one they must do.
-    comparable = [cell for cell in found if {name for name, _ in numbers(cell.inputs)} == names]
+    comparable = [cell for cell in found if {name for name, _ in numeric_inputs(cell.inputs)} == names]
     found = comparable or found
-    wanted = categories(inputs)
-    same = [cell for cell in found if categories(cell.inputs) == wanted]
+    wanted = category_inputs(inputs)
+    same = [cell for cell in found if category_inputs(cell.inputs) == wanted]
     other_categories = False
     # From four on a category carries a law of its own.
     if len(same) >= 4 or len(same) == len(found):
         found = same
-    elif wanted or any(categories(cell.inputs) for cell in found):
+    elif wanted or any(category_inputs(cell.inputs) for cell in found):
         other_categories = True
-    return _thinned(found), other_requests, other_categories
+    return _thin_cells(found), other_requests, other_categories
 
 
-def _thinned(cells: list[Cell]) -> list[Cell]:
+def _thin_cells(cells: list[Cell]) -> list[Cell]:
     """At most `MAX_CELLS`: the newest half, and of the others an even choice over their sizes."""
     if len(cells) <= MAX_CELLS:
         return cells
@@ -171,7 +171,7 @@ def _thinned(cells: list[Cell]) -> list[Cell]:
     return [*(others[i] for i in picked.tolist()), *newest]
 
 
-def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
+def _candidate_laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
     """The forms to try: constant, power law, power law with overhead, known exponents, n log n."""
     columns, numeric = rows.shape[1], len(design.sizes)
     low = float(y.min())
@@ -181,27 +181,27 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
     sized = [i for i in range(1, 1 + numeric) if np.ptp(rows[:, i]) > 1e-9]
     laws: list[Law] = []
 
-    def add(
+    def add_law(
         name: str, prior: tuple[Floats, Floats], start: Floats, at: Floats = rows, log: bool = False
     ) -> None:
         laws.append(Law(name, at, prior[0], prior[1], start, log))
 
-    add("power law", none, none[0])
+    add_law("power law", none, none[0])
     if len(y) < FEWEST:
         # Two starts: a small overhead and one of nearly the least time lie in different valleys.
         for gamma in (low - 2.0, low - 0.3) if numeric else ():
-            add("power law with overhead", some, np.append(some[0][:-1], gamma))
+            add_law("power law with overhead", some, np.append(some[0][:-1], gamma))
         return laws
     if not sized:
         return laws
     constant = (none[0].copy(), none[1].copy())
     constant[0][1 : 1 + numeric], constant[1][1 : 1 + numeric] = 0.0, FIXED
-    add("constant", constant, constant[0])
+    add_law("constant", constant, constant[0])
     for gamma, slope in ((low - 2.0, 1.1), (low - 0.1, 2.0)):
         start = some[0].copy()
         start[-1] = gamma
         start[sized] *= slope
-        add("power law with overhead", some, start)
+        add_law("power law with overhead", some, start)
     if not fixed:
         return laws
     for exponent in EXPONENTS if numeric == 1 else (1.0,):
@@ -211,7 +211,7 @@ def _laws(design: Design, y: Floats, rows: Floats, fixed: bool) -> list[Law]:
         start = prior[0].copy()
         start[-1] = low - 0.7
         name = "straight line" if exponent == 1 else f"power {exponent:g} with overhead"
-        add(name, prior, start)
+        add_law(name, prior, start)
     # n log n needs n above 1, and differs from n only over wide ranges.
     if numeric == 1 and not design.signed and float(rows[:, 1].min()) + design.centre[0] > 1.0:
         law = Law("", rows, none[0], none[1], none[0], True)
@@ -248,8 +248,8 @@ def fit_cells(
     if len(found) < DOUBTED:
         # Two close sizes that differ by chance would give any power.
         noise = noise + DOUBTED_NOISE**2
-    rows = np.array([design.row(cell.request, cell.inputs) for cell in found])
-    fitted, loss = fit_laws(_laws(design, y, rows, fixed=not only_power), y, noise)
+    rows = np.array([design.design_row(cell.request, cell.inputs) for cell in found])
+    fitted, loss = fit_laws(_candidate_laws(design, y, rows, fixed=not only_power), y, noise)
     best: dict[str, tuple[float, Law]] = {}
     # Of several starts of one form the best: the others found a worse valley.
     for law, value in zip(fitted, loss.tolist(), strict=True):
@@ -263,7 +263,7 @@ def fit_cells(
         else fit_surfaces(laws, y, noise, corrected=False, alone=(FEW,) if design.sizes else ALONE[:1])
     )
     if judged:
-        kept, shares = _weigh(surfaces, len(found))
+        kept, shares = _weigh_surfaces(surfaces, len(found))
     else:
         odds = OVERHEAD if exponents is None else OVERHEAD_ELSEWHERE
         kept, shares = _weigh_few(surfaces, [loss for loss, _ in best.values()], odds)
@@ -275,14 +275,14 @@ def fit_cells(
         shares,
         cells.noise,
         cells.freedom,
-        _calibration(found, kept, shares, y, cells),
+        _calibration_factor(found, kept, shares, y, cells),
         other_requests,
         other_categories,
         exponents is not None,
     )
 
 
-def _weigh(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
+def _weigh_surfaces(surfaces: Sequence[Surface], count: int) -> tuple[tuple[Surface, ...], tuple[float, ...]]:
     """The surfaces that share in the prediction, best first, by their leave-one-out log densities."""
     order = sorted(surfaces, key=lambda surface: -surface.score)[:MIXED]
     # Densities, not errors: a law that is sure and wrong scores below one that is unsure.
@@ -301,14 +301,14 @@ def _weigh_few(
     both laws the interval is as wide as the doubt.
     """
     odds = [
-        math.exp(min(losses) - loss) * (overhead if surface.law.overhead else 1.0)
+        math.exp(min(losses) - loss) * (overhead if surface.law.has_overhead else 1.0)
         for surface, loss in zip(surfaces, losses, strict=True)
     ]
     order = sorted(range(len(odds)), key=lambda i: -odds[i])
     return tuple(surfaces[i] for i in order), tuple(odds[i] / sum(odds) for i in order)
 
 
-def _calibration(
+def _calibration_factor(
     found: Sequence[Cell], surfaces: Sequence[Surface], shares: Sequence[float], y: Floats, cells: Cells
 ) -> float:
     """By what factor intervals must be wider or narrower to hold nine out of ten of the runs seen.
@@ -333,14 +333,14 @@ def _calibration(
     n = len(residuals)
     if not n:
         return 1.0
-    usual = student(max(3, min(60, cells.freedom + len(found) - 2)))
+    usual = student_quantile(max(3, min(60, cells.freedom + len(found) - 2)))
     seen = residuals[math.ceil(LEVEL * n) - 1] / usual
     return (n * seen + QUANTILE_PRIOR) / (n + QUANTILE_PRIOR)
 
 
 def exponents_of(fit: Fit) -> dict[str, tuple[float, float]]:
     """Powers of the numeric inputs as one device shows them: priors for another (mean, spread)."""
-    law = fit.best.law
+    law = fit.best_surface.law
     return {
         # Never so narrow that another device could not show another power.
         name: (float(law.theta[1 + i]), max(0.15, min(EXPONENT_SPREAD, 0.3)))

@@ -45,9 +45,9 @@ class ForeignModel(HistoryModel):
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The model's prediction, checked."""
-        return self._checked(self._model.predict(job, implementation, request, device), job.id)
+        return self._check_prediction(self._model.predict(job, implementation, request, device), job.id)
 
-    def answer(self, query: Query) -> Prediction | None:
+    def make_prediction(self, query: Query) -> Prediction | None:
         """The same for plain names: the prediction of a job that is made up of them."""
         nodes, cpus, gpus = query.request
         kind = query.device.kind
@@ -64,7 +64,7 @@ class ForeignModel(HistoryModel):
         )
         return self.predict(job, implementation, request, query.device)
 
-    def _checked(self, found: object, job: str) -> Prediction | None:
+    def _check_prediction(self, found: object, job: str) -> Prediction | None:
         if found is None:
             return None
         if not isinstance(found, Prediction):

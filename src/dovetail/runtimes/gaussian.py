@@ -56,7 +56,7 @@ class Surface:
         cross = self.weighted @ jacobian[0]
         prior = float(jacobian[0] ** 2 @ self.law.spread**2)
         if self.amplitude:
-            cross = cross + self.amplitude**2 * _nearness(row[None], self.law.rows, self.length)[0]
+            cross = cross + self.amplitude**2 * _row_nearness(row[None], self.law.rows, self.length)[0]
             prior += self.amplitude**2
         start = float(values[0]) + float(jacobian[0] @ (self.law.mean - self.law.theta))
         mean = start + float(cross @ self.solved)
@@ -64,7 +64,7 @@ class Surface:
         return mean, self.scale * math.sqrt(max(spread, 0.0) + self.nugget**2)
 
 
-def _nearness(a: Floats, b: Floats, length: float) -> Floats:
+def _row_nearness(a: Floats, b: Floats, length: float) -> Floats:
     """exp(-distance² / 2 length²) between rows, the intercept left out: (m, n)."""
     distance = ((a[:, None, 1:] - b[None, :, 1:]) ** 2).sum(axis=2)
     near: Floats = np.exp(-0.5 * distance / length**2)
@@ -81,7 +81,7 @@ def fit_surfaces(
     """
     forms = [(law, *form) for law in laws for form in alone]
     if corrected:
-        forms += [(law, *form) for law in laws if law.correctable for form in CORRECTED]
+        forms += [(law, *form) for law in laws if law.is_correctable for form in CORRECTED]
     n = len(y)
     covariance = np.empty((len(forms), n, n))
     start = np.empty((len(forms), n))
@@ -100,7 +100,7 @@ def fit_surfaces(
         if amplitude:
             key = (id(law), length)
             if key not in near:
-                near[key] = _nearness(law.rows, law.rows, length)
+                near[key] = _row_nearness(law.rows, law.rows, length)
             covariance[i] += amplitude**2 * near[key]
         covariance[i, diagonal, diagonal] += nugget**2
     doubt = np.ones(n)

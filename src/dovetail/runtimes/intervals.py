@@ -18,11 +18,12 @@ GUESSED_SPREAD = 2.0
 NORMAL = 1.6448536269514722
 """Two-sided standard normal quantile of `LEVEL`."""
 EXACT = 300
-"""Up to so many degrees of freedom `student` sums the distribution; beyond, its expansion is as exact."""
+"""Up to so many degrees of freedom `student_quantile` sums the distribution; beyond, its expansion is as
+exact."""
 
 
 @lru_cache(maxsize=1024)
-def student(freedom: int) -> float:
+def student_quantile(freedom: int) -> float:
     """Two-sided Student t quantile of `LEVEL` for that many degrees of freedom, to 13 digits.
 
     Here rather than from SciPy, whose import takes longer than most simulations. An expansion about the
@@ -34,20 +35,20 @@ def student(freedom: int) -> float:
     """
     if freedom < 1:
         raise ValueError(f"found {freedom} degrees of freedom, expected at least 1")
-    quantile = _expansion(freedom)
+    quantile = _quantile_expansion(freedom)
     if freedom > EXACT:
         return quantile
     log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
     for _ in range(50):
         power = (freedom + 1) / 2 * math.log1p(quantile * quantile / freedom)
-        step = (_within(quantile, freedom) - LEVEL) / (2 * math.exp(log_scale - power))
+        step = (_probability_within(quantile, freedom) - LEVEL) / (2 * math.exp(log_scale - power))
         quantile -= step
         if abs(step) < 1e-13 * quantile:
             break
     return quantile
 
 
-def _expansion(freedom: int) -> float:
+def _quantile_expansion(freedom: int) -> float:
     """The quantile in powers of 1 / freedom (Abramowitz & Stegun, 26.7.5)."""
     x, n = NORMAL, freedom
     return (
@@ -59,7 +60,7 @@ def _expansion(freedom: int) -> float:
     )
 
 
-def _within(t: float, freedom: int) -> float:
+def _probability_within(t: float, freedom: int) -> float:
     """Probability of -t to t (Abramowitz & Stegun, 26.7.3 for odd, 26.7.4 for even freedom). O(freedom)."""
     angle = math.atan2(t, math.sqrt(freedom))
     odd = freedom % 2
@@ -77,5 +78,9 @@ def of_aggregate(aggregate: Aggregate, basis: str) -> Prediction:
     mean = max(aggregate.mean, TINY)
     if aggregate.count < 2:
         return Prediction(mean, mean * GUESSED_SPREAD, 1, basis, mean / GUESSED_SPREAD)
-    half = student(aggregate.count - 1) * aggregate.stdev * math.sqrt(1 + 1 / aggregate.count)
+    half = (
+        student_quantile(aggregate.count - 1)
+        * aggregate.sample_deviation
+        * math.sqrt(1 + 1 / aggregate.count)
+    )
     return Prediction(mean, mean + half, aggregate.count, basis, max(mean - half, 0.0))

@@ -23,7 +23,7 @@ class LastTwoModel(HistoryModel):
         """The prediction, or ``None`` without any run of the app here. O(1) to O(`MAX_RUNS`)."""
         return self.last_two(job.app.name, implementation.name, device, job.user, job.walltime)
 
-    def answer(self, query: Query) -> Prediction | None:
+    def make_prediction(self, query: Query) -> Prediction | None:
         """The same for anybody's runs."""
         return self.last_two(query.app, query.implementation, query.device, None, query.walltime)
 

@@ -36,22 +36,22 @@ class Law:
     log_size: bool = False
 
     @property
-    def overhead(self) -> bool:
+    def has_overhead(self) -> bool:
         """Whether the law has a constant term."""
         return bool(self.mean[-1] > NO_OVERHEAD / 2)
 
     @property
-    def correctable(self) -> bool:
+    def is_correctable(self) -> bool:
         """Whether a local correction is tried on top: laws with a fixed exponent are near a free one."""
         return self.name in ("power law", "power law with overhead", "straight line")
 
     def at(self, rows: Floats) -> tuple[Floats, Floats]:
         """Log times (m,) and their Jacobian (m, q + 1) at rows (m, q)."""
-        values, jacobian = _evaluate(rows[None], self.theta[None])
+        values, jacobian = _evaluate_laws(rows[None], self.theta[None])
         return values[0], jacobian[0]
 
 
-def _evaluate(rows: Floats, theta: Floats) -> tuple[Floats, Floats]:
+def _evaluate_laws(rows: Floats, theta: Floats) -> tuple[Floats, Floats]:
     """Values (B, n) and Jacobians (B, n, q + 1) of a batch of laws."""
     power = np.einsum("bnq,bq->bn", rows, theta[:, :-1])
     gamma = theta[:, -1:]
@@ -76,13 +76,13 @@ def fit_laws(laws: list[Law], y: Floats, variance: Floats) -> tuple[list[Law], F
     damping = np.full(len(laws), 1e-3)
     diagonal = np.arange(theta.shape[1])
 
-    def objective(at: Floats) -> tuple[Floats, Floats, Floats]:
-        values, jacobian = _evaluate(rows, at)
+    def fit_objective(at: Floats) -> tuple[Floats, Floats, Floats]:
+        values, jacobian = _evaluate_laws(rows, at)
         residual = y - values
         loss = 0.5 * (FREEDOM + 1) * np.log1p(scale * residual**2 / FREEDOM).sum(axis=1)
         return loss + 0.5 * (precision * (at - prior) ** 2).sum(axis=1), residual, jacobian
 
-    loss, residual, jacobian = objective(theta)
+    loss, residual, jacobian = fit_objective(theta)
     for _ in range(ROUNDS):
         # Student weights: a far point pulls less the farther it is.
         weight = scale * (FREEDOM + 1) / (FREEDOM + scale * residual**2)
@@ -93,7 +93,7 @@ def fit_laws(laws: list[Law], y: Floats, variance: Floats) -> tuple[list[Law], F
         # Levenberg's damping, relative to the diagonal: columns have different units.
         normal[:, diagonal, diagonal] *= 1.0 + damping[:, None]
         step = np.linalg.solve(normal, gradient[:, :, None])[:, :, 0]
-        new_loss, new_residual, new_jacobian = objective(theta + step)
+        new_loss, new_residual, new_jacobian = fit_objective(theta + step)
         better = new_loss <= loss
         gained = float(np.max(np.where(better, loss - new_loss, 0.0)))
         theta = np.where(better[:, None], theta + step, theta)

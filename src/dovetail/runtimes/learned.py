@@ -7,7 +7,8 @@ times too where they were measured: a law of these times the present slowdown of
 the answer where it would have been the better one (`routes`).
 
 What is predicted depends on the history alone, not on earlier queries: laws rest on the runs up to a
-`milestone`, so that a model that has followed the history and one that has just been made fit the same runs.
+`milestone_of`, so that a model that has followed the history and one that has just been made fit the same
+runs.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from dovetail.runtimes.base import (
     Query,
     RecentRuns,
     Sample,
-    categories,
-    numbers,
+    category_inputs,
+    numeric_inputs,
 )
 from dovetail.runtimes.cells import COLD_SPREAD, Cell, Cells, make_cells, one_cell
 from dovetail.runtimes.describe import law_name
 from dovetail.runtimes.drift import Drift, cpu_time
-from dovetail.runtimes.extrapolation import calmed
+from dovetail.runtimes.extrapolation import calm_prediction
 from dovetail.runtimes.fits import FEWEST, Fit, exponents_of, fit_cells
 from dovetail.runtimes.routes import Route, choose_route
 
@@ -51,7 +52,7 @@ ALWAYS = 32
 _Place = tuple[str, str, DeviceClass]
 
 
-def milestone(runs: int) -> int:
+def milestone_of(runs: int) -> int:
     """Of so many runs, those on which laws rest: all of the first `ALWAYS`, then up to a sixteenth fewer.
 
     >>> [milestone(n) for n in (5, 33, 200, 5000)]
@@ -106,7 +107,7 @@ class _Loaded(Pending):
 
     def now(self) -> Prediction:
         """At the present slowdown."""
-        self.drift.look()
+        self.drift.take_in_runs()
         # The interval moves with the slowdown: its width is that of a run on an idle machine.
         factor = math.exp(self.drift.slowdown(self.device))
         idle = self.idle
@@ -139,33 +140,35 @@ class LearnedModel(HistoryModel):
         self._shown: dict[Hashable, tuple[Cells, dict[str, tuple[float, float]] | None]] = {}
         self._routes: dict[Hashable, tuple[Fit, Fit, object, Route | None]] = {}
 
-    def answer(self, query: Query) -> Prediction | Pending | None:
+    def make_prediction(self, query: Query) -> Prediction | Pending | None:
         """The prediction; milliseconds after a change, microseconds while nothing changes."""
         fit = self.fit(query)
         if fit is None:
             return None
         # Both fits are kept, so that the choice between them costs nothing while nothing changes.
         work = self.fit(query, work=True) if self.by_cpu_time else None
-        route = None if work is None else self._route(query, fit, work)
+        route = None if work is None else self._find_route(query, fit, work)
         if work is None or route is None:
-            return _interval(self._said(fit, self._own_cell(query), query), fit, 0.0)
-        estimate = self._said(work, self._own_work(query), query)
+            return _prediction_interval(self._answer_of_fit(fit, self._own_cell(query), query), fit, 0.0)
+        estimate = self._answer_of_fit(work, self._own_work(query), query)
         shifted = replace(estimate, mean=estimate.mean + route.ratio, basis=f"{estimate.basis}, by CPU time")
-        return _Loaded(_interval(shifted, work, route.spread), self.drift, query.device)
+        return _Loaded(_prediction_interval(shifted, work, route.spread), self.drift, query.device)
 
-    def _said(self, fit: Fit, own: Cell | None, query: Query) -> _FitAnswer:
+    def _answer_of_fit(self, fit: Fit, own: Cell | None, query: Query) -> _FitAnswer:
         position = fit.position.get((query.request, query.inputs))
         if own is None:
             mean, unsure = fit.at(query.request, query.inputs)
             # Without runs of these inputs an extrapolation is drawn back to what ran where the law is unsure.
-            mean = calmed(fit, query.inputs, mean, unsure)
-            return _FitAnswer(mean, min(unsure, MAX_SPREAD), fit.runs, self._basis(fit))
-        mean, unsure, trusted = self._combined(fit, position, own, query)
+            mean = calm_prediction(fit, query.inputs, mean, unsure)
+            return _FitAnswer(mean, min(unsure, MAX_SPREAD), fit.runs, self._describe_basis(fit))
+        mean, unsure, trusted = self._combine_estimates(fit, position, own, query)
         if trusted:
             return _FitAnswer(mean, unsure, own.runs, self._basis_of_own(fit, own))
-        return _FitAnswer(mean, unsure, fit.runs, self._basis(fit))
+        return _FitAnswer(mean, unsure, fit.runs, self._describe_basis(fit))
 
-    def _combined(self, fit: Fit, position: int | None, own: Cell, query: Query) -> tuple[float, float, bool]:
+    def _combine_estimates(
+        self, fit: Fit, position: int | None, own: Cell, query: Query
+    ) -> tuple[float, float, bool]:
         """Log time and spread from runs of exactly these inputs and from the law, by their certainty.
 
         The law counts as fitted without this cell. Also whether the own runs weigh more.
@@ -179,7 +182,7 @@ class LearnedModel(HistoryModel):
         elif len(fit.cells) < FEWEST:  # too few to leave one out: the law is no second opinion
             return own.y, math.sqrt(doubt), True
         else:
-            law, spread = fit.without(position)
+            law, spread = fit.predict_without(position)
         # Weights by inverse variance: the law counts for more the less of these very inputs has run.
         share = spread**2 / (spread**2 + doubt)
         return law + share * (own.y - law), math.sqrt(share * doubt), share > 0.5
@@ -192,11 +195,11 @@ class LearnedModel(HistoryModel):
         Made anew with every run while there are few; later when a milestone is passed. In between only
         the runs of the same inputs are brought up to date.
         """
-        names = tuple(name for name, _ in numbers(query.inputs))
-        signed = tuple(name for name, value in numbers(query.inputs) if value <= 0)
+        names = tuple(name for name, _ in numeric_inputs(query.inputs))
+        signed = tuple(name for name, value in numeric_inputs(query.inputs) if value <= 0)
         place = (query.app, query.implementation, query.device)
-        key = (*place, query.request, names, signed, categories(query.inputs), work)
-        settled = self._settle(query)
+        key = (*place, query.request, names, signed, category_inputs(query.inputs), work)
+        settled = self._settle_milestone(query)
         cells = settled.work if work else settled.times
         elsewhere = self._exponents_elsewhere(query, cells, work=work)
         known = self._fitted.get(key)
@@ -205,36 +208,36 @@ class LearnedModel(HistoryModel):
             return known.fit
         fit = None if known is None else _same_lone_cell(known.fit, cells, query)
         if fit is None:
-            fit = self._fit(cells, query, elsewhere)
+            fit = self._fit_query(cells, query, elsewhere)
             # Cold runs below the law cannot be cold ones: the law is too high there, and is fitted with them.
             faster = _faster_than(fit, cells, query)
             if faster:
-                fit = self._fit(replace(cells, cells=[*cells.cells, *faster]), query, elsewhere)
+                fit = self._fit_query(replace(cells, cells=[*cells.cells, *faster]), query, elsewhere)
         self._fitted[key] = _Fitted(fit, cells, elsewhere)
         return fit
 
-    def _fit(
+    def _fit_query(
         self, cells: Cells, query: Query, elsewhere: dict[str, tuple[float, float]] | None
     ) -> Fit | None:
         return fit_cells(cells, query.request, query.inputs, exponents=elsewhere, only_power=self.only_power)
 
-    def _settle(self, query: Query) -> _Milestone:
+    def _settle_milestone(self, query: Query) -> _Milestone:
         """The cells of a place as of its milestone; made once for each."""
         place = (query.app, query.implementation, query.device)
-        sample, known = self.sample(query), self._settled.get(place)
+        sample, known = self.read_sample(query), self._settled.get(place)
         if known is not None and known.sample is sample:
             return known
         runs = sample.recent.runs
         count = self.history.count(*place)
         # Runs since the milestone are left out, so that a fresh model and an old one see the same.
-        later = min(count - milestone(count), len(runs))
+        later = min(count - milestone_of(count), len(runs))
         until = len(runs) - later
         newest = runs[until - 1] if until else None
         if known is not None and known.runs == count - later and known.newest == newest:
             known.sample = sample
             return known
         kept = runs[max(0, until - MAX_RUNS) : until]
-        aggregates = _without(sample.averages.aggregates, runs[until:])[-MAX_KEYS:]
+        aggregates = _averages_before(sample.sample_averages.aggregates, runs[until:])[-MAX_KEYS:]
         # Usually nothing is left out: then the runs that are carried forward serve both.
         whole = len(kept) == len(runs)
         settled = self._rests_on.setdefault(place, (RecentRuns(), RecentRuns(measure=cpu_time)))
@@ -252,18 +255,18 @@ class LearnedModel(HistoryModel):
         recent = self._work.get(place)
         if recent is None:
             recent = self._work[place] = RecentRuns(measure=cpu_time)
-        return recent.update(self.sample(query).recent.runs)
+        return recent.update(self.read_sample(query).recent.runs)
 
     def _exponents_elsewhere(
         self, query: Query, own: Cells, *, work: bool
     ) -> dict[str, tuple[float, float]] | None:
         """Exponents that other implementations and devices of the app have shown, where this one has few."""
         # Own exponents once there are enough sizes: those of another device are a guess.
-        if own.sizes >= WELL_MEASURED or not numbers(query.inputs):
+        if own.sizes >= WELL_MEASURED or not numeric_inputs(query.inputs):
             return None
         places = {
             (group.implementation, group.device_class)
-            for group in self.history.groups(query.app)
+            for group in self.history.list_groups(query.app)
             if group.completed
             and (group.implementation, group.device_class) != (query.implementation, query.device)
         }
@@ -271,7 +274,7 @@ class LearnedModel(HistoryModel):
         # Sorted: which device lends its exponents must not depend on the order of a set.
         for implementation, device in sorted(places):
             other = Query(query.app, implementation, device, query.request, query.inputs)
-            settled = self._settle(other)
+            settled = self._settle_milestone(other)
             cells = settled.work if work else settled.times
             if cells.sizes < WELL_MEASURED:
                 continue
@@ -293,20 +296,27 @@ class LearnedModel(HistoryModel):
 
     # -- CPU times -------------------------------------------------------------------------------------
 
-    def route(self, query: Query) -> Route | None:
+    def choose_route(self, query: Query) -> Route | None:
         """How CPU times lead to run times, where that is the better way; ``None`` where run times are."""
         fit = self.fit(query)
         work = self.fit(query, work=True) if self.by_cpu_time else None
-        return None if fit is None or work is None else self._route(query, fit, work)
+        return None if fit is None or work is None else self._find_route(query, fit, work)
 
-    def _route(self, query: Query, fit: Fit, work: Fit) -> Route | None:
-        self.drift.look()
+    def _find_route(self, query: Query, fit: Fit, work: Fit) -> Route | None:
+        self.drift.take_in_runs()
         timed = self.drift.runs(query.app, query.implementation, query.device, query.request)
         # CPU times are known of runs on one node only: with too few of them the two laws cannot be compared.
         if not timed or 2 * len(work.cells) < len(fit.cells):
             return None
-        names = tuple(name for name, _ in numbers(query.inputs))
-        key = (query.app, query.implementation, query.device, query.request, names, categories(query.inputs))
+        names = tuple(name for name, _ in numeric_inputs(query.inputs))
+        key = (
+            query.app,
+            query.implementation,
+            query.device,
+            query.request,
+            names,
+            category_inputs(query.inputs),
+        )
         known = self._routes.get(key)
         if known is not None and known[0] is fit and known[1] is work and known[2] is timed[-1]:
             return known[3]
@@ -325,10 +335,10 @@ class LearnedModel(HistoryModel):
         found = self._own_average(query)
         if found is None:
             return None
-        return one_cell(found, self.sample(query).recent.by_key.get((query.request, query.inputs)))
+        return one_cell(found, self.read_sample(query).recent.by_key.get((query.request, query.inputs)))
 
     def _own_average(self, query: Query) -> Aggregate | None:
-        found = self.history.aggregate(
+        found = self.history.find_aggregate(
             query.app, query.implementation, query.device, query.request, query.inputs
         )
         return found if found is not None and found.count else None
@@ -340,7 +350,7 @@ class LearnedModel(HistoryModel):
         text = f"{runs} with the same inputs"
         return f"{text}, {basis_of(fit)}" if len(fit.cells) > 1 else text
 
-    def _basis(self, fit: Fit) -> str:
+    def _describe_basis(self, fit: Fit) -> str:
         runs = "1 run" if fit.runs == 1 else f"{fit.runs} runs"
         if len(fit.cells) == 1 and not fit.design.sizes:
             return f"mean of {runs}"
@@ -359,9 +369,11 @@ class PowerModel(LearnedModel):
     by_cpu_time = False
 
 
-def _interval(estimate: _FitAnswer, fit: Fit, spread: float) -> Prediction:
+def _prediction_interval(estimate: _FitAnswer, fit: Fit, spread: float) -> Prediction:
     """Nine runs out of ten about the estimate; ``spread`` is added to the noise of a run."""
-    half = fit.quantile(estimate.unsure) * math.sqrt(estimate.unsure**2 + fit.run_noise**2 + spread**2)
+    half = fit.interval_quantile(estimate.unsure) * math.sqrt(
+        estimate.unsure**2 + fit.run_noise**2 + spread**2
+    )
     # The bounds keep exp() below the largest float: beyond e^690 nothing is known anyway.
     expected = max(math.exp(min(estimate.mean, 690.0)), TINY)
     return Prediction(
@@ -373,7 +385,7 @@ def _interval(estimate: _FitAnswer, fit: Fit, spread: float) -> Prediction:
     )
 
 
-def _without(aggregates: Sequence[Aggregate], later: Sequence[Run]) -> Sequence[Aggregate]:
+def _averages_before(aggregates: Sequence[Aggregate], later: Sequence[Run]) -> Sequence[Aggregate]:
     """The averages as they were before some runs came; keys that had none are gone."""
     if not later:
         return aggregates
@@ -397,20 +409,20 @@ def _faster_than(fit: Fit | None, cells: Cells, query: Query) -> list[Cell]:
     """Cold runs below the law of the warm ones: a cold start only makes a run slower."""
     if fit is None:
         return []
-    names = {name for name, _ in numbers(query.inputs)}
+    names = {name for name, _ in numeric_inputs(query.inputs)}
     return [
         # As warm ones: their times are believed now.
         replace(cell, cold=False)
         for cell in cells.doubted[-MOST_DOUBTED:]
         if cell.request == query.request
-        and {name for name, _ in numbers(cell.inputs)} == names
+        and {name for name, _ in numeric_inputs(cell.inputs)} == names
         and cell.y < fit.at(cell.request, cell.inputs)[0]
     ]
 
 
 def _same_lone_cell(fit: Fit | None, cells: Cells, query: Query) -> Fit | None:
     """The fit with its only cell renewed: without sizes there is no law to fit, only noise to know."""
-    if fit is None or numbers(query.inputs) or len(cells.cells) != 1 or len(fit.cells) != 1:
+    if fit is None or numeric_inputs(query.inputs) or len(cells.cells) != 1 or len(fit.cells) != 1:
         return None
     cell = cells.cells[0]
     if (cell.request, cell.inputs) != (query.request, query.inputs) or fit.other_requests:
@@ -420,8 +432,8 @@ def _same_lone_cell(fit: Fit | None, cells: Cells, query: Query) -> Fit | None:
 
 def basis_of(fit: Fit) -> str:
     """What was fitted, in a few words."""
-    text = law_name(fit, fit.best)
-    if fit.best.amplitude:
+    text = law_name(fit, fit.best_surface)
+    if fit.best_surface.amplitude:
         text += " with local correction"
     if fit.other_requests:
         nodes = sorted({cell.request for cell in fit.cells})

@@ -16,7 +16,7 @@ from dovetail.history.base import Aggregate, InputsKey
 from dovetail.model import DeviceClass, Prediction, Seconds
 from dovetail.records import dataclass
 from dovetail.runtimes.base import TINY, HistoryModel, Query, shape_and_size
-from dovetail.runtimes.intervals import GUESSED_SPREAD, student
+from dovetail.runtimes.intervals import GUESSED_SPREAD, student_quantile
 from dovetail.runtimes.mean import same_inputs
 
 MANY = 24
@@ -49,7 +49,7 @@ class Line:
         if freedom < 1:
             return None
         leverage = 1 / self.runs + (size - self.centre) ** 2 / self.spread
-        return student(freedom) * math.sqrt(self.variance * (1 + leverage))
+        return student_quantile(freedom) * math.sqrt(self.variance * (1 + leverage))
 
 
 def fit_line(points: Sequence[tuple[float, Aggregate]]) -> Line | None:
@@ -106,7 +106,7 @@ class LeastSquaresModel(HistoryModel):
         """Never: under the paper's model policies are the papers', which are silent about this."""
         return False
 
-    def answer(self, query: Query) -> Prediction | None:
+    def make_prediction(self, query: Query) -> Prediction | None:
         """Mean, line or proportion; ``None`` where no run can be compared with this one."""
         same = same_inputs(self, query)
         if same is not None:
@@ -114,7 +114,7 @@ class LeastSquaresModel(HistoryModel):
         size = _shape_and_size(query.inputs)[1]
         if size is None:
             return None
-        fit = self._fit(query)
+        fit = self._fit_line(query)
         if isinstance(fit, Line):
             expected = max(fit.at(size), TINY)
             half = fit.half_width(size)
@@ -140,9 +140,9 @@ class LeastSquaresModel(HistoryModel):
             expected / ratio,
         )
 
-    def _fit(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
+    def _fit_line(self, query: Query) -> Line | tuple[float, Seconds, int] | None:
         """The line through all sizes, or the one known size with its mean time and runs."""
-        averages = self.sample(query).averages
+        averages = self.read_sample(query).sample_averages
         request, form = key = (query.request, _shape_and_size(query.inputs)[0])
         if key not in averages.fits:
             points = []

@@ -10,14 +10,14 @@ from dovetail.runtimes.intervals import of_aggregate
 class MeanModel(HistoryModel):
     """Knows what it has seen with exactly these inputs and this request, and nothing else."""
 
-    def answer(self, query: Query) -> Prediction | None:
+    def make_prediction(self, query: Query) -> Prediction | None:
         """The running average of the key; ``None`` for a key without completed runs."""
         return same_inputs(self, query)
 
 
 def same_inputs(model: HistoryModel, query: Query) -> Prediction | None:
     """The average over all runs with the same inputs, if there are any. O(log n)."""
-    found = model.history.aggregate(
+    found = model.history.find_aggregate(
         query.app, query.implementation, query.device, query.request, query.inputs
     )
     if found is None or not found.count:

@@ -95,7 +95,7 @@ class Forecast:
         """The middle of the distribution, in bytes."""
         return math.exp(min(self.wanted + self.middle, LARGEST))
 
-    def interval(self) -> tuple[float, float]:
+    def peak_interval(self) -> tuple[float, float]:
         """Lower and upper end, in bytes, between which nine peaks out of ten are."""
         count = len(self.misses)
         beyond = (count + 1) * TAIL
@@ -107,13 +107,13 @@ class Forecast:
             low, high = self.misses[inside], self.misses[count - 1 - inside]
         return math.exp(min(self.wanted + low, LARGEST)), math.exp(min(self.wanted + high, LARGEST))
 
-    def chance(self, amount: float) -> float:
+    def chance_above(self, amount: float) -> float:
         """Probability that the next peak is above an amount of bytes."""
         if not amount > 0:
             return 1.0
-        return float(self._chances(np.array([math.log(amount) - self.wanted]))[0])
+        return float(self._chances_beyond(np.array([math.log(amount) - self.wanted]))[0])
 
-    def _chances(self, margins: Floats) -> Floats:
+    def _chances_beyond(self, margins: Floats) -> Floats:
         """Probabilities of misses beyond ``margins`` (k,)."""
         count = len(self.misses)
         # Above the largest miss the chance falls exponentially; below it is counted.
@@ -122,7 +122,7 @@ class Forecast:
         chances: Floats = np.minimum((larger + self.doubt * beyond) / (count + 1), 1.0)
         return chances
 
-    def cheapest(self, second: float, risk: float = KILL_RISK) -> tuple[float, float]:
+    def cheapest_amount(self, second: float, risk: float = KILL_RISK) -> tuple[float, float]:
         """The amount with the least expected waste, and what it would have wasted of the runs seen.
 
         ``second`` is what a second try gets at least, in bytes; it gets twice the first try where that is
@@ -132,16 +132,16 @@ class Forecast:
         # Below the middle no amount can be cheapest: half of all runs would be killed.
         upper = self.misses[self.misses >= self.middle]
         margins = np.concatenate([upper, self.misses[-1] + self.above * np.array(STEPS)])
-        chances = self._chances(margins)
+        chances = self._chances_beyond(margins)
         amounts = np.exp(np.minimum(self.wanted + margins, LARGEST))
         # The expected peak is the same for every amount and left out.
         cost = amounts + chances * np.maximum(second, 2.0 * amounts)
         bearable = chances <= risk
         # Where none is bearable, the largest amount tried.
         best = int(np.argmin(np.where(bearable, cost, np.inf))) if bearable.any() else len(margins) - 1
-        return float(amounts[best]), self._past(float(margins[best]), second)
+        return float(amounts[best]), self._mean_past_waste(float(margins[best]), second)
 
-    def _past(self, margin: float, second: float) -> float:
+    def _mean_past_waste(self, margin: float, second: float) -> float:
         """Mean waste of the past runs, had each got this margin on its prediction from the others."""
         held = np.exp(np.minimum(self.others + margin, LARGEST))
         peaks, seconds = self.known.peaks, self.known.seconds
@@ -151,7 +151,7 @@ class Forecast:
         return float(waste @ seconds) / float(seconds.sum()) + beyond / (len(peaks) + 1) * second
 
 
-def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
+def make_forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
     """The forecast of each law for the next run, whose inputs are ``sizes``; empty without any run.
 
     O(n²) in the number of runs for each size, of which `MOST_SIZES` are looked at.
@@ -159,7 +159,7 @@ def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
     if not len(known.peaks):
         return []
     logs = np.log(known.peaks)
-    laws = [_mean(logs)]
+    laws = [_mean_law(logs)]
     growth = 1.0
     if len(logs) < FEWEST_SIZED:
         seen = {name: float(column.max()) for name, column in known.sizes.items()}
@@ -169,23 +169,23 @@ def forecasts(known: AppPeaks, sizes: Mapping[str, float]) -> list[Forecast]:
         for name, wanted in list(sizes.items())[:MOST_SIZES]:
             column = known.sizes.get(name)
             if column is not None and wanted > 0 and bool((column > 0).all()):
-                laws.extend(_sized(name, known.peaks, logs, column, wanted))
-    return [_forecast(known, growth, logs, law) for law in laws]
+                laws.extend(_sized_laws(name, known.peaks, logs, column, wanted))
+    return [_make_forecast(known, growth, logs, law) for law in laws]
 
 
-def _forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Forecast:
+def _make_forecast(known: AppPeaks, growth: float, logs: Floats, law: _Law) -> Forecast:
     in_order = logs - law.others
     misses = np.sort(in_order)
     half = len(misses) // 2
     middle = float(misses[half] if len(misses) % 2 else (misses[half - 1] + misses[half]) / 2.0)
     # A size far from those that ran widens both tails, but by no more than a factor of about two.
     wider = math.sqrt(1.0 + min(law.doubt, 4.0))
-    above, below = (wider * _width(side) for side in (misses - middle, middle - misses))
-    doubt = DOUBT * _records(in_order)
+    above, below = (wider * _upper_half_width(side) for side in (misses - middle, middle - misses))
+    doubt = DOUBT * _record_growth(in_order)
     return Forecast(law.name, known, growth, law.others, law.wanted, misses, middle, above, below, doubt)
 
 
-def _records(misses: Floats) -> float:
+def _record_growth(misses: Floats) -> float:
     """How many times more of these were beyond all before them than in an order by chance, at least 1."""
     count = len(misses)
     # By chance the n-th of n is a record with probability 1/n: more records mean peaks that still grow.
@@ -193,13 +193,13 @@ def _records(misses: Floats) -> float:
     return max(1.0, records / float((1.0 / np.arange(1, count + 1)).sum()))
 
 
-def _width(distances: Floats) -> float:
+def _upper_half_width(distances: Floats) -> float:
     """Mean of the half that is above 0, drawn towards that of a usual program."""
     total = float(np.maximum(distances, 0.0).sum()) + USUAL_WEIGHT * USUAL_SPREAD
     return total / (len(distances) // 2 + USUAL_WEIGHT)
 
 
-def _mean(logs: Floats) -> _Law:
+def _mean_law(logs: Floats) -> _Law:
     count = len(logs)
     total = float(logs.sum())
     # Left out by subtraction: the mean of the others, without n sums.
@@ -207,17 +207,17 @@ def _mean(logs: Floats) -> _Law:
     return _Law("mean", others, total / count, 1.0 / count)
 
 
-def _sized(name: str, peaks: Floats, logs: Floats, column: Floats, wanted: float) -> list[_Law]:
+def _sized_laws(name: str, peaks: Floats, logs: Floats, column: Floats, wanted: float) -> list[_Law]:
     """Laws in one size that these runs determine."""
     found: list[_Law] = []
     sizes, size = np.log(column), math.log(wanted)
-    power = _line(sizes, logs, np.ones(len(logs)), size)
+    power = _rising_line(sizes, logs, np.ones(len(logs)), size)
     if power is not None:
         found.append(_Law(f"power of {name}", *power))
     # A line through the peaks themselves; a tenth more matters as much of a small one as of a large one.
     weights = 1.0 / peaks**2
     scale = max(float(column.max()), wanted)
-    line = _line(column / scale, peaks, weights / weights.mean(), wanted / scale)
+    line = _rising_line(column / scale, peaks, weights / weights.mean(), wanted / scale)
     if line is not None and line[1] > 0 and bool((line[0] > 0).all()):
         found.append(_Law(f"line in {name}", np.log(line[0]), math.log(line[1]), line[2]))
     if len(logs) >= FEWEST_NEAR:
@@ -230,7 +230,7 @@ def _sized(name: str, peaks: Floats, logs: Floats, column: Floats, wanted: float
     return found
 
 
-def _line(x: Floats, y: Floats, weights: Floats, wanted: float) -> tuple[Floats, float, float] | None:
+def _rising_line(x: Floats, y: Floats, weights: Floats, wanted: float) -> tuple[Floats, float, float] | None:
     """A rising line by weighted least squares: y (n,) by the other points, y at ``wanted``, its doubt.
 
     ``None`` where x does not vary or y does not rise: memory that falls as inputs grow is chance.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from dovetail.errors import InputError
 from dovetail.files.specs import split_spec
 from dovetail.interfaces import History
-from dovetail.plugins import entries, load_runtime_model
+from dovetail.plugins import load_runtime_model, registered_entries
 from dovetail.runtimes.base import HistoryModel
 from dovetail.runtimes.foreign import ForeignModel
 from dovetail.runtimes.last_two import LastTwoModel
@@ -45,7 +45,7 @@ def make_model(spec: str, history: History) -> HistoryModel:
     if spec in MODELS:
         return MODELS[spec](history)
     name = split_spec(spec)[0]
-    known = [*MODELS, *(n for n in entries("dovetail.runtimes") if n not in MODELS)]
+    known = [*MODELS, *(n for n in registered_entries("dovetail.runtimes") if n not in MODELS)]
     if ".py:" not in name and name not in known:
         raise InputError(
             f"found {name!r}, expected one of {', '.join(known)}, or FILE.py:ClassName", where="--model"

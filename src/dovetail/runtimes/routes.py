@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dovetail.files.arrays import np
 from dovetail.records import dataclass
 from dovetail.runtimes.base import key_of
-from dovetail.runtimes.drift import OWN, Timed, median
+from dovetail.runtimes.drift import OWN, Timed, median_value
 from dovetail.runtimes.fits import FEWEST, Fit
 
 JUDGED = 4
@@ -43,17 +43,19 @@ def choose_route(timed: Sequence[Timed], fit: Fit, work: Fit) -> Route | None:
     """
     newest = timed[-OWN:]
     rests = [one.ratio - one.before for one in newest]
-    ratio = median(rests)
-    deviation = median(abs(rest - ratio) for rest in rests)
+    ratio = median_value(rests)
+    deviation = median_value(abs(rest - ratio) for rest in rests)
     better = abs(ratio) <= COMPUTES and deviation <= STEADY
-    by_time, by_work = _missed(newest, fit, work, ratio)
+    by_time, by_work = _route_misses(newest, fit, work, ratio)
     if len(by_time) >= JUDGED:
-        better = median(by_work) < median(by_time)
-        deviation = max(deviation, median(by_work))
+        better = median_value(by_work) < median_value(by_time)
+        deviation = max(deviation, median_value(by_work))
     return Route(ratio, max(USUAL, NORMAL * deviation)) if better else None
 
 
-def _missed(timed: Sequence[Timed], fit: Fit, work: Fit, ratio: float) -> tuple[list[float], list[float]]:
+def _route_misses(
+    timed: Sequence[Timed], fit: Fit, work: Fit, ratio: float
+) -> tuple[list[float], list[float]]:
     """By how much, in log time, both ways would have missed each run; none where laws cannot be judged."""
     by_time: list[float] = []
     by_work: list[float] = []

@@ -30,25 +30,25 @@ def true_or_expected(
     is known, so that a device that was only never tried is not taken for useless. ``used`` lists the kinds
     of device the policy would go to.
     """
-    before = [(job, _ways(job, jobs.truth, known=False)) for job in jobs.jobs]
+    before = [(job, _ways_known(job, jobs.truth, known=False)) for job in jobs.jobs]
     if runtimes is not None:
         jobs = with_expected_times(jobs, machine, runtimes)
     silent, filled = 0, Counter[str]()
     for job, missing in before:
-        there = {one.name for one in _ways(job, jobs.truth, known=True)} if missing else set()
+        there = {one.name for one in _ways_known(job, jobs.truth, known=True)} if missing else set()
         in_truth = [one for one in missing if one.name in there]
         # A job without any time of its own is one silence, not one for each of its ways.
         if in_truth and len(missing) == len({choice.implementation.name for choice in job.choices}):
             silent += 1
         else:
-            filled.update(_names(job, in_truth))
+            filled.update(_way_names(job, in_truth))
     notes = []
     if silent:
         who = "1 job gives no time: it takes" if silent == 1 else f"{silent:,} jobs give no times: they take"
         notes.append(Note(f"{who} as long as the history expects.", "expected"))
     if filled:
-        notes.append(Note(f"{_listed(filled)}: the times are those that the history expects.", "expected"))
-    return jobs, [*notes, *_unknown(jobs, machine, used, programs_alone=False)]
+        notes.append(Note(f"{_list_ways(filled)}: the times are those that the history expects.", "expected"))
+    return jobs, [*notes, *_unknown_notes(jobs, machine, used, programs_alone=False)]
 
 
 def never_ran(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list[Note]:
@@ -56,7 +56,7 @@ def never_ran(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list
 
     So it is of a run that has been: what it never tried is unknown, not useless. O(jobs).
     """
-    return _unknown(jobs, machine, used, programs_alone=True)
+    return _unknown_notes(jobs, machine, used, programs_alone=True)
 
 
 def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> list[str]:
@@ -67,39 +67,41 @@ def unknown_kinds(jobs: Workload, machine: Cluster, used: Kinds = _any_kind) -> 
     """
     found: dict[str, bool] = {}
     for job in jobs.jobs:
-        known = _ways(job, jobs.truth, known=True)
+        known = _ways_known(job, jobs.truth, known=True)
         found |= {one.kind: True for one in known}
         # A job with one choice goes nowhere else: what is unknown of it is no reason to stop.
         if known and len(job.choices) > 1:
-            for one in _ways(job, jobs.truth, known=False):
+            for one in _ways_known(job, jobs.truth, known=False):
                 if one.command is not None and machine.device_classes(one.kind):
                     found.setdefault(one.kind, False)
     return [kind for kind, known in found.items() if not known and used(kind)]
 
 
-def _unknown(jobs: Workload, machine: Cluster, used: Kinds, *, programs_alone: bool) -> list[Note]:
+def _unknown_notes(jobs: Workload, machine: Cluster, used: Kinds, *, programs_alone: bool) -> list[Note]:
     missing: Counter[str] = Counter()
     for job in jobs.jobs:
-        if len(job.choices) > 1 and _ways(job, jobs.truth, known=True):
-            ways = [i for i in _ways(job, jobs.truth, known=False) if i.command or not programs_alone]
-            missing.update(_names(job, (i for i in ways if used(i.kind) and machine.device_classes(i.kind))))
+        if len(job.choices) > 1 and _ways_known(job, jobs.truth, known=True):
+            ways = [i for i in _ways_known(job, jobs.truth, known=False) if i.command or not programs_alone]
+            missing.update(
+                _way_names(job, (i for i in ways if used(i.kind) and machine.device_classes(i.kind)))
+            )
     if not missing:
         return []
-    return [Note(f"Nothing is known of {_listed(missing)}: no job is simulated so.", "unknown")]
+    return [Note(f"Nothing is known of {_list_ways(missing)}: no job is simulated so.", "unknown")]
 
 
-def _names(job: Job, ways: Iterable[Implementation]) -> Iterator[str]:
+def _way_names(job: Job, ways: Iterable[Implementation]) -> Iterator[str]:
     return (f"{job.app.name} as {one.name}" for one in ways)
 
 
-def _listed(ways: Counter[str]) -> str:
+def _list_ways(ways: Counter[str]) -> str:
     """The ways, the most common first, with how many jobs each has."""
     common = ways.most_common(NAMED)
     named = [f"{what} ({count:,} job{'s' if count > 1 else ''})" for what, count in common]
     return ", ".join(named) + (f" and {len(ways) - NAMED} more" if len(ways) > NAMED else "")
 
 
-def _ways(job: Job, truth: Truth, *, known: bool) -> list[Implementation]:
+def _ways_known(job: Job, truth: Truth, *, known: bool) -> list[Implementation]:
     """The implementations whose time is known, or those of which nothing is."""
     there: dict[str, bool] = {}
     for choice in job.choices:

@@ -26,7 +26,7 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     apps = dict.fromkeys(job.app.name for job in jobs.jobs)
     known: dict[str, set[DeviceClass]] = {}
     for app in apps:
-        for group in history.groups(app):
+        for group in history.list_groups(app):
             known.setdefault(group.device_class.kind, set()).add(group.device_class)
     models = {
         kind: only.model
@@ -36,7 +36,7 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     }
     if not models:
         return cluster, []
-    nodes = tuple(_named(node, models) for node in cluster.nodes)
+    nodes = tuple(_name_models(node, models) for node in cluster.nodes)
     notes = [
         Note(
             f"{cluster.label or 'The cluster'} names no model of {kind}: the run times are those of {model}.",
@@ -47,7 +47,7 @@ def named_as_known(cluster: Cluster, history: MeasuredHistory, jobs: Workload) -
     return replace(cluster, nodes=nodes), notes
 
 
-def _named(node: Node, models: dict[str, str]) -> Node:
+def _name_models(node: Node, models: dict[str, str]) -> Node:
     devices = tuple(
         replace(device, model=models.get(device.kind, "")) if not device.model else device
         for device in node.devices

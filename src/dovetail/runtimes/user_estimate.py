@@ -13,12 +13,12 @@ class UserEstimateModel(HistoryModel):
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         """The walltime as expected time and upper bound. O(1)."""
-        return _estimate(job.walltime)
+        return _walltime_prediction(job.walltime)
 
-    def answer(self, query: Query) -> Prediction | None:
+    def make_prediction(self, query: Query) -> Prediction | None:
         """The same for plain names."""
-        return _estimate(query.walltime)
+        return _walltime_prediction(query.walltime)
 
 
-def _estimate(walltime: float | None) -> Prediction | None:
+def _walltime_prediction(walltime: float | None) -> Prediction | None:
     return None if walltime is None else Prediction(walltime, walltime, 0, "walltime", 0.0)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dovetail.engine.journal.checked import DAMAGED
-from dovetail.engine.journal.codec import decode, decode_app, decode_job, decoded
-from dovetail.files.sentences import shown
+from dovetail.engine.journal.codec import decode_app, decode_fields, decode_job, decode_json
+from dovetail.files.sentences import show_value
 from dovetail.history.rows import pack_uid
 from dovetail.model import App, Cluster, JobId, Launch, Seconds, Usage
 from dovetail.running.entry import COLUMNS, Entry, entry_of
@@ -28,7 +28,8 @@ _AMONG = "id IN (SELECT value FROM json_each(?))"
 
 
 class Archive:
-    """Reads the ledger while the service writes it. Methods block: call them in its thread (`pool`)."""
+    """Reads the ledger while the service writes it. Methods block: call them in its thread
+    (`query_thread`)."""
 
     def __init__(self, path: Path, cluster: Callable[[], Cluster]) -> None:
         self._path = path
@@ -37,7 +38,7 @@ class Archive:
         self._db: sqlite3.Connection | None = None
 
     @property
-    def pool(self) -> ThreadPoolExecutor:
+    def query_thread(self) -> ThreadPoolExecutor:
         """The thread in which all reads run."""
         return self._pool
 
@@ -48,24 +49,24 @@ class Archive:
     def close(self) -> None:
         """Close the connection, in its thread."""
 
-        def close() -> None:
+        def close_database() -> None:
             if self._db is not None:
                 self._db.close()
 
-        self._pool.submit(close).result()
+        self._pool.submit(close_database).result()
         self._pool.shutdown()
 
-    def reopen(self) -> None:
+    def reopen_database(self) -> None:
         """Close the connection, in its thread: the ledger is another file. The next question opens one."""
 
-        def close() -> None:
+        def close_database() -> None:
             if self._db is not None:
                 self._db.close()
                 self._db = None
 
-        self._pool.submit(close).result()
+        self._pool.submit(close_database).result()
 
-    def _rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
+    def _fetch_rows(self, sql: str, values: Sequence[object] = ()) -> list[Any]:
         if self._db is None:
             # Read-only, and opened late: a new ledger file is made only once the writer has opened it.
             self._db = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, isolation_level=None)
@@ -78,29 +79,29 @@ class Archive:
         launches: dict[int | None, Launch | None] = {None: None}
         columns = f"{COLUMNS}, launch, app.name, app.doc"
         sql = f"SELECT {columns} FROM job JOIN app ON app.number = job.app WHERE {where}"
-        for *row, launch, name, app in self._rows(sql, values):
+        for *row, launch, name, app in self._fetch_rows(sql, values):
             try:
                 # Many jobs share an app and a launch: each is decoded once.
                 if (name, app) not in apps:
-                    apps[name, app] = decode_app(name, decoded(app))
+                    apps[name, app] = decode_app(name, decode_json(app))
                 if whole and launch not in launches:
-                    ((doc,),) = self._rows("SELECT doc FROM launch WHERE number = ?", (launch,))
-                    launches[launch] = decode(Launch, decoded(doc))
+                    ((doc,),) = self._fetch_rows("SELECT doc FROM launch WHERE number = ?", (launch,))
+                    launches[launch] = decode_fields(Launch, decode_json(doc))
                 starts_in = launches[launch] if whole else None
-                found.append(entry_of(row, decode_job(decoded(row[1]), apps[name, app], starts_in)))
+                found.append(entry_of(row, decode_job(decode_json(row[1]), apps[name, app], starts_in)))
             except DAMAGED as error:
                 what = f"{self._path}: job {row[0]} is damaged"
-                raise LedgerDamageError(f"{what}: {shown(str(error))}") from error
+                raise LedgerDamageError(f"{what}: {show_value(str(error))}") from error
         return found
 
     @staticmethod
-    def listed(ids: Sequence[JobId]) -> str:
+    def encode_ids(ids: Sequence[JobId]) -> str:
         """Ids as one value, for a condition such as ``id IN (SELECT value FROM json_each(?))``."""
         return json.dumps(list(ids))
 
     # By chunks: SQLite allows a bounded number of values in one statement.
     @staticmethod
-    def usage(uids: Sequence[str], history: Path) -> dict[str, Usage]:
+    def fetch_usage(uids: Sequence[str], history: Path) -> dict[str, Usage]:
         """What these attempts used, as far as that history has them; by their unique ids."""
         if not uids or not history.exists():
             return {}
@@ -154,7 +155,7 @@ class Archive:
         """Several jobs, whatever their states, in order of submission."""
         return self.entries(f"{_AMONG} ORDER BY seq", (json.dumps(ids),))
 
-    def apps(self, since: Seconds | None = None) -> list[dict[str, Any]]:
+    def summarize_apps(self, since: Seconds | None = None) -> list[dict[str, Any]]:
         """Of each app and implementation: completed runs, and how far predictions were off."""
         sql = (
             "SELECT app.name, implementation, count(*), avg(ended - started), count(predicted),"
@@ -164,9 +165,9 @@ class Archive:
             " GROUP BY app.name, implementation ORDER BY count(*) DESC LIMIT 1000"
         )
         names = ("app", "implementation", "runs", "mean_seconds", "predicted_runs", "mean_error")
-        return [dict(zip(names, row, strict=True)) for row in self._rows(sql, (since or 0.0,))]
+        return [dict(zip(names, row, strict=True)) for row in self._fetch_rows(sql, (since or 0.0,))]
 
-    def numbered(
+    def find_by_numbers(
         self, first: int, last: int, elements: Sequence[int] = (), limit: int = MOST_FOUND
     ) -> list[tuple[JobId, str, str | None]]:
         """(id, state, user) of jobs of these numbers; of one array, these elements. O(what is found).
@@ -175,51 +176,51 @@ class Archive:
         """
         if elements:  # by their ids: one element costs no look at the others
             ids = [f"{first}_{element}" for element in elements]
-            return self._rows(f"{_FOUND} {_AMONG} ORDER BY seq", (json.dumps(ids),))
-        return self._rows(f"{_FOUND} number BETWEEN ? AND ? ORDER BY seq LIMIT ?", (first, last, limit))
+            return self._fetch_rows(f"{_FOUND} {_AMONG} ORDER BY seq", (json.dumps(ids),))
+        return self._fetch_rows(f"{_FOUND} number BETWEEN ? AND ? ORDER BY seq LIMIT ?", (first, last, limit))
 
     def of_array(self, number: int) -> list[tuple[JobId, str, str | None]]:
         """The job of an array whose jobs have numbers of their own, if this is the one of one of them."""
-        before = self._rows("SELECT max(number) FROM job WHERE number < ?", (number,))
+        before = self._fetch_rows("SELECT max(number) FROM job WHERE number < ?", (number,))
         if not before or before[0][0] is None:
             return []
         first = before[0][0]
-        return self._rows(f"{_FOUND} number = ? ORDER BY seq LIMIT 1 OFFSET ?", (first, number - first))
+        return self._fetch_rows(f"{_FOUND} number = ? ORDER BY seq LIMIT 1 OFFSET ?", (first, number - first))
 
-    def named(self, name: str) -> list[tuple[JobId, str, str | None]]:
+    def find_by_name(self, name: str) -> list[tuple[JobId, str, str | None]]:
         """All jobs of this name, whatever their states, in order of submission."""
-        return self._rows(f"{_FOUND} name = ? ORDER BY seq LIMIT ?", (name, MOST_FOUND))
+        return self._fetch_rows(f"{_FOUND} name = ? ORDER BY seq LIMIT ?", (name, MOST_FOUND))
 
     def failed(self, user: str, states: Sequence[str]) -> list[tuple[JobId, str, str | None]]:
         """Jobs of this user that ended in one of these states, in order of submission. O(ended jobs)."""
         holes = ", ".join("?" * len(states))
         condition = f"ended IS NOT NULL AND user = ? AND state IN ({holes})"
-        return self._rows(f"{_FOUND} {condition} ORDER BY seq LIMIT ?", (user, *states, MOST_FOUND))
+        return self._fetch_rows(f"{_FOUND} {condition} ORDER BY seq LIMIT ?", (user, *states, MOST_FOUND))
 
     def last_batch(self, user: str) -> list[tuple[JobId, str, str | None]]:
         """What this user has submitted last."""
         sql = "SELECT batch FROM job WHERE user = ? AND batch IS NOT NULL ORDER BY seq DESC LIMIT 1"
-        found = self._rows(sql, (user,))
+        found = self._fetch_rows(sql, (user,))
         if not found:
             return []
-        return self._rows(f"{_FOUND} batch = ? ORDER BY seq", found[0])
+        return self._fetch_rows(f"{_FOUND} batch = ? ORDER BY seq", found[0])
 
     def open_jobs(self) -> list[tuple[JobId, str, str | None]]:
         """Everything that has not ended."""
-        return self._rows(f"{_FOUND} {_OPEN} ORDER BY seq")
+        return self._fetch_rows(f"{_FOUND} {_OPEN} ORDER BY seq")
 
     # ------------------------------------------------------------------ what is old
 
-    def newest(self) -> Seconds | None:
+    def last_recorded_time(self) -> Seconds | None:
         """When something last happened, as far as it is on record: a submission, or an end."""
-        ended = self._rows("SELECT max(ended) FROM job WHERE ended IS NOT NULL")
-        submitted = self._rows("SELECT submitted FROM job ORDER BY seq DESC LIMIT 1")
+        ended = self._fetch_rows("SELECT max(ended) FROM job WHERE ended IS NOT NULL")
+        submitted = self._fetch_rows("SELECT submitted FROM job ORDER BY seq DESC LIMIT 1")
         return max((row[0] for row in (*ended, *submitted) if row[0] is not None), default=None)
 
-    def extent(self) -> tuple[int, Seconds | None]:
+    def measure_extent(self) -> tuple[int, Seconds | None]:
         """How many jobs are on record, and when the first of them was submitted. O(jobs)."""
-        ((count,),) = self._rows("SELECT count(*) FROM job")
-        first = self._rows("SELECT submitted FROM job ORDER BY seq LIMIT 1")
+        ((count,),) = self._fetch_rows("SELECT count(*) FROM job")
+        first = self._fetch_rows("SELECT submitted FROM job ORDER BY seq LIMIT 1")
         return count, first[0][0] if first else None
 
     def ended_before(
@@ -235,22 +236,24 @@ class Archive:
             " AND coalesce(number, 0) < (SELECT coalesce(max(number), 1) FROM job)"
             " ORDER BY ended, seq LIMIT ?"
         )
-        return self._rows(sql, (before, *last, limit))
+        return self._fetch_rows(sql, (before, *last, limit))
 
     def open_numbers(self) -> list[int]:
         """Numbers of jobs, and arrays, of which one has not ended. O(such jobs)."""
-        return [n for (n,) in self._rows(f"SELECT DISTINCT number FROM job WHERE {_OPEN}")]
+        return [n for (n,) in self._fetch_rows(f"SELECT DISTINCT number FROM job WHERE {_OPEN}")]
 
     def known_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Those of these numbers that a job has."""
         sql = "SELECT DISTINCT number FROM job WHERE number IN (SELECT value FROM json_each(?))"
-        return [number for (number,) in self._rows(sql, (json.dumps(numbers),))]
+        return [number for (number,) in self._fetch_rows(sql, (json.dumps(numbers),))]
 
     def unused(self, table: Literal["app", "launch"]) -> tuple[int, list[int]]:
         """Rows of apps, or launches, that no job has, and the last row of a job at that moment. O(jobs)."""
-        ((last,),) = self._rows("SELECT coalesce(max(seq), 0) FROM job")
+        ((last,),) = self._fetch_rows("SELECT coalesce(max(seq), 0) FROM job")
         used = f"SELECT {table} FROM job WHERE {table} IS NOT NULL"
-        return last, [n for (n,) in self._rows(f"SELECT number FROM {table} WHERE number NOT IN ({used})")]
+        return last, [
+            n for (n,) in self._fetch_rows(f"SELECT number FROM {table} WHERE number NOT IN ({used})")
+        ]
 
     def attempts(self, job: JobId) -> list[dict[str, Any]]:
         """Earlier attempts of a job, oldest first."""
@@ -267,4 +270,4 @@ class Archive:
         )
         columns = ", ".join(f"attempt.{name}" for name in names)
         sql = f"SELECT {columns} FROM attempt JOIN job USING (seq) WHERE id = ? ORDER BY attempt.attempt"
-        return [dict(zip(names, row, strict=True)) for row in self._rows(sql, (job,))]
+        return [dict(zip(names, row, strict=True)) for row in self._fetch_rows(sql, (job,))]

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import cloudpickle
 
 from dovetail.errors import DovetailError
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 
 Outcome = tuple[bool, Any]
 """Whether it returned, and what; or what it raised."""
@@ -65,7 +65,7 @@ def outcome_of(data: bytes, *, trusted: bool) -> Outcome:
     # Reading a pickle runs code: one that another user may have written would run with the rights of this
     # one.
     if not trusted:
-        what = printable(content[:200].decode("ascii", "replace"))
+        what = make_printable(content[:200].decode("ascii", "replace"))
         raise Untrusted(
             f"its result is a pickle ({what}), and others than this account may have written it; return "
             "what JSON and arrays can hold, or use Client(trust=True) if all who may submit there are trusted"
@@ -74,7 +74,7 @@ def outcome_of(data: bytes, *, trusted: bool) -> Outcome:
     return bool(returned), value
 
 
-def written(outcome: Outcome) -> bytes:
+def pickle_outcome(outcome: Outcome) -> bytes:
     """A result as the job writes it. Raises what pickling raises."""
     returned, value = outcome
     try:
@@ -134,7 +134,7 @@ def value_of(data: Any) -> Any:
     return _MADE[kind](content)
 
 
-def _exception(content: Any) -> Exception:
+def _read_exception(content: Any) -> Exception:
     name, args = content
     found = getattr(builtins, str(name), None)
     if not (isinstance(found, type) and issubclass(found, Exception)):
@@ -144,7 +144,7 @@ def _exception(content: Any) -> Exception:
     return made
 
 
-def _array(content: Any) -> Any:
+def _read_array(content: Any) -> Any:
     import numpy as np
 
     dtype, shape, whole, scalar = content
@@ -164,8 +164,8 @@ _MADE: Mapping[str, Callable[[Any], Any]] = {
     "set": lambda content: set(map(value_of, content)),
     "frozenset": lambda content: frozenset(map(value_of, content)),
     "dict": lambda content: {value_of(key): value_of(one) for key, one in content},
-    "exception": _exception,
-    "array": _array,
+    "exception": _read_exception,
+    "array": _read_array,
 }
 
 
@@ -180,14 +180,14 @@ def main() -> NoReturn:
     try:
         function, args, kwargs = cloudpickle.loads(base64.b64decode(call))
         outcome = True, function(*args, **kwargs)
-        data = written(outcome)
+        data = pickle_outcome(outcome)
     except Exception as error:  # noqa: BLE001 - a user's function: whatever it raises is its result
         traceback.print_exc()
         outcome = False, error
         try:
-            data = written(outcome)
+            data = pickle_outcome(outcome)
         except Exception:  # noqa: BLE001 - nor is every exception one that can travel
-            data = written((False, RuntimeError(f"{type(error).__name__}: {error}")))
+            data = pickle_outcome((False, RuntimeError(f"{type(error).__name__}: {error}")))
     sys.stdout.flush()
     with os.fdopen(out, "wb") as file:
         file.write(data)

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.folders import home_folder
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import Address, ServiceFolder
@@ -84,7 +84,7 @@ class Reply:
         api = self.headers.get(API_HEADER, "1")
         return int(api) if api.isdecimal() and len(api) < 9 else 1
 
-    def json(self) -> Any:
+    def read_json(self) -> Any:
         """The body; raises the service's error, `OlderService` where the service is too old.
 
         An older service's objects raise it where a field is needed that they lack.
@@ -139,7 +139,7 @@ class _AtSocket(http.client.HTTPConnection):
                 os.close(place)
         self.sock = found
 
-    def peer(self) -> int:
+    def peer_account(self) -> int:
         """The account of the process that listens there."""
         found = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return int.from_bytes(found[4:8], sys.byteorder)
@@ -164,7 +164,7 @@ class Connection:
         self.peers: set[int | None] = set()
         """The accounts of those who have answered here; ``None`` for one over the network."""
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _open_connection(self) -> http.client.HTTPConnection:
         if self._open is not None and self._open.sock is not None and _has_ended(self._open.sock):
             self.close()  # as the service does with one that was idle for long
         if self._open is None:
@@ -189,14 +189,14 @@ class Connection:
         """
         self._patience, self._tell = seconds, tell
 
-    def follow(self, folder: ServiceFolder) -> None:
+    def follow_folder(self, folder: ServiceFolder) -> None:
         """The service of this folder may be elsewhere after a restart."""
 
-        def address() -> str | None:
+        def current_address() -> str | None:
             known = folder.address() if folder.is_locked() else None
             return None if known is None else known.socket
 
-        self._address = address
+        self._address = current_address
 
     def close(self) -> None:
         """Close the connection; the next request opens one."""
@@ -225,7 +225,7 @@ class Connection:
         gives_up = 0.0
         while True:
             try:
-                reply = self._asked(method, path, form, query)
+                reply = self._send_with_retries(method, path, form, query)
             except NoService:
                 now = time.monotonic()
                 if not waits or (gives_up and now > gives_up):
@@ -246,7 +246,7 @@ class Connection:
                 return reply
             time.sleep(AGAIN)
 
-    def _asked(
+    def _send_with_retries(
         self, method: str, path: str, form: Mapping[str, Any] | None, query: Mapping[str, Any] | None
     ) -> Reply:
         given = {key: value for key, value in (query or {}).items() if value is not None}
@@ -260,16 +260,16 @@ class Connection:
         again = self._open is not None and method == "GET"  # what else was sent may have been carried out
         while True:
             try:
-                return self._once(method, path, body, headers)
+                return self._send_once(method, path, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 # An idle connection may have been closed between two requests: one new try, without a word.
                 if not (again and isinstance(error, ConnectionResetError | BrokenPipeError)):
-                    raise self._gone(error) from error
+                    raise self._make_no_service(error) from error
                 again = False
 
-    def _once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        connection = self._connection()
+    def _send_once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        connection = self._open_connection()
         try:
             connection.request(method, path, body, dict(headers))
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -284,7 +284,7 @@ class Connection:
                 raise error from None
             self.close()
             return Reply(status, {k.lower(): v for k, v in refused.getheaders()}, text)
-        self.peers.add(connection.peer() if isinstance(connection, _AtSocket) else None)
+        self.peers.add(connection.peer_account() if isinstance(connection, _AtSocket) else None)
         answer = connection.getresponse()
         data = answer.read()
         reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
@@ -292,51 +292,53 @@ class Connection:
             self.api = reply.api
         return reply
 
-    def _gone(self, error: Exception) -> NoService:
+    def _make_no_service(self, error: Exception) -> NoService:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return NoService(f"no service answers at {self.where}: {why}; 'dovetail serve' starts one")
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer of a route. Raises the service's error."""
-        return self.ask("GET", path, query=query).json()
+        return self.ask("GET", path, query=query).read_json()
 
     def post(self, path: str, form: Mapping[str, Any] | None = None) -> Any:
         """Have something done; ``form`` goes along as JSON."""
         form = form or {}
         try:
-            return self.ask("POST", path, form).json()
+            return self.ask("POST", path, form).read_json()
         # Sent once more without the fields that an older service does not know.
         except OlderService:  # it has done nothing
             if AROUND.isdisjoint(form):
                 raise
-            note("the service is older than this command: its own umask and limits hold, until its restart")
-            return self.ask("POST", path, {k: v for k, v in form.items() if k not in AROUND}).json()
+            print_note(
+                "the service is older than this command: its own umask and limits hold, until its restart"
+            )
+            return self.ask("POST", path, {k: v for k, v in form.items() if k not in AROUND}).read_json()
 
     def stream(self, path: str) -> http.client.HTTPResponse:
         """An answer that comes piece by piece; `close` the connection after it. Raises `NoService`."""
-        connection = self._connection()
+        connection = self._open_connection()
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         try:
             connection.request("GET", path, None, headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise self._gone(error) from error
+            raise self._make_no_service(error) from error
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happens, as it happens (the first at once). Raises `NoService`."""
-        connection = self._connection()
+        connection = self._open_connection()
         headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         try:
             connection.request("GET", "/api/v1/events", None, headers)
             answer = connection.getresponse()
             if answer.status != 200:
-                Reply(answer.status, {}, answer.read()).json()
+                Reply(answer.status, {}, answer.read()).read_json()
             for line in answer:
                 if line.startswith(b"data: "):
                     yield json.loads(line[6:])
         except (OSError, http.client.HTTPException) as error:
-            raise self._gone(error) from error
+            raise self._make_no_service(error) from error
         finally:
             self.close()
 
@@ -348,7 +350,7 @@ def _has_ended(idle: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def connection(
+def open_connection(
     where: str | os.PathLike[str] | None = None,
     token: str | None = None,
     *,
@@ -387,7 +389,7 @@ def connection(
         raise NoService("no service runs here; 'dovetail serve' or 'dovetail submit' starts one")
     else:
         found = start_service(folder, start)
-    found.follow(folder)
+    found.follow_folder(folder)
     return found
 
 
@@ -400,7 +402,7 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
         gone = address is not None and not os.path.exists(address.socket)
         long = time.monotonic() > began + MOVES_WITHIN
         # Its process lives but its socket was removed: it makes a new one within seconds, so wait that long.
-        if address is not None and gone and long and address.pid == folder.holder():
+        if address is not None and gone and long and address.pid == folder.holder_process():
             break  # it has written where it listens, and nothing is there
         if address != seen:
             seen, began = address, time.monotonic()
@@ -417,7 +419,7 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
             raise NoService(f"the service has ended; its last words are in {folder.log}")
         time.sleep(0.02)
     waited = f"within {time.monotonic() - began:.0f} s"
-    holder = folder.holder()
+    holder = folder.holder_process()
     if seen is None or not holder:
         raise NoService(f"the service did not answer {waited}; see {folder.log}")
     raise NoService(
@@ -429,7 +431,7 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
     """Start a service in the background, and report it. Raises `NoService` where it does not come up."""
-    folder.make()
+    folder.make_private()
     with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dovetail", "serve", "--folder", str(folder.path), *options],

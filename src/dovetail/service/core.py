@@ -26,7 +26,7 @@ from dovetail.engine.state.core import Engine
 from dovetail.engine.state.phases import Phase
 from dovetail.engine.state.suspensions import EVERYWHERE
 from dovetail.errors import DovetailError, HistoryError, InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.interfaces import ChecksJobs, ShortensLog, SignalsJobs, SubmitsJobs
 from dovetail.local.executor import MachineExecutor
 from dovetail.model import (
@@ -156,7 +156,7 @@ class Service:
     ) -> None:
         self.folder, self.about, self.options = folder, about, options
         self.driver, self.live, self.ledger = driver, live, ledger
-        self.archive = Archive(folder.ledger, lambda: self.engine.cluster)
+        self.archive = Archive(folder.ledger_path, lambda: self.engine.cluster)
         self.stable = GroupCommit(ledger.sync)
         self.makers = ThreadPoolExecutor(2, "submissions")
         self.began = time.time()
@@ -182,8 +182,8 @@ class Service:
         self._torn = ""  # why the ledger cannot be written anew, though it has to be
         self._open_jobs = OpenJobs(driver.engine)
         self._waited: Counter[JobId] = Counter()  # for which clients wait, ended ones among them
-        self.tidying = Tidying(folder, ledger, self.archive, options.limits, self._wanted)
-        self.notices = Notices(driver, self.row)
+        self.tidying = Tidying(folder, ledger, self.archive, options.limits, self._wanted_jobs)
+        self.notices = Notices(driver, self.make_row)
         self.repeating = RepeatingJobs(ledger.has_next)
         self.reservations = ReservationBook(folder)
         self.terminals = Terminals(folder)
@@ -212,7 +212,7 @@ class Service:
             return None
         try:
             below, job = executor.asked_by_job(pid)
-            entry = self.ledger.entry(job) if below else None
+            entry = self.ledger.find_entry(job) if below else None
         except (OSError, HistoryError):
             # In doubt it is a job: the rights of the service's own account must not leak into one.
             below, entry = True, None
@@ -225,10 +225,10 @@ class Service:
     @property
     def why_blocked(self) -> str | None:
         """Why nothing starts now though there may be room; ``None`` where nothing is in the way."""
-        return self.ledger.why_blocked if self.driver.blocked else self.live.lack or self.trouble() or None
+        return self.ledger.why_blocked if self.driver.is_blocked else self.live.lack or self.trouble() or None
 
     @property
-    def epoch(self) -> Seconds:
+    def driver_epoch(self) -> Seconds:
         """Wall-clock time of the driver's time 0."""
         return self.driver.epoch
 
@@ -241,15 +241,15 @@ class Service:
         self.notices.changed(ended, now)
         for record in ended:
             try:
-                self._ended(record, now)
+                self._keep_ended_job(record, now)
             except Exception:  # noqa: BLE001 - what it is stands in the log, and ends nothing else
                 _log.exception("an error in Dovetail after the end of job %s", record.job.id)
         keep = self.options.keep
         # Memory is bounded twice, by age and by number: ended jobs are in the ledger and found there.
         while self._kept and (self._kept[0][0] + keep < now or len(self._kept) > MOST_KEPT):
-            self._retire(self._kept.popleft()[1])
+            self._retire_job(self._kept.popleft()[1])
         if self.repeating:
-            self._repeat(now)
+            self._submit_repeats(now)
         self._take_in_some()
         # Taken over, since a future that is set may lead to the next call before this loop is over.
         settling, self._settling = self._settling, []
@@ -277,7 +277,7 @@ class Service:
     def _shorten_log(self) -> None:
         """Have the executor forget what is on record here, where that has grown long."""
         executor, driver = self.live.executor, self.driver
-        if driver.pending or driver.blocked:  # an end may be known that is not on record yet
+        if driver.pending or driver.is_blocked:  # an end may be known that is not on record yet
             return
         if not isinstance(executor, ShortensLog) or not executor.has_long_log():
             return
@@ -288,10 +288,10 @@ class Service:
             return
         executor.shorten_log()
 
-    def _ended(self, record: Record, now: Seconds) -> None:
+    def _keep_ended_job(self, record: Record, now: Seconds) -> None:
         job = record.job.id
         if record.job.foreign:
-            self.driver.retire(job)
+            self.driver.retire_job(job)
             return
         self._kept.append((now, job))
         self.figures.add(record)
@@ -302,13 +302,13 @@ class Service:
             if not future.done():
                 future.set_result(None)
 
-    def _repeat(self, now: Seconds) -> None:
+    def _submit_repeats(self, now: Seconds) -> None:
         """Submit the next runs of jobs that have started and are to run again and again."""
         for job in list(self.repeating.started(self.engine)):
             number, self._next = self._next, self._next + 1
-            following = self.repeating.follow(job, str(number), now, self.epoch)
+            following = self.repeating.next_run(job, str(number), now, self.driver_epoch)
             try:
-                self.ledger.submit([following], self.epoch, batch=number, numbers=[(number, None)])
+                self.ledger.submit([following], self.driver_epoch, batch=number, numbers=[(number, None)])
             except HistoryError as error:  # a full disk: it is tried again after the next instant
                 self._give_back(number, 1)
                 _log.warning("the next run of job %s could not be put on record: %s", job.id, error)
@@ -317,18 +317,18 @@ class Service:
             self._incoming.append(Submitted(following))
             _log.info("job %s runs again as job %s", job.id, following.id, extra={"job": job.id})
 
-    def _retire(self, job: JobId) -> None:
-        if self.engine.phase(job) is Phase.ENDED:  # not, if it was requeued meanwhile
+    def _retire_job(self, job: JobId) -> None:
+        if self.engine.phase_of(job) is Phase.ENDED:  # not, if it was requeued meanwhile
             # The ledger keeps the row; only the engine and its caches forget.
-            self.driver.retire(job)
-            self.ledger.forget(job)
-            self.repeating.forget(job)
+            self.driver.retire_job(job)
+            self.ledger.forget_job(job)
+            self.repeating.forget_job(job)
 
-    async def instant(self) -> None:
+    async def await_instant(self) -> None:
         """Have the next instant, and wait until it is over."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._settling.append(future)
-        self.live.wake()
+        self.live.wake_loop()
         await future
 
     async def on_record(self) -> None:
@@ -336,7 +336,7 @@ class Service:
         """Wait until all that was decided is on the disk; raises `Full`."""
         self.see_the_folder()
         deadline = time.monotonic() + PATIENCE
-        while self.driver.blocked:
+        while self.driver.is_blocked:
             if time.monotonic() > deadline:
                 raise Full(self.ledger.why_blocked)
             await asyncio.sleep(0.2)
@@ -357,14 +357,14 @@ class Service:
                 f"{self.ledger.path}: is gone since this service has begun, so nothing is on disk any more: "
                 "the service ends; what runs goes on"
             )
-            self.live.fail(DovetailError(gone))
+            self.live.fail_run(DovetailError(gone))
             raise Full(gone)
         if not self.ledger.is_whole:
             self._write_ledger_anew()
 
     def _write_ledger_anew(self) -> None:
-        self.archive.reopen()
-        self.forecast.reopen()
+        self.archive.reopen_database()
+        self.forecast.forget_process()
         try:
             # In this order, since the readers hold the old file open and would go on reading from it.
             self.ledger.write_anew()
@@ -394,7 +394,7 @@ class Service:
                 f"interactive: found the executor {self.about.executor!r}, and only 'local' has terminals"
             )
         # Refused before numbers are given: they would be lost with a full disk.
-        if self.driver.blocked or self.live.lack:
+        if self.driver.is_blocked or self.live.lack:
             raise Full(self.ledger.why_blocked or self.live.lack)
         count = sum(numbers_of(job.array, own=bool(job.variables)) for job in form.jobs)
         first, self._next = self._next, self._next + count
@@ -402,7 +402,7 @@ class Service:
         with ExitStack() as undo:
             # Numbers go back where nothing was submitted, so that a refused request leaves no gap.
             undo.callback(self._give_back, first, count)
-            found = await self._made(form, person, first)
+            found = await self._make_submission(form, person, first)
             if form.dry_run:
                 return found
             # Scripts before the rows that name them: a row without its script could never start.
@@ -413,7 +413,7 @@ class Service:
             # Encoding thousands of jobs takes seconds, so it is done outside of the loop.
             if len(jobs) > SLICE:  # that takes long
                 docs = await loop.run_in_executor(self.makers, docs_of, jobs)
-            self._insert(jobs, found, first, docs)
+            self._insert_jobs(jobs, found, first, docs)
             undo.pop_all()
         # The answer must not come before the disk has it: the client takes it as a promise.
         await self.on_record()
@@ -427,14 +427,14 @@ class Service:
             loop.call_later(SETTLED, self.makers.submit, return_memory)
         return found
 
-    async def foretell(self, form: SubmitForm, person: Principal) -> dict[str, Any]:
+    async def foretell_jobs(self, form: SubmitForm, person: Principal) -> dict[str, Any]:
         """When jobs would start and end if they were submitted now; nothing of them is kept.
 
         Raises what `submit` does.
         """
         self._check_priorities(form, person)
         # Numbers far above all real ones, so that a test's jobs cannot be taken for those of the queue.
-        found = await self._made(form, person, self._next + APART)
+        found = await self._make_submission(form, person, self._next + APART)
         if len(found.jobs) > MOST_TESTED:
             raise InputError(f"found {len(found.jobs):,} jobs, expected at most {MOST_TESTED} to be tested")
         if isinstance(self.live.executor, SubmitsJobs):
@@ -460,7 +460,7 @@ class Service:
         if any(job.priority > 0 for job in form.jobs) and not person.admin:
             raise Forbidden("priority: only the service's own account may set more than 0")
 
-    async def _made(self, form: SubmitForm, person: Principal, first: int) -> Submission:
+    async def _make_submission(self, form: SubmitForm, person: Principal, first: int) -> Submission:
         """The jobs of a request, checked; nothing of them is kept yet."""
         loop = asyncio.get_running_loop()
         known = await self._depended_on(form, person)
@@ -468,7 +468,7 @@ class Service:
         limit, learns = self.options.user_limit, self.options.memory_auto
         mail, most = self.options.sends_mail, self.options.max_gpus_per_user
         who = Submitter(person.name, limit, most, learns, guest, partitions, mail)
-        scripts, cluster = str(self.folder.scripts), self.engine.cluster
+        scripts, cluster = str(self.folder.scripts_path), self.engine.cluster
         found = await loop.run_in_executor(
             self.makers, submission_of, form, who, cluster, first, scripts, known
         )
@@ -522,12 +522,12 @@ class Service:
             )
         return found
 
-    def _insert(
+    def _insert_jobs(
         self, jobs: Sequence[Job], found: Submission, first: int, docs: Sequence[bytes] | None
     ) -> None:
         try:
             self.ledger.submit(
-                jobs, self.epoch, batch=first, numbers=found.numbers, held=found.held, docs=docs
+                jobs, self.driver_epoch, batch=first, numbers=found.numbers, held=found.held, docs=docs
             )
         except HistoryError as error:
             raise Full(str(error)) from error
@@ -535,9 +535,9 @@ class Service:
     def _take_in_some(self) -> None:
         """Give the driver more of what was submitted; a long submission is no long instant."""
         for _ in range(min(SLICE, len(self._incoming))):
-            self.driver.happened(self._incoming.popleft())
+            self.driver.queue_events(self._incoming.popleft())
         if not self.driver.idle:
-            self.live.wake()
+            self.live.wake_loop()
 
     async def _depended_on(self, form: SubmitForm, person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that dependencies name: by number (and element); of a name the last job."""
@@ -545,9 +545,9 @@ class Service:
         names = {text.removeprefix("aftercorr:") for text in texts if text.startswith("aftercorr:")}
         names |= {Dependency.parse(text).job for text in texts if not text.startswith("aftercorr:")}
         names -= {job.id for job in form.jobs if job.id is not None}
-        return await self._named(names, person)
+        return await self._ids_by_names(names, person)
 
-    async def _named(self, names: Iterable[str], person: Principal) -> dict[str, list[JobId]]:
+    async def _ids_by_names(self, names: Iterable[str], person: Principal) -> dict[str, list[JobId]]:
         """Ids of the jobs that these words mean where something depends on them."""
         found: dict[str, list[JobId]] = {}
         for name in names:
@@ -556,14 +556,14 @@ class Service:
             # later.
             if len(selectors) != 1 or selectors[0].kind == "all":
                 raise InputError(f"depends: found {name!r}, expected the number of a job, a name, or 'last'")
-            ids = [one.id for one in await self._found(selectors[0], person)]
+            ids = [one.id for one in await self._find_selected(selectors[0], person)]
             self.tidying.named.update(ids)  # nothing of them is forgotten before this is on record
             found[name] = ids[-1:] if selectors[0].kind == "name" else ids
         return found
 
     # ------------------------------------------------------------------ who is meant
 
-    async def meant(self, text: str, person: Principal, limit: int = MOST_FOUND) -> list[SelectedJob]:
+    async def select_jobs(self, text: str, person: Principal, limit: int = MOST_FOUND) -> list[SelectedJob]:
         # Kept in a dict: texts may overlap, and a job must not be acted on twice.
         """The jobs that a text selects, each once. Raises `InputError`, `NotFound`.
 
@@ -571,49 +571,51 @@ class Service:
         """
         found: dict[JobId, SelectedJob] = {}
         for selector in parse_selectors(text):
-            some = await self._found(selector, person, limit)
+            some = await self._find_selected(selector, person, limit)
             if not some and selector.kind != "all":
-                raise NotFound(f"found no job {_shown(selector)}")
+                raise NotFound(f"found no job {_describe_selector(selector)}")
             found.update((one.id, one) for one in some)
         return list(found.values())
 
-    async def known(self, text: str, person: Principal) -> list[JobId]:
-        """As `meant`, but numbers and names that no job has are passed over. Raises `InputError`."""
+    async def select_known_jobs(self, text: str, person: Principal) -> list[JobId]:
+        """As `select_jobs`, but numbers and names that no job has are passed over. Raises `InputError`."""
         found: dict[JobId, None] = {}
         for selector in parse_selectors(text):
-            found.update((one.id, None) for one in await self._found(selector, person))
+            found.update((one.id, None) for one in await self._find_selected(selector, person))
         return list(found)
 
-    async def _found(
+    async def _find_selected(
         self, selector: Selector, person: Principal, limit: int = MOST_FOUND
     ) -> list[SelectedJob]:
         run, archive = asyncio.get_running_loop().run_in_executor, self.archive
         if selector.kind == "numbers":
-            rows = await run(archive.pool, archive.numbered, *selector.numbers, selector.elements, limit)
+            rows = await run(
+                archive.query_thread, archive.find_by_numbers, *selector.numbers, selector.elements, limit
+            )
             first, last = selector.numbers
             # A single number may be that of an element: arrays with numbers of their own take one per
             # element.
             if not rows and first == last and not selector.elements:
-                rows = await run(archive.pool, archive.of_array, first)
+                rows = await run(archive.query_thread, archive.of_array, first)
                 rows = [row for row in rows if self._is_number_of(row[0], first)]
         elif selector.kind == "name":
-            rows = await run(archive.pool, archive.named, selector.name)
+            rows = await run(archive.query_thread, archive.find_by_name, selector.name)
         elif selector.kind == "last":
-            rows = await run(archive.pool, archive.last_batch, person.name)
+            rows = await run(archive.query_thread, archive.last_batch, person.name)
         else:
-            rows = await run(archive.pool, archive.open_jobs)
+            rows = await run(archive.query_thread, archive.open_jobs)
         if selector.kind in ("name", "all"):
             rows = [row for row in rows if person.may_change(row[2])]
         return [SelectedJob(id, State(state), user) for id, state, user in rows]
 
     def _is_number_of(self, id: JobId, number: int) -> bool:
         """Whether a job of an array has this number as its own."""
-        launch = self.entry(id).job.launch
+        launch = self.fetch_entry(id).job.launch
         return launch is not None and bool(launch.indices) and own_number(id, launch.indices) == str(number)
 
     # ------------------------------------------------------------------ wishes
 
-    async def act(
+    async def act_on_jobs(
         self, action: Action, text: str | None, person: Principal, *, failed: bool = False
     ) -> WishAnswer:
         """Cancel, hold, release or requeue; of which jobs that is done, and why not of the others.
@@ -625,19 +627,19 @@ class Service:
         meant = await self._to_change(text, person, failed=failed)
         if action == "cancel":
             meant = self._with_next_runs(meant)
-        refused = {one.id: why for one in meant if (why := self._refusal(action, one))}
+        refused = {one.id: why for one in meant if (why := self._refusal_reason(action, one))}
         wanted = [one.id for one in meant if one.id not in refused]
         # On record before the driver acts: a wish that was answered must survive a crash in between.
         if wanted:
             try:
-                self.ledger.wish(action, wanted)
+                self.ledger.record_wish(action, wanted)
             except HistoryError as error:
                 raise Full(str(error)) from error
-            refused |= await self._fulfilled(action, wanted, person)
+            refused |= await self._fulfil_wishes(action, wanted, person)
             # What the driver refused later is taken back on record, or the next start would repeat it.
             late = [job for job in wanted if job in refused]
             for job in late:
-                self.ledger.correct_wish(job, self.driver.wanted(job))
+                self.ledger.correct_wish(job, self.driver.pending_wish(job))
             if late:
                 self.ledger.settle()
             await self.on_record()
@@ -663,7 +665,7 @@ class Service:
             rows = await self.ask(lambda archive: archive.failed(person.name, [*map(str, FAILED)]))
             meant = [SelectedJob(id, State(state), user) for id, state, user in rows]
         else:
-            meant = await self.meant(text, person)
+            meant = await self.select_jobs(text, person)
         if failed:
             meant = [one for one in meant if one.state in FAILED]
             if not meant:
@@ -675,8 +677,8 @@ class Service:
         # What has come but is not taken in yet would be unknown to the driver.
         if self._incoming or not self.driver.idle:
             while self._incoming:
-                self.driver.happened(self._incoming.popleft())
-            await self.instant()  # a wish needs the engine to know its job
+                self.driver.queue_events(self._incoming.popleft())
+            await self.await_instant()  # a wish needs the engine to know its job
         return meant
 
     async def update(self, form: UpdateForm, person: Principal) -> WishAnswer:
@@ -691,17 +693,17 @@ class Service:
             raise Forbidden("priority: only the service's own account may set more than 0")
         meant = await self._to_change(form.jobs, person)
         names = {text.partition(":")[2] for text in part.get("depends", ())}
-        known = await self._named(names, person)
+        known = await self._ids_by_names(names, person)
         for name in names:
             if not known.get(name):
-                raise InputError(f"depends: found {shown(name)}, a job that is not there")
-        if self.driver.blocked:
+                raise InputError(f"depends: found {show_value(name)}, a job that is not there")
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         refused: dict[JobId, str] = {}
         wishes: dict[JobId, Wish] = {}
         for one in meant:
             # It has left memory, so it has ended: the same words as for one that has just ended.
-            if self.engine.phase(one.id) is Phase.UNKNOWN:
+            if self.engine.phase_of(one.id) is Phase.UNKNOWN:
                 refused[one.id] = refusal_of(Cancelled(one.id), Phase.ENDED, new=False)
                 continue
             try:
@@ -713,8 +715,8 @@ class Service:
                 continue
             wishes[one.id] = self.driver.update(one.id, into, fields)
         # Settled at the next instants; a loop, since an instant may have been under way already.
-        while not all(wish.settled for wish in wishes.values()):
-            await self.instant()
+        while not all(wish.is_settled for wish in wishes.values()):
+            await self.await_instant()
         refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
         await self.on_record()
         _log_wish("update", person, list(wishes), refused)
@@ -728,21 +730,21 @@ class Service:
         if not isinstance(self.live.executor, SignalsJobs):
             raise InputError(f"signal: jobs of {self.about.executor} cannot be sent one")
         meant = await self._to_change(text, person)
-        if self.driver.blocked:
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         event = Signalled("", number, to)
         refused: dict[JobId, str] = {}
         wishes: dict[JobId, Wish] = {}
         for one in meant:
-            phase = self.engine.phase(one.id)
+            phase = self.engine.phase_of(one.id)
             ended = phase is Phase.UNKNOWN and one.ended
             why = refusal_of(event, Phase.ENDED if ended else phase, new=False)
             if why:
                 refused[one.id] = why
             else:
                 wishes[one.id] = self.driver.signal(one.id, number, to)
-        while not all(wish.settled for wish in wishes.values()):
-            await self.instant()
+        while not all(wish.is_settled for wish in wishes.values()):
+            await self.await_instant()
         refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
         done = [one.id for one in meant if one.id not in refused]
         for job in done:
@@ -750,18 +752,18 @@ class Service:
         await self.on_record()
         return WishAnswer(done, refused)
 
-    async def move(self, text: str, after: str | None, person: Principal) -> WishAnswer:
+    async def move_job(self, text: str, after: str | None, person: Principal) -> WishAnswer:
         """Give a waiting job the place after another one, or the first; priorities go before places.
 
         Raises `InputError`, `NotFound`, `Forbidden`, `Full`.
         """
         meant = await self._to_change(text, person)
-        others = [] if after is None else await self.meant(after, person)
+        others = [] if after is None else await self.select_jobs(after, person)
         for what, found in (("job", meant), ("after", others)):
             if len(found) != 1 and (what == "job" or after is not None):
                 raise InputError(f"{what}: found {len(found)} jobs, expected one")
         id, other = meant[0].id, others[0].id if others else None
-        if self.driver.blocked:
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         why = self._why_not_moved(id, other)
         if why:
@@ -783,9 +785,9 @@ class Service:
             for job in waiting:
                 if job.user != person.name and turn < turns[job.id] < turns[id]:
                     raise Forbidden(f"job {job.id} belongs to {job.user}, and would wait longer")
-        wish = self.driver.move(id, other, turn)
-        while not wish.settled:
-            await self.instant()
+        wish = self.driver.move_job(id, other, turn)
+        while not wish.is_settled:
+            await self.await_instant()
         await self.on_record()
         _log_wish("move", person, [id], {id: wish.refused} if wish.refused else {})
         return WishAnswer([] if wish.refused else [id], {id: wish.refused} if wish.refused else {})
@@ -814,14 +816,16 @@ class Service:
             return f"job {higher[0].id} has priority {higher[0].priority:g}, this one {own:g}: update it"
         return ""
 
-    def _refusal(self, action: Action, one: SelectedJob) -> str:
+    def _refusal_reason(self, action: Action, one: SelectedJob) -> str:
         """Why that cannot be wanted of the job as it stands; empty where it can."""
-        phase = self.engine.phase(one.id)
+        phase = self.engine.phase_of(one.id)
         if phase is Phase.UNKNOWN and one.ended:  # it has left memory
             phase = Phase.ENDED
         return refusal_of(WISH_EVENTS[action](one.id), phase, new=False)
 
-    async def _fulfilled(self, action: Action, jobs: Sequence[JobId], person: Principal) -> dict[JobId, str]:
+    async def _fulfil_wishes(
+        self, action: Action, jobs: Sequence[JobId], person: Principal
+    ) -> dict[JobId, str]:
         """Have the driver fulfil these wishes; which were refused when it came to that, and why.
 
         Many are many instants, between which others are answered.
@@ -843,14 +847,14 @@ class Service:
             wishes: dict[JobId, Wish] = {}
             for job in left:
                 try:
-                    wishes[job] = self._do(action, job, person)
+                    wishes[job] = self._hand_over_wish(action, job, person)
                 except DovetailError as error:  # what is on record of it is damaged
                     refused[job] = str(error)
-            while not all(wish.settled for wish in wishes.values()):
-                await self.instant()
+            while not all(wish.is_settled for wish in wishes.values()):
+                await self.await_instant()
             refused |= {job: wish.refused for job, wish in wishes.items() if wish.refused}
             # Unknown to the driver: it has left memory in between, and comes in again for a requeue.
-            unknown = self.engine.phase
+            unknown = self.engine.phase_of
             left = [job for job, wish in wishes.items() if wish.refused and unknown(job) is Phase.UNKNOWN]
             if action != "requeue" or not left:
                 break
@@ -858,7 +862,7 @@ class Service:
                 del refused[job]
         return refused
 
-    def _do(self, action: Action, job: JobId, person: Principal) -> Wish:
+    def _hand_over_wish(self, action: Action, job: JobId, person: Principal) -> Wish:
         """Hand a wish to the driver; a job that has left memory comes in again."""
         driver = self.driver
         if action == "cancel":
@@ -867,12 +871,12 @@ class Service:
             return driver.hold(job)
         if action == "release":
             return driver.release(job)
-        if self.engine.phase(job) is not Phase.UNKNOWN:
+        if self.engine.phase_of(job) is not Phase.UNKNOWN:
             return driver.requeue(job)
-        entry = self.ledger.entry(job)
+        entry = self.ledger.find_entry(job)
         if entry is None:
-            raise NotFound(f"found no job {shown(job)}")
-        again = replace(entry.job, submit_time=entry.submitted - self.epoch)
+            raise NotFound(f"found no job {show_value(job)}")
+        again = replace(entry.job, submit_time=entry.submitted - self.driver_epoch)
         return driver.submit(again, attempts=entry.attempt, failures=entry.failures)
 
     async def set_node(self, name: str, action: Literal["drain", "resume"]) -> None:
@@ -882,7 +886,7 @@ class Service:
             raise NotFound(
                 f"found no node {name!r}, expected one of {', '.join(self.engine.cluster.index_of)}"
             )
-        if self.driver.blocked:
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         try:
             # Noted first: a restart between the two must not give jobs to a node that a person has drained.
@@ -890,13 +894,13 @@ class Service:
         except OSError as error:
             raise Full(f"{self.folder.drained}: cannot be written: {error.strerror}") from error
         change = NodeDrained(index) if action == "drain" else NodeJoined(index)
-        self.driver.happened(change)
+        self.driver.queue_events(change)
         while any(event is change for event in self.driver.pending):
-            await self.instant()
+            await self.await_instant()
         await self.on_record()
 
     @property
-    def paused(self) -> list[str]:
+    def paused_kinds(self) -> list[str]:
         """Kinds of devices on which nothing new starts; ``all``: on none."""
         return sorted(self.engine.suspensions.paused)
 
@@ -908,7 +912,7 @@ class Service:
         there = sorted({"cpu", *(unit.kind for unit in self.engine.cluster.units)})
         for kind in kinds:
             if kind not in there:
-                raise InputError(f"kind: found {shown(kind)}, expected one of {', '.join(there)}")
+                raise InputError(f"kind: found {show_value(kind)}, expected one of {', '.join(there)}")
         before = self.engine.suspensions.paused
         if action == "pause":
             after = before | frozenset(kinds or (EVERYWHERE,))
@@ -919,19 +923,19 @@ class Service:
             )
         else:
             after = before - frozenset(kinds) if kinds else frozenset()
-        if self.driver.blocked:
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         try:
             self.folder.note_paused(after)  # for the next start
         except OSError as error:
-            raise Full(f"{self.folder.paused}: cannot be written: {error.strerror}") from error
+            raise Full(f"{self.folder.paused_path}: cannot be written: {error.strerror}") from error
         change = Paused(tuple(sorted(after)))
-        self.driver.happened(change)
+        self.driver.queue_events(change)
         while any(event is change for event in self.driver.pending):
-            await self.instant()
+            await self.await_instant()
         await self.on_record()
         _log.info("queue: %s", f"paused for {', '.join(sorted(after))}" if after else "not paused")
-        return self.paused
+        return self.paused_kinds
 
     async def terminal_of(self, id: JobId, person: Principal, size: tuple[int, int]) -> AsyncIterator[bytes]:
         """The output of a running job's terminal, which this client has now. Raises what `job` does."""
@@ -952,7 +956,7 @@ class Service:
     def _check_terminal(self, id: JobId, person: Principal) -> None:
         record = self.engine.records.get(id)
         if record is None:
-            raise NotFound(f"found no job {shown(id)}")
+            raise NotFound(f"found no job {show_value(id)}")
         if not person.may_change(record.job.user):
             raise Forbidden(f"job {id} belongs to {record.job.user}")
         if record.state is not State.RUNNING:
@@ -973,7 +977,7 @@ class Service:
         user, span = form.user, form.span
         try:
             made = self.reservations.reserve(
-                form.gpus, start, span, user, form.name or "", person, self.engine, self.epoch
+                form.gpus, start, span, user, form.name or "", person, self.engine, self.driver_epoch
             )
         except OSError as error:
             raise Full(f"the reservation cannot be kept: {error.strerror}") from error
@@ -993,10 +997,10 @@ class Service:
 
     async def _renew_reservations(self) -> None:
         """Have the driver know the reservations as they are now."""
-        change = self.reservations.event(self.engine.cluster, self.epoch)
-        self.driver.happened(change)
+        change = self.reservations.event(self.engine.cluster, self.driver_epoch)
+        self.driver.queue_events(change)
         while any(event is change for event in self.driver.pending):
-            await self.instant()
+            await self.await_instant()
         await self.on_record()
 
     # ------------------------------------------------------------------ waiting
@@ -1008,7 +1012,7 @@ class Service:
 
         ``first``: until one has ended; the answer has those that have.
         """
-        meant = await self.meant(text, person)
+        meant = await self.select_jobs(text, person)
         loop = asyncio.get_running_loop()
         # Counted as long as someone waits, so the tidying does not remove what is about to be read.
         named = [one.id for one in meant]
@@ -1027,7 +1031,7 @@ class Service:
         finally:
             self._watch_no_more(left, futures)
             self._waited.subtract(named)
-        found = [await self._now(one) for one in meant]
+        found = [await self._current_selection(one) for one in meant]
         waiting = sum(not one.ended for one in found)
         return [one for one in found if one.ended] if first else found, waiting
 
@@ -1043,10 +1047,10 @@ class Service:
                     self._watchers.pop(job, None)
 
     def _has_ended(self, one: SelectedJob) -> bool:
-        phase = self.engine.phase(one.id)
+        phase = self.engine.phase_of(one.id)
         return one.ended if phase is Phase.UNKNOWN else phase is Phase.ENDED
 
-    async def _now(self, one: SelectedJob) -> SelectedJob:
+    async def _current_selection(self, one: SelectedJob) -> SelectedJob:
         record = self.engine.records.get(one.id)
         if record is not None:
             return SelectedJob(one.id, record.state, one.user)
@@ -1057,7 +1061,7 @@ class Service:
 
     # ------------------------------------------------------------------ forgetting
 
-    def _wanted(self) -> set[JobId]:
+    def _wanted_jobs(self) -> set[JobId]:
         """Jobs of which nothing is to be removed, however long ago they ended. O(jobs in memory)."""
         # Unary plus drops the names whose count has come down to zero.
         self._waited = +self._waited
@@ -1066,27 +1070,27 @@ class Service:
             found.update(depends.job for depends in job.depends)
         return found
 
-    async def forget(self, age: Seconds) -> Removed:
+    async def forget_jobs(self, age: Seconds) -> Removed:
         """Forget jobs that ended longer ago than ``age`` seconds, with their output; what is removed.
 
         What is wanted stays (`dovetail.service.tidying`). Raises `Full`.
         """
-        if self.driver.blocked:
+        if self.driver.is_blocked:
             raise Full(self.ledger.why_blocked)
         try:
-            return await self.tidying.remove(age, age)
+            return await self.tidying.remove_old_jobs(age, age)
         except HistoryError as error:
             raise Full(str(error)) from error
 
     # ------------------------------------------------------------------ listening
 
     def listen(self) -> asyncio.Event:
-        """An event that is set after every instant; `unlisten` when done."""
+        """An event that is set after every instant; `remove_listener` when done."""
         listener = asyncio.Event()
         self._listeners.add(listener)
         return listener
 
-    def unlisten(self, listener: asyncio.Event) -> None:
+    def remove_listener(self, listener: asyncio.Event) -> None:
         """Its waiter is gone."""
         self._listeners.discard(listener)
 
@@ -1110,38 +1114,40 @@ class Service:
         waiting, running = (not states or state in states for state in (State.PENDING, State.RUNNING))
         found, total = self._open_jobs.page(user, name, limit, offset, running=running, waiting=waiting)
         coming = len(self._incoming) if waiting and user is None and name is None else 0
-        return [self.row(record) for record in found], total + coming
+        return [self.make_row(record) for record in found], total + coming
 
-    def row(self, record: Record) -> Row:
+    def make_row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
-        row = row_of_record(record, self.engine, self.epoch, self.forecast, self.elsewhere)
+        row = row_of_record(record, self.engine, self.driver_epoch, self.forecast, self.elsewhere)
         measured = self.measured(record.job.id, record.attempts) if record.end is None else record.usage
         return {**row, **device_use(measured)}
 
     async def ask(self, question: Callable[[Archive], T]) -> T:
         """Call the archive, in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.archive.pool, question, self.archive)
+        return await asyncio.get_running_loop().run_in_executor(
+            self.archive.query_thread, question, self.archive
+        )
 
     async def job(self, id: JobId) -> Row:
         """One job. Raises `NotFound`."""
         record = self.engine.records.get(id)
         if record is not None and not record.job.foreign:
-            return self.row(record)
+            return self.make_row(record)
         entry = await self.ask(lambda archive: archive.job(id))
         if entry is None:
-            raise NotFound(f"found no job {shown(id)}")
+            raise NotFound(f"found no job {show_value(id)}")
         return row_of_entry(entry, self.engine.cluster)
 
-    def entry(self, id: JobId) -> Entry:
+    def fetch_entry(self, id: JobId) -> Entry:
         """One job as the ledger has it. Raises `NotFound`."""
-        found = self.ledger.entry(id)
+        found = self.ledger.find_entry(id)
         if found is None:
-            raise NotFound(f"found no job {shown(id)}")
+            raise NotFound(f"found no job {show_value(id)}")
         return found
 
     async def rows(self, text: str, person: Principal, limit: int) -> list[Row]:
         """The jobs that a text selects, ``limit`` at most. Raises `InputError`, `NotFound`."""
-        ids = [one.id for one in (await self.meant(text, person, limit))[:limit]]
+        ids = [one.id for one in (await self.select_jobs(text, person, limit))[:limit]]
         records = self.engine.records
         # Rows that are not in memory come from the archive in one read.
         away = [id for id in ids if id not in records]
@@ -1150,7 +1156,7 @@ class Service:
         for id in ids:
             record = records.get(id)
             if record is not None:
-                rows.append(self.row(record))
+                rows.append(self.make_row(record))
             elif id in entries:
                 rows.append(row_of_entry(entries[id], self.engine.cluster))
         return rows
@@ -1179,7 +1185,7 @@ def _log_wish(action: str, person: Principal, jobs: Sequence[JobId], refused: Ma
         _log.info("%s of %s by %s", action, _named(done), person.name, extra=more)
 
 
-def _shown(selector: Selector) -> str:
+def _describe_selector(selector: Selector) -> str:
     if selector.kind == "name":
         return f"of yours named {selector.name!r}"
     if selector.kind == "last":

@@ -18,7 +18,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.spec.values import LogFormat, LogLevel
 
 PREFIX = {"DEBUG": "<7>", "INFO": "<6>", "WARNING": "<4>", "ERROR": "<3>", "CRITICAL": "<2>"}
@@ -34,7 +34,7 @@ class LogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's text."""
-        text = printable(record.getMessage())
+        text = make_printable(record.getMessage())
         trace = self.formatException(record.exc_info) if record.exc_info else ""
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         if self._form == "json":
@@ -56,7 +56,7 @@ class Handler(logging.StreamHandler[TextIO]):
         if stat.S_ISREG(os.fstat(2).st_mode):
             self._file = os.readlink("/proc/self/fd/2")
 
-    def reopen(self) -> None:
+    def reopen_file(self) -> None:
         """Open the log's file anew: the old one may have another name by now."""
         if self._file:
             fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -108,7 +108,7 @@ class SystemdNotifier:
         ours = usec.isdecimal() and pid in ("", str(os.getpid()))
         self._every = int(usec) / 2e6 if ours else 0.0
 
-    def send(self, *states: str) -> None:
+    def send_lines(self, *states: str) -> None:
         """Send ``READY=1`` and its like; without systemd nothing."""
         if not self._address:
             return
@@ -123,5 +123,5 @@ class SystemdNotifier:
     async def watch(self) -> None:
         """Send that the loop goes round, twice as often as systemd expects."""
         while self._address and self._every:
-            self.send("WATCHDOG=1")
+            self.send_lines("WATCHDOG=1")
             await asyncio.sleep(self._every)

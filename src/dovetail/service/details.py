@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-from dovetail.engine.capacity.sizing import resized
+from dovetail.engine.capacity.sizing import resize_memory
 from dovetail.interfaces import SubmitsJobs
 from dovetail.model import Choice, Job, JobId, State
 from dovetail.model.batch_options import of_script
@@ -23,25 +23,25 @@ MOST_PREVIEWED = 100
 """Jobs that a dry run shows."""
 
 
-async def details(service: Service, id: JobId) -> Row:
+async def job_details(service: Service, id: JobId) -> Row:
     """One job with what it runs, where it writes, and its earlier attempts. Raises `NotFound`."""
     row = await service.job(id)
-    entry = service.entry(id)
+    entry = service.fetch_entry(id)
     job, launch = _as_it_stands(service, entry), entry.job.launch
-    out, err = _paths(service, entry.job, entry.attempt)
+    out, err = _output_paths_of(service, entry.job, entry.attempt)
     earlier = await service.ask(lambda archive: archive.attempts(id))
     return {
         **row,
         "commands": {
             one.name: list(one.command.argv) for one in job.app.implementations if one.command is not None
         },
-        "request": _request(job),
+        "request": _describe_requests(job),
         "folder": None if launch is None else launch.folder,
         "stdout": str(out),
         "stderr": str(err),
         "retries": job.retries,
         "memory_auto": list(job.sizing.auto),
-        "memory": [_memory(service, job, choice) for choice in job.choices],
+        "memory": [_predict_memory(service, job, choice) for choice in job.choices],
         "retry_memory": job.sizing.retry,
         "memory_kills": job.sizing.kills,
         "restartable": job.app.restartable,
@@ -49,7 +49,7 @@ async def details(service: Service, id: JobId) -> Row:
     }
 
 
-def _request(job: Job) -> Row:
+def _describe_requests(job: Job) -> Row:
     """What each way to run a job requests of a node."""
     return {
         choice.implementation.name: {
@@ -71,12 +71,12 @@ def _as_it_stands(service: Service, entry: Entry) -> Job:
     if not entry.job.sizing.auto or entry.allocation is None:
         return entry.job
     held = entry.allocation.request.memory
-    return resized(entry.job, [held] * len(entry.job.choices), entry.job.sizing.kills)
+    return resize_memory(entry.job, [held] * len(entry.job.choices), entry.job.sizing.kills)
 
 
-def _memory(service: Service, job: Job, choice: Choice) -> Row:
+def _predict_memory(service: Service, job: Job, choice: Choice) -> Row:
     """The peak that is predicted of one way to run a job, and what auto would reserve; in bytes a node."""
-    found = service.driver.sizes.reservation(job, choice, service.engine.cluster)
+    found = service.driver.sizes.predict_reservation(job, choice, service.engine.cluster)
     row: Row = {"implementation": choice.implementation.name, "reserved": choice.request.memory}
     peak = None if found is None else found.peak
     if found is None:
@@ -95,9 +95,9 @@ def _memory(service: Service, job: Job, choice: Choice) -> Row:
     }
 
 
-def _paths(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
+def _output_paths_of(service: Service, job: Job, attempt: int) -> tuple[Path, Path]:
     """Where an attempt of a job writes."""
-    entry = service.entry(job.id)
+    entry = service.fetch_entry(job.id)
     held = None if entry.allocation is None else entry.allocation.first_node
     node = "" if held is None else service.engine.cluster.nodes[held].name
     out, err = (None, None) if job.launch is None else job.launch.files(job, service.about.cwd, node)
@@ -113,34 +113,34 @@ def _is_elsewhere(service: Service, job: Job) -> bool:
     return of_script(job.batch_options) is not None and isinstance(service.live.executor, SubmitsJobs)
 
 
-async def files(service: Service, id: JobId, person: Principal, attempt: int | None = None) -> Files:
+async def job_files(service: Service, id: JobId, person: Principal, attempt: int | None = None) -> Files:
     """Where a job writes. Raises `NotFound`, `Forbidden` (what others wrote)."""
-    entry = service.entry(id)
+    entry = service.fetch_entry(id)
     if not person.may_change(entry.job.user):
         raise Forbidden(f"job {id} belongs to {entry.job.user}")
     if attempt is not None and attempt > max(1, entry.attempt):
         raise NotFound(f"job {id} has {entry.attempt} attempts")
     launch = entry.job.launch
     chosen = launch is not None and (launch.stdout is not None or launch.stderr is not None)
-    paths = _paths(service, entry.job, attempt or entry.attempt)
+    paths = _output_paths_of(service, entry.job, attempt or entry.attempt)
     chosen = chosen or _is_elsewhere(service, entry.job)
     ended = entry.state not in (State.PENDING, State.RUNNING) or (attempt or entry.attempt) < entry.attempt
     return Files(*paths, ended, chosen)
 
 
-def previewed(service: Service, jobs: Sequence[Job]) -> list[Row]:
+def preview_jobs(service: Service, jobs: Sequence[Job]) -> list[Row]:
     """Jobs that are not submitted: what they request, and what is predicted of each way to run them."""
     waiting = service.open_count - len(service.engine.running)
     rows: list[Row] = []
     for job in jobs[:MOST_PREVIEWED]:
-        considered = _considered(service, job, None)
+        considered = _predict_choices(service, job, None)
         known = [row["predicted"] for row in considered if row["predicted"] is not None]
         rows.append(
             {
                 "name": job.name or job.app.name,
                 "app": job.app.name,
                 "command": command_words(job),
-                "request": _request(job),
+                "request": _describe_requests(job),
                 "walltime": job.walltime,
                 "inputs": dict(job.inputs),
                 "considered": considered,
@@ -151,20 +151,20 @@ def previewed(service: Service, jobs: Sequence[Job]) -> list[Row]:
     return rows
 
 
-async def explained(service: Service, id: JobId) -> Row:
+async def explain_job(service: Service, id: JobId) -> Row:
     """A job, with what is predicted now of each way to run it. Raises `NotFound`."""
     row = await service.job(id)
-    entry = service.entry(id)
+    entry = service.fetch_entry(id)
     job = _as_it_stands(service, entry)
-    memory = [_memory(service, job, choice) for choice in job.choices]
-    considered = _considered(service, entry.job, row["implementation"])
+    memory = [_predict_memory(service, job, choice) for choice in job.choices]
+    considered = _predict_choices(service, entry.job, row["implementation"])
     record = service.engine.records.get(id)
     shared = None if record is None or record.beside is None else record.beside.words(record.took) or None
     about = {"considered": considered, "memory": memory, "policy": service.about.policy, "shared": shared}
     return {**row, **about}
 
 
-def _considered(service: Service, job: Job, chosen: str | None) -> list[Row]:
+def _predict_choices(service: Service, job: Job, chosen: str | None) -> list[Row]:
     """What is predicted now of each way to run a job, on each class of devices."""
     predict = service.engine.predictions.model.predict
     considered: list[Row] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from dovetail.local.claims import Holder, holders, units_of_cluster
+from dovetail.local.claims import Holder, list_holders, units_of_cluster
 from dovetail.model import Cluster
 
 KEPT = 0.5
@@ -24,11 +24,11 @@ class Elsewhere:
         self._found: list[Holder] = []
         self._read = float("-inf")
 
-    def holders(self) -> list[Holder]:
+    def list_holders(self) -> list[Holder]:
         """Who holds some of it now, the one that began first before others. O(Dovetails that live)."""
         if self._local and time.monotonic() - self._read > KEPT:
             try:
-                found = holders()
+                found = list_holders()
             except OSError:
                 found = []  # another user's folder has gone meanwhile
             self._found = [h for h in found if h.uid != self._uid and h.units & self._units.keys()]
@@ -38,7 +38,7 @@ class Elsewhere:
 
     def reason(self) -> str:
         """Why a job may wait for others: ``run 5e06f86e (process 12) holds 2 cores since 12:01``."""
-        return "; ".join(self._sentence(holder) for holder in self.holders())
+        return "; ".join(self._holder_sentence(holder) for holder in self.list_holders())
 
     def rows(self) -> list[dict[str, Any]]:
         """For JSON."""
@@ -49,19 +49,19 @@ class Elsewhere:
                 "since": holder.began,
                 "until": holder.until,
             }
-            for holder in self.holders()
+            for holder in self.list_holders()
         ]
 
-    def _sentence(self, holder: Holder) -> str:
+    def _holder_sentence(self, holder: Holder) -> str:
         held = holder.units & self._units.keys()
         cores = sum(unit.startswith("core:") for unit in held)
         devices = sorted(unit for unit in held if not unit.startswith("core:"))
         what = [f"{cores} {'core' if cores == 1 else 'cores'}"] if cores else []
-        since = "" if holder.began is None else f" since {_clock(holder.began)}"
-        until = "" if holder.until is None else f", until about {_clock(holder.until)}"
+        since = "" if holder.began is None else f" since {_format_clock(holder.began)}"
+        until = "" if holder.until is None else f", until about {_format_clock(holder.until)}"
         return f"{holder.label} holds {', '.join([*what, *devices])}{since}{until}"
 
 
-def _clock(when: float) -> str:
+def _format_clock(when: float) -> str:
     at, today = time.localtime(when), time.localtime()
     return time.strftime("%H:%M:%S" if at[:3] == today[:3] else "%Y-%m-%d %H:%M", at)

@@ -37,9 +37,9 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.folders import state_folder
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.files.writing import private_folder, replace_file
-from dovetail.process.processes import standing_of, started_at, whereabouts
+from dovetail.process.processes import process_origin, standing_of, started_at
 from dovetail.records import dataclass
 
 
@@ -67,7 +67,7 @@ class Elsewhere:
     lives: bool
 
     def __str__(self) -> str:
-        host = printable(self.host)
+        host = make_printable(self.host)
         if self.lives:
             return f"the service of this folder runs on {host} (process {self.pid})"
         return (
@@ -82,24 +82,24 @@ class ServiceFolder:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = (default_service_folder() if path is None else Path(path)).absolute()
 
-    def make(self) -> None:
+    def make_private(self) -> None:
         """Make it, readable by its owner only. Raises `OSError`."""
         # The folder itself first: all others lie within it.
         for name in ("", "journal", "output", "scripts", "terminals"):
             private_folder(self.path / name)
 
     @property
-    def ledger(self) -> Path:
+    def ledger_path(self) -> Path:
         """The database of all jobs."""
         return self.path / "ledger.db"
 
     @property
-    def journals(self) -> Path:
+    def journals_path(self) -> Path:
         """The folder of the journal's segments."""
         return self.path / "journal"
 
     @property
-    def scripts(self) -> Path:
+    def scripts_path(self) -> Path:
         """The folder of batch scripts."""
         return self.path / "scripts"
 
@@ -109,17 +109,17 @@ class ServiceFolder:
         return self.path / "terminals"
 
     @property
-    def tokens(self) -> Path:
+    def tokens_path(self) -> Path:
         """The file of tokens."""
         return self.path / "tokens.json"
 
     @property
-    def secret(self) -> Path:
+    def secret_path(self) -> Path:
         """The token of the service's own account, where it listens on a network."""
         return self.path / "token"
 
     @property
-    def usage(self) -> Path:
+    def usage_path(self) -> Path:
         """What users have used, where they have fair shares."""
         return self.path / "usage.json"
 
@@ -139,17 +139,17 @@ class ServiceFolder:
         replace_file(self.drained, json.dumps(sorted(names)))
 
     @property
-    def paused(self) -> Path:
+    def paused_path(self) -> Path:
         """The kinds of devices on which nothing new starts."""
         return self.path / "paused.json"
 
     def paused_kinds(self) -> list[str]:
         """These kinds; ``all`` stands for the whole queue. Raises `InputError`."""
-        return _names_in(self.paused, "kinds of devices; without the file nothing is paused")
+        return _names_in(self.paused_path, "kinds of devices; without the file nothing is paused")
 
     def note_paused(self, kinds: Iterable[str]) -> None:
         """Have these be all that are paused. Raises `OSError`."""
-        replace_file(self.paused, json.dumps(sorted(kinds)))
+        replace_file(self.paused_path, json.dumps(sorted(kinds)))
 
     def forgotten_number(self) -> int:
         """The highest number of a job that the ledger has dropped; 0 where that is not known."""
@@ -199,7 +199,7 @@ class ServiceFolder:
         for log in self.path.glob("spawn.log*"):
             with contextlib.suppress(OSError):
                 jobs += [intent["job"] for intent in read_log(log).intents.values()]
-        return max(self.last_output(), _highest(jobs))
+        return max(self.last_output(), _highest_job_number(jobs))
 
     def last_output(self) -> int:
         """The highest number of a job of which there is output, 0 without any. O(1,000)."""
@@ -208,9 +208,9 @@ class ServiceFolder:
             [int(one.name) for one in output.iterdir() if one.name.isdecimal()] if output.is_dir() else []
         )
         names = (output / str(max(buckets))).iterdir() if buckets else ()
-        return _highest(one.name for one in names)
+        return _highest_job_number(one.name for one in names)
 
-    def lock(self) -> int | None:
+    def take_lock(self) -> int | None:
         """A descriptor that holds the folder until it is closed; ``None`` while another service lives."""
         fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -222,7 +222,7 @@ class ServiceFolder:
 
     def note_holder(self, lock: int) -> None:
         """Write on the lock, which we hold, where we are. Raises `OSError`."""
-        text = json.dumps({**whereabouts(), "pid": os.getpid()}).encode()
+        text = json.dumps({**process_origin(), "pid": os.getpid()}).encode()
         os.ftruncate(lock, 0)
         os.pwrite(lock, text, 0)
 
@@ -243,7 +243,7 @@ class ServiceFolder:
         pid = holder.get("pid")
         return Elsewhere(str(holder.get("host", "")), pid if isinstance(pid, int) else 0, lives)
 
-    def holder(self) -> int:
+    def holder_process(self) -> int:
         """The process that has this folder, where it is one that can be seen from here; else 0."""
         try:
             holder = read_form(self.path / "lock")
@@ -290,7 +290,7 @@ class ServiceFolder:
         )
 
 
-def _highest(jobs: Iterable[str]) -> int:
+def _highest_job_number(jobs: Iterable[str]) -> int:
     """The highest number of these jobs, or files of theirs; 0 without any."""
     return max((int(number) for job in jobs if (number := re.split(r"[._]", job)[0]).isdecimal()), default=0)
 

@@ -44,21 +44,21 @@ class Forecast:
         self._turn = asyncio.Lock()
         self._leaves: asyncio.TimerHandle | None = None
 
-    def predicted(self, job: JobId) -> tuple[Seconds | None, Seconds | None]:
+    def predicted_times(self, job: JobId) -> tuple[Seconds | None, Seconds | None]:
         """Start and end, seconds since the epoch."""
         return self._jobs.get(job, (None, None))
 
-    def span(self, job: JobId) -> Sequence[Seconds | None]:
+    def predicted_spans(self, job: JobId) -> Sequence[Seconds | None]:
         """Between when and when it starts, then ends, seconds since the epoch; ``None`` where unknown."""
         return self._spans.get(job, UNKNOWN_SPAN)
 
-    def about(self) -> dict[str, Any]:
+    def describe_forecast(self) -> dict[str, Any]:
         """How old it is, and of how many jobs it is not known how long they take."""
         at = self._at
         age = None if at is None else asyncio.get_running_loop().time() - at
         return {"forecast_age": age, "forecast_unknown": self._unknown}
 
-    def asked(self, patience: Seconds = 0.0) -> None:
+    def request_forecast(self, patience: Seconds = 0.0) -> None:
         """A client looks: make a new one, if there is news and the last one is old enough.
 
         Where a reader has the ``patience`` for a new one to be made, no earlier one is new enough.
@@ -69,19 +69,19 @@ class Forecast:
         fresh = self._at is not None and now - self._at < enough
         # Nothing has changed since the last one: it still holds.
         if self._task is None and not fresh and self._seen != self._changes():
-            self._task = asyncio.create_task(self._renew())
+            self._task = asyncio.create_task(self._renew_forecast())
 
     async def wait(self, patience: Seconds) -> None:
         """Have a new one if that can be had within so many seconds, and those that its process may need.
 
         The first look after a while starts that process, which is no reason to show what was.
         """
-        self.asked(patience)
+        self.request_forecast(patience)
         if self._task is not None and patience > 0:
             begins = self._process is None or self._process.returncode is not None
             await asyncio.wait({self._task}, timeout=patience + (BEGINS if begins else 0.0))
 
-    async def _renew(self) -> None:
+    async def _renew_forecast(self) -> None:
         loop = asyncio.get_running_loop()
         # Before the question: what changes while it is being made belongs to the next one.
         began, seen = loop.time(), self._changes()
@@ -104,7 +104,7 @@ class Forecast:
         """One question to the process beside. Raises `InputError`, `DovetailError`."""
         # One question at a time: the answers on the pipe carry no number.
         async with self._turn:
-            process = await self._running()
+            process = await self._running_process()
             assert process.stdin is not None
             assert process.stdout is not None
             began = asyncio.get_running_loop().time()
@@ -114,19 +114,19 @@ class Forecast:
                 line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
                 found: dict[str, Any] = json.loads(line)
             except (OSError, ValueError, TimeoutError) as error:
-                await self._end()
+                await self._end_process()
                 raise DovetailError("the forecast could not be made") from error
             # The answer would come later and be read as that of the next question.
             except asyncio.CancelledError:
-                await self._end()
+                await self._end_process()
                 raise
             self._took = asyncio.get_running_loop().time() - began  # a process that begins is not counted
-            self._leaves = asyncio.get_running_loop().call_later(IDLE, self._leave)
+            self._leaves = asyncio.get_running_loop().call_later(IDLE, self._end_idle_process)
         if "error" in found:
             raise (InputError if found["status"] == 2 else DovetailError)(found["error"])
         return found
 
-    async def _running(self) -> asyncio.subprocess.Process:
+    async def _running_process(self) -> asyncio.subprocess.Process:
         if self._leaves is not None:
             self._leaves.cancel()
             self._leaves = None
@@ -141,17 +141,17 @@ class Forecast:
             )
         return self._process
 
-    def reopen(self) -> None:
+    def forget_process(self) -> None:
         """The ledger is another file now: the next question is for a new process."""
-        self._leave()
+        self._end_idle_process()
 
-    def _leave(self) -> None:
+    def _end_idle_process(self) -> None:
         """Unused for long: its memory is better used elsewhere."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process = None
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             with suppress(ProcessLookupError):
@@ -162,4 +162,4 @@ class Forecast:
         """End the process."""
         if self._task is not None:
             self._task.cancel()
-        await self._end()
+        await self._end_process()

@@ -93,7 +93,7 @@ class PredictedTimes:
     """Seconds until jobs start that are not submitted, roll-out by roll-out."""
 
 
-def foresee(
+def predict_queue(
     folder: Path,
     policy: str | None = None,
     cluster: str | None = None,
@@ -115,7 +115,7 @@ def foresee(
         # Twice as many as are simulated, since some of them run and others are held.
         entries = archive.ask_here("state IN ('PENDING', 'RUNNING') ORDER BY seq LIMIT ?", (2 * MOST,))
         entries += _as_if_submitted(also, entries, now)
-        result, standing = _simulated(
+        result, standing = _simulate_queue(
             folder,
             about,
             loaded,
@@ -127,7 +127,7 @@ def foresee(
         jobs = dict(standing.running)
         for record in result.records:
             if record.start is not None and record.end is not None:
-                known = standing.expected.knows(record)
+                known = standing.expected.knows_duration(record)
                 jobs[record.job.id] = now + record.start, now + record.end if known else None
         spans: Mapping[JobId, Span] = {}
         # The roll-outs know no reservations: where there is one, the points alone are shown.
@@ -138,7 +138,7 @@ def foresee(
             # Another cluster has none of the nodes that were drained here.
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
             like = rolled_as(loaded.policy)
-            spans = intervals.spans(archive, entries, records, machine, now, tested, drained, like)
+            spans = intervals.start_spans(archive, entries, records, machine, now, tested, drained, like)
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
     draws = {} if intervals is None or reserved else intervals.tested_draws
@@ -165,7 +165,7 @@ def _as_if_submitted(jobs: Sequence[Job], entries: Sequence[Entry], now: Seconds
     ]
 
 
-def _simulated(
+def _simulate_queue(
     folder: Path,
     about: RunSettings,
     loaded: LoadedPolicy,
@@ -181,7 +181,7 @@ def _simulated(
         elsewhere = Elsewhere(about.uid, machine, local=local)
         paused = Suspensions(paused=frozenset(ServiceFolder(folder).paused_kinds()))
         kept = ReservationBook(ServiceFolder(folder)).event(machine, now)
-        standing = _standing(entries, machine, model, now, elsewhere.holders(), paused)
+        standing = _current_standing(entries, machine, model, now, elsewhere.list_holders(), paused)
         result = simulate(
             standing.waiting,
             machine,
@@ -198,7 +198,7 @@ def _simulated(
             incidents=[(0.0, kept), *standing.incidents] if kept.reservations else standing.incidents,
             priorities=Priorities(
                 priorities=needs_priorities(loaded.policy),
-                shares=Usage.kept(ServiceFolder(folder).usage, now),
+                shares=Usage.read_kept(ServiceFolder(folder).usage_path, now),
             ),
         )
     return result, standing
@@ -215,7 +215,7 @@ class _Standing:
     left_out: int
 
 
-def _standing(
+def _current_standing(
     entries: list[Entry],
     cluster: Cluster,
     model: RuntimeModel,
@@ -238,7 +238,7 @@ def _standing(
         place, started = entry.allocation, entry.started
         if place is not None and not place.mask >> len(cluster):
             try:
-                held.reserve(place)
+                held.reserve_allocation(place)
             except ValueError:  # it was given the place of one that is about to end, and has not begun
                 place = None
         if entry.state is State.RUNNING and place is not None and started is not None:
@@ -267,7 +267,7 @@ def _standing(
             expected.add(job)
     for job, place, holder in _held_by(others, cluster):
         try:
-            held.reserve(place)
+            held.reserve_allocation(place)
         except ValueError:  # a job of ours has it by now
             continue
         spent = 0.0 if holder.began is None else max(0.0, now - holder.began)
@@ -322,7 +322,7 @@ class _Expected:
                 seconds = min(seconds, job.walltime)
             self._table[job.id, one.name, request.nodes] = seconds
 
-    def knows(self, record: Record) -> bool:
+    def knows_duration(self, record: Record) -> bool:
         """Whether it is known how long the job takes as what, and on as many nodes as, it ran."""
         name, place = record.implementation, record.allocation
         assert name is not None
@@ -336,14 +336,14 @@ class _Expected:
         return TableTruth({key: seconds for key, seconds in filled.items() if seconds is not None})
 
 
-def answer(
+def answer_question(
     folder: Path, question: Mapping[str, Any], intervals: StartIntervals | None = None
 ) -> dict[str, Any]:
     """The answer to one question, or why there is none; only the queue as it is has intervals."""
     policy, cluster = question.get("policy"), question.get("cluster")
     also = [decode_job(one["job"], decode_app(one["name"], one["app"])) for one in question.get("jobs", ())]
     try:
-        found = foresee(folder, policy, cluster, None if policy or cluster else intervals, also)
+        found = predict_queue(folder, policy, cluster, None if policy or cluster else intervals, also)
     except DovetailError as error:
         return {"error": str(error), "status": error.exit_status}
     known = {"at": found.at, "jobs": found.jobs, "left_out": found.left_out, "unknown": found.unknown}
@@ -356,7 +356,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     intervals = StartIntervals(folder)
     for line in sys.stdin:
-        found = json.dumps(answer(folder, json.loads(line), intervals)).encode() + b"\n"
+        found = json.dumps(answer_question(folder, json.loads(line), intervals)).encode() + b"\n"
         try:
             while found:
                 found = found[os.write(1, found) :]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from dovetail.files.fields import Entry, duration, number_or_text
+from dovetail.files.fields import Entry, duration_check, number_or_text
 from dovetail.model import Recipients
 from dovetail.spec import kinds
 from dovetail.spec.commands import UPDATED
@@ -20,7 +20,7 @@ MOST_JOBS = 100_000
 Text: Any = annotation_of(kinds.TEXT)
 Moment: Any = annotation_of(kinds.MOMENT)
 Span: Any = annotation_of(kinds.duration(above=True))
-Patience = Annotated[float, Field(ge=0, le=60), BeforeValidator(duration()), number_or_text(most=60)]
+Patience = Annotated[float, Field(ge=0, le=60), BeforeValidator(duration_check()), number_or_text(most=60)]
 
 _Job: Any = form_of("http", "JobForm", {})
 
@@ -158,13 +158,13 @@ class WhatIfForm(Entry):
 
 
 def schema_of(form: type[Entry]) -> dict[str, Any]:
-    """The JSON schema of a form, whose parts are those of `definitions`."""
+    """The JSON schema of a form, whose parts are those of `schema_definitions`."""
     schema = form.model_json_schema(ref_template=_PLACE)
     schema.pop("$defs", None)
     return schema
 
 
-def definitions() -> dict[str, Any]:
+def schema_definitions() -> dict[str, Any]:
     """The schemas of the forms' parts, for the components of an OpenAPI description."""
     found: dict[str, Any] = {}
     for form in (

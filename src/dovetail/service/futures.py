@@ -26,8 +26,8 @@ from urllib.parse import quote
 from dovetail.errors import DovetailError, InputError
 from dovetail.records import dataclass
 from dovetail.service.call import Untrusted, outcome_of, script_of
-from dovetail.service.client import PATIENCE, Connection, connection
-from dovetail.service.requests import here
+from dovetail.service.client import PATIENCE, Connection, open_connection
+from dovetail.service.requests import request_context
 from dovetail.spec.jobs import OF_PYTHON
 
 __all__ = ["Client", "JobFailed", "JobFuture", "Outcome", "Submitter", "Untrusted"]
@@ -110,7 +110,9 @@ class Client:
         patience: float = PATIENCE,
     ) -> None:
         self._trust, self._patience = trust, patience
-        self._open: Callable[[], Connection] = lambda: connection(service, token, start=lambda sentence: None)
+        self._open: Callable[[], Connection] = lambda: open_connection(
+            service, token, start=lambda sentence: None
+        )
         self._asks = self._open()
         self._lock = threading.Lock()  # a connection has one request at a time
         self._waiting: dict[str, JobFuture] = {}
@@ -162,7 +164,7 @@ class Client:
             form = self._form_of_call(what, args, kwargs, options)
         else:
             form = self._form_of_command(what, args, {**options, **kwargs})
-        futures = self._submit([form], is_call=callable(what))
+        futures = self._submit_forms([form], is_call=callable(what))
         return futures[0] if form.get("array") is None else futures
 
     def map(self, function: Callable[..., Any], /, *items: Iterable[Any], **options: Any) -> Iterator[Any]:
@@ -174,9 +176,9 @@ class Client:
         _check_options(options)
         rows = list(zip(*items, strict=False))
         forms = [self._form_of_call(function, row, {}, options) for row in rows]
-        futures = self._submit(forms, is_call=True)
+        futures = self._submit_forms(forms, is_call=True)
 
-        def results() -> Iterator[Any]:
+        def iterate_results() -> Iterator[Any]:
             try:
                 for future in futures:
                     yield future.result()
@@ -186,7 +188,7 @@ class Client:
                     if not future.done():
                         future.cancel()
 
-        return results()
+        return iterate_results()
 
     def _form_of_command(
         self, command: Command, args: Sequence[Any], options: Mapping[str, Any]
@@ -213,16 +215,16 @@ class Client:
         form.setdefault("inputs", features)
         return {**form, "script": script_of(function, args, kwargs)}
 
-    def _submit(self, forms: list[dict[str, Any]], *, is_call: bool) -> list[JobFuture]:
+    def _submit_forms(self, forms: list[dict[str, Any]], *, is_call: bool) -> list[JobFuture]:
         if not forms:
             return []
         with self._lock:
-            ids = self._asks.post("/api/v1/jobs", {**here(), "jobs": forms})["ids"]
+            ids = self._asks.post("/api/v1/jobs", {**request_context(), "jobs": forms})["ids"]
         futures = [JobFuture(self, id, is_call) for id in ids]
         with self._some:
             self._waiting.update((future.job, future) for future in futures)
             if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="jobs", daemon=True)
+                self._watcher = threading.Thread(target=self._watch_ends, name="jobs", daemon=True)
                 self._watcher.start()
             self._some.notify_all()
         return futures
@@ -258,13 +260,13 @@ class Client:
 
     def pause(self, *kinds: str) -> list[str]:
         """Have nothing new start on these kinds of devices (none: on any); returns what is paused."""
-        return self._queue("pause", kinds)
+        return self._change_queue("pause", kinds)
 
     def resume(self, *kinds: str) -> list[str]:
         """Have jobs start again on these kinds of devices (none: on all); returns what is still paused."""
-        return self._queue("resume", kinds)
+        return self._change_queue("resume", kinds)
 
-    def _queue(self, action: str, kinds: Sequence[str]) -> list[str]:
+    def _change_queue(self, action: str, kinds: Sequence[str]) -> list[str]:
         with self._lock:
             found: list[str] = self._asks.post(f"/api/v1/queue/{action}", {"kinds": list(kinds)})["paused"]
         return found
@@ -301,7 +303,7 @@ class Client:
 
     # ------------------------------------------------------------------- watching
 
-    def _watch(self) -> None:
+    def _watch_ends(self) -> None:
         """Wait for whatever ends next, again and again."""
         with self._open() as service:
             service.be_patient(self._patience, _log.warning)
@@ -311,17 +313,17 @@ class Client:
                         self._some.wait()
                     if self._closed:
                         return
-                    jobs = _selector(list(self._waiting))
+                    jobs = _make_selector(list(self._waiting))
                 try:
                     form = {"jobs": jobs, "timeout": QUESTION, "any": True}
                     ended = service.post("/api/v1/wait", form)["jobs"]
                     for one in ended:
-                        self._ended(service, one["id"], one["state"])
+                        self._settle_future(service, one["id"], one["state"])
                 except DovetailError as error:
-                    self._lost(error)
+                    self._fail_all_futures(error)
                     return
 
-    def _ended(self, service: Connection, job: str, state: str) -> None:
+    def _settle_future(self, service: Connection, job: str, state: str) -> None:
         """Fetch what became of a job, and let its future have it."""
         with self._some:
             future = self._waiting.get(job)
@@ -358,7 +360,7 @@ class Client:
         else:
             future.set_exception(value)
 
-    def _lost(self, error: DovetailError) -> None:
+    def _fail_all_futures(self, error: DovetailError) -> None:
         """The service is gone: nothing more will come of these jobs here."""
         with self._some:
             waiting, self._waiting = self._waiting, {}
@@ -405,7 +407,7 @@ def _is_feature(value: object) -> bool:
     return isinstance(value, int | float) and 0 <= value < 1e300
 
 
-def _selector(ids: Sequence[str]) -> str:
+def _make_selector(ids: Sequence[str]) -> str:
     """Ids as a selector; neighbours as a range.
 
     >>> _selector(["3", "4", "5", "9", "2_1"])
@@ -429,7 +431,7 @@ def _whole_log(service: Connection, job: str) -> tuple[bytes, bool]:
     while True:
         reply = service.ask("GET", f"/api/v1/jobs/{job}/log", query={"offset": len(data)})
         if reply.status != 200:
-            reply.json()
+            reply.read_json()
         data += reply.body
         ours = ours and reply.headers.get("dovetail-shared") == "0"
         if not reply.body or len(data) >= int(reply.headers["dovetail-length"]):

@@ -86,14 +86,14 @@ class Sessions:
         self._sessions: dict[str, BrowserSession] = {}
         self._codes: dict[str, BrowserSession] = {}
 
-    def code(self, person: Principal) -> str:
+    def make_code(self, person: Principal) -> str:
         """A code that lets a browser in once, as this person."""
         code = secrets.token_urlsafe(24)
         _drop_old(self._codes)
         self._codes[code] = BrowserSession(person, time.monotonic() + CODE_LIVES)
         return code
 
-    def enter(self, code: str) -> str | None:
+    def enter_with_code(self, code: str) -> str | None:
         """The session for a code, which is then used up; ``None`` for any other."""
         found = None
         # Compared in constant time, one after the other: the time must not show how much of a code was right.
@@ -101,25 +101,25 @@ class Sessions:
             if secrets.compare_digest(known.encode(), code.encode("utf-8", "replace")):
                 found = known
         session = None if found is None else self._codes.pop(found)
-        person = None if session is None else self._person(session)
-        return None if person is None else self.begin(person)
+        person = None if session is None else self._current_person(session)
+        return None if person is None else self.begin_session(person)
 
-    def begin(self, person: Principal) -> str:
+    def begin_session(self, person: Principal) -> str:
         """A new session."""
         key = secrets.token_urlsafe(32)
         _drop_old(self._sessions)
         self._sessions[key] = BrowserSession(person, time.monotonic() + SESSION_LIVES)
         return key
 
-    def person(self, key: str) -> Principal | None:
+    def person_of_session(self, key: str) -> Principal | None:
         """Whose session that is, with the rights that its token gives now."""
         session = self._sessions.get(key)
-        person = None if session is None else self._person(session)
+        person = None if session is None else self._current_person(session)
         if session is not None and person is None:
             del self._sessions[key]
         return person
 
-    def _person(self, session: BrowserSession) -> Principal | None:
+    def _current_person(self, session: BrowserSession) -> Principal | None:
         return None if session.until < time.monotonic() else as_of_now(session.person, self._tokens)
 
 
@@ -176,25 +176,25 @@ class Authentication:
         """One request."""
         if scope["type"] != "http":
             return
-        headers = _headers(scope)
+        headers = _header_mapping(scope)
         place = self.sessions.place
         at_home = scope["path"].startswith(f"{place}/")
         if at_home:
             scope["path"] = scope["path"].removeprefix(place)
             scope["raw_path"] = scope["path"].encode()
         try:
-            person = await self._person(scope, headers, receive, at_home)
+            person = await self._authenticate_request(scope, headers, receive, at_home)
             _check_length(headers, self.most_body)
             scope["person"] = person  # from here on the connection is not one of a stranger
             limited = _Limited(receive, self.most_body)
             whole = await limited.whole()
             # Looked at again: a token may have been removed while a slow body was arriving.
-            if not self._stands(person):  # a body may take its time
+            if not self._has_same_rights(person):  # a body may take its time
                 raise Rejection(401, GONE, (b"www-authenticate", b"Bearer"), page=True)
         except Rejection as refused:
             if refused.status != 200:
-                self._note(scope, refused.status, refused.text)
-            await _answer(refused, headers, scope, send)
+                self._log_refusal(scope, refused.status, refused.text)
+            await _send_refusal(refused, headers, scope, send)
             return
         messages = [{"type": "http.request", "body": bytes(whole), "more_body": False}]
 
@@ -208,7 +208,7 @@ class Authentication:
             if message["type"] == "http.response.start":
                 begun = True
                 if message["status"] in (401, 403):
-                    self._note(scope, message["status"], f"{person.name} may not")
+                    self._log_refusal(scope, message["status"], f"{person.name} may not")
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
@@ -216,13 +216,13 @@ class Authentication:
         if not person.token or not _only_looks(scope):  # what changes something is done, or not begun
             await self.app(scope, body, with_headers)
         elif not await self._while_it_stands(person, self.app(scope, body, with_headers)):
-            self._note(scope, 401, f"{person.name}: {GONE}")
+            self._log_refusal(scope, 401, f"{person.name}: {GONE}")
             if begun:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
             else:
-                await _answer(Rejection(401, GONE), headers, scope, send)
+                await _send_refusal(Rejection(401, GONE), headers, scope, send)
 
-    def _stands(self, person: Principal) -> bool:
+    def _has_same_rights(self, person: Principal) -> bool:
         """Whether the person has the very rights with which the request came in."""
         return as_of_now(person, self.tokens) == person
 
@@ -231,7 +231,7 @@ class Authentication:
         task = asyncio.create_task(answering)
         try:
             while not (await asyncio.wait({task}, timeout=LOOK))[0]:
-                if not self._stands(person):
+                if not self._has_same_rights(person):
                     return False
             await task
         finally:
@@ -240,13 +240,13 @@ class Authentication:
                 await asyncio.gather(task, return_exceptions=True)
         return True
 
-    def _note(self, scope: Scope, status: int, why: str) -> None:
+    def _log_refusal(self, scope: Scope, status: int, why: str) -> None:
         """Log a refusal; strangers fill no disk with them."""
         client = (scope.get("client") or ("?", 0))[0]
         what = (status, scope["method"], scope["path"][:200], client, why)
         self._refusals.info(time.monotonic(), "refused (%d) %s %s from %s: %s", *what)
 
-    async def _person(
+    async def _authenticate_request(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, at_home: bool
     ) -> Principal:
         client = (scope.get("client") or ("", 0))[0]
@@ -259,7 +259,7 @@ class Authentication:
             return self._with_token(given)
         person = self._with_cookie(headers) if at_home else None
         if scope["path"].startswith("/login"):
-            await self._login(scope, headers, receive)
+            await self._handle_login(scope, headers, receive)
         if person is None:
             raise Rejection(401, "a token is needed", (b"www-authenticate", b"Bearer"), page=True)
         return person
@@ -291,7 +291,7 @@ class Authentication:
     def _with_token(self, given: bytes) -> Principal:
         scheme, _, secret = given.decode("latin-1").partition(" ")
         try:
-            token = self.tokens.find(secret.strip()) if scheme.lower() == "bearer" else None
+            token = self.tokens.find_token(secret.strip()) if scheme.lower() == "bearer" else None
         except InputError:
             token = None
         if token is None:
@@ -303,9 +303,9 @@ class Authentication:
             cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
         except CookieError:
             return None
-        return None if cookie is None else self.sessions.person(cookie.value)
+        return None if cookie is None else self.sessions.person_of_session(cookie.value)
 
-    async def _login(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> None:
+    async def _handle_login(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> None:
         """A one-time address, or a token from the login page."""
         if scope["method"] == "POST" and scope["path"] == "/login":
             _check_length(headers, 4096)
@@ -314,12 +314,12 @@ class Authentication:
             )
             token = None
             with suppress(InputError):
-                token = self.tokens.find(form.get("token", [""])[0].strip())
+                token = self.tokens.find_token(form.get("token", [""])[0].strip())
             if token is None:
                 raise Rejection(403, "this is no token of this service", page=True)
-            key: str | None = self.sessions.begin(Principal(token.name, token.admin, token.digest))
+            key: str | None = self.sessions.begin_session(Principal(token.name, token.admin, token.digest))
         else:
-            key = self.sessions.enter(scope["path"].removeprefix("/login").strip("/"))
+            key = self.sessions.enter_with_code(scope["path"].removeprefix("/login").strip("/"))
         if key is None:
             raise Rejection(403, "this address was used already, or is too old", page=True)
         secure = "; Secure" if scope["scheme"] == "https" else ""
@@ -345,7 +345,7 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _headers(scope: Scope) -> dict[bytes, bytes]:
+def _header_mapping(scope: Scope) -> dict[bytes, bytes]:
     return dict(reversed(scope["headers"]))
 
 
@@ -397,7 +397,7 @@ class _Limited:
         return body
 
 
-async def _answer(refused: Rejection, headers: dict[bytes, bytes], scope: Scope, send: Send) -> None:
+async def _send_refusal(refused: Rejection, headers: dict[bytes, bytes], scope: Scope, send: Send) -> None:
     wants_page = refused.page and b"text/html" in headers.get(b"accept", b"")
     if wants_page:
         body, kind = _LOGIN.read_bytes(), b"text/html; charset=utf-8"

@@ -18,7 +18,7 @@ from pathlib import Path
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.shortage import NoPlaceError, lack_at
 from dovetail.local.executor import MachineExecutor
-from dovetail.process.processes import children, is_zombie
+from dovetail.process.processes import child_processes, is_zombie
 from dovetail.service.core import Service
 from dovetail.service.errors import Full
 from dovetail.service.http import Listeners, unix_socket
@@ -50,7 +50,7 @@ class Ground:
         self.path = path
         self._service, self._listeners, self._group, self._lock = service, listeners, group, lock
         self._moved = moved
-        self._made = _identity(path)
+        self._made = _socket_identity(path)
         self._said = ""
         self._zombies: set[int] = set()
 
@@ -58,9 +58,9 @@ class Ground:
         """Look again and again (to be kept going by `dovetail.process.background`)."""
         while True:
             await asyncio.sleep(LOOK)
-            await self.look()
+            await self.check_ground()
 
-    async def look(self) -> None:
+    async def check_ground(self) -> None:
         """One look: mend what can be mended."""
         with suppress(Full):  # it ends then, or tries again, and the log has why
             self._service.see_the_folder()
@@ -79,8 +79,8 @@ class Ground:
         # Two looks, since a zombie of ours may just not have been waited for yet.
         """
         executor = self._service.live.executor
-        known = executor.supervisor if isinstance(executor, MachineExecutor) else 0
-        zombies = {pid for pid in children() if pid != known and is_zombie(pid)}
+        known = executor.supervisor_pid if isinstance(executor, MachineExecutor) else 0
+        zombies = {pid for pid in child_processes() if pid != known and is_zombie(pid)}
         for pid in zombies & self._zombies:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
@@ -98,7 +98,7 @@ class Ground:
             if not place.is_dir() and os.path.lexists(place):
                 lack = lack or str(NoPlaceError(str(place))).removeprefix(f"{place.parent}{os.sep}")
         if lack:
-            self._service.live.lacks(f"{self._service.folder.path}: {lack}")
+            self._service.live.pause_for_lack(f"{self._service.folder.path}: {lack}")
 
     def _see_lock(self) -> None:
         """Hold the folder still: without the file another service would begin beside us."""
@@ -112,30 +112,32 @@ class Ground:
             if not folder.path.is_dir():  # the ledger is gone, too: that ends us
                 return
         except OSError as error:
-            self._say(f"{folder.path / 'lock'}: cannot be looked at: {error.strerror}")
+            self._log_trouble(f"{folder.path / 'lock'}: cannot be looked at: {error.strerror}")
             return
         try:
-            again = folder.lock()
+            again = folder.take_lock()
             if again is None:
                 ended = (
                     f"{folder.path}: another service has taken this folder: this one ends, what runs goes on"
                 )
                 # It holds the lock of the folder's name now: two services with one ledger would both start
                 # its jobs.
-                self._service.live.fail(DovetailError(ended))
+                self._service.live.fail_run(DovetailError(ended))
                 return
             folder.note_holder(again)
             # Under the same number, since others keep that number as the lock.
             os.dup2(again, self._lock, inheritable=False)
             os.close(again)
         except OSError as error:
-            self._say(f"{folder.path / 'lock'}: was removed, and cannot be made anew: {error.strerror}")
+            self._log_trouble(
+                f"{folder.path / 'lock'}: was removed, and cannot be made anew: {error.strerror}"
+            )
             return
         _log.warning("%s: was removed, and is made anew", folder.path / "lock")
 
     async def _see_socket(self) -> None:
         """Clients find the socket; where its folder has gone it is in the state folder from now on."""
-        if self._made is not None and _identity(self.path) == self._made:
+        if self._made is not None and _socket_identity(self.path) == self._made:
             self._said = ""
             return
         own = self._service.folder.path / "service.sock"
@@ -145,22 +147,22 @@ class Ground:
             try:
                 found = unix_socket(path, self._group)
             except InputError as error:
-                self._say(str(error))
+                self._log_trouble(str(error))
                 continue
             await self._listeners.at_socket(found)
-            was, self.path, self._made = self.path, path, _identity(path)
+            was, self.path, self._made = self.path, path, _socket_identity(path)
             _log.warning("%s: the socket was removed; clients find a new one at %s", was, path)
             self._moved(path)
             return
 
-    def _say(self, trouble: str) -> None:
+    def _log_trouble(self, trouble: str) -> None:
         """Log what cannot be mended; once, not at every look."""
         if trouble != self._said:
             self._said = trouble
             _log.error("%s", trouble)
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _socket_identity(path: Path) -> tuple[int, int] | None:
     """Of a socket at this path; ``None`` where there is none."""
     try:
         found = path.lstat()

@@ -61,7 +61,7 @@ class JobEvent:
     when: Seconds
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def document(self) -> bytes:
+    def encode_document(self) -> bytes:
         """The JSON that a hook gets, with a line end."""
         return (
             json.dumps({"event": self.event, "time": self.when, "job": self.job, **self.more}).encode()
@@ -81,7 +81,7 @@ class Hook(Protocol):
         """What the log calls it."""
         ...
 
-    def deliver(self, event: JobEvent) -> None:
+    def deliver_event(self, event: JobEvent) -> None:
         """Deliver one event, in a thread of its own, within `PATIENCE`. Raises `HookError`."""
         ...
 
@@ -97,7 +97,7 @@ class CommandHook:
     seconds: Seconds = PATIENCE
 
     @classmethod
-    def parse(cls, text: str, where: str) -> CommandHook:
+    def parse_command(cls, text: str, where: str) -> CommandHook:
         """The command of an option, split as a shell splits words. Raises `InputError`."""
         try:
             words = shlex.split(text)
@@ -112,12 +112,12 @@ class CommandHook:
         """Its program."""
         return os.path.basename(self.words[0])
 
-    def deliver(self, event: JobEvent) -> None:
+    def deliver_event(self, event: JobEvent) -> None:
         """Run it once. Raises `HookError`."""
         deadline = time.monotonic() + self.seconds
         # As a file rather than a pipe: a hook that never reads would hold this thread.
         with tempfile.TemporaryFile() as given:  # a pipe without a reader would hold this thread
-            given.write(event.document())
+            given.write(event.encode_document())
             given.seek(0)
             try:
                 process = subprocess.Popen(
@@ -164,7 +164,7 @@ def _complaint_of(process: subprocess.Popen[bytes], deadline: float) -> str:
 class Hooks:
     """Delivers events to hooks, in the order in which they were given for each thread that is free.
 
-    Any thread may `post`; it never waits.
+    Any thread may `post_event`; it never waits.
     """
 
     def __init__(self, *, most_waiting: int = MOST_WAITING, threads: int = THREADS) -> None:
@@ -174,13 +174,15 @@ class Hooks:
         self._dropped = 0
         self._closed = False
 
-    def post(self, hook: Hook, event: JobEvent) -> None:
+    def post_event(self, hook: Hook, event: JobEvent) -> None:
         """Have an event delivered, or dropped with a line in the log where too many wait."""
         # After `close` an event would wait in a queue that no thread reads.
         if self._closed:
             return
         if len(self._threads) < self._most_threads:
-            thread = threading.Thread(target=self._work, name=f"hook-{len(self._threads)}", daemon=True)
+            thread = threading.Thread(
+                target=self._deliver_queued, name=f"hook-{len(self._threads)}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
         # Never wait here: this runs in the loop that starts jobs.
@@ -206,16 +208,16 @@ class Hooks:
         for thread in self._threads:
             # The deadline is for all threads together.
             thread.join(max(0.0, deadline - time.monotonic()))
-        left = sum(one is not None for one in _drained(self._waiting))
+        left = sum(one is not None for one in _drain_queue(self._waiting))
         if left:
             _log.warning("hooks: %d events are dropped: the service ends", left)
 
-    def _work(self) -> None:
+    def _deliver_queued(self) -> None:
         while (one := self._waiting.get()) is not None:
             hook, event = one
             job = event.job["id"]
             try:
-                hook.deliver(event)
+                hook.deliver_event(event)
             except HookError as error:
                 _log.warning(
                     "hook %s: %s of job %s: %s", hook.name, event.event, job, error, extra={"job": job}
@@ -226,7 +228,9 @@ class Hooks:
                 _log.info("hook %s: %s of job %s delivered", hook.name, event.event, job, extra={"job": job})
 
 
-def _drained(waiting: queue.Queue[tuple[Hook, JobEvent] | None]) -> Iterable[tuple[Hook, JobEvent] | None]:
+def _drain_queue(
+    waiting: queue.Queue[tuple[Hook, JobEvent] | None],
+) -> Iterable[tuple[Hook, JobEvent] | None]:
     while True:
         try:
             yield waiting.get_nowait()

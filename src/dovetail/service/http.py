@@ -53,7 +53,7 @@ class Limits:
         self.most = max(8, min(MOST_CONNECTIONS, files - OURS))
         self.connections: dict[Protocol, str] = {}
 
-    def enter(self, protocol: Protocol, peer: str) -> bool:
+    def admit_connection(self, protocol: Protocol, peer: str) -> bool:
         """One more, if there is room for it or can be made."""
         alike = [one for one, other in self.connections.items() if other == peer]
         crowded = alike if len(alike) >= MOST_OF_ONE else self.connections
@@ -86,7 +86,7 @@ class Protocol(H11Protocol):
             self.client, peer = (f"unix:{uid}:{pid}", 0), f"unix:{uid}"
         else:
             peer = self.client[0] if self.client else ""
-        if not self._limits.enter(self, peer):
+        if not self._limits.admit_connection(self, peer):
             transport.abort()
             return
         # A stranger who never finishes a head would hold a connection for ever.
@@ -150,7 +150,7 @@ class Listeners:
         self._servers: list[asyncio.Server] = []
         self.urls: list[str] = []
 
-    def _factory(self) -> Any:
+    def _protocol_factory(self) -> Any:
         return functools.partial(
             Protocol, limits=self._limits, config=self._config, server_state=self._state, app_state={}
         )
@@ -158,7 +158,7 @@ class Listeners:
     async def at_socket(self, found: socket.socket) -> None:
         """Listen at a socket file that was made by `unix_socket`."""
         server = await asyncio.get_running_loop().create_unix_server(
-            self._factory(), sock=found, backlog=AT_ONCE
+            self._protocol_factory(), sock=found, backlog=AT_ONCE
         )
         found.listen(WAITING)
         self._servers.append(server)
@@ -167,7 +167,7 @@ class Listeners:
         """Listen on the network; returns the URL. Raises `InputError`."""
         try:
             server = await asyncio.get_running_loop().create_server(
-                self._factory(),
+                self._protocol_factory(),
                 host,
                 port,
                 ssl=tls,

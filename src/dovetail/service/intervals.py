@@ -36,7 +36,7 @@ from dovetail.starts.rolling import (
     Situation,
     StartDraws,
     draws_for,
-    pooled,
+    pool_machine,
     roll_out,
     waits_as_logs,
 )
@@ -79,21 +79,21 @@ class StartIntervals:
         self._outcomes: list[list[float]] = []
         self.tested_draws: dict[JobId, list[float]] = {}
         """Of the last question: seconds until jobs start that are not submitted, roll-out by roll-out."""
-        self._load()
+        self._load_calibration()
 
-    def _load(self) -> None:
+    def _load_calibration(self) -> None:
         if not self._file.exists():
             return
         try:
             kept = json.loads(self._file.read_text())
-            self._calibration.restore(kept["calibration"])
+            self._calibration.restore_state(kept["calibration"])
             self._outcomes = kept["outcomes"]
             self._foretold = {job: (middle, plan) for job, (middle, plan) in kept["foretold"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged, and calibration begins anew: %s", self._file, error)
             self._calibration, self._outcomes, self._foretold = Calibration(), [], {}
 
-    def spans(
+    def start_spans(
         self,
         archive: Archive,
         # Damage costs accuracy for a while, not the forecast itself: calibration learns anew.
@@ -116,8 +116,8 @@ class StartIntervals:
         # Fewer ended jobs than this show nothing of run times or arrivals.
         if len(self._ended) < ENOUGH:
             return {}
-        situation = _situation(entries, records, cluster, now, drained)._replace(policy=policy)
-        starts, lengths = _rolled(self._draws(entries), situation)
+        situation = _current_situation(entries, records, cluster, now, drained)._replace(policy=policy)
+        starts, lengths = _roll_out(self._make_draws(entries), situation)
         corrections: dict[int, tuple[float, float]] = {}
         found: dict[JobId, Span] = {}
         # What runs has no start to foretell, only an end; the time already spent is taken off.
@@ -139,7 +139,7 @@ class StartIntervals:
             # One correction for jobs of like waits: the calibration's search costs more than all the rest.
             about = round(middle / STEP)
             if about not in corrections:
-                corrections[about] = self._calibration.corrections(now, about * STEP)
+                corrections[about] = self._calibration.interval_corrections(now, about * STEP)
             low, high = corrections[about]
             simulated = records[job].start or 0.0
             # The plan's own start is held by the interval, so a table never shows a start outside of it.
@@ -155,9 +155,9 @@ class StartIntervals:
                 self.tested_draws[job] = np.minimum(starts[:, place], HORIZON).tolist()
             # Only the first forecast of a job counts as a promise to be judged; later ones know more.
             if job not in self._foretold and job not in tested and place < MOST:
-                self._calibration.foretell(job, now, float(middle), spread)
+                self._calibration.make_forecast(job, now, float(middle), spread)
                 self._foretold[job] = (now + wait_of(float(middle)), now + simulated)
-        self._keep()
+        self._save_calibration()
         return found
 
     def _take_in(self, archive: Archive, entries: Sequence[Entry], now: Seconds) -> None:
@@ -173,18 +173,18 @@ class StartIntervals:
         for job in list(self._ended)[:-REMEMBERED]:
             del self._ended[job]
         open_now = {entry.job.id: entry for entry in entries}
-        for key in self._calibration.waiting:
+        for key in self._calibration.waiting_keys:
             found = open_now.get(str(key)) or self._ended.get(str(key))
             if found is None:
-                found = archive.pool.submit(archive.job, str(key)).result()
+                found = archive.query_thread.submit(archive.job, str(key)).result()
             # Cancelled before it began: its wait has no outcome to learn from.
             if found is None or (found.started is None and found.ended is not None):
-                self._calibration.drop(key)
+                self._calibration.drop_forecast(key)
                 self._foretold.pop(str(key), None)
             elif found.started is not None:
-                self._note(str(key), found.started)
+                self._note_outcome(str(key), found.started)
 
-    def _note(self, job: JobId, started: Seconds) -> None:
+    def _note_outcome(self, job: JobId, started: Seconds) -> None:
         """It has started: an outcome."""
         made = self._calibration.start(job, started)
         middle, plan = self._foretold.pop(job, (started, started))
@@ -193,20 +193,20 @@ class StartIntervals:
             self._outcomes.append([started, float(inside), abs(middle - started), abs(plan - started)])
         self._outcomes = self._outcomes[-OUTCOMES:]
 
-    def _draws(self, entries: Sequence[Entry]) -> StartDraws:
+    def _make_draws(self, entries: Sequence[Entry]) -> StartDraws:
         draws = StartDraws(RunTimes(OF_APPS))
         known = [*self._ended.values(), *(entry for entry in entries if entry.job.id not in self._ended)]
         for entry in sorted(known, key=lambda entry: entry.submitted):
             if entry.allocation is not None:  # what it takes is known only of those that ran
-                draws.submit(entry.submitted, _queued(entry, entry.allocation))
+                draws.submit(entry.submitted, _make_queued_job(entry, entry.allocation))
         for entry in self._ended.values():
             if entry.started is None or entry.ended is None or entry.allocation is None:
                 continue
-            queued = _queued(entry, entry.allocation)
+            queued = _make_queued_job(entry, entry.allocation)
             draws.end(queued.key, queued.kind, max(entry.ended - entry.started, 0.0))
         return draws
 
-    def _keep(self) -> None:
+    def _save_calibration(self) -> None:
         kept = {
             "calibration": self._calibration.as_dict(),
             "outcomes": self._outcomes,
@@ -218,22 +218,22 @@ class StartIntervals:
             log.warning("the outcomes of forecasts are not kept: %s", error)
 
 
-def _rolled(draws: StartDraws, situation: Situation) -> tuple[Floats, Floats]:
+def _roll_out(draws: StartDraws, situation: Situation) -> tuple[Floats, Floats]:
     """Seconds until jobs start, and how long each runs in all; far behind the machine counts as one pool."""
     if len(situation.waiting) <= MOST:
         return draws.roll(situation)
     count = len(situation.running) + MOST
-    futures = draws.futures(situation, draws_for(len(situation.waiting)))
+    futures = draws.draw_futures(situation, draws_for(len(situation.waiting)))
     near = situation._replace(waiting=situation.waiting[:MOST])
     drawn = np.where(futures.past.job < count, futures.past.job, -1)
     first = roll_out(near, futures.lengths[:, :count], futures.past._replace(job=drawn), futures.origins)
-    pool, past = pooled(situation, futures.past)
+    pool, past = pool_machine(situation, futures.past)
     starts = roll_out(pool, futures.lengths, past, futures.origins)
     starts[:, :MOST] = first
     return starts, futures.lengths
 
 
-def _queued(entry: Entry, place: Allocation) -> QueuedJob:
+def _make_queued_job(entry: Entry, place: Allocation) -> QueuedJob:
     """A job of the ledger, with what it takes where it runs or would run."""
     job, part = entry.job, place.parts[0]
     need = part.cpus, len(part.devices) * part.units, part.memory
@@ -242,7 +242,7 @@ def _queued(entry: Entry, place: Allocation) -> QueuedJob:
     return QueuedJob(job.id, kind, zlib.crc32(str(job.id).encode()), place.request.nodes, need=need)
 
 
-def _situation(
+def _current_situation(
     entries: Sequence[Entry],
     records: Mapping[JobId, Record],
     cluster: Cluster,
@@ -269,7 +269,7 @@ def _situation(
     for entry in entries:
         place = entry.allocation
         if entry.started is not None and place is not None and not place.mask >> len(nodes):
-            queued = _queued(entry, place)
+            queued = _make_queued_job(entry, place)
             free[place.nodes] -= np.array(queued.need, np.int64)
             spent = max(now - entry.started, 1e-9)
             running.append(queued._replace(spent=spent, held=tuple(place.nodes)))
@@ -280,7 +280,7 @@ def _situation(
         ):
             record = records[entry.job.id]
             if record.allocation is not None and record.start is not None:
-                queued = _queued(entry, record.allocation)
+                queued = _make_queued_job(entry, record.allocation)
                 queued = queued._replace(group=bit.get(record.allocation.request.partition, 1))
                 waiting.append((-entry.job.priority, entry.seq, queued))
     waiting.sort(key=lambda one: one[:2])

@@ -23,7 +23,7 @@ MOST_REMEMBERED = 1000
 
 def mail_subscription(hook: Hook, ledger: Ledger, *, idle: bool = False) -> Subscription:
     """Have a hook get the events of which mail is to be sent; ``idle``: of unused GPUs, too."""
-    return Subscription(hook, _Mail(ledger, idle=idle).wants)
+    return Subscription(hook, _Mail(ledger, idle=idle).wants_event)
 
 
 class _Mail:
@@ -33,7 +33,7 @@ class _Mail:
         self._begun: dict[int, None] = {}
         self._over: dict[int, None] = {}
 
-    def wants(self, record: Record, event: EventName) -> Wanted | None:
+    def wants_event(self, record: Record, event: EventName) -> Wanted | None:
         """Recipient and subject of a mail of this event; ``None``: no mail is sent."""
         options = record.job.options
         named = frozenset(str(options.get("mail_type", "NONE")).split(","))
@@ -58,20 +58,20 @@ class _Mail:
             if number in self._begun or self._ledger.array_began_before(number, record.job.id):
                 # From the ledger, since a restart forgets what was sent.
                 return None
-            _remember(self._begun, number)
+            _remember_number(self._begun, number)
             self._over.pop(number, None)  # one that was over goes on
             about = {**mail, "array": {"id": str(number), "states": {}}}
             return Wanted(event, about) if event in types else None
         if number in self._over or self._ledger.array_is_open(number):
             return None
-        _remember(self._over, number)
+        _remember_number(self._over, number)
         states = self._ledger.array_states(number)
         whole: EventName = "END" if all(State(name) in SUCCEEDED for name in states) else "FAIL"
         about = {**mail, "array": {"id": str(number), "states": states}}
         return Wanted(whole, about) if _is_wanted(record, whole, types) else None
 
 
-def _remember(numbers: dict[int, None], number: int) -> None:
+def _remember_number(numbers: dict[int, None], number: int) -> None:
     numbers[number] = None
     # Bounded; the ledger answers for older arrays.
     if len(numbers) > MOST_REMEMBERED:

@@ -52,16 +52,18 @@ class Figures:
             self.errors.add((record.took or 0.0) / record.predicted.expected)
 
 
-def exposition(info: Mapping[str, Any], figures: Figures) -> str:
-    """All figures; ``info`` is `dovetail.service.overview.info`."""
-    return "\n".join(_lines(info, figures)) + "\n"
+def format_exposition(info: Mapping[str, Any], figures: Figures) -> str:
+    """All figures; ``info`` is `dovetail.service.overview.service_info`."""
+    return "\n".join(_exposition_lines(info, figures)) + "\n"
 
 
-def _lines(info: Mapping[str, Any], figures: Figures) -> Iterator[str]:
-    yield from _about("jobs", "gauge", "Jobs that have not ended.")
+def _exposition_lines(info: Mapping[str, Any], figures: Figures) -> Iterator[str]:
+    yield from _metric_header("jobs", "gauge", "Jobs that have not ended.")
     for what, count in info["jobs"].items():
         yield f'dovetail_jobs{{state="{what}"}} {count}'
-    yield from _about("jobs_ended_total", "counter", "Jobs that have ended since the service was started.")
+    yield from _metric_header(
+        "jobs_ended_total", "counter", "Jobs that have ended since the service was started."
+    )
     for state in State:
         if state not in (State.PENDING, State.RUNNING):
             yield f'dovetail_jobs_ended_total{{state="{state}"}} {figures.ended.get(str(state), 0)}'
@@ -70,25 +72,25 @@ def _lines(info: Mapping[str, Any], figures: Figures) -> Iterator[str]:
         ("cpus_used", "CPUs that jobs hold."),
         ("devices", "Devices of the cluster."),
     ):
-        yield from _about(name, "gauge", what)
+        yield from _metric_header(name, "gauge", what)
         yield f"dovetail_{name} {info[name]}"
-    yield from _about("start_time_seconds", "gauge", "When the service was started.")
+    yield from _metric_header("start_time_seconds", "gauge", "When the service was started.")
     yield f"dovetail_start_time_seconds {info['since']:.3f}"
     what = "Whether nothing starts now: a full disk, or no claims on this machine."
-    yield from _about("blocked", "gauge", what)
+    yield from _metric_header("blocked", "gauge", what)
     yield f"dovetail_blocked {int(info['blocked'] is not None)}"
     what = "The longest time for which nothing was answered, since the start."
-    yield from _about("longest_instant_seconds", "gauge", what)
+    yield from _metric_header("longest_instant_seconds", "gauge", what)
     yield f"dovetail_longest_instant_seconds {info['longest_instant']:.3f}"
     for name, what, histogram in (
         ("wait_seconds", "From submission to the last start, of jobs that have ended.", figures.waits),
         ("run_seconds", "From the last start to the end.", figures.runs),
         ("prediction_ratio", "Run time by predicted run time, of jobs that completed.", figures.errors),
     ):
-        yield from _about(name, "histogram", what)
+        yield from _metric_header(name, "histogram", what)
         yield from histogram.lines(f"dovetail_{name}")
 
 
-def _about(name: str, kind: str, what: str) -> Iterator[str]:
+def _metric_header(name: str, kind: str, what: str) -> Iterator[str]:
     yield f"# HELP dovetail_{name} {what}"
     yield f"# TYPE dovetail_{name} {kind}"

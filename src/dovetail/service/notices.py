@@ -52,7 +52,7 @@ class Notices:
         self._subscriptions: list[Subscription] = []
         self._timers: dict[JobId, list[asyncio.TimerHandle]] = {}
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def add_subscription(self, subscription: Subscription) -> None:
         """Deliver events to a hook from now on."""
         self._subscriptions.append(subscription)
         if self._driver.turns is None:
@@ -77,55 +77,55 @@ class Notices:
             if record is None or record.job.foreign:
                 continue
             if turn in OF_TURNS:
-                self._post(record, OF_TURNS[turn])
+                self._post_event(record, OF_TURNS[turn])
             if turn == "requeued":
-                self._forget(job)
+                self._cancel_timers(job)
             else:
-                self._watch(record, now)
+                self._set_walltime_timers(record, now)
         for record in ended:
             if not record.job.foreign:
-                self._forget(record.job.id)
-                self._ended(record)
+                self._cancel_timers(record.job.id)
+                self._post_end(record)
 
-    def _ended(self, record: Record) -> None:
+    def _post_end(self, record: Record) -> None:
         if record.state is State.TIMEOUT:
-            self._post(record, "TIME_LIMIT")
-        self._post(record, "END" if record.state in SUCCEEDED else "FAIL")
+            self._post_event(record, "TIME_LIMIT")
+        self._post_event(record, "END" if record.state in SUCCEEDED else "FAIL")
 
     def idle(self, job: JobId, device: str, seconds: Seconds) -> None:
         """A job holds a device that it has not used for so long; nothing is done about it."""
         record = self._driver.engine.records.get(job)
         if record is not None and record.state is State.RUNNING:
-            self._post(record, "GPU_IDLE", {"idle": {"device": device, "seconds": round(seconds)}})
+            self._post_event(record, "GPU_IDLE", {"idle": {"device": device, "seconds": round(seconds)}})
 
-    def _post(self, record: Record, event: EventName, about: Mapping[str, Any] = EMPTY) -> None:
+    def _post_event(self, record: Record, event: EventName, about: Mapping[str, Any] = EMPTY) -> None:
         found = [(one.hook, one.wants(record, event)) for one in self._subscriptions]
         wanted = [(hook, one) for hook, one in found if one is not None]
         if wanted:
             row = self._row_of(record)
             for hook, one in wanted:
-                self._hooks.post(hook, JobEvent(one.event, row, time.time(), {**one.more, **about}))
+                self._hooks.post_event(hook, JobEvent(one.event, row, time.time(), {**one.more, **about}))
 
     # ------------------------------------------------------------------------- parts of a walltime
 
-    def _watch(self, record: Record, now: Seconds) -> None:
+    def _set_walltime_timers(self, record: Record, now: Seconds) -> None:
         """Set a timer for each part of the walltime for which an event is wanted."""
         job, began = record.job, record.start
-        self._forget(job.id)
+        self._cancel_timers(job.id)
         if job.walltime is None or began is None:
             return
         loop = asyncio.get_running_loop()
         for event, part in PARTS.items():
             left = began + part * job.walltime - now
             if left > 0 and any(one.wants(record, event) is not None for one in self._subscriptions):
-                timer = loop.call_later(left, self._passed, job.id, record.attempts, event)
+                timer = loop.call_later(left, self._post_walltime_part, job.id, record.attempts, event)
                 self._timers.setdefault(job.id, []).append(timer)
 
-    def _passed(self, job: JobId, attempt: int, event: EventName) -> None:
+    def _post_walltime_part(self, job: JobId, attempt: int, event: EventName) -> None:
         record = self._driver.engine.records.get(job)
         if record is not None and record.state is State.RUNNING and record.attempts == attempt:
-            self._post(record, event)
+            self._post_event(record, event)
 
-    def _forget(self, job: JobId) -> None:
+    def _cancel_timers(self, job: JobId) -> None:
         for timer in self._timers.pop(job, ()):
             timer.cancel()

@@ -15,8 +15,8 @@ class OpenJobs:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         for of in (_user_of, name_of, _user_and_name_of):
-            engine.queue.alike(of)
-            engine.held.alike(of)
+            engine.queue.group_alike(of)
+            engine.held.group_alike(of)
 
     def __len__(self) -> int:
         engine = self._engine
@@ -33,30 +33,35 @@ class OpenJobs:
         """
         engine, records = self._engine, self._engine.records
 
-        def chosen(jobs: Iterable[Job]) -> list[Job]:
+        def filter_jobs(jobs: Iterable[Job]) -> list[Job]:
             return [job for job in jobs if user in (None, job.user) and name in (None, name_of(job))]
 
-        first = chosen(placed.job for placed in engine.at_work if not placed.job.foreign) if running else []
+        first = (
+            filter_jobs(placed.job for placed in engine.at_work if not placed.job.foreign) if running else []
+        )
         queue: Sequence[Job] = ()
         held: Collection[JobId] = ()
         if waiting:
-            first += chosen(records[job].job for job in engine.handed_over)
-            first += chosen(job for fifo in engine.device_queues.values() for job, _ in fifo)
+            first += filter_jobs(records[job].job for job in engine.handed_over)
+            first += filter_jobs(job for fifo in engine.device_queues.values() for job, _ in fifo)
             if user is None and name is None:
                 queue, held = engine.queue.submitted, engine.held
             else:
-                of, value = _asked(user, name)
-                queue, held = engine.queue.alike(of).get(value, ()), engine.held.alike(of).get(value, ())
+                of, value = _grouping_keys(user, name)
+                queue, held = (
+                    engine.queue.group_alike(of).get(value, ()),
+                    engine.held.group_alike(of).get(value, ()),
+                )
         found: list[Record] = []
         for jobs in (first, queue):
             some = jobs[offset : offset + limit - len(found)]
             found += [records[job.id] for job in some]
             offset = max(0, offset - len(jobs))
-        found += [records[job] for job in _part(held, offset, limit - len(found))]
+        found += [records[job] for job in _nearer_part(held, offset, limit - len(found))]
         return found, len(first) + len(queue) + len(held)
 
 
-def _part(jobs: Collection[JobId], first: int, count: int) -> list[JobId]:
+def _nearer_part(jobs: Collection[JobId], first: int, count: int) -> list[JobId]:
     """Some of them, from the end that is nearer."""
     behind = len(jobs) - first - count
     if behind >= first or not isinstance(jobs, dict):
@@ -64,7 +69,7 @@ def _part(jobs: Collection[JobId], first: int, count: int) -> list[JobId]:
     return list(islice(reversed(jobs), max(0, behind), max(0, behind + count)))[::-1]
 
 
-def _asked(user: str | None, name: str | None) -> tuple[Callable[[Job], object], object]:
+def _grouping_keys(user: str | None, name: str | None) -> tuple[Callable[[Job], object], object]:
     """What jobs of this user, of this name, or of both have in common."""
     if name is None:
         return _user_of, user

@@ -13,7 +13,7 @@ from dovetail.service.core import Service
 from dovetail.version import API, __version__
 
 
-def info(service: Service) -> dict[str, Any]:
+def service_info(service: Service) -> dict[str, Any]:
     """How the service stands. O(nodes)."""
     engine, about = service.engine, service.about
     cluster = engine.cluster
@@ -44,7 +44,7 @@ def info(service: Service) -> dict[str, Any]:
         "ended": dict(service.figures.ended),
         "elsewhere": service.elsewhere.rows(),
         "draining": service.driver.draining,
-        "paused": service.paused,
+        "paused": service.paused_kinds,
         "shared": service.shared,
         "blocked": service.why_blocked,
         "partitions": [
@@ -60,20 +60,25 @@ def info(service: Service) -> dict[str, Any]:
         "user_limit": service.options.user_limit,
         "max_gpus_per_user": service.options.max_gpus_per_user,
         "keep": service.options.keep,
-        "fair": _fair(service),
+        "fair": _fair_share_rows(service),
         "longest_instant": service.longest_instant(),
         "kept": asdict(service.tidying.kept) | asdict(service.tidying.limits),
     }
 
 
-def _fair(service: Service) -> dict[str, Any] | None:
+def _fair_share_rows(service: Service) -> dict[str, Any] | None:
     """What users have used of the machine, those first who go first; ``None`` where there are no shares."""
     shares = None if service.driver.priorities is None else service.driver.priorities.shares
     if shares is None:
         return None
-    now = max(service.engine.view.now, time.time() - service.epoch)
+    now = max(service.engine.view.now, time.time() - service.driver_epoch)
     users = [
-        {"user": user, "used": used, "share": shares.share(user), "standing": used / shares.share(user)}
+        {
+            "user": user,
+            "used": used,
+            "share": shares.share_of_user(user),
+            "standing": used / shares.share_of_user(user),
+        }
         for user, used in shares.all(now).items()
     ]
     return {"half_life": shares.half_life, "users": sorted(users, key=lambda one: one["standing"])}
@@ -82,7 +87,7 @@ def _fair(service: Service) -> dict[str, Any] | None:
 UNSEEN = DeviceSight()
 
 
-def _device(device: Device, sight: DeviceSight) -> dict[str, Any]:
+def _device_row(device: Device, sight: DeviceSight) -> dict[str, Any]:
     """A device with what it holds now; ``idle``: who holds it without using it, and for how many seconds."""
     idle = None
     if sight.idle is not None:
@@ -99,7 +104,7 @@ def _device(device: Device, sight: DeviceSight) -> dict[str, Any]:
     }
 
 
-def nodes(service: Service) -> list[dict[str, Any]]:
+def node_rows(service: Service) -> list[dict[str, Any]]:
     """The nodes, what they have, and which jobs use it. O(nodes + running jobs)."""
     engine = service.engine
     cluster = engine.cluster
@@ -107,7 +112,7 @@ def nodes(service: Service) -> list[dict[str, Any]]:
     sights = service.sights()
     for index, node in enumerate(cluster.nodes):
         state = "lost" if index in engine.lost else "drained" if index in engine.occupancy.drained else "up"
-        devices = [_device(d, sights.get((index, d.name), UNSEEN)) for d in node.devices]
+        devices = [_device_row(d, sights.get((index, d.name), UNSEEN)) for d in node.devices]
         rows.append(
             {
                 "name": node.name,
@@ -134,9 +139,9 @@ def nodes(service: Service) -> list[dict[str, Any]]:
     return rows
 
 
-def pulse(service: Service) -> dict[str, Any]:
+def change_pulse(service: Service) -> dict[str, Any]:
     """The little that a page needs to know whether to look again."""
-    now = info(service)
+    now = service_info(service)
     return {
         "changes": service.changes,
         **{name: now[name] for name in ("now", "jobs", "ended", "cpus", "cpus_used")},

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from dovetail.errors import InputError
-from dovetail.files.fields import Entry, Name, duration, validated, whole
-from dovetail.files.sentences import closest, file_name
+from dovetail.files.fields import Entry, Name, duration_check, validate_data, whole_number
+from dovetail.files.sentences import file_name, suggest_closest
 from dovetail.files.toml import read_toml
 from dovetail.model import Cluster, Seconds
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JobSpec
 from dovetail.spec.values import MOST_NODES
 
-Limit = Annotated[float, BeforeValidator(duration(above_zero=True))]
-Nodes = Annotated[int, BeforeValidator(whole(1, MOST_NODES))]
+Limit = Annotated[float, BeforeValidator(duration_check(above_zero=True))]
+Nodes = Annotated[int, BeforeValidator(whole_number(1, MOST_NODES))]
 
 
 class PartitionEntry(Entry):
@@ -57,7 +57,7 @@ class Partition:
 
 def read_partitions(path: str) -> tuple[Partition, ...]:
     """The partitions of a TOML file. Raises `InputError`."""
-    data = validated(PartitionFile, read_toml(path, "a file of partitions"), file_name(path))
+    data = validate_data(PartitionFile, read_toml(path, "a file of partitions"), file_name(path))
     found = tuple(
         Partition(**{**entry.model_dump(), "devices": tuple(entry.devices)}) for entry in data.partition
     )
@@ -76,11 +76,11 @@ def with_partitions(cluster: Cluster, partitions: Iterable[Partition]) -> Cluste
     named: dict[str, list[str]] = {}
     known = {node.name: node for node in cluster.nodes}
     for one in partitions:
-        names = list(known) if one.nodes is None else expand(one.nodes)
+        names = list(known) if one.nodes is None else expand_hostlist(one.nodes)
         for name in names:
             if name not in known:
                 where = f"partition {one.name!r}: nodes"
-                raise InputError(f"found {name!r}{closest(name, list(known))}", where=where)
+                raise InputError(f"found {name!r}{suggest_closest(name, list(known))}", where=where)
         kinds = set(one.devices)
         there = [name for name in names if not kinds or kinds & {d.kind for d in known[name].devices}]
         if not there:

@@ -37,11 +37,11 @@ def read_service(path: str, cluster: Cluster | None, *, lenient: bool = False) -
     """
     named = os.environ.get(VARIABLE, "")
     folder = ServiceFolder(named if os.path.isabs(named) else None)
-    since = _since(path)
-    if not folder.ledger.exists():
+    since = _parse_since(path)
+    if not folder.ledger_path.exists():
         raise InputError("found no record of a service, expected one to have run", where=f"service:{path}")
     about = read_about(folder.path)
-    archive = Archive(folder.ledger, lambda: about.cluster)
+    archive = Archive(folder.ledger_path, lambda: about.cluster)
     try:
         ran = ", ".join(f"'{state}'" for state in _RAN)
         where = f"submitted >= ? AND started IS NOT NULL AND state IN ({ran}) ORDER BY submitted, seq"
@@ -52,12 +52,12 @@ def read_service(path: str, cluster: Cluster | None, *, lenient: bool = False) -
         raise InputError("found no job that ran to an end, expected one at least", where=f"service:{path}")
     known = Path(about.history).exists()
     if not known:
-        return _workload(path, entries, about.cluster, None)
+        return _make_workload(path, entries, about.cluster, None)
     with SqliteHistory(about.history) as history:
-        return _workload(path, entries, about.cluster, make_model(about.model, history))
+        return _make_workload(path, entries, about.cluster, make_model(about.model, history))
 
 
-def _since(path: str) -> Seconds:
+def _parse_since(path: str) -> Seconds:
     if path == "all":
         return 0.0
     match = _SPAN.fullmatch(path)
@@ -66,7 +66,7 @@ def _since(path: str) -> Seconds:
     return time.time() - int(match[1]) * _SECONDS[match[2]]
 
 
-def _workload(path: str, entries: list[Entry], cluster: Cluster, model: RuntimeModel | None) -> Workload:
+def _make_workload(path: str, entries: list[Entry], cluster: Cluster, model: RuntimeModel | None) -> Workload:
     ids = {entry.job.id for entry in entries}
     first = entries[0].submitted
     table: dict[tuple[JobId, str, int], Seconds] = {}

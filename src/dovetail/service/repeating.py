@@ -83,7 +83,7 @@ class RepeatingJobs:
             elif record.end is not None:  # it was cancelled before it ran: the chain has ended
                 self._last.discard(id)
 
-    def follow(self, job: Job, into: JobId, now: Seconds, epoch: Seconds) -> Job:
+    def next_run(self, job: Job, into: JobId, now: Seconds, epoch: Seconds) -> Job:
         """The next run of a job, with the id ``into``, submitted ``now`` by the driver's clock."""
         # Its turn was a place among jobs that have started since.
         kept = {name: value for name, value in job.options.items() if name != TURN}
@@ -106,6 +106,6 @@ class RepeatingJobs:
         """The run that follows a job, as far as it is known here."""
         return self._next.get(job)
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """A job has left memory."""
         self._next.pop(job, None)

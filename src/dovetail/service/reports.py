@@ -33,27 +33,27 @@ class Question:
     limit: int = 100_000
 
 
-async def reports(service: Service, question: Question, person: Principal) -> list[Row]:
+async def report_rows(service: Service, question: Question, person: Principal) -> list[Row]:
     """The rows, in order of submission. Numbers that no job has are passed over. Raises `InputError`.
 
     O(jobs that are selected); with ``since`` O(open jobs and those that ended later).
     """
-    conditions, values = _conditions(question)
+    conditions, values = _sql_conditions(question)
     if question.jobs is not None:
-        ids = await service.known(question.jobs, person)
+        ids = await service.select_known_jobs(question.jobs, person)
         conditions.append("id IN (SELECT value FROM json_each(?))")
-        values.append(service.archive.listed(ids))
+        values.append(service.archive.encode_ids(ids))
     where = f"{' AND '.join(conditions) or 'TRUE'} ORDER BY seq LIMIT ?"
     entries = await service.ask(lambda archive: archive.entries(where, (*values, question.limit), whole=True))
     # What a run used is known to the engine while it remembers the job, later only to the history of runs.
-    uids = {_uid(service, entry): entry.job.id for entry in entries if entry.ended is not None}
+    uids = {_unique_id(service, entry): entry.job.id for entry in entries if entry.ended is not None}
     away = [uid for uid, job in uids.items() if job not in service.engine.records]
-    used = await service.ask(lambda archive: archive.usage(away, Path(service.about.history)))
+    used = await service.ask(lambda archive: archive.fetch_usage(away, Path(service.about.history)))
     usage = {uids[uid]: one for uid, one in used.items()}
-    return [_row(service, entry, usage) for entry in entries]
+    return [_report_row(service, entry, usage) for entry in entries]
 
 
-def _conditions(question: Question) -> tuple[list[str], list[object]]:
+def _sql_conditions(question: Question) -> tuple[list[str], list[object]]:
     conditions: list[str] = []
     values: list[object] = []
     for column, wanted in (
@@ -73,19 +73,19 @@ def _conditions(question: Question) -> tuple[list[str], list[object]]:
     return conditions, values
 
 
-def _uid(service: Service, entry: Entry) -> str:
+def _unique_id(service: Service, entry: Entry) -> str:
     return uid_of(service.about.uid, entry.job.id, entry.attempt)
 
 
-def _row(service: Service, entry: Entry, used: Mapping[JobId, Usage]) -> Row:
+def _report_row(service: Service, entry: Entry, used: Mapping[JobId, Usage]) -> Row:
     record = service.engine.records.get(entry.job.id)
-    row = row_of_entry(entry, service.engine.cluster) if record is None else service.row(record)
+    row = row_of_entry(entry, service.engine.cluster) if record is None else service.make_row(record)
     job = entry.job if record is None else record.job
     usage = used.get(job.id) if record is None or record.usage is None else record.usage
-    return {**row, **_further(service, job, entry), **_of_usage(usage)}
+    return {**row, **_further_fields(service, job, entry), **_of_usage(usage)}
 
 
-def _further(service: Service, job: Job, entry: Entry) -> Row:
+def _further_fields(service: Service, job: Job, entry: Entry) -> Row:
     """What a row does not have: numbers, what is requested, where it runs and writes."""
     launch = entry.job.launch
     indices = "" if launch is None else launch.indices
@@ -119,7 +119,7 @@ def _further(service: Service, job: Job, entry: Entry) -> Row:
         "stderr": err or ours[1],
         "stdin": None if launch is None else launch.input(entry.job, service.about.cwd, node),
         "script": launch is not None and bool(launch.variables),
-        "variables": {} if launch is None else _plain(launch.variables),
+        "variables": {} if launch is None else _plain_variables(launch.variables),
         "restartable": job.app.restartable,
         "held": entry.held,
     }
@@ -128,7 +128,7 @@ def _further(service: Service, job: Job, entry: Entry) -> Row:
 _SHOWN = ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_SUBMIT_DIR", "SLURM_JOB_UID", "SLURM_JOB_GID")
 
 
-def _plain(variables: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _plain_variables(variables: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Variables of a submission that hold how many tasks there are, and where it came from."""
     return {name: value for name, value in variables if name in _SHOWN and "\0" not in value}
 

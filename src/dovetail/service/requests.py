@@ -21,21 +21,21 @@ Form = dict[str, Any]
 _LIMITS = {name: getattr(resource, f"RLIMIT_{name}") for name in get_args(LimitName)}
 
 
-def here() -> Form:
+def request_context() -> Form:
     """The folder, environment, umask and soft limits of this process, which its jobs get."""
     try:
         folder = os.getcwd()
     except OSError as error:
         raise InputError(f"the current folder cannot be used: {error.strerror}") from error
     own = {name: resource.getrlimit(limit)[0] for name, limit in _LIMITS.items()}
-    return {"folder": folder, "environment": dict(os.environ), "umask": _umask(), "limits": own}
+    return {"folder": folder, "environment": dict(os.environ), "umask": _read_umask(), "limits": own}
 
 
 HEAD_OF_STATUS = 256
 """Bytes of a process' status that hold its first lines; the kernel makes all of it where more is read."""
 
 
-def _umask() -> int:
+def _read_umask() -> int:
     """Ours, which other threads that make files meanwhile do not notice."""
     status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -74,8 +74,8 @@ def request_of_script(
     from dovetail.workloads.batch.submitting import environment_of, script_part
     from dovetail.workloads.batch.variables import Origin
 
-    around = here()
-    request = request_of_parts(script_part(script, arguments, part, Origin.here(around["folder"])))
+    around = request_context()
+    request = request_of_parts(script_part(script, arguments, part, Origin.of_this_process(around["folder"])))
     for note in script.warned:
         warn(note.sentence())
     return {**request, "environment": environment_of(script, around["environment"])}

@@ -23,11 +23,11 @@ from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 
 from dovetail.errors import DovetailError, InputError
-from dovetail.files.fields import Entry, validated
+from dovetail.files.fields import Entry, validate_data
 from dovetail.files.signals import signal_of
 from dovetail.service import overview
 from dovetail.service.core import SETTLED, Action, Service
-from dovetail.service.details import details, explained, files, previewed
+from dovetail.service.details import explain_job, job_details, job_files, preview_jobs
 from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.forms import (
     ActionForm,
@@ -42,14 +42,14 @@ from dovetail.service.forms import (
     UpdateForm,
     WaitForm,
     WhatIfForm,
-    definitions,
+    schema_definitions,
     schema_of,
 )
 from dovetail.service.gate import Sessions
 from dovetail.service.logs import FilePart, read_log
-from dovetail.service.metrics import exposition
+from dovetail.service.metrics import format_exposition
 from dovetail.service.people import Principal
-from dovetail.service.reports import Question, reports
+from dovetail.service.reports import Question, report_rows
 from dovetail.service.submission import check_words, return_memory
 from dovetail.service.tokens import Tokens
 from dovetail.version import __version__
@@ -83,7 +83,7 @@ class _Described(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The description, made once."""
         found = super().openapi()
-        found.setdefault("components", {}).setdefault("schemas", {}).update(definitions())
+        found.setdefault("components", {}).setdefault("schemas", {}).update(schema_definitions())
         return found
 
 
@@ -99,49 +99,49 @@ def application(service: Service, sessions: Sessions, tokens: Tokens) -> FastAPI
         redirect_slashes=False,
     )
     app.state.service = service
-    _errors(app)
-    _look(app, service)
-    _change(app, service)
-    _administer(app, service, sessions, tokens)
-    _pages(app)
+    _add_error_handlers(app)
+    _add_read_routes(app, service)
+    _add_change_routes(app, service)
+    _add_admin_routes(app, service, sessions, tokens)
+    _add_pages(app)
     return app
 
 
-def _errors(app: FastAPI) -> None:
+def _add_error_handlers(app: FastAPI) -> None:
     statuses: dict[type[DovetailError], int] = {NotFound: 404, Forbidden: 403, Full: 503, InputError: 400}
 
-    async def ours(request: Request, error: Exception) -> Answer:
+    async def answer_own_error(request: Request, error: Exception) -> Answer:
         # In the order of the table: the first kind that fits decides.
         status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
         return Answer({"error": str(error)}, status)
 
-    async def invalid(request: Request, error: Exception) -> Answer:
+    async def answer_invalid_request(request: Request, error: Exception) -> Answer:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         place = ".".join(str(step) for step in first["loc"][1:]) or "request"
         return Answer({"error": f"{place}: {first['msg'].lower()}"}, 400)
 
-    async def http(request: Request, error: Exception) -> Answer:
+    async def answer_http_error(request: Request, error: Exception) -> Answer:
         assert isinstance(error, HTTPException)
         return Answer({"error": str(error.detail).lower()}, error.status_code, dict(error.headers or {}))
 
-    app.add_exception_handler(DovetailError, ours)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(DovetailError, answer_own_error)
+    app.add_exception_handler(RequestValidationError, answer_invalid_request)
+    app.add_exception_handler(HTTPException, answer_http_error)
 
 
-def _principal(request: Request) -> Principal:
+def _request_principal(request: Request) -> Principal:
     person = request.scope["person"]
     assert isinstance(person, Principal)
     return person
 
 
-def _takes(form: type[Entry]) -> dict[str, Any]:
+def _describe_body(form: type[Entry]) -> dict[str, Any]:
     """The description of a body that we read ourselves."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema_of(form)}}}}
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_body(body: bytes) -> Any:
     """JSON; names that are no UTF-8 come as Python spells them. Raises `InputError`."""
     try:
         return orjson.loads(body)
@@ -155,24 +155,24 @@ def _parsed(body: bytes) -> Any:
     return data
 
 
-async def _form(request: Request, form: type[Entry]) -> Any:
+async def _read_form(request: Request, form: type[Entry]) -> Any:
     """The body as this form; long ones are read beside the loop. Raises `InputError`."""
     service: Service = request.app.state.service
     body = await request.body()
 
-    def read() -> Entry:
-        data = _parsed(body)
+    def parse_form() -> Entry:
+        data = _parse_body(body)
         if not isinstance(data, dict):
             # A list or a number would be valid JSON and no form.
             raise InputError("the body: expected an object")
         check_words(data)
-        return validated(form, data, "request")
+        return validate_data(form, data, "request")
 
     if len(body) < LONG_BODY:
-        return read()
+        return parse_form()
     loop = asyncio.get_running_loop()
     try:
-        return await loop.run_in_executor(service.makers, read)  # few at once: each is many objects
+        return await loop.run_in_executor(service.makers, parse_form)  # few at once: each is many objects
     finally:
         loop.call_later(SETTLED, service.makers.submit, return_memory)
 
@@ -211,16 +211,16 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 # ------------------------------------------------------------------------------------------------- looking
 
 
-def _look(app: FastAPI, service: Service) -> None:
+def _add_read_routes(app: FastAPI, service: Service) -> None:
     @app.get("/api/v1/info", responses=ERRORS)
     async def info() -> Answer:
         """How the service stands."""
-        return Answer(overview.info(service))
+        return Answer(overview.service_info(service))
 
     @app.get("/api/v1/nodes", responses=ERRORS)
     async def nodes() -> Answer:
         """The nodes, what they have, and which jobs use it."""
-        return Answer({"nodes": overview.nodes(service)})
+        return Answer({"nodes": overview.node_rows(service)})
 
     @app.get("/api/v1/reservations", responses=ERRORS)
     async def reservations() -> Answer:
@@ -243,10 +243,10 @@ def _look(app: FastAPI, service: Service) -> None:
         if jobs is not None:
             # A selector may name jobs that ended long ago, which only the archive knows; the queue itself is
             # in memory.
-            rows = await service.rows(jobs, _principal(request), limit)
-            return Answer({"jobs": rows, "total": len(rows), **service.forecast.about()})
+            rows = await service.rows(jobs, _request_principal(request), limit)
+            return Answer({"jobs": rows, "total": len(rows), **service.forecast.describe_forecast()})
         rows, total = service.page(states=state or (), user=user, name=name, limit=limit, offset=offset)
-        return Answer({"jobs": rows, "total": total, **service.forecast.about()})
+        return Answer({"jobs": rows, "total": total, **service.forecast.describe_forecast()})
 
     @app.get("/api/v1/ended", responses=ERRORS)
     async def ended(
@@ -289,29 +289,29 @@ def _look(app: FastAPI, service: Service) -> None:
         `until` are seconds since the epoch between which a job was there.
         """
         question = Question(jobs, state or (), user or (), name or (), since, until, limit)
-        found = await reports(service, question, _principal(request))
+        found = await report_rows(service, question, _request_principal(request))
         return Answer({"jobs": found, "now": time.time(), "keep": service.options.keep})
 
     @app.get("/api/v1/apps", responses=ERRORS)
     async def apps(since: Time = None) -> Answer:
         """Of each app and implementation: how many runs, how long, and how far predictions were off."""
-        return Answer({"apps": await service.ask(lambda archive: archive.apps(since))})
+        return Answer({"apps": await service.ask(lambda archive: archive.summarize_apps(since))})
 
-    @app.post("/api/v1/whatif", responses=ERRORS, openapi_extra=_takes(WhatIfForm))
+    @app.post("/api/v1/whatif", responses=ERRORS, openapi_extra=_describe_body(WhatIfForm))
     async def whatif(request: Request) -> Answer:
         """When the jobs of this moment would start and end under another policy, or on another cluster."""
-        form = await _form(request, WhatIfForm)
+        form = await _read_form(request, WhatIfForm)
         return Answer(await service.forecast.ask({"policy": form.policy, "cluster": form.cluster}))
 
     @app.get("/api/v1/jobs/{id}", responses=ERRORS)
     async def job(id: str) -> Answer:
         """One job, with its command, files and earlier attempts."""
-        return Answer(await details(service, id))
+        return Answer(await job_details(service, id))
 
     @app.get("/api/v1/jobs/{id}/explain", responses=ERRORS)
     async def explain(id: str) -> Answer:
         """What was considered for a job, what was predicted, and the reason."""
-        return Answer(await explained(service, id))
+        return Answer(await explain_job(service, id))
 
     @app.get(
         "/api/v1/jobs/{id}/log",
@@ -332,7 +332,7 @@ def _look(app: FastAPI, service: Service) -> None:
         the piece begins (`dovetail-offset`), how long the file is, whether the job has ended, and whether
         others than the service's account may have written it (`dovetail-shared`).
         """
-        piece = await _log_piece(service, id, _principal(request), stream, attempt, offset, wait)
+        piece = await _log_piece(service, id, _request_principal(request), stream, attempt, offset, wait)
         headers = {
             "dovetail-offset": str(piece.offset),
             "dovetail-length": str(piece.length),
@@ -357,7 +357,7 @@ def _look(app: FastAPI, service: Service) -> None:
 
         One client at a time has it; where that one leaves, the job is hung up.
         """
-        found = await service.terminal_of(id, _principal(request), (rows, columns))
+        found = await service.terminal_of(id, _request_principal(request), (rows, columns))
         return StreamingResponse(found, media_type="application/octet-stream")
 
     @app.get(
@@ -367,7 +367,7 @@ def _look(app: FastAPI, service: Service) -> None:
     )
     async def events() -> StreamingResponse:
         """Server-sent events: `change`, with counts, whenever something has happened; else nothing."""
-        return StreamingResponse(_events(service), media_type="text/event-stream")
+        return StreamingResponse(_stream_events(service), media_type="text/event-stream")
 
     @app.get(
         "/metrics",
@@ -377,7 +377,7 @@ def _look(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(
-            exposition(overview.info(service), service.figures),
+            format_exposition(overview.service_info(service), service.figures),
             media_type="text/plain; version=0.0.4; charset=utf-8",
         )
 
@@ -388,7 +388,7 @@ async def _log_piece(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
     while True:
-        found = await files(service, id, person, attempt)
+        found = await job_files(service, id, person, attempt)
         path = found.out if stream == "out" else found.err
         # In a thread: the file may lie on a slow network.
         piece = await loop.run_in_executor(None, read_log, path, offset, found.ended, found.chosen)
@@ -398,10 +398,10 @@ async def _log_piece(
         await asyncio.sleep(min(0.2, left))
 
 
-async def _events(service: Service) -> AsyncIterator[bytes]:
+async def _stream_events(service: Service) -> AsyncIterator[bytes]:
     listener = service.listen()
     try:
-        yield _event(service)
+        yield _encode_event(service)
         while True:
             listener.clear()
             try:
@@ -411,130 +411,134 @@ async def _events(service: Service) -> AsyncIterator[bytes]:
                 continue
             # A burst of changes is one event: a page that loads anew for each would only load.
             await asyncio.sleep(GAP)
-            yield _event(service)
+            yield _encode_event(service)
     finally:
-        service.unlisten(listener)
+        service.remove_listener(listener)
 
 
-def _event(service: Service) -> bytes:
-    data = orjson.dumps(overview.pulse(service))
+def _encode_event(service: Service) -> bytes:
+    data = orjson.dumps(overview.change_pulse(service))
     return b"event: change\ndata: " + data + b"\n\n"
 
 
 # ------------------------------------------------------------------------------------------------ changing
 
 
-def _change(app: FastAPI, service: Service) -> None:
-    @app.post("/api/v1/jobs", status_code=201, responses=ERRORS, openapi_extra=_takes(SubmitForm))
+def _add_change_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/api/v1/jobs", status_code=201, responses=ERRORS, openapi_extra=_describe_body(SubmitForm))
     async def submit(request: Request) -> Answer:
         """Take in jobs, all or none. When this answers, they are on the disk.
 
         With `dry_run` nothing is taken in, and `jobs` has what would be: its request, and what is predicted.
         """
-        form = await _form(request, SubmitForm)
-        found = await service.submit(form, _principal(request))
+        form = await _read_form(request, SubmitForm)
+        found = await service.submit(form, _request_principal(request))
         if form.dry_run:
-            return Answer({"ids": [], "notes": found.notes, "jobs": previewed(service, found.jobs)}, 200)
+            return Answer({"ids": [], "notes": found.notes, "jobs": preview_jobs(service, found.jobs)}, 200)
         # Elements of an array share one number.
         numbers = sorted({number for number, _ in found.numbers})
         return Answer({"ids": found.ids, "numbers": numbers, "notes": found.notes}, 201)
 
-    @app.post("/api/v1/jobs/test", responses=ERRORS, openapi_extra=_takes(SubmitForm))
+    @app.post("/api/v1/jobs/test", responses=ERRORS, openapi_extra=_describe_body(SubmitForm))
     async def test(request: Request) -> Answer:
         """When jobs would start and end if they were submitted now; nothing of them is kept."""
-        form = await _form(request, SubmitForm)
-        return Answer(await service.foretell(form, _principal(request)))
+        form = await _read_form(request, SubmitForm)
+        return Answer(await service.foretell_jobs(form, _request_principal(request)))
 
-    def wish(action: Action, line: str) -> None:
+    def add_wish_route(action: Action, line: str) -> None:
         async def route(request: Request) -> Answer:
-            form = await _form(request, ActionForm)
-            found = await service.act(action, form.jobs, _principal(request))
+            form = await _read_form(request, ActionForm)
+            found = await service.act_on_jobs(action, form.jobs, _request_principal(request))
             return Answer({"jobs": found.done, "refused": found.refused})
 
         route.__doc__, route.__name__ = line, action
-        app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_takes(ActionForm))(route)
+        app.post(f"/api/v1/{action}", responses=ERRORS, openapi_extra=_describe_body(ActionForm))(route)
 
-    @app.post("/api/v1/cancel", responses=ERRORS, openapi_extra=_takes(CancelForm))
+    @app.post("/api/v1/cancel", responses=ERRORS, openapi_extra=_describe_body(CancelForm))
     async def cancel(request: Request) -> Answer:
         """Cancel jobs that wait, stop those that run; with `signal` send it to those that run, which go on.
 
         Answers with those of which that is done (`jobs`), and with why not of the others (`refused`), as all
         of these do.
         """
-        form = await _form(request, CancelForm)
+        form = await _read_form(request, CancelForm)
         if form.signal is None:
-            found = await service.act("cancel", form.jobs, _principal(request))
+            found = await service.act_on_jobs("cancel", form.jobs, _request_principal(request))
         else:
-            number = _signal(form.signal)
-            found = await service.signal(form.jobs, number, form.to, _principal(request))
+            number = _parse_signal_number(form.signal)
+            found = await service.signal(form.jobs, number, form.to, _request_principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
 
-    wish("hold", "Keep waiting jobs back.")
-    wish("release", "Let jobs go that were held back.")
+    add_wish_route("hold", "Keep waiting jobs back.")
+    add_wish_route("release", "Let jobs go that were held back.")
 
-    @app.post("/api/v1/requeue", responses=ERRORS, openapi_extra=_takes(RequeueForm))
+    @app.post("/api/v1/requeue", responses=ERRORS, openapi_extra=_describe_body(RequeueForm))
     async def requeue(request: Request) -> Answer:
         """Another attempt: of jobs that have ended now, of those that run after they were stopped.
 
         With `failed` only of those that have failed, of all of the caller's where no others are named.
         """
-        form = await _form(request, RequeueForm)
+        form = await _read_form(request, RequeueForm)
         if form.jobs is None and not form.failed:
             raise InputError("jobs: found nothing, expected numbers, ranges, names, 'last' or 'all'")
-        found = await service.act("requeue", form.jobs, _principal(request), failed=form.failed)
+        found = await service.act_on_jobs(
+            "requeue", form.jobs, _request_principal(request), failed=form.failed
+        )
         return Answer({"jobs": found.done, "refused": found.refused})
 
-    @app.post("/api/v1/update", responses=ERRORS, openapi_extra=_takes(UpdateForm))
+    @app.post("/api/v1/update", responses=ERRORS, openapi_extra=_describe_body(UpdateForm))
     async def update(request: Request) -> Answer:
         """Change jobs that wait, and the walltime of those that run."""
-        found = await service.update(await _form(request, UpdateForm), _principal(request))
+        found = await service.update(await _read_form(request, UpdateForm), _request_principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
 
-    @app.post("/api/v1/move", responses=ERRORS, openapi_extra=_takes(MoveForm))
+    @app.post("/api/v1/move", responses=ERRORS, openapi_extra=_describe_body(MoveForm))
     async def move(request: Request) -> Answer:
         """Give a waiting job the place after another one, or the first."""
-        form = await _form(request, MoveForm)
-        found = await service.move(form.job, form.after, _principal(request))
+        form = await _read_form(request, MoveForm)
+        found = await service.move_job(form.job, form.after, _request_principal(request))
         return Answer({"jobs": found.done, "refused": found.refused})
 
-    @app.post("/api/v1/reservations", status_code=201, responses=ERRORS, openapi_extra=_takes(ReserveForm))
+    @app.post(
+        "/api/v1/reservations", status_code=201, responses=ERRORS, openapi_extra=_describe_body(ReserveForm)
+    )
     async def reserve(request: Request) -> Answer:
         """Keep GPUs for a user between two moments; answers with the reservation."""
-        form = await _form(request, ReserveForm)
-        return Answer(await service.reserve(form, _principal(request)), 201)
+        form = await _read_form(request, ReserveForm)
+        return Answer(await service.reserve(form, _request_principal(request)), 201)
 
     @app.post("/api/v1/reservations/{id}/cancel", responses=ERRORS)
     async def cancel_reservation(request: Request, id: str) -> Answer:
         """Give a reservation up: its devices are for all again."""
-        return Answer({"reservation": await service.cancel_reservation(id, _principal(request))})
+        return Answer({"reservation": await service.cancel_reservation(id, _request_principal(request))})
 
-    @app.post("/api/v1/jobs/{id}/terminal", responses=ERRORS, openapi_extra=_takes(TerminalForm))
+    @app.post("/api/v1/jobs/{id}/terminal", responses=ERRORS, openapi_extra=_describe_body(TerminalForm))
     async def type_into(request: Request, id: str) -> Answer:
         """Type at an interactive job's terminal, or report the size of its window."""
-        await service.type_into(id, await _form(request, TerminalForm), _principal(request))
+        await service.type_into(id, await _read_form(request, TerminalForm), _request_principal(request))
         return Answer({"job": id})
 
-    @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_takes(WaitForm))
+    @app.post("/api/v1/wait", responses=ERRORS, openapi_extra=_describe_body(WaitForm))
     async def wait(request: Request) -> Answer:
         """Wait until jobs have ended, at most `timeout` seconds; `left` counts those that have not.
 
         With `any`, until one has; then `jobs` are only those that have ended.
         """
-        form = await _form(request, WaitForm)
-        found, left = await service.wait(form.jobs, _principal(request), form.timeout, first=form.any)
+        form = await _read_form(request, WaitForm)
+        found, left = await service.wait(form.jobs, _request_principal(request), form.timeout, first=form.any)
         return Answer({"jobs": [{"id": one.id, "state": str(one.state)} for one in found], "left": left})
 
 
-def _signal(text: str) -> int:
+def _parse_signal_number(text: str) -> int:
     try:
         return signal_of(text)
     except ValueError as error:
         raise InputError(f"signal: {error}") from None
 
 
-def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:
-    def admin(request: Request) -> Principal:
-        person = _principal(request)
+def _add_admin_routes(app: FastAPI, service: Service, sessions: Sessions, tokens: Tokens) -> None:
+    def require_admin(request: Request) -> Principal:
+        person = _request_principal(request)
         if not person.admin:
             raise Forbidden("only the service's own account may do that")
         return person
@@ -542,29 +546,29 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
     @app.post("/api/v1/nodes/{name}/{action}", responses=ERRORS)
     async def node(request: Request, name: str, action: Literal["drain", "resume"]) -> Answer:
         """Have a node start nothing more, or take jobs again."""
-        admin(request)
+        require_admin(request)
         await service.set_node(name, action)
         return Answer({"node": name, "action": action})
 
-    @app.post("/api/v1/queue/{action}", responses=ERRORS, openapi_extra=_takes(PauseForm))
+    @app.post("/api/v1/queue/{action}", responses=ERRORS, openapi_extra=_describe_body(PauseForm))
     async def queue(request: Request, action: Literal["pause", "resume"]) -> Answer:
         """Have jobs that wait go on waiting, of some kinds of devices or of all, or have them start again."""
-        admin(request)
-        form = await _form(request, PauseForm)
+        require_admin(request)
+        form = await _read_form(request, PauseForm)
         return Answer({"paused": await service.set_paused(action, form.kinds)})
 
-    @app.post("/api/v1/forget", responses=ERRORS, openapi_extra=_takes(ForgetForm))
+    @app.post("/api/v1/forget", responses=ERRORS, openapi_extra=_describe_body(ForgetForm))
     async def forget(request: Request) -> Answer:
         """Forget jobs that ended long ago, with their output; answers with how many of which were removed."""
-        admin(request)
-        form = await _form(request, ForgetForm)
-        removed = await service.forget(form.age)
+        require_admin(request)
+        form = await _read_form(request, ForgetForm)
+        removed = await service.forget_jobs(form.age)
         return Answer({"jobs": removed.jobs, "files": removed.files})
 
     @app.post("/api/v1/service/{action}", responses=ERRORS)
     async def end(request: Request, action: Literal["drain", "stop"]) -> Answer:
         """End the service: at once (jobs run on), or (`drain`) when what runs has ended."""
-        admin(request)
+        require_admin(request)
         await request.body()  # a client that is still sending would not read the answer
 
         async def then() -> None:  # in the loop, when the answer is on its way
@@ -575,12 +579,12 @@ def _administer(app: FastAPI, service: Service, sessions: Sessions, tokens: Toke
     @app.post("/api/v1/dashboard", responses=ERRORS)
     async def dashboard(request: Request) -> Answer:
         """An address that lets a browser in once; a loopback port is opened for it where none is there."""
-        person = admin(request)
+        person = require_admin(request)
         url = await service.browser_url()
-        return Answer({"url": f"{url}/login/{sessions.code(person)}"})
+        return Answer({"url": f"{url}/login/{sessions.make_code(person)}"})
 
 
-def _pages(app: FastAPI) -> None:
+def _add_pages(app: FastAPI) -> None:
     if (WEB / "static").is_dir():
         app.mount("/static", StaticFiles(directory=WEB / "static"), name="static")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Cluster, Job, JobId, Record, Seconds, State, Usage
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.model.reservation import avoids_of
 from dovetail.model.strangers import barred_devices, device_kinds
-from dovetail.model.templates import DEVICE, render
+from dovetail.model.templates import DEVICE, render_template
 from dovetail.running.ledger import Entry
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.forecast import UNKNOWN_SPAN, Forecast
@@ -42,8 +42,8 @@ def row_of_record(
     predicted_start, predicted_end = (None, None)
     span: Sequence[Seconds | None] = UNKNOWN_SPAN
     if record.end is None:
-        predicted_start, predicted_end = forecast.predicted(job.id)
-        span = forecast.span(job.id)
+        predicted_start, predicted_end = forecast.predicted_times(job.id)
+        span = forecast.predicted_spans(job.id)
     if running is not None and start is not None:
         predicted_start = None
         span = (None, None, *span[2:])
@@ -67,9 +67,9 @@ def row_of_record(
         "reason": reason,
         "detail": record.detail,
         "implementation": None if record.implementation is None else record.implementation.name,
-        "nodes": "" if allocation is None else compress(allocation.node_names(cluster)),
+        "nodes": "" if allocation is None else compress_names(allocation.node_names(cluster)),
         "devices": [] if allocation is None else allocation.device_names(cluster),
-        "cores": _cores(allocation, cluster),
+        "cores": _cores_by_node(allocation, cluster),
         "exit_code": record.exit_code,
         "attempts": record.attempts,
     }
@@ -98,7 +98,7 @@ def _of_span(span: Sequence[Seconds | None]) -> Row:
     return {**dict(zip(names, span, strict=True)), "confidence": CONFIDENCE if known else None}
 
 
-def _cores(allocation: Allocation | None, cluster: Cluster) -> dict[str, Sequence[int]]:
+def _cores_by_node(allocation: Allocation | None, cluster: Cluster) -> dict[str, Sequence[int]]:
     """Core ids by node; of an allocation on a cluster that was larger, those of nodes that are there."""
     if allocation is None:
         return {}
@@ -125,7 +125,7 @@ def row_of_entry(entry: Entry, cluster: Cluster) -> Row:
         "implementation": entry.implementation,
         "nodes": entry.nodes,
         "devices": list(entry.devices),
-        "cores": _cores(entry.allocation, cluster),
+        "cores": _cores_by_node(entry.allocation, cluster),
         "exit_code": entry.exit_code,
         "attempts": entry.attempt,
         **device_use(None),  # the history has it, the ledger has not
@@ -159,7 +159,7 @@ def command_words(job: Job) -> str:
         return ""
     try:
         argv = command_within(command.argv)
-        words = [render(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in argv]
+        words = [render_template(word, {**job.inputs, DEVICE: "{" + DEVICE + "}"}) for word in argv]
     except (KeyError, ValueError):  # an input that is not known here
         words = list(command_within(command.argv))
     if _OWN_COPY.search(words[0]):

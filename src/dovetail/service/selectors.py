@@ -34,7 +34,7 @@ def parse_selectors(text: str) -> list[Selector]:
     ['last', 'numbers', 'numbers', 'name']
     """
     found: list[Selector] = []
-    for part in _parts(text):
+    for part in _split_parts(text):
         if part in ("last", "all"):
             found.append(Selector("last" if part == "last" else "all"))
         elif match := _NUMBER.fullmatch(part):
@@ -53,7 +53,7 @@ def parse_selectors(text: str) -> list[Selector]:
     return list(dict.fromkeys(found))
 
 
-def _parts(text: str) -> list[str]:
+def _split_parts(text: str) -> list[str]:
     """The parts between commas that are in no brackets."""
     parts = [""]
     depth = 0

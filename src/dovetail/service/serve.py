@@ -46,10 +46,10 @@ from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.process.background import keep_going
 from dovetail.process.processes import is_alive, started_at
-from dovetail.process.recovery import end_unlogged, kill_group, recover
+from dovetail.process.recovery import end_unlogged, kill_group, recover_run
 from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
-from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording
+from dovetail.running.assembly import LiveOptions, driver_of, journal_at, neighbours_of, recording_history
 from dovetail.running.folder import RunSettings, as_run_folder, encoded_about, read_about
 from dovetail.running.last_resort import LastResort
 from dovetail.running.ledger import Ledger, LedgerDamageError
@@ -129,12 +129,12 @@ class ServeOptions(LiveOptions):
     ready: Callable[[Address], None] = field(default=lambda address: None)
 
 
-def serve(options: ServeOptions) -> None:
+def serve_until_signalled(options: ServeOptions) -> None:
     """Serve until SIGTERM or SIGINT (what runs goes on, and the next start takes it up) or a drain.
 
     Raises `InputError` where the options are wrong, `DovetailError` while another service has the folder.
     """
-    where = _network(options)
+    where = _open_network(options)
     if options.group is not None and os.geteuid() == 0:
         raise InputError(
             "found it for a service of root, which would run every job of the group as root; expected one of "
@@ -142,9 +142,9 @@ def serve(options: ServeOptions) -> None:
             where="--group",
         )
     try:
-        options.folder.make()
+        options.folder.make_private()
         _not_elsewhere(options.folder)
-        lock = _locked(options.folder)
+        lock = _try_lock(options.folder)
         if lock is not None:
             options.folder.note_holder(lock)
     except OSError as error:
@@ -155,25 +155,25 @@ def serve(options: ServeOptions) -> None:
     try:
         with rare_collections():  # a long queue is many objects, all of which stay
             try:
-                _serve(options, where, lock)
+                _serve_locked(options, where, lock)
             except LedgerDamageError as error:
                 if not options.new:
                     raise InputError(f"{error}; expected it whole, or {AFRESH}") from error
                 for name in LEDGER:  # nothing is deleted
                     with suppress(FileNotFoundError):
                         os.rename(
-                            options.folder.path / name, options.folder.path / f"{name}.{_word()}.damaged"
+                            options.folder.path / name, options.folder.path / f"{name}.{_make_word()}.damaged"
                         )
-                _serve(options, where, lock)
+                _serve_locked(options, where, lock)
         with suppress(OSError):  # a full disk: then this host is named until the next start here
             os.ftruncate(lock, 0)
     finally:
         os.close(lock)
 
 
-def _serve(options: ServeOptions, where: Network | None, lock: int) -> None:
+def _serve_locked(options: ServeOptions, where: Network | None, lock: int) -> None:
     with ExitStack() as stack:
-        asyncio.run(_opened(options, where, stack, lock))
+        asyncio.run(_open_and_serve(options, where, stack, lock))
 
 
 def _not_elsewhere(folder: ServiceFolder) -> None:
@@ -190,18 +190,18 @@ def _not_elsewhere(folder: ServiceFolder) -> None:
     )
 
 
-def _word() -> str:
+def _make_word() -> str:
     return uuid.uuid4().hex[:8]
 
 
-def _locked(folder: ServiceFolder) -> int | None:
+def _try_lock(folder: ServiceFolder) -> int | None:
     """The folder's lock; ``None`` while another service lives.
 
     One that was killed may leave it for an instant to a process that it was just starting.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
-        lock = folder.lock()
+        lock = folder.take_lock()
         address = folder.address()
         lives = address is not None and started_at(address.pid) is not None
         if lock is not None or lives or time.monotonic() > deadline:
@@ -229,7 +229,7 @@ class Network:
     tls: ssl.SSLContext | None
 
 
-def _network(options: ServeOptions) -> Network | None:
+def _open_network(options: ServeOptions) -> Network | None:
     if options.listen is None:
         return None
     host, port = parse_listen(options.listen)
@@ -246,14 +246,16 @@ def _network(options: ServeOptions) -> Network | None:
 # ------------------------------------------------------------------------------------- what there is to do
 
 
-def _about(options: ServeOptions, cluster: Cluster, before: RunSettings | None) -> RunSettings:
+def _make_settings(options: ServeOptions, cluster: Cluster, before: RunSettings | None) -> RunSettings:
     """What this service keeps to; its id stays from start to start."""
     uid, created = (uuid.uuid4().hex, time.time()) if before is None else (before.uid, before.created)
-    policy = load_policy(options.policy).label
-    return options.settings(uid, created, "service", policy, home_folder(), cluster)
+    policy = load_policy(options.policy).policy_label
+    return options.run_settings(uid, created, "service", policy, home_folder(), cluster)
 
 
-def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger) -> Cluster:
+def _choose_cluster(
+    options: ServeOptions, backend: Backend, before: RunSettings | None, ledger: Ledger
+) -> Cluster:
     """The cluster of the options; the one before while jobs run there."""
     wanted = options.cluster or backend.discover()
     if options.partitions:
@@ -262,13 +264,13 @@ def _cluster(options: ServeOptions, backend: Backend, before: RunSettings | None
         return wanted
     known = ledger.cluster(before.cluster)
     # Jobs that run are placed by number on the old nodes: another cluster would move them.
-    if wanted.nodes == before.cluster.nodes or not ledger.counts().get(State.RUNNING):
+    if wanted.nodes == before.cluster.nodes or not ledger.count_states().get(State.RUNNING):
         return wanted if wanted.nodes != before.cluster.nodes else known
     options.tell("jobs run on the cluster of the last start: it stays until a start at which none runs")
     return known
 
 
-def _before(folder: ServiceFolder) -> RunSettings | None:
+def _previous_settings(folder: ServiceFolder) -> RunSettings | None:
     """What the service before kept to."""
     if not os.path.lexists(folder.path / "run.json"):
         return None
@@ -278,7 +280,7 @@ def _before(folder: ServiceFolder) -> RunSettings | None:
         raise InputError(f"{error}; without this file the next start writes it anew") from error
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     """`replace_file`. Raises `InputError`."""
     try:
         replace_file(path, data)
@@ -291,26 +293,26 @@ def _not_gone(options: ServeOptions) -> None:
     folder, log = options.folder, options.folder.path / LOG_NAME
     with suppress(FileNotFoundError):
         # A ledger that is there, even an empty one that was just made, is a queue.
-        if folder.ledger.stat().st_size:
+        if folder.ledger_path.stat().st_size:
             return
     if not (folder.path / "run.json").exists():
         return
     if not options.new:
         raise InputError(
             f"is gone, and this folder is one of a service; expected it back, or {AFRESH}",
-            where=str(folder.ledger),
+            where=str(folder.ledger_path),
         )
     # Only with `--new`: the numbers start over, and names of output files with them.
     for name in LEDGER:
         (folder.path / name).unlink(missing_ok=True)
-    if log.exists() and not recover(folder.path).give_up():
+    if log.exists() and not recover_run(folder.path).give_up():
         raise InputError(
             "found jobs of the queue before that still run: 'dovetail recover --stop' ends them",
             where="--new",
         )
 
 
-def _executor(
+def _open_executor(
     backend: Backend, folder: ServiceFolder, about: RunSettings, ledger: Ledger
 ) -> tuple[Executor, LastAttempts]:
     """The executor, and what it finds of before."""
@@ -339,7 +341,7 @@ def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
     """End jobs of which the ledger knows nothing, or not that they run: they would never be taken up."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        left = [job for job in recover(folder.path).running if job.uid in uids]
+        left = [job for job in recover_run(folder.path).running if job.uid in uids]
         if not left:
             return
         for job in left:
@@ -349,33 +351,33 @@ def _end_lost(folder: ServiceFolder, uids: set[str]) -> None:
         time.sleep(0.02)
 
 
-def _journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
+def _open_journal(folder: ServiceFolder, about: RunSettings, loaded: LoadedPolicy) -> JournalWriter:
     """The next segment; the oldest go."""
-    numbers = sorted(int(path.stem) for path in folder.journals.glob("*.jsonl") if path.stem.isdecimal())
+    numbers = sorted(int(path.stem) for path in folder.journals_path.glob("*.jsonl") if path.stem.isdecimal())
     # Before the new one is made, so that the number of segments stays bounded.
     for number in numbers[: max(0, len(numbers) - MOST_SEGMENTS + 1)]:
         with suppress(OSError):  # something else has its name, or it has gone
-            (folder.journals / f"{number:06d}.jsonl").unlink()
+            (folder.journals_path / f"{number:06d}.jsonl").unlink()
     number = (numbers[-1] if numbers else 0) + 1
-    return journal_at(folder.journals / f"{number:06d}.jsonl", about, loaded)
+    return journal_at(folder.journals_path / f"{number:06d}.jsonl", about, loaded)
 
 
-def _checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
-    def check(jobs: Sequence[Job], cluster: Cluster) -> None:
+def _make_checker(loaded: LoadedPolicy) -> Callable[[Sequence[Job], Cluster], None]:
+    def check_placeable(jobs: Sequence[Job], cluster: Cluster) -> None:
         """Raises `UnsupportedWorkload` for jobs that the policy cannot place."""
         check_policy(loaded.policy, loaded.name, Workload("submission", jobs, TableTruth()), cluster)
 
-    return check
+    return check_placeable
 
 
 # ------------------------------------------------------------------------------------------------ the loop
 
 
-async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack, lock: int) -> None:
+async def _open_and_serve(options: ServeOptions, where: Network | None, stack: ExitStack, lock: int) -> None:
     """Open everything, take up what was left, serve."""
     signs = SystemdNotifier()  # before anything is started that would inherit the request
     resort = LastResort()
-    stack.callback(resort.over)  # once all files are closed, too: their disk may be what is stuck
+    stack.callback(resort.disarm_timer)  # once all files are closed, too: their disk may be what is stuck
     folder, backend = options.folder, named_backend(options.executor)
     options = replace(options, policy=policy_for(backend, options.policy))
     loaded = load_policy(options.policy)
@@ -383,13 +385,13 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     # Listening before the ledger is read, which may take a minute: clients get "is starting" meanwhile.
     starting = Starting(options.socket or folder.default_socket, options.group)
     stack.callback(starting.close)
-    ledger = stack.enter_context(Ledger(folder.ledger, durable=True))
-    before = _before(folder)
-    about = _about(options, _cluster(options, backend, before, ledger), before)
+    ledger = stack.enter_context(Ledger(folder.ledger_path, durable=True))
+    before = _previous_settings(folder)
+    about = _make_settings(options, _choose_cluster(options, backend, before, ledger), before)
     # On disk before the executor opens: a successor needs it to know what runs here.
-    _write(folder.path / "run.json", encoded_about(about))
+    _write_file(folder.path / "run.json", encoded_about(about))
     store = stack.enter_context(SqliteHistory(about.history))
-    executor, left = _executor(backend, folder, about, ledger)
+    executor, left = _open_executor(backend, folder, about, ledger)
     beyond = beyond_ledger(ledger, left, folder.forgotten_number())
     if beyond:
         _log.warning("%s %s", folder.path / LOG_NAME, beyond)
@@ -398,7 +400,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         if beyond.running and isinstance(executor, LeavesJobs):
             await executor.leave()
             _end_lost(folder, {uid_of(about.uid, one.job, one.attempt) for one in beyond.running})
-            executor, left = _executor(backend, folder, about, ledger)
+            executor, left = _open_executor(backend, folder, about, ledger)
         ledger.note_attempts(beyond.behind)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
     # One epoch for ledger, driver and loop: times of jobs would otherwise differ by the time of a start.
@@ -414,9 +416,9 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     waiting.sort(key=lambda one: by_submission(one.job))
     if any(TURN in one.job.options for one in waiting):
         waiting.sort(key=lambda one: ledger.turn_of(one.job))
-    history = stack.enter_context(recording(store, folder.path, ledger, options.tell))
+    history = stack.enter_context(recording_history(store, folder.path, ledger, options.tell))
     workload = Workload(about.workload, (), TableTruth())
-    journal = _journal(folder, about, loaded)
+    journal = _open_journal(folder, about, loaded)
     driver = stack.enter_context(
         driver_of(about, loaded, workload, history, ledger, journal, most_at_once=SLICE)
     )
@@ -424,14 +426,14 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     service: list[Service] = []
     long = [LONG_JOURNAL]
 
-    def changed(engine: Engine) -> None:
+    def notice_change(engine: Engine) -> None:
         service[0].changed(engine)
         usage.changed(engine.view.now)
         current = driver.journal
         if isinstance(current, JournalWriter) and current.size > long[0]:
             # A journal that has grown long begins anew from a checkpoint; until the driver can make one, it
             # goes on.
-            old = driver.begin_journal(engine.view.now, lambda: _journal(folder, about, loaded))
+            old = driver.begin_journal(engine.view.now, lambda: _open_journal(folder, about, loaded))
             if isinstance(old, JournalWriter):
                 old.close()
                 begun = driver.journal
@@ -441,7 +443,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
     # Running jobs first: what waits may depend on them, and their places must be taken before any start.
     enter_adopted(driver, adopted, ends)
     enter_outside(driver, outside)
-    usage = Used(folder.usage, options.fair, epoch)
+    usage = Used(folder.usage_path, options.fair, epoch)
     driver.order_by_priority(Priorities(priorities=needs_priorities(loaded.policy), shares=usage.shares), 0.0)
     stack.callback(lambda: usage.write(driver.engine.view.now))
     neighbours = neighbours_of(executor, driver, options.tell, options.neighbours)
@@ -454,7 +456,7 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         executor,
         (),
         stays=True,
-        changed=changed,
+        changed=notice_change,
         tell=options.tell,
         neighbours=neighbours,
         elapsed=lambda: time.time() - epoch,
@@ -477,30 +479,32 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         ),
     )
     if options.mail is not None:
-        found.notices.subscribe(mail_subscription(options.mail, ledger, idle=options.mail_idle))
+        found.notices.add_subscription(mail_subscription(options.mail, ledger, idle=options.mail_idle))
     for hook in options.notify:
-        found.notices.subscribe(notify_subscription(hook))
+        found.notices.add_subscription(notify_subscription(hook))
     known = [*(one.job for one in waiting), *(one.job for one in adopted)]
     found.repeating.add([*known, *(one.submitted.job for one in outside)], known=True)
     service.append(found)
     stack.callback(found.close)
-    found.check = _checker(loaded)
+    found.check = _make_checker(loaded)
     found.longest_instant = lambda: watchdog.longest
     found.shared = folder.is_shared(now=options.group is not None or where is not None)
     if neighbours is not None:
         found.trouble = lambda: neighbours.trouble
         if (guard := neighbours.guard) is not None:
-            found.sights = lambda: guard.sights(driver)
-            found.measured = guard.measured
+            found.sights = lambda: guard.device_sights(driver)
+            found.measured = guard.measured_usage
             guard.notify_idle = found.notices.idle
     nodes = driver.engine.cluster.index_of
     # Drained nodes before the jobs, so the first instant places nothing on them.
-    driver.happened(*(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting)
+    driver.queue_events(
+        *(NodeDrained(nodes[name]) for name in folder.drained_nodes() if name in nodes), *waiting
+    )
     if paused := folder.paused_kinds():
-        driver.happened(Paused(tuple(paused)))
+        driver.queue_events(Paused(tuple(paused)))
         options.tell(f"the queue is paused ({', '.join(paused)}): 'dovetail resume' lets jobs start")
     if (kept := found.reservations.event(driver.engine.cluster, epoch)).reservations:
-        driver.happened(kept)
+        driver.queue_events(kept)
     if adopted or waiting or outside:
         runs = len(adopted) - len(ends)
         elsewhere = f", {len(outside)} in the hands of {about.executor}" if outside else ""
@@ -508,10 +512,10 @@ async def _opened(options: ServeOptions, where: Network | None, stack: ExitStack
         which = f" ({names}{' …' if len(adopted) > MOST_NAMED else ''})" if adopted else ""
         options.tell(f"taken up: {runs} jobs that run{which}, {len(waiting)} that wait{elsewhere}")
     resort.within = live.over_within
-    await _served(options, where, found, signs, starting, resort, lock)
+    await _run_until_end(options, where, found, signs, starting, resort, lock)
 
 
-async def _served(
+async def _run_until_end(
     options: ServeOptions,
     where: Network | None,
     service: Service,
@@ -522,7 +526,7 @@ async def _served(
 ) -> None:
     """The driver and the sockets, until one of them is to end."""
     folder, live = options.folder, service.live
-    tokens = Tokens(folder.tokens)
+    tokens = Tokens(folder.tokens_path)
     sessions = Sessions(tokens)
     hosts: list[str] = []
     gate = Authentication(
@@ -534,11 +538,11 @@ async def _served(
         options.max_request,
     )
     listeners = Listeners(gate)
-    watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail))
+    watching = asyncio.create_task(keep_going(signs.watch, "the signs of life for systemd", live.fail_run))
     looking: asyncio.Task[None] | None = None
     tidying: asyncio.Task[None] | None = None
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(_unforeseen)
+    loop.set_exception_handler(_log_callback_error)
     driving = asyncio.create_task(live.run())
     try:
         path = options.socket or folder.default_socket
@@ -551,7 +555,7 @@ async def _served(
         def note_address(place: Path) -> Address:
             """Note where clients find us from now on."""
             found = Address(str(place), os.getpid(), tuple(listeners.urls), __version__)
-            _write(folder.path / "address.json", json.dumps(asdict(found)).encode() + b"\n")
+            _write_file(folder.path / "address.json", json.dumps(asdict(found)).encode() + b"\n")
             return found
 
         address = note_address(path)
@@ -570,19 +574,19 @@ async def _served(
             options.tell(why)
         # Only now: before the loop runs there is nothing that could leave in good order.
         for number in (signal.SIGINT, signal.SIGTERM):
-            resort.handle(number, live.leave)
+            resort.handle_signal(number, live.leave)
         loop.add_signal_handler(signal.SIGHUP, options.reopen)
         service.listeners = listeners
         service.hosts = hosts
         options.ready(address)
-        signs.send("READY=1", f"STATUS=listening at {path}")
+        signs.send_lines("READY=1", f"STATUS=listening at {path}")
         _log.info("service started: process %d, version %s, in %s", os.getpid(), __version__, folder.path)
         await driving
         first = os.getpid() == 1
         _log.info("service ends; %s", "what runs ends with this container" if first else "what runs goes on")
     finally:
         # In this order: no new requests are wanted, what is under way ends, and the sockets go last.
-        signs.send("STOPPING=1")
+        signs.send_lines("STOPPING=1")
         watching.cancel()
         for task in (looking, tidying):
             if task is not None:
@@ -593,7 +597,7 @@ async def _served(
         await service.forecast.close()
 
 
-def _unforeseen(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_callback_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error of a callback; what the machine lacks for a moment in one line."""
     error = context.get("exception")
     if isinstance(error, OSError):
@@ -607,5 +611,5 @@ def _first_token(folder: ServiceFolder, tokens: Tokens, tell: Callable[[str], No
     if tokens.all():
         return
     secret = tokens.add(name_of(os.geteuid()), admin=True)
-    _write(folder.secret, secret.encode() + b"\n")
-    tell(f"a token for this account is in {folder.secret}; 'dovetail token add NAME' makes others")
+    _write_file(folder.secret_path, secret.encode() + b"\n")
+    tell(f"a token for this account is in {folder.secret_path}; 'dovetail token add NAME' makes others")

@@ -25,17 +25,17 @@ class GroupCommit:
         self._waiting.append(future)
         if not self._busy:
             self._busy = True
-            self._begin()
+            self._begin_sync()
         await future
 
-    def _begin(self) -> None:
+    def _begin_sync(self) -> None:
         """Sync for all who wait now; those who come meanwhile need another one."""
         waiting, self._waiting = self._waiting, []
         loop = asyncio.get_running_loop()
         done = loop.run_in_executor(self._pool, self._sync)
-        done.add_done_callback(lambda found: self._end(found, waiting))
+        done.add_done_callback(lambda found: self._end_sync(found, waiting))
 
-    def _end(self, found: asyncio.Future[None], waiting: list[asyncio.Future[None]]) -> None:
+    def _end_sync(self, found: asyncio.Future[None], waiting: list[asyncio.Future[None]]) -> None:
         error = found.exception()
         for future in waiting:
             if future.done():
@@ -45,7 +45,7 @@ class GroupCommit:
             else:
                 future.set_exception(error)
         if self._waiting:
-            self._begin()
+            self._begin_sync()
         else:
             self._busy = False
 

@@ -31,19 +31,21 @@ class Starting:
         self._socket = unix_socket(path, group)
         self._socket.listen(WAITING)
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC)
-        self._thread: threading.Thread | None = threading.Thread(target=self._serve, daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._answer_while_starting, daemon=True
+        )
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _answer_while_starting(self) -> None:
         door = self._socket.fileno()
         while self._woken not in select.select([door, self._woken], [], [])[0]:
             with suppress(OSError):
                 one, _ = self._socket.accept()
                 with one:
-                    self._answer(one)
+                    self._answer_connection(one)
 
     @staticmethod
-    def _answer(one: socket.socket) -> None:
+    def _answer_connection(one: socket.socket) -> None:
         """Read the head, so that nothing is reset, and answer. Raises `OSError`."""
         one.settimeout(PATIENCE)
         head = b""
@@ -56,16 +58,16 @@ class Starting:
 
     def hand_over(self) -> socket.socket:
         """The socket, which from now on answers nothing."""
-        self._stop()
+        self._stop_answering()
         return self._socket
 
     def close(self) -> None:
         """Answer no more, unless another answers already."""
         if self._thread is not None:
-            self._stop()
+            self._stop_answering()
             self._socket.close()
 
-    def _stop(self) -> None:
+    def _stop_answering(self) -> None:
         if self._thread is not None:
             os.write(self._wake, b"x")
             self._thread.join()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
-from dovetail.engine.journal.checked import checked
-from dovetail.engine.journal.codec import encode_job, encoded
+from dovetail.engine.journal.checked import check_fields
+from dovetail.engine.journal.codec import encode_job, encode_json
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.files.shortage import lack_of
 from dovetail.model import HOST_CPUS, WHOLE_POOL, Choice, Cluster, Dependency, Job, JobId, Rejected, Throttle
 from dovetail.model.batch_options import overriding_words, script_options
@@ -93,7 +93,7 @@ def submission_of(
     ``scripts`` is the folder of scripts, ``known`` the ids of the jobs that dependencies name beside those
     of this request. Looks at the sizes of files that commands name. Raises `InputError`.
     """
-    return _Maker(form, who, cluster, first, scripts, known).made()
+    return _Maker(form, who, cluster, first, scripts, known).make_submission()
 
 
 @dataclass
@@ -113,7 +113,7 @@ class _Maker:
         self.batch: dict[str, list[JobId]] = {}
         self.builder = JobBuilder(
             {entry.name: build_app(entry, f"app {n} {entry.name!r}") for n, entry in enumerate(form.apps, 1)},
-            folder=_folder(form.folder),
+            folder=_check_folder(form.folder),
             environ=None if form.environment is None else env_of(form.environment, "", "environment"),
             umask=form.umask,
             limits=None if form.limits is None else tuple(sorted(form.limits.items())),
@@ -124,7 +124,7 @@ class _Maker:
             keep_script=self._keep_script,
         )
 
-    def made(self) -> Submission:
+    def make_submission(self) -> Submission:
         for count, form in enumerate(self.form.jobs, 1):
             part = part_of(form, "http")
             if self.form.interactive:
@@ -135,13 +135,13 @@ class _Maker:
             id = f" {spec.id!r}" if spec.id is not None else ""
             where = "" if alone else f"job {count}{id}"
             before = len(self.found.jobs)
-            self._add(spec, part, where)
+            self._add_jobs(spec, part, where)
             # Checked as the ledger will read them: a job that cannot be read back would stop the next start.
             try:  # what could not be read back would end the next start
                 for job in self.found.jobs[before:]:
-                    checked(job)
+                    check_fields(job)
             except ValueError as error:
-                raise InputError(f"cannot be kept on record: {shown(str(error))}", where=where) from None
+                raise InputError(f"cannot be kept on record: {show_value(str(error))}", where=where) from None
         return self.found
 
     def _on_terminal(self, part: PartialSpec) -> PartialSpec:
@@ -152,7 +152,7 @@ class _Maker:
         folder = ServiceFolder(Path(self.scripts).parent)
         return {"app": APP, **part, "command": command_on_terminal(command, folder, f"{self.number}")}
 
-    def _add(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
+    def _add_jobs(self, spec: JobSpec, part: PartialSpec, where: str) -> None:
         """A job, or all elements of an array; ``part`` is what was given of it."""
         check_period(spec.every, spec.array, where)
         spec = in_partition(spec, self.who.partitions, where)
@@ -162,7 +162,7 @@ class _Maker:
             spec = replace(spec, partition=None)
         if is_script:
             spec = _spread(spec, self.cluster)
-        spec = self._mail(spec, handed_over=is_script)
+        spec = self._settle_mail(spec, handed_over=is_script)
         built = self.builder.build(spec, where)
         self.found.notes += [
             {"job": str(self.number), "field": field, "text": text}
@@ -174,7 +174,7 @@ class _Maker:
                 f"found more than {MOST_ELEMENTS} jobs, expected at most so many at once", where=where
             )
         fields = built.fields
-        fields["name"], fields["depends"] = built.name, self._depends(spec, where)
+        fields["name"], fields["depends"] = built.name, self._read_dependencies(spec, where)
         # The script's own options hold the limit, and Slurm applies it.
         if is_script:
             built.limit = None
@@ -183,16 +183,16 @@ class _Maker:
         if self.who.limit is not None:
             limit = Throttle(f"user:{self.who.user}", self.who.limit)
             fields["throttles"] = (*fields["throttles"], limit)
-        fields["throttles"] += self._gpus(fields["choices"], where)
+        fields["throttles"] += self._gpu_throttles(fields["choices"], where)
         template = Job("", **fields)
-        admitted = self.gate.admit(template)
+        admitted = self.gate.admit_job(template)
         # Admitted once for all elements of an array: they request the same.
         if isinstance(admitted, Rejected):
             raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
-        self._count(template, elements, where)
+        self._count_bytes(template, elements, where)
         fields["choices"] = admitted.choices
-        jobs = list(built.named(f"{self.number}", len(self.found.jobs), numbered=True))
-        jobs = self._corresponding(spec, jobs, built.indices, where)
+        jobs = list(built.named_jobs(f"{self.number}", len(self.found.jobs), numbered=True))
+        jobs = self._pair_elements(spec, jobs, built.indices, where)
         self.found.jobs += jobs
         self.found.numbers += [(self.number, index) for index in built.indices or (None,)]
         if spec.hold:
@@ -203,7 +203,7 @@ class _Maker:
             self.batch[spec.id] = [job.id for job in jobs]
         self.number += numbers_of(spec.array, own=bool(spec.variables))
 
-    def _mail(self, spec: JobSpec, *, handed_over: bool) -> JobSpec:
+    def _settle_mail(self, spec: JobSpec, *, handed_over: bool) -> JobSpec:
         """The job without mail that Slurm sends, or that nothing sends here."""
         if spec.mail_type is None:
             return spec
@@ -215,7 +215,7 @@ class _Maker:
         self.builder.passed_over.setdefault("mail_type", why)
         return spec
 
-    def _gpus(self, choices: Sequence[Choice], where: str) -> tuple[Throttle, ...]:
+    def _gpu_throttles(self, choices: Sequence[Choice], where: str) -> tuple[Throttle, ...]:
         """The limit on devices of one user, as far as a job may need any. Raises `InputError`."""
         most, name = self.who.max_gpus, self.who.user
         wanted = [choice.request.gpus * choice.request.nodes for choice in choices]
@@ -227,7 +227,7 @@ class _Maker:
             )
         return (Throttle(f"gpus:{name}", most, min(max(wanted), float(most))),)
 
-    def _corresponding(
+    def _pair_elements(
         self, spec: JobSpec, jobs: list[Job], indices: Sequence[int] | None, where: str
     ) -> list[Job]:
         """Each element of an array waits for the one of the same index of another."""
@@ -253,10 +253,10 @@ class _Maker:
         self.found.scripts[path] = text
         return path
 
-    def _count(self, job: Job, times: int, where: str) -> None:
+    def _count_bytes(self, job: Job, times: int, where: str) -> None:
         """Refuse what would fill the disk and the memory: each element of an array keeps all of this."""
         self.depends += len(job.depends) * times
-        self.bytes += len(encoded(encode_job(job))) * times if times > 1 else 0
+        self.bytes += len(encode_json(encode_job(job))) * times if times > 1 else 0
         if self.depends > MOST_DEPENDS:
             raise InputError(
                 f"depends: found {self.depends:,} pairs of a job and one that it waits for, expected at most "
@@ -270,7 +270,7 @@ class _Maker:
                 where=where,
             )
 
-    def _depends(self, spec: JobSpec, where: str) -> tuple[Dependency, ...]:
+    def _read_dependencies(self, spec: JobSpec, where: str) -> tuple[Dependency, ...]:
         found: dict[Dependency, None] = {}
         plain = [text for text in spec.depends if not text.startswith(CORRESPONDING)]
         for wanted in depends_of(replace(spec, depends=plain), where):
@@ -334,10 +334,10 @@ def _models_of(cluster: Cluster) -> dict[str, set[str]]:
     return found
 
 
-def _folder(given: str | None) -> str:
+def _check_folder(given: str | None) -> str:
     folder = os.getcwd() if given is None else given
     if not os.path.isabs(folder) or "\0" in folder:
-        raise InputError(f"folder: found {shown(folder)}, expected an absolute path")
+        raise InputError(f"folder: found {show_value(folder)}, expected an absolute path")
     return folder
 
 

@@ -96,8 +96,8 @@ class Tidying:
 
     async def watch(self) -> None:
         """Look again and again (to be kept going by `dovetail.process.background`)."""
-        await self._count()
-        newest = await self._ask(Archive.newest)
+        await self._count_kept()
+        newest = await self._query_archive(Archive.last_recorded_time)
         # A machine that was off for long, or whose clock was wrong: for a day nothing counts as old.
         if newest is not None and time.time() - newest > IDLE:
             self._not_before = time.monotonic() + DAY
@@ -105,7 +105,7 @@ class Tidying:
             await asyncio.sleep(EVERY)
             if self._clock_is_sound():
                 limits = self.limits
-                await self.remove(limits.forget_after or None, limits.keep_output or None)
+                await self.remove_old_jobs(limits.forget_after or None, limits.keep_output or None)
 
     def _clock_is_sound(self) -> bool:
         """Whether the clock has gone as fast as time since the last look; where not, a day is waited."""
@@ -117,7 +117,7 @@ class Tidying:
             _log.warning("the clock was set forward by %.0f s: nothing is taken for old within a day", ahead)
         return now >= self._not_before
 
-    async def remove(self, forget_after: Seconds | None, keep_output: Seconds | None) -> Removed:
+    async def remove_old_jobs(self, forget_after: Seconds | None, keep_output: Seconds | None) -> Removed:
         """Remove what ended longer ago than so many seconds (``None``: nothing); what it was.
 
         Raises `HistoryError` where the ledger cannot be written.
@@ -129,29 +129,36 @@ class Tidying:
             if keep_output is not None:
                 loop = asyncio.get_running_loop()
                 removed.files = await loop.run_in_executor(
-                    None, sweep, self._folder.ledger, self._folder.path / "output", now - keep_output, wanted
+                    None,
+                    sweep_output,
+                    self._folder.ledger_path,
+                    self._folder.path / "output",
+                    now - keep_output,
+                    wanted,
                 )
             if forget_after is not None:
-                removed.jobs = await self._forget(now - forget_after, wanted)
+                removed.jobs = await self._forget_old_jobs(now - forget_after, wanted)
             # Apps and launches are shared, so they go only after the jobs that had them.
             if removed.jobs:
                 await self._drop_unused()
-            await self._count()
+            await self._count_kept()
         if removed.jobs or removed.files:
             _log.info("%d old jobs are forgotten, %d files of output removed", removed.jobs, removed.files)
         return removed
 
-    async def _ask(self, question: Callable[[Archive], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._archive.pool, question, self._archive)
+    async def _query_archive(self, question: Callable[[Archive], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._archive.query_thread, question, self._archive
+        )
 
-    async def _forget(self, before: Seconds, wanted: set[JobId]) -> int:
+    async def _forget_old_jobs(self, before: Seconds, wanted: set[JobId]) -> int:
         count, last = 0, (float("-inf"), 0)
         numbers: set[int] = set()
         # A number of an array stays as long as any of its elements is open: they share a script.
-        open_numbers = set(await self._ask(Archive.open_numbers))
+        open_numbers = set(await self._query_archive(Archive.open_numbers))
         while True:
             question = partial(Archive.ended_before, before=before, last=last, limit=SLICE)
-            rows = await self._ask(question)
+            rows = await self._query_archive(question)
             if not rows:
                 break
             last = (rows[-1][3], rows[-1][0])
@@ -166,11 +173,11 @@ class Tidying:
                 numbers.update(row[2] for row in old if row[2] is not None)
             # In slices with pauses, so that requests are answered in between.
             await asyncio.sleep(PAUSE)
-        left = set(await self._ask(lambda archive: archive.known_numbers(sorted(numbers))))
+        left = set(await self._query_archive(lambda archive: archive.known_numbers(sorted(numbers))))
         for number in numbers - left:
             # The script goes last: rows that still name it would show a file that is not there.
             with suppress(OSError):
-                (self._folder.scripts / str(number)).unlink()
+                (self._folder.scripts_path / str(number)).unlink()
         return count
 
     def _note_forgotten(self, number: int) -> None:
@@ -184,21 +191,21 @@ class Tidying:
         """Apps and launches that no job has any more, which the ledger keeps once however many jobs have."""
         tables: tuple[Literal["app", "launch"], ...] = ("app", "launch")
         for table in tables:
-            last, unused = await self._ask(partial(Archive.unused, table=table))
+            last, unused = await self._query_archive(partial(Archive.unused, table=table))
             for first in range(0, len(unused), SLICE):
                 self._ledger.drop_unused(table, unused[first : first + SLICE], last)
                 await asyncio.sleep(PAUSE)
 
-    async def _count(self) -> None:
-        kept = self.kept = await self._ask(lambda archive: Kept(*archive.extent()))
+    async def _count_kept(self) -> None:
+        kept = self.kept = await self._query_archive(lambda archive: Kept(*archive.measure_extent()))
         with suppress(OSError):
-            kept.ledger_bytes = self._folder.ledger.stat().st_size
+            kept.ledger_bytes = self._folder.ledger_path.stat().st_size
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(None, extent_of, self._folder.path / "output")
         kept.output_files, kept.output_bytes = found
 
 
-def _buckets(output: Path) -> list[os.DirEntry[str]]:
+def _output_buckets(output: Path) -> list[os.DirEntry[str]]:
     """Folders of output, those of the lowest numbers first; none that a job has replaced by a link."""
     try:
         entries = [one for one in os.scandir(output) if one.name.isdecimal()]
@@ -207,7 +214,7 @@ def _buckets(output: Path) -> list[os.DirEntry[str]]:
     return sorted((one for one in entries if one.is_dir(follow_symlinks=False)), key=lambda e: int(e.name))
 
 
-def _files(bucket: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
+def _bucket_files(bucket: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(bucket.path) as entries:
         yield from (one for one in entries if one.is_file(follow_symlinks=False))
 
@@ -215,27 +222,27 @@ def _files(bucket: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
 def extent_of(output: Path) -> tuple[int, int]:
     """How many files of output there are, and their bytes. O(files)."""
     count = total = 0
-    for bucket in _buckets(output):
-        for one in _files(bucket):
+    for bucket in _output_buckets(output):
+        for one in _bucket_files(bucket):
             with suppress(OSError):
                 total += one.stat(follow_symlinks=False).st_size
                 count += 1
     return count, total
 
 
-def sweep(ledger: Path, output: Path, before: Seconds, wanted: set[JobId]) -> int:
+def sweep_output(ledger: Path, output: Path, before: Seconds, wanted: set[JobId]) -> int:
     """Remove output of jobs that ended before then, and are not wanted; how many files.
 
     Of jobs that the ledger does not have any more, what was written last before then. For a thread beside.
     """
     removed = 0
-    buckets = _buckets(output)
+    buckets = _output_buckets(output)
     with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as db:
         (highest,) = db.execute("SELECT coalesce(max(number), 0) FROM job").fetchone()
         is_open = "SELECT DISTINCT number FROM job WHERE state IN ('PENDING', 'RUNNING')"
         unfinished = {number for (number,) in db.execute(is_open)}
         for bucket in buckets:
-            found = [(match[1], one) for one in _files(bucket) if (match := _NAME.fullmatch(one.name))]
+            found = [(match[1], one) for one in _bucket_files(bucket) if (match := _NAME.fullmatch(one.name))]
             ids = json.dumps(sorted({id for id, _ in found}))
             sql = "SELECT id, number, ended FROM job WHERE id IN (SELECT value FROM json_each(?))"
             known = {id: (number, ended) for id, number, ended in db.execute(sql, (ids,))}
@@ -258,18 +265,18 @@ def sweep(ledger: Path, output: Path, before: Seconds, wanted: set[JobId]) -> in
     return removed
 
 
-def tidy(folder: ServiceFolder, age: Seconds) -> Removed:
+def tidy_folder(folder: ServiceFolder, age: Seconds) -> Removed:
     """Forget the jobs, and their output, that ended ``age`` seconds ago or more, of a service that is down.
 
     Raises `HistoryError` where the ledger is damaged, or cannot be written.
     """
-    with Ledger(folder.ledger) as ledger:
+    with Ledger(folder.ledger_path) as ledger:
         waiting = ledger.open_entries()
         wanted = {entry.job.id for entry in waiting}
         wanted.update(one.job for entry in waiting for one in entry.job.depends)
-        archive = Archive(folder.ledger, lambda: ledger_cluster())
+        archive = Archive(folder.ledger_path, lambda: ledger_cluster())
         try:
-            return asyncio.run(_tidied(folder, ledger, archive, wanted, age))
+            return asyncio.run(_remove_from_folder(folder, ledger, archive, wanted, age))
         finally:
             archive.close()
 
@@ -279,7 +286,7 @@ def ledger_cluster() -> Any:
     raise HistoryError("a service that is down has no cluster")
 
 
-async def _tidied(
+async def _remove_from_folder(
     folder: ServiceFolder, ledger: Ledger, archive: Archive, wanted: set[JobId], age: Seconds
 ) -> Removed:
-    return await Tidying(folder, ledger, archive, Limits(), lambda: wanted).remove(age, age)
+    return await Tidying(folder, ledger, archive, Limits(), lambda: wanted).remove_old_jobs(age, age)

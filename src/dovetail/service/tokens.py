@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.files.writing import replace_file
 from dovetail.records import dataclass
 from dovetail.service.folder import read_form
@@ -47,16 +47,16 @@ class Tokens:
             )
         secret = f"dt_{secrets.token_urlsafe(32)}"
         self.all()
-        self._tokens[name] = Token(name, _digest(secret), time.time(), admin)
-        self._write()
+        self._tokens[name] = Token(name, _hash_secret(secret), time.time(), admin)
+        self._write_file()
         return secret
 
-    def remove(self, name: str) -> None:
+    def remove_token(self, name: str) -> None:
         """Raises `InputError` where there is no such token."""
         if name not in self.all():
             raise InputError(f"found no token of {name!r}", where="token")
         del self._tokens[name]
-        self._write()
+        self._write_file()
 
     def all(self) -> dict[str, Token]:
         """All of them, by name. Raises `InputError` where the file is damaged."""
@@ -67,19 +67,19 @@ class Tokens:
             return self._tokens
         if self._seen != (stat.st_mtime_ns, stat.st_ino):
             try:
-                self._tokens = {one["name"]: checked(Token(**one)) for one in read_form(self._path)}
+                self._tokens = {one["name"]: check_fields(Token(**one)) for one in read_form(self._path)}
             except (OSError, *DAMAGED) as error:
                 raise InputError(
-                    f"is damaged: {shown(str(error))}; without this file no token is valid, and "
+                    f"is damaged: {show_value(str(error))}; without this file no token is valid, and "
                     "'dovetail token add NAME' makes new ones",
                     where=str(self._path),
                 ) from error
             self._seen = stat.st_mtime_ns, stat.st_ino
         return self._tokens
 
-    def find(self, secret: str) -> Token | None:
+    def find_token(self, secret: str) -> Token | None:
         """Whose token that is; takes the same time whichever it is, and if it is none."""
-        digest = _digest(secret)
+        digest = _hash_secret(secret)
         found = None
         for token in self.all().values():
             if secrets.compare_digest(token.digest, digest):
@@ -90,7 +90,7 @@ class Tokens:
         """The token with this digest, as it stands now; ``None`` where it was removed or replaced."""
         return next((token for token in self.all().values() if token.digest == digest), None)
 
-    def _write(self) -> None:
+    def _write_file(self) -> None:
         try:
             replace_file(self._path, json.dumps([asdict(one) for one in self._tokens.values()]).encode())
         except OSError as error:
@@ -98,5 +98,5 @@ class Tokens:
         self._seen = None
 
 
-def _digest(secret: str) -> str:
+def _hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.driver.prepare import Validator
-from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.checked import check_fields
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.model import (
     EMPTY,
     Choice,
@@ -66,13 +66,13 @@ def job_with(
         own = (Throttle(f"{SINGLETON}{job.user or ''}:{name}", 1),) if alone else ()
         changed["throttles"] = (*others, *own)
     if "on" in part:
-        changed |= _on(job, part["on"])
+        changed |= _restrict_kinds(job, part["on"])
     if "memory" in part:
-        changed |= _memory(replace(job, **changed), part["memory"])
+        changed |= _change_memory(replace(job, **changed), part["memory"])
     into = replace(job, **changed)
     # Admitted again as at its submission: the new request must fit the cluster.
     if "choices" in changed:
-        admitted = Validator(cluster).admit(into)
+        admitted = Validator(cluster).admit_job(into)
         if isinstance(admitted, Rejected):
             raise InputError(f"it {admitted.reason}")
         if len(admitted.choices) < len(into.choices):
@@ -80,13 +80,13 @@ def job_with(
             raise InputError(f"no node has what it needs on {lost[0].implementation.kind}")
     try:
         # Checked as the ledger reads it back.
-        checked(into)
+        check_fields(into)
     except ValueError as error:
-        raise InputError(f"it cannot be kept on record: {shown(str(error))}") from None
+        raise InputError(f"it cannot be kept on record: {show_value(str(error))}") from None
     return into, [name for name in changed if getattr(into, name) != getattr(job, name)]
 
 
-def _on(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
+def _restrict_kinds(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
     """The job on these kinds of devices: ways that it has, and its only command on others."""
     ways: list[Implementation] = []
     commands = {one.command for one in job.app.implementations}
@@ -126,7 +126,7 @@ def _on(job: Job, kinds: Sequence[str]) -> dict[str, Any]:
     return {"app": app, "choices": choices}
 
 
-def _memory(job: Job, memory: int | str) -> dict[str, Any]:
+def _change_memory(job: Job, memory: int | str) -> dict[str, Any]:
     """The job with so many bytes a node, or with memory that is learned."""
     size = memory if isinstance(memory, int) else None
     auto = () if size is not None else tuple(one.implementation.name for one in job.choices)

@@ -14,7 +14,7 @@ from math import exp2, isfinite
 from pathlib import Path
 
 from dovetail.engine.driver.fair_shares import FairShares
-from dovetail.engine.journal.checked import DAMAGED, checked
+from dovetail.engine.journal.checked import DAMAGED, check_fields
 from dovetail.errors import InputError
 from dovetail.files.writing import replace_file
 from dovetail.model import Seconds
@@ -75,7 +75,9 @@ class Usage:
             # A gap in the records would charge some users and not others: without fair shares the file goes.
             path.unlink(missing_ok=True)  # what was used meanwhile would be missing later
         else:
-            self.shares = FairShares(fair.half_life, fair.shares, _as_of(epoch, _read(path), fair.half_life))
+            self.shares = FairShares(
+                fair.half_life, fair.shares, _as_of(epoch, _read_usage_file(path), fair.half_life)
+            )
             self.write(0.0)
 
     def write(self, now: Seconds) -> None:
@@ -97,18 +99,18 @@ class Usage:
             self.write(now)
 
     @staticmethod
-    def kept(path: Path, now: Seconds) -> FairShares | None:
+    def read_kept(path: Path, now: Seconds) -> FairShares | None:
         """As it was kept, for a simulation that begins at ``now`` (since the epoch); ``None`` without one."""
-        found = _read(path)
+        found = _read_usage_file(path)
         if found is None:
             return None
         return FairShares(found.half_life, found.shares, _as_of(now, found, found.half_life))
 
 
-def _read(path: Path) -> Kept | None:
+def _read_usage_file(path: Path) -> Kept | None:
     """What the file holds; ``None`` where there is none that can be read."""
     try:
-        kept = checked(Kept(**read_form(path)))
+        kept = check_fields(Kept(**read_form(path)))
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGED) as error:

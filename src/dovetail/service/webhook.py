@@ -32,7 +32,7 @@ class WebHook:
         # Without the part before @, which holds a password.
         return urlsplit(self.url).netloc.rpartition("@")[2]
 
-    def deliver(self, event: JobEvent) -> None:
+    def deliver_event(self, event: JobEvent) -> None:
         """Post it once. Raises `HookError`."""
         parts = urlsplit(self.url)
         connection: http.client.HTTPConnection
@@ -46,7 +46,7 @@ class WebHook:
             headers["Authorization"] = f"Bearer {self.token}"
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            connection.request("POST", path, event.document(), headers)
+            connection.request("POST", path, event.encode_document(), headers)
             status = connection.getresponse().status
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise HookError(getattr(error, "strerror", None) or str(error) or type(error).__name__) from None
@@ -59,7 +59,7 @@ class WebHook:
 def parse_notify(text: str, where: str) -> Hook:
     """An address where it begins as one, else a command. Raises `InputError`."""
     if not text.startswith(("http://", "https://")):
-        return CommandHook.parse(text, where)
+        return CommandHook.parse_command(text, where)
     parts = urlsplit(text)
     try:
         named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -74,8 +74,8 @@ def parse_notify(text: str, where: str) -> Hook:
 def notify_subscription(hook: Hook) -> Subscription:
     """Have a hook get each job's begin, end and failure."""
 
-    def wants(record: Record, event: EventName) -> Wanted | None:
+    def wants_event(record: Record, event: EventName) -> Wanted | None:
         del record
         return Wanted(event) if event in EVENTS else None
 
-    return Subscription(hook, wants)
+    return Subscription(hook, wants_event)

@@ -555,7 +555,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
 
 
 # A job's options first: where a command has an option of the same name of its own, the later entry wins.
-def _all() -> dict[tuple[str, str], Option]:
+def _all_options() -> dict[tuple[str, str], Option]:
     found = {(command, option.name): option for option in JOB for command in option.commands}
     found |= {("update", option.name): option for option in JOB if option.name in UPDATED and option.commands}
     for at, options in _COMMANDS.items():
@@ -565,7 +565,7 @@ def _all() -> dict[tuple[str, str], Option]:
     return found
 
 
-_OPTIONS = _all()
+_OPTIONS = _all_options()
 
 
 def option_of(command: str, name: str) -> Option:
@@ -578,6 +578,6 @@ def options_of(command: str) -> list[Option]:
     return [option for (of, _), option in _OPTIONS.items() if of == command]
 
 
-def commands() -> list[str]:
+def commands_with_options() -> list[str]:
     """All commands with options, in the order of the tables."""
     return list(dict.fromkeys(command for command, _ in _OPTIONS))

@@ -16,7 +16,7 @@ from dataclasses import field, fields
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.records import dataclass
 from dovetail.spec import kinds
 from dovetail.spec.kinds import Kind
@@ -36,11 +36,11 @@ JOB_OPTIONS = "Job.options"
 """What the fields become that are kept by name."""
 
 
-def _nothing() -> Mapping[str, Any]:
+def _empty_mapping() -> Mapping[str, Any]:
     return {}
 
 
-def _field(
+def _spec_field(
     kind: Kind,
     help: str = "",  # noqa: A002
     value: str = "",
@@ -62,7 +62,7 @@ def _field(
     `Client` takes what HTTP takes, unless ``python`` has it otherwise. ``absent`` is the value of a field for
     which nothing was given, where that is not the same as its ``default``.
     """
-    # The name of the field is not known here: "*" stands for it until `_named` puts it in.
+    # The name of the field is not known here: "*" stands for it until `_name_option` puts it in.
     option = Option(
         "", help, value, flags, at, default, kind.least, kind.most, kind.above, lines,
         kind=kind, about=about, http=http if isinstance(http, str) else "*" * http,
@@ -74,7 +74,7 @@ def _field(
     default = default if absent is ... else absent
     # A dataclass takes no mutable default; tuples do for lists, since nothing changes a spec.
     if isinstance(default, dict):
-        return field(default_factory=_nothing, metadata={"option": option})
+        return field(default_factory=_empty_mapping, metadata={"option": option})
     plain = tuple(default) if isinstance(default, list) else default
     return field(default=plain, metadata={"option": option})
 
@@ -91,100 +91,100 @@ class JobSpec:
     # fmt: off
     # -- what it runs
 
-    id: str | None = _field(
+    id: str | None = _spec_field(
         kinds.NAME, about="its name in `depends` of other jobs of this request or file; "
         "in a file by default APP-1, APP-2 …; with count ID-1, ID-2 …", python=False, becomes="Job.id",
     )
-    name: str | None = _field(
+    name: str | None = _spec_field(
         kinds.TEXT, "For people.", "NAME", "--name -J", at=_JOBS,
         lines="-J --job-name --name", about="for people; default: the name of the app", becomes="Job.name",
     )
     # `name` is what people read, `app` what run times are learned under: a new name does not lose them.
-    app: str | None = _field(
+    app: str | None = _spec_field(
         kinds.NAME, "Name the app of plain commands.", "NAME", at="run, submit, explain, map",
         lines="--app", about="an app that is described beside the jobs, or the name to be known by",
         becomes="App.name",
     )
-    implementations: Mapping[str, Any] = _field(
+    implementations: Mapping[str, Any] = _spec_field(
         kinds.COMMANDS, default={}, about="a command for each kind of device: cpu, gpu, cpu+gpu, opencl …",
         python=False, becomes="Implementation.command",
     )
-    command: Any = _field(
+    command: Any = _spec_field(
         kinds.ARGV, about="one command for every kind in `on`, or instead of the commands of the app",
         python=False, becomes="Command.argv",
     )
-    on: Sequence[str] = _field(
+    on: Sequence[str] = _spec_field(
         kinds.KINDS, "Devices on which plain commands may run, e.g. cpu,gpu.", "KINDS", at=_LISTS,
         lines="--on", default=[], about="kinds for `command`; default: cpu", becomes="Implementation.kind",
     )
-    script: str | None = _field(
+    script: str | None = _spec_field(
         kinds.SCRIPT, about="a program that begins with #!; kept as it is now", file=False, python=False,
         becomes="Command.argv",
     )
-    arguments: Sequence[str] = _field(
+    arguments: Sequence[str] = _spec_field(
         kinds.WORDS, default=[], about="of the script", file=False, python=False, becomes="Command.argv"
     )
     # Absent differs from empty: a command with inputs, be they none, is a template whose braces are filled;
     # one without is taken as it is written.
-    inputs: Mapping[str, float | str] | None = _field(
+    inputs: Mapping[str, float | str] | None = _spec_field(
         kinds.INPUTS, "A feature; fills {NAME} in --cpu and --gpu.", "NAME=VALUE", "--input", at=_JOBS,
         lines="--input",
         default={}, absent=None, about="features of the prediction; they fill placeholders of commands",
         becomes="Job.inputs",
     )
-    env: Mapping[str, str] = _field(
+    env: Mapping[str, str] = _spec_field(
         kinds.ENV, default={}, about="of its command, over the environment around it", becomes="Command.env"
     )
 
     # -- of what simulations and papers' policies know
 
-    implementation: str | None = _field(
+    implementation: str | None = _spec_field(
         kinds.NAME, about="wanted; obeyed by torque, torque-plan and fms-nodes",
         becomes="Job.implementation",
     )
-    group: str | None = _field(
+    group: str | None = _spec_field(
         kinds.NAME, http=False, about="of its user, for tables", becomes="Job.group"
     )
-    user: str | None = _field(kinds.NAME, http=False, about="whose job it is", becomes="Job.user")
-    queue: str | None = _field(
+    user: str | None = _spec_field(kinds.NAME, http=False, about="whose job it is", becomes="Job.user")
+    queue: str | None = _spec_field(
         kinds.NAME, http=False, about="for tables; of a job that is submitted: the partition",
         becomes="Job.queue",
     )
     # Seconds on one core and speedups: how traces and the papers' workloads give run times.
-    sequential: float | None = _field(
+    sequential: float | None = _spec_field(
         kinds.duration(), about="seconds on one core", python=False, becomes="Job.sequential"
     )
-    speedup: Mapping[str, float] = _field(
+    speedup: Mapping[str, float] = _spec_field(
         kinds.TABLE, default={}, http=False, about="over one core, by implementation", becomes="Job.speedup"
     )
-    submit: float = _field(
+    submit: float = _spec_field(
         kinds.duration(), default=0.0, http=False, about="seconds after the first submission",
         becomes="Job.submit_time",
     )
-    count: int = _field(
+    count: int = _spec_field(
         kinds.TABLE, default=1, http=False, about="so many jobs that are alike", becomes="Job.id"
     )
-    grid: Mapping[str, Any] = _field(
+    grid: Mapping[str, Any] = _spec_field(
         kinds.TABLE, default={}, http=False,
         about="more inputs: a job for each combination; a list, or a text such as 1..5 or 0.1,0.01",
         becomes="Job.inputs",
     )
-    times: Mapping[str, Any] = _field(
+    times: Mapping[str, Any] = _spec_field(
         kinds.TABLE, default={}, http=False,
         about="true seconds by implementation, or by it and node count", becomes="Truth",
     )
-    communication: Any = _field(
+    communication: Any = _spec_field(
         kinds.TABLE, http=False, about="of jobs on remote GPUs", becomes="Job.communication"
     )
 
     # -- what it needs
 
-    cpus: int | str | None = _field(
+    cpus: int | str | None = _spec_field(
         kinds.CPUS, "CPUs of a plain command. Default: 1.", "N|all", "--cpus -c", at=_LISTS,
         lines="-c --cpus-per-task --cpus", about="a node; default 1 for a plain command on CPUs",
         becomes="Request.cpus",
     )
-    gpus: float | str | None = _field(
+    gpus: float | str | None = _spec_field(
         kinds.DEVICES, "Devices a node; below 1 shares one; auto: learned.", "N|auto", "--gpus -G",
         at=_JOBS, lines="-G --gpus --gpus-per-node --gres",
         about="devices a node; below 1 shares one; auto: one, beside another where that pays; default 1",
@@ -192,51 +192,51 @@ class JobSpec:
     )
     # `--mem` is Slurm's word, but a number without a unit is bytes here and megabytes there:
     # `dovetail.workloads.batch` converts what a #SBATCH line gives.
-    memory: int | str | None = _field(
+    memory: int | str | None = _spec_field(
         kinds.SIZE_OR_AUTO, "A node, e.g. 8GB; beyond it the job is ended.", "SIZE|auto", "--memory --mem",
         at=_JOBS, lines="--memory --mem",
         about="bytes a node, beyond which the job is ended; auto: learned", becomes="Request.memory",
     )
-    gpu_memory: int | str | None = _field(
+    gpu_memory: int | str | None = _spec_field(
         kinds.SIZE_OR_AUTO, "On each device, which others may then share.", "SIZE|auto", "--gpu-mem",
         at=_JOBS, lines="--gpu-mem",
         about="bytes on each device, which others may then share; auto: learned",
         becomes="Request.gpu_memory",
     )
-    retry_memory: str | float = _field(
+    retry_memory: str | float = _spec_field(
         kinds.RETRY_MEMORY, "After a kill for memory it starts again with more.", "learned|FACTOR|no",
         at=_JOBS, lines="--retry-memory", default="learned",
         about="after a kill for memory it starts again with: learned, a factor of before, or no",
         becomes="Sizing.retry",
     )
-    kill_risk: float | None = _field(
+    kill_risk: float | None = _spec_field(
         kinds.real("a probability", most=1.0), "With --mem auto: the largest chance of a kill; default 0.05.",
         "P", at=_JOBS, lines="--kill-risk",
         about="with memory auto: the largest probability of a kill; default 0.05", becomes="Sizing.risk",
     )
-    models: Sequence[str] = _field(
+    models: Sequence[str] = _spec_field(
         kinds.KINDS, "Models of devices that will do, e.g. a100.", "MODELS", at=_JOBS, lines="--models",
         default=[], about="models of devices that will do, or words of their names",
         becomes="Request.models",
     )
-    exclusive: bool = _field(
+    exclusive: bool = _spec_field(
         kinds.FLAG, "All CPUs of its nodes.", at=_JOBS, lines="--exclusive", default=False,
         about="it has all CPUs of its nodes, whatever it runs on", becomes="Request.cpus",
     )
     # `absent` is no 1: a template or a script may give a number of its own, which a default would cover.
-    nodes: int | None = _field(
+    nodes: int | None = _spec_field(
         kinds.whole(1, MOST_NODES), "Nodes of a gang.", "N", "--nodes -N", at=_JOBS,
         lines="-N --nodes", default=1, absent=None, becomes="Job.nodes",
     )
-    walltime: float | None = _field(
+    walltime: float | None = _spec_field(
         kinds.duration(above=True), "A limit, not an estimate.", DURATION, "--walltime --time -t", at=_JOBS,
         lines="-t --walltime --time", about="seconds; a limit, not an estimate", becomes="Job.walltime",
     )
-    partition: str | None = _field(
+    partition: str | None = _spec_field(
         kinds.NAME, "Of the nodes.", "NAME", "--partition -p", at=_JOBS,
         lines="-p --partition", about="of the nodes", becomes="Request.partition",
     )
-    batch_options: Sequence[str] = _field(
+    batch_options: Sequence[str] = _spec_field(
         kinds.OPTIONS, "Passed to the batch system that runs the job (slurm-queue: sbatch).", "OPTION",
         "--slurm", at=_JOBS, lines="--slurm", default=[], http="sbatch", file="slurm",
         about="options for sbatch, where jobs go to Slurm's queue", becomes="Job.batch_options",
@@ -245,56 +245,56 @@ class JobSpec:
     # -- when it runs
 
     # Files allow higher ones than the service: traces carry priorities of their own schedulers.
-    priority: float = _field(
+    priority: float = _spec_field(
         kinds.within(MOST_PRIORITY), "Higher first; above 0 for the owner.", "N", at=_JOBS,
         lines="--priority", default=0, file_kind=kinds.real("a number", most=HIGHEST_PRIORITY),
         about="higher first", becomes="Job.priority",
     )
-    nice: int = _field(
+    nice: int = _spec_field(
         kinds.whole(0, MOST_NICE), "Behind one's own jobs of lower N, at equal priority.", "N", at=_JOBS,
         lines="--nice", default=0, about="behind jobs of the same user that have a lower one",
         becomes=JOB_OPTIONS,
     )
-    depends: Sequence[str] = _field(
+    depends: Sequence[str] = _spec_field(
         kinds.DEPENDS, "afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES], aftercorr:JOB or "
         "singleton.", "WHEN", "--depends -d", at=_JOBS, lines="-d --depends --dependency", default=[],
         about="afterok:JOB, afternotok:JOB, afterany:JOB, after:JOB[+MINUTES] or aftercorr:JOB; "
         "of those with ? before them one is enough", becomes="Job.depends",
     )
-    singleton: bool = _field(
+    singleton: bool = _spec_field(
         kinds.FLAG, default=False, about="at most one of this name and user at once", becomes="Job.throttles"
     )
-    array: str | None = _field(
+    array: str | None = _spec_field(
         kinds.TEXT, "A job for each index; %2: two at once.", "0-9[%2]", "--array -a", at=_JOBS,
         lines="-a --array", about="indices such as 0-9 or 1,3,5; 0-9%2: two at once", becomes="Job.id",
     )
     # No key of files: a file is read again by `explain` and `simulate`, for which a date means nothing.
-    begin: float | None = _field(
+    begin: float | None = _spec_field(
         kinds.MOMENT, "Start then or later: 16:00, now+1hour, 2030-01-20T12:34.", "TIME", "--begin -b",
         at=_JOBS, lines="-b --begin", file=False,
         about="start then or later: seconds since 1970, or 16:00, now+1hour, a date", becomes="Job.begin",
     )
-    every: float | None = _field(
+    every: float | None = _spec_field(
         kinds.duration(above=True), "Run it again, so long after each start; one at a time.", DURATION,
         at="submit", lines="--every", file=False,
         about="seconds from one start to the next, one run at a time, until it is cancelled",
         becomes=JOB_OPTIONS,
     )
-    hold: bool = _field(
+    hold: bool = _spec_field(
         kinds.FLAG, "Wait until released.", flags="--hold -H", at="submit",
         lines="-H --hold", default=False, file=False, about="wait until released", becomes="Submitted.held",
     )
-    retries: int = _field(
+    retries: int = _spec_field(
         kinds.whole(0, MOST_RETRIES), "Starts again after failures.", "N", at=_JOBS,
         lines="--retries", default=0, about="how often it may start again after a failure",
         becomes="Job.retries",
     )
-    restartable: bool = _field(
+    restartable: bool = _spec_field(
         kinds.FLAG, "A run that was cut short may begin again.", at=_JOBS,
         lines="--requeue --restartable", default=False, about="a run that was cut short may begin again",
         becomes="App.restartable",
     )
-    signal: str | None = _field(
+    signal: str | None = _spec_field(
         kinds.TEXT, "Sent so long before the walltime, e.g. USR1@60.", "SIG@SECONDS", at=_JOBS,
         lines="--signal", about="SIGNAL@SECONDS before the walltime, e.g. USR1@60; B:USR1@60: to its first "
         "process alone, S:USR1@60: to all others", becomes="Launch.signal",
@@ -302,63 +302,63 @@ class JobSpec:
 
     # -- where it runs and writes
 
-    folder: str | None = _field(
+    folder: str | None = _spec_field(
         kinds.TEXT, "Default: this one.", "FOLDER", "--chdir -D", at=_JOBS, lines="-D --chdir",
         about="where it runs, seen from the folder of who submits", becomes="Launch.folder",
     )
-    stdout: str | None = _field(
+    stdout: str | None = _spec_field(
         kinds.TEXT, "%j: id, %A: number, %a: index, %x: name.", "FILE", "--output -o", at=_JOBS,
         lines="-o --output",
         about="a path from the folder; %j the job's id, %A the array's, %a the index, %x name",
         becomes="Launch.stdout",
     )
-    stderr: str | None = _field(
+    stderr: str | None = _spec_field(
         kinds.TEXT, "As --output.", "FILE", "--error -e", at=_JOBS,
         lines="-e --error", about="default: as stdout where that is given", becomes="Launch.stderr",
     )
-    stdin: str | None = _field(
+    stdin: str | None = _spec_field(
         kinds.TEXT, "File that the job reads; pattern as for --output.", "FILE", at=_JOBS, lines="--stdin",
         about="a path from the folder that it reads, a pattern as stdout", becomes="Launch.stdin",
     )
-    append: bool = _field(
+    append: bool = _spec_field(
         kinds.FLAG, "Add to files of output that are there.", at=_JOBS, lines="--append", default=False,
         about="its output is added to files that are there", becomes="Launch.append",
     )
-    comment: str | None = _field(
+    comment: str | None = _spec_field(
         kinds.TEXT, "Kept with the job, and shown.", "TEXT", at=_JOBS, lines="--comment",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
-    account: str | None = _field(
+    account: str | None = _spec_field(
         kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--account",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
-    qos: str | None = _field(
+    qos: str | None = _spec_field(
         kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--qos",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
-    wckey: str | None = _field(
+    wckey: str | None = _spec_field(
         kinds.TEXT, "Kept with the job, and shown.", "NAME", at=_JOBS, lines="--wckey",
         about="kept with the job, and shown", becomes=JOB_OPTIONS,
     )
-    mail_type: str | None = _field(
+    mail_type: str | None = _spec_field(
         kinds.MAIL, "Mail at these events: BEGIN, END, FAIL, REQUEUE, ALL ….", "EVENT", at="submit",
         lines="--mail-type", about="events of which mail is sent, where the service has a command for it",
         becomes=JOB_OPTIONS,
     )
-    mail_user: str | None = _field(
+    mail_user: str | None = _spec_field(
         kinds.TEXT, "Recipient of mail. Default: the submitter.", "USER", at="submit", lines="--mail-user",
         about="recipient of the mail; default: the submitter", becomes=JOB_OPTIONS,
     )
     # This and the two below are for our own client: they carry what the reader of a batch script found.
-    batch_variables: bool = _field(
+    batch_variables: bool = _spec_field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
         about="its environment has what sbatch would set", becomes="Launch.batch_variables",
     )
-    from_script: Sequence[str] = _field(
+    from_script: Sequence[str] = _spec_field(
         kinds.WORDS, default=[], file=False, python=False,
         about="names of fields that only repeat the script's #SBATCH lines", becomes="Job.batch_options",
     )
-    variables: Mapping[str, str] = _field(
+    variables: Mapping[str, str] = _spec_field(
         kinds.ENV, default={}, file=False, python=False,
         about="over its environment, with marks for what its start shows (dovetail.model.marks)",
         becomes="Launch.variables",
@@ -366,7 +366,7 @@ class JobSpec:
     # fmt: on
 
 
-def _named(name: str, option: Option) -> Option:
+def _name_option(name: str, option: Option) -> Option:
     """The option under the name of its field."""
     return option._replace(
         name=name, http=option.http.replace("*", name), file=option.file.replace("*", name)
@@ -374,7 +374,7 @@ def _named(name: str, option: Option) -> Option:
 
 
 # From the dataclass itself: a field without its option, or an option without its field, cannot come to be.
-SPEC: tuple[Option, ...] = tuple(_named(one.name, one.metadata["option"]) for one in fields(JobSpec))
+SPEC: tuple[Option, ...] = tuple(_name_option(one.name, one.metadata["option"]) for one in fields(JobSpec))
 """The options of the fields, in their order."""
 SHORTHANDS: tuple[Option, ...] = (
     Option(
@@ -426,7 +426,9 @@ def read_texts(given: Mapping[str, Any], where: str = "") -> PartialSpec:
         option = _BY_NAME[name]
         place = where or option.spellings[0]
         part[name] = (
-            _many(option, text, place) if option.kind and option.kind.many else _one(option, text, place)
+            _read_many(option, text, place)
+            if option.kind and option.kind.many
+            else _read_one(option, text, place)
         )
     # `singleton` is written among the dependencies, as in Slurm, but it waits for no job that can be named.
     if kinds.SINGLETON in part.get("depends", ()):
@@ -454,11 +456,11 @@ def check_values(given: Mapping[str, Any]) -> PartialSpec:
         try:
             part[name] = value if kind.check is None or value is None else kind.check(value)
         except ValueError as error:
-            raise InputError(f"found {shown(value)}, expected {error}", where=name) from None
+            raise InputError(f"found {show_value(value)}, expected {error}", where=name) from None
     return part
 
 
-def _one(option: Option, text: Any, where: str) -> Any:
+def _read_one(option: Option, text: Any, where: str) -> Any:
     kind = option.kind
     assert kind is not None
     if isinstance(text, bool):
@@ -467,12 +469,12 @@ def _one(option: Option, text: Any, where: str) -> Any:
         value = kind.parse(text)
         return value if kind.check is None else kind.check(value)
     except ValueError as error:
-        raise InputError(f"found {shown(text)}, expected {error}", where=where) from None
+        raise InputError(f"found {show_value(text)}, expected {error}", where=where) from None
 
 
-def _many(option: Option, texts: str | Sequence[str], where: str) -> Any:
+def _read_many(option: Option, texts: str | Sequence[str], where: str) -> Any:
     """All that was given of one option: tables are joined, lists follow each other."""
-    parts = [_one(option, text, where) for text in ([texts] if isinstance(texts, str) else texts)]
+    parts = [_read_one(option, text, where) for text in ([texts] if isinstance(texts, str) else texts)]
     if option.kind is not kinds.INPUTS:
         return [value for part in parts for value in part]
     found: dict[str, Any] = {}

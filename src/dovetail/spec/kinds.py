@@ -59,7 +59,7 @@ class Kind(NamedTuple):
         return self.name == "flag"
 
 
-def _text(text: str) -> str:
+def _plain_text(text: str) -> str:
     return text
 
 
@@ -69,7 +69,7 @@ def _text(text: str) -> str:
 def whole(least: int = 0, most: int = 1_000_000) -> Kind:
     """A whole number in a range; booleans are none, nor is 2.0."""
 
-    def check(value: object) -> int:
+    def check_whole_number(value: object) -> int:
         # `True` is an `int` in Python, and 1 where a person wrote `true` is no number of nodes.
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"a whole number of at least {least}")
@@ -78,19 +78,19 @@ def whole(least: int = 0, most: int = 1_000_000) -> Kind:
         return value
 
     schema = {"maximum": most, "minimum": least, "type": "integer"}
-    return Kind("whole", check, _whole_of, schema, "", least, most)
+    return Kind("whole", check_whole_number, _whole_of, schema, "", least, most)
 
 
 def within(most: int) -> Kind:
     """A whole number, at most so far above or below 0."""
 
-    def check(value: object) -> int:
+    def check_within(value: object) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= most:
             return value
         raise ValueError(f"a whole number within {most}")
 
     schema = {"maximum": most, "minimum": -most, "type": "integer"}
-    return Kind("within", check, _whole_of, schema, "", -most, most)
+    return Kind("within", check_within, _whole_of, schema, "", -most, most)
 
 
 # A text that is no number is passed on as it is: the check refuses it with the sentence that files get, too.
@@ -98,7 +98,7 @@ def _whole_of(text: str) -> Json:
     return int(text) if _WHOLE.fullmatch(text) else text
 
 
-def finite(value: object, what: str) -> float:
+def check_finite(value: object, what: str) -> float:
     """A finite number of at least 0; raises `ValueError`, in which ``what`` names what it measures."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{what}, a finite number of at least 0")
@@ -110,9 +110,9 @@ def finite(value: object, what: str) -> float:
     return number
 
 
-def bounded(value: object, what: str, *, most: float = math.inf, above: bool = False) -> float:
+def check_bounded(value: object, what: str, *, most: float = math.inf, above: bool = False) -> float:
     """A finite number of at least 0, or above it, and at most ``most``; raises `ValueError`."""
-    number = finite(value, what)
+    number = check_finite(value, what)
     if above and not number:
         raise ValueError(f"{what}, a finite number above 0")
     if number > most:
@@ -123,11 +123,13 @@ def bounded(value: object, what: str, *, most: float = math.inf, above: bool = F
 def real(what: str, *, most: float = math.inf, above: bool = False) -> Kind:
     """A finite number of at least 0, or above it; ``what`` names in sentences what it measures."""
 
-    def check(value: object) -> float:
-        return bounded(value, what, most=most, above=above)
+    def check_real_number(value: object) -> float:
+        return check_bounded(value, what, most=most, above=above)
 
     schema: dict[str, Json] = {"exclusiveMinimum" if above else "minimum": 0, "type": "number"}
-    return Kind("real", check, _number_of, schema, "", 0, None if most == math.inf else most, above)
+    return Kind(
+        "real", check_real_number, _number_of, schema, "", 0, None if most == math.inf else most, above
+    )
 
 
 def _number_of(text: str) -> Json:
@@ -142,14 +144,14 @@ def _number_of(text: str) -> Json:
 
 def duration(*, above: bool = False, most: float = LONGEST) -> Kind:
     """Seconds, or a text such as ``1h30m``."""
-    check = _in_units(seconds_of, DURATION, partial(bounded, what="seconds", most=most, above=above))
-    return Kind("duration", check, _text, _number_or_text(most, above=above), "s", 0, most, above)
+    check = _in_units(seconds_of, DURATION, partial(check_bounded, what="seconds", most=most, above=above))
+    return Kind("duration", check, _plain_text, _number_or_text(most, above=above), "s", 0, most, above)
 
 
 def _in_units(
     read: Callable[[str], float], expected: str, check: Callable[[object], float]
 ) -> Callable[[object], float]:
-    def either(value: object) -> float:
+    def read_either(value: object) -> float:
         if isinstance(value, str):
             try:
                 value = read(value)
@@ -157,7 +159,7 @@ def _in_units(
                 raise ValueError(expected) from None
         return check(value)
 
-    return either
+    return read_either
 
 
 def _number_or_text(most: float, *, above: bool = False) -> dict[str, Json]:
@@ -165,7 +167,7 @@ def _number_or_text(most: float, *, above: bool = False) -> dict[str, Json]:
     return {"anyOf": [number, {"type": "string"}]}
 
 
-_SIZED = _in_units(bytes_of, SIZE, partial(bounded, what="bytes", most=MOST_BYTES))
+_SIZED = _in_units(bytes_of, SIZE, partial(check_bounded, what="bytes", most=MOST_BYTES))
 
 
 def _size_or_auto(value: object) -> int | str:
@@ -178,14 +180,16 @@ def _size_or_auto(value: object) -> int | str:
         raise ValueError(f"{SIZE}, or auto") from None
 
 
-SIZE_OR_AUTO = Kind("size or auto", _size_or_auto, _text, _number_or_text(MOST_BYTES), "bytes", 0, MOST_BYTES)
+SIZE_OR_AUTO = Kind(
+    "size or auto", _size_or_auto, _plain_text, _number_or_text(MOST_BYTES), "bytes", 0, MOST_BYTES
+)
 """Bytes, a text such as ``8GB``, or ``auto``: to be learned."""
 
 
 # -- numbers that may be words -------------------------------------------------------------------------
 
 
-def _cpus(value: object) -> int | str:
+def _check_cpus(value: object) -> int | str:
     if value == "all":
         return "all"
     # 0 is for programs (a job on a GPU that needs no core); `parse_cpus` refuses it of a person.
@@ -206,15 +210,15 @@ def parse_cpus(text: str) -> int | str:
 
 CPUS = Kind(
     "cpus",
-    _cpus,
+    _check_cpus,
     parse_cpus,
     {"anyOf": [{"maximum": MOST_CPUS, "minimum": 0, "type": "integer"}, {"const": "all"}]},
 )
 """A number of CPUs, or ``all`` of the node."""
 
 
-def _share(value: object) -> float:
-    number = bounded(value, "a number of devices", most=MOST_DEVICES, above=True)
+def _check_share(value: object) -> float:
+    number = check_bounded(value, "a number of devices", most=MOST_DEVICES, above=True)
     # Shares are kept in millionths (`Request`): a smaller one would be none.
     if number < 1e-6:
         raise ValueError("a share of a device of at least 0.000001")
@@ -241,7 +245,7 @@ def _share_or_auto(value: object) -> float | str:
         # A text from a file or HTTP is refused here; on a command line `parse` has made a number of it
         # before.
         raise ValueError("a number of devices, or auto")
-    return _share(value)
+    return _check_share(value)
 
 
 def _or_auto(text: str) -> float:
@@ -268,7 +272,7 @@ def _retry_memory(value: object) -> float | str:
     if value in ("learned", "no"):
         return str(value)
     try:
-        factor = bounded(value, "a factor", most=MOST_FACTOR)
+        factor = check_bounded(value, "a factor", most=MOST_FACTOR)
     except ValueError:
         # Refused by the range below, so that there is one sentence for every wrong value.
         factor = 0.0
@@ -284,17 +288,17 @@ RETRY_MEMORY = Kind("retry memory", _retry_memory, _number_of, _number_or_text(M
 # -- text ----------------------------------------------------------------------------------------------
 
 
-def _name(value: object) -> str:
+def _check_name(value: object) -> str:
     if not is_name(value):
         raise ValueError(A_NAME)
     return str(value)
 
 
-NAME = Kind("name", _name, _text, {"maxLength": 200, "minLength": 1, "type": "string"})
+NAME = Kind("name", _check_name, _plain_text, {"maxLength": 200, "minLength": 1, "type": "string"})
 """A name, as it stands in tables and messages."""
 
 
-def _plain(value: object) -> str:
+def _check_text(value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT:
         raise ValueError(f"text of 1 to {LONGEST_TEXT} characters")
     if "\0" in value:
@@ -302,52 +306,56 @@ def _plain(value: object) -> str:
     return value
 
 
-TEXT = Kind("text", _plain, _text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"})
+TEXT = Kind("text", _check_text, _plain_text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"})
 """A text of one line or more: a path, a pattern."""
 
 
 def _mail_types(value: object) -> str:
-    types = [part.strip().upper() for part in _plain(value).split(",")]
+    types = [part.strip().upper() for part in _check_text(value).split(",")]
     if not all(one in MAIL_TYPES for one in types):
         raise ValueError(f"some of {', '.join(MAIL_TYPES)}, with commas between them")
     # Upper case and each once, so that the same events are written in one way.
     return ",".join(dict.fromkeys(types))
 
 
-MAIL = Kind("mail types", _mail_types, _text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"})
+MAIL = Kind(
+    "mail types", _mail_types, _plain_text, {"maxLength": LONGEST_TEXT, "minLength": 1, "type": "string"}
+)
 """Events of which mail is sent: ``END,FAIL``, in any case."""
 
 
-def _flag(value: object) -> bool:
+def _check_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("true or false")
     return value
 
 
-def _true(text: str) -> bool:
+def _always_true(text: str) -> bool:
     return True
 
 
-FLAG = Kind("flag", _flag, _true, {"type": "boolean"})
+FLAG = Kind("flag", _check_flag, _always_true, {"type": "boolean"})
 """There or not."""
 
 
-def _moment(value: object) -> float:
+def _read_moment(value: object) -> float:
     """Seconds since 1970 of a number, or of a text such as ``now+1hour`` as it is read now."""
     # Now is the moment of submission: "now+1hour" counts from there.
     if isinstance(value, str):
         return parse_begin(value, datetime.now().astimezone()).timestamp()
-    return bounded(value, "seconds since 1970", most=LONGEST)
+    return check_bounded(value, "seconds since 1970", most=LONGEST)
 
 
-MOMENT = Kind("moment", _moment, _text, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
+MOMENT = Kind(
+    "moment", _read_moment, _plain_text, {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
+)
 """A moment: seconds since 1970, or a text as sbatch has it, such as ``16:00`` or ``now+1hour``."""
 
 
 # -- what has a structure ------------------------------------------------------------------------------
 
 
-def _kinds(text: str) -> list[str]:
+def _split_kinds(text: str) -> list[str]:
     """``cpu,gpu`` as a list. Raises `ValueError` for an empty name."""
     found = [kind.strip() for kind in text.split(",")]
     if not all(found):
@@ -355,7 +363,7 @@ def _kinds(text: str) -> list[str]:
     return found
 
 
-def _whens(text: str) -> list[str]:
+def _split_dependencies(text: str) -> list[str]:
     """``afterok:3:4,singleton`` as sbatch writes it: one text for each job that is waited for.
 
     ``?`` in the place of commas: one of them is enough, and each text begins with it.
@@ -369,7 +377,7 @@ def _whens(text: str) -> list[str]:
     return found
 
 
-def _input(text: str) -> dict[str, Json]:
+def _parse_input(text: str) -> dict[str, Json]:
     """``NAME=VALUE``: a number or a word. Raises `ValueError`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
@@ -392,27 +400,27 @@ def is_dependency(value: object) -> bool:
 
 
 # No check: tables and lists are checked part by part by their readers, which can name the part.
-def _structure(name: str, parse: Parse, *, many: bool = False) -> Kind:
+def _structured_kind(name: str, parse: Parse, *, many: bool = False) -> Kind:
     return Kind(name, None, parse, {}, many=many)
 
 
-KINDS = _structure("kinds", _kinds, many=True)
+KINDS = _structured_kind("kinds", _split_kinds, many=True)
 """Kinds of device."""
-DEPENDS = _structure("depends", _whens, many=True)
+DEPENDS = _structured_kind("depends", _split_dependencies, many=True)
 """What a job waits for."""
-INPUTS = _structure("inputs", _input, many=True)
+INPUTS = _structured_kind("inputs", _parse_input, many=True)
 """Numbers and words by name."""
-WORDS = _structure("words", lambda text: [text], many=True)
+WORDS = _structured_kind("words", lambda text: [text], many=True)
 """Texts, each as it stands."""
-OPTIONS = _structure("options", lambda text: [text], many=True)
+OPTIONS = _structured_kind("options", lambda text: [text], many=True)
 """Options for another program."""
-ARGV = _structure("argv", _text)
+ARGV = _structured_kind("argv", _plain_text)
 """A program and its arguments: a list of words, or one text that is split as a shell splits it."""
-COMMANDS = _structure("commands", _text)
+COMMANDS = _structured_kind("commands", _plain_text)
 """A program and its arguments for each kind of device."""
-ENV = _structure("env", _text)
+ENV = _structured_kind("env", _plain_text)
 """Variables and their values."""
-SCRIPT = _structure("script", _text)
+SCRIPT = _structured_kind("script", _plain_text)
 """A program as text, that begins with ``#!``."""
-TABLE = _structure("table", _text)
+TABLE = _structured_kind("table", _plain_text)
 """What only files have: a table of its own."""

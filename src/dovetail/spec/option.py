@@ -65,6 +65,6 @@ class Option(NamedTuple):
         return tuple(self.flags.split()) or (f"--{self.name.replace('_', '-')}",)
 
     @property
-    def unit(self) -> str:
+    def value_unit(self) -> str:
         """The unit of its value."""
         return "" if self.kind is None else self.kind.unit

@@ -22,7 +22,7 @@ class _Refusing(argparse.ArgumentParser):
 
 # Made once: a list may name thousands of scripts.
 @cache
-def _parser() -> _Refusing:
+def _line_parser() -> _Refusing:
     """The options that mean something in a line of a script."""
     # No abbreviations: a script would change its meaning when an option is added.
     parser = _Refusing(add_help=False, allow_abbrev=False, prog="")
@@ -41,7 +41,7 @@ def read_own_line(text: str, where: str) -> PartialSpec:
     """What follows ``#DOVETAIL`` in a line, as a part of a spec. Raises `InputError`, with ``where``."""
     try:
         # `comments`: what follows # on the line is for people.
-        options, rest = _parser().parse_known_args(shlex.split(text, comments=True))
+        options, rest = _line_parser().parse_known_args(shlex.split(text, comments=True))
     except (InputError, ValueError) as error:
         raise InputError(str(error), where=where) from None
     if rest:

@@ -66,14 +66,14 @@ def least_finish(ready: Mapping[str, Floats], seconds: Mapping[str, float], task
     origin = min(float(array.min()) for array in used.values())
     if tasks <= 0:
         return origin
-    return origin + _least({k: array - origin for k, array in used.items()}, seconds, tasks)
+    return origin + _least_from_zero({k: array - origin for k, array in used.items()}, seconds, tasks)
 
 
-def _least(ready: Mapping[str, Floats], seconds: Mapping[str, float], tasks: int) -> float:
+def _least_from_zero(ready: Mapping[str, Floats], seconds: Mapping[str, float], tasks: int) -> float:
     """`least_finish` from 0 on."""
     kinds = [(array, seconds[kind]) for kind, array in ready.items()]
     low = fluid_finish(ready, seconds, tasks)
-    done = [_ended(array, time, low) for array, time in kinds]
+    done = [_count_ended(array, time, low) for array, time in kinds]
     missing = tasks - sum(int(ended.sum()) for ended in done)
     # Whole tasks fill the time exactly.
     if missing <= 0:
@@ -85,18 +85,18 @@ def _least(ready: Mapping[str, Floats], seconds: Mapping[str, float], tasks: int
     # One more task on each slot would be enough: by then T* has come.
     high = max(float((array + (n + 1) * time).max()) for (array, time), n in zip(kinds, done, strict=True))
     while True:
-        later = [_ended(array, time, high) - n for (array, time), n in zip(kinds, done, strict=True)]
+        later = [_count_ended(array, time, high) - n for (array, time), n in zip(kinds, done, strict=True)]
         if sum(int(more.sum()) for more in later) <= FEW + 4 * sum(map(len, later)):
             break
         middle = (low + high) / 2
-        ended = [_ended(array, time, middle) for array, time in kinds]
+        ended = [_count_ended(array, time, middle) for array, time in kinds]
         count = sum(int(n.sum()) for n in ended)
         if count >= tasks:
             high = middle
         else:
             low, done, missing = middle, ended, tasks - count
     moments = np.concatenate(
-        [_moments(*kind, n, more) for kind, n, more in zip(kinds, done, later, strict=True)]
+        [_end_moments(*kind, n, more) for kind, n, more in zip(kinds, done, later, strict=True)]
     )
     if not len(moments):  # by a rounding error
         return high
@@ -104,12 +104,14 @@ def _least(ready: Mapping[str, Floats], seconds: Mapping[str, float], tasks: int
     return float(np.partition(moments, nth)[nth])
 
 
-def _ended(ready: Floats, time: float, moment: float) -> npt.NDArray[np.int64]:
+def _count_ended(ready: Floats, time: float, moment: float) -> npt.NDArray[np.int64]:
     """How many tasks each slot can have ended by a moment."""
     return np.floor(np.maximum(moment - ready, 0.0) / time * (1 + CLOSE)).astype(np.int64)
 
 
-def _moments(ready: Floats, time: float, done: npt.NDArray[np.int64], more: npt.NDArray[np.int64]) -> Floats:
+def _end_moments(
+    ready: Floats, time: float, done: npt.NDArray[np.int64], more: npt.NDArray[np.int64]
+) -> Floats:
     """When each slot ends the tasks that follow its first ``done``, so many ``more`` of them."""
     slots = np.repeat(np.arange(len(ready)), more)
     place = np.arange(len(slots)) - np.repeat(np.cumsum(more) - more, more)
@@ -128,7 +130,7 @@ def optimal_makespan(tasks: int, slots: Sequence[tuple[int, float]]) -> float:
     if not used:
         raise ValueError("there are no slots")
 
-    def done(end: float) -> int:
+    def tasks_done_by(end: float) -> int:
         return sum(count * whole_tasks(end, time) for count, time in used)
 
     best = math.inf
@@ -137,6 +139,6 @@ def optimal_makespan(tasks: int, slots: Sequence[tuple[int, float]]) -> float:
         low, high = 0, -(-tasks // count)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if done(middle * time) >= tasks else (middle, high)
+            low, high = (low, middle) if tasks_done_by(middle * time) >= tasks else (middle, high)
         best = min(best, high * time)
     return best

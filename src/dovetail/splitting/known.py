@@ -29,7 +29,7 @@ class Shares:
     makespan: float
 
 
-def shares(tasks: float, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float) -> Shares:
+def split_shares(tasks: float, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_time: float) -> Shares:
     """How many of N tasks CPU and GPU slots run, so that f = max(x / n * alpha * t, y / m * t) is least.
 
     x = N n / (n + alpha m), y = N - x, f = N alpha t / (n + alpha m) (equations 1 to 4).
@@ -48,7 +48,7 @@ def shares(tasks: float, cpu_slots: int, gpu_slots: int, cpu_time: float, gpu_ti
     )
 
 
-def makespan(tasks: int, slots: Mapping[str, int], seconds: Mapping[str, float], rule: Rule) -> float:
+def rule_makespan(tasks: int, slots: Mapping[str, int], seconds: Mapping[str, float], rule: Rule) -> float:
     """When the last of ``tasks`` ends, if an idle slot takes what the rule gives it at once.
 
     ``slots`` are all free at 0; ``seconds`` is the time of a task, by kind. Raises `ValueError` without
@@ -77,7 +77,7 @@ def makespan(tasks: int, slots: Mapping[str, int], seconds: Mapping[str, float],
             heapq.heappush(idle[kind], slot)
         at = SplitState(now, left, {kind: np.maximum(free[kind], now) for kind in kinds}, seconds)
         for kind in kinds:
-            while at.left and idle[kind] and rule.quota(kind, at) >= 1:
+            while at.left and idle[kind] and rule.slot_quota(kind, at) >= 1:
                 slot = heapq.heappop(idle[kind])
                 # A product, no sum of a thousand times: slots that end together do so to the last digit.
                 if abs(anchor[kind][slot] + row[kind][slot] * seconds[kind] - now) > CLOSE * now:

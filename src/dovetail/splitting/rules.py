@@ -33,12 +33,12 @@ class SplitState:
     seconds: Mapping[str, float]
 
     @cached_property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether every kind that has slots has a mean."""
         return all(kind in self.seconds for kind, slots in self.ready.items() if len(slots))
 
     @cached_property
-    def fastest(self) -> float:
+    def fastest_seconds(self) -> float:
         """Seconds of a task on the fastest kind that has slots."""
         return min(self.seconds[kind] for kind, slots in self.ready.items() if len(slots))
 
@@ -53,7 +53,7 @@ class Rule(Protocol):
 
     name: ClassVar[str]
 
-    def quota(self, kind: str, at: SplitState) -> float:
+    def slot_quota(self, kind: str, at: SplitState) -> float:
         """How many tasks one idle slot of this kind may take now, one after the other; 0: it stays idle."""
         ...
 
@@ -64,7 +64,7 @@ class Greedy:
 
     name: ClassVar[str] = "greedy"
 
-    def quota(self, kind: str, at: SplitState) -> float:
+    def slot_quota(self, kind: str, at: SplitState) -> float:
         """Without end."""
         return math.inf
 
@@ -78,13 +78,13 @@ class Shares:
 
     name: ClassVar[str] = "shares"
 
-    def quota(self, kind: str, at: SplitState) -> float:
+    def slot_quota(self, kind: str, at: SplitState) -> float:
         """The slot's part of its kind's share."""
-        if not at.known or math.isinf(at.left):
-            return math.inf if at.known else 1
+        if not at.is_known or math.isinf(at.left):
+            return math.inf if at.is_known else 1
         speed = {k: len(slots) / at.seconds[k] for k, slots in at.ready.items() if len(slots)}
         share = at.left * speed[kind] / sum(speed.values())
-        if share < 1 and at.seconds[kind] > at.fastest:
+        if share < 1 and at.seconds[kind] > at.fastest_seconds:
             return 0
         return max(1, math.floor(share / len(at.ready[kind])))
 
@@ -99,9 +99,9 @@ class FinishTime:
 
     name: ClassVar[str] = "finish-time"
 
-    def quota(self, kind: str, at: SplitState) -> float:
+    def slot_quota(self, kind: str, at: SplitState) -> float:
         """How many tasks in a row end by T*."""
-        if not at.known:
+        if not at.is_known:
             return 1
         if math.isinf(at.left) or sum(map(bool, map(len, at.ready.values()))) == 1:
             # Where all slots are alike an idle one is never too slow.

@@ -28,7 +28,7 @@ class Plan:
     finish: float
 
 
-def plan(times: Mapping[str, Sequence[float]], ready: Mapping[str, Floats]) -> Plan:
+def plan_tasks(times: Mapping[str, Sequence[float]], ready: Mapping[str, Floats]) -> Plan:
     """Give each task in turn to the slot that ends it first; ties go to the faster kind, then in order.
 
     ``times`` has, by kind, the seconds of every task; ``ready`` when each slot is free. O(tasks log slots).
@@ -69,8 +69,8 @@ def next_task(
 
     ``longest`` is the time on this kind of the first task left, ``totals`` the sums over all of them, by
     kind. While the first one surely ends before the others can be done with the rest it is taken at once;
-    near the end the slot gets what `plan` gives it first (``times`` as there, longest first).
+    near the end the slot gets what `plan_tasks` gives it first (``times`` as there, longest first).
     """
     if now + longest <= fluid_finish(ready, totals, 1.0) * (1 + CLOSE):
         return 0
-    return plan(times(), ready).first.get((kind, slot))
+    return plan_tasks(times(), ready).first.get((kind, slot))

@@ -118,17 +118,17 @@ class Calibration:
         normal = NormalDist(PSEUDO_MEAN, PSEUDO_SPREAD)
         self._pseudo = np.array([normal.inv_cdf((place + 0.5) / PSEUDO) for place in range(PSEUDO)])
 
-    def interval(
+    def wait_interval(
         self, now: float, median: float, spread: float, kind: Hashable = None
     ) -> tuple[float, float]:
         """Where the log of the wait lies with the confidence. O(window · log window)."""
-        low, high = self.corrections(now, median, kind)
+        low, high = self.interval_corrections(now, median, kind)
         # A wait is never below 0, which is the log of a minute on this scale.
         return max(median + low * spread, math.log(MINUTE)), median + high * spread
 
-    def corrections(self, now: float, median: float, kind: Hashable = None) -> tuple[float, float]:
+    def interval_corrections(self, now: float, median: float, kind: Hashable = None) -> tuple[float, float]:
         """How many spreads below and above a median the interval reaches."""
-        self._judge(now)
+        self._judge_overdue(now)
         past = [one for one in self._window if not one.gone]
         count = len(past)
         # An outcome that lies after `now` is not used: forecasts are replayed in order, and may not see
@@ -154,16 +154,16 @@ class Calibration:
             # Made-up outcomes are always there and weigh little beside a full window: they widen the first
             # intervals.
             np.concatenate([weights, np.ones(PSEUDO)]),
-            self._levels(),
+            self._current_levels(),
         )
         return low, high
 
-    def _levels(self) -> tuple[float, float]:
+    def _current_levels(self) -> tuple[float, float]:
         """The quantiles of z that bound the interval, after the misses of late."""
         level = (1.0 - self.confidence) / 2.0 - GAIN * self._excess
         return level, 1.0 - level
 
-    def foretell(
+    def make_forecast(
         self,
         key: Hashable,
         now: float,
@@ -174,7 +174,7 @@ class Calibration:
         counts: bool = True,
     ) -> Foretold:
         """A forecast with its interval, which is remembered until its outcome is known."""
-        low, high = self.interval(now, median, spread, kind)
+        low, high = self.wait_interval(now, median, spread, kind)
         made = Foretold(key, now, median, spread, low, high, kind, counts)
         self._window.append(made)
         self._open.setdefault(key, []).append(made)
@@ -189,24 +189,24 @@ class Calibration:
         made = self._open.pop(key, [])
         for one in made:
             one.start = at
-            # Beyond its interval it was counted as missed when that was over, by `_judge`.
+            # Beyond its interval it was counted as missed when that was over, by `_judge_overdue`.
             if one.counts and not one.judged and log_wait(at - one.made_at) <= one.high + 1e-9:
-                self._count(one, below=log_wait(at - one.made_at) < one.low - 1e-9)
+                self._count_outcome(one, below=log_wait(at - one.made_at) < one.low - 1e-9)
         return made
 
-    def drop(self, key: Hashable) -> None:
+    def drop_forecast(self, key: Hashable) -> None:
         """The job never starts: forecasts of it count for nothing."""
         for one in self._open.pop(key, ()):
             one.gone = True
 
-    def _judge(self, now: float) -> None:
+    def _judge_overdue(self, now: float) -> None:
         """Count as missed the forecasts whose interval is over by now while their jobs wait."""
         while self._due and self._due[0][0] < now:
             one = heapq.heappop(self._due)[2]
             if not one.gone and not one.judged:
-                self._count(one, above=True)
+                self._count_outcome(one, above=True)
 
-    def _count(self, one: Foretold, *, below: bool = False, above: bool = False) -> None:
+    def _count_outcome(self, one: Foretold, *, below: bool = False, above: bool = False) -> None:
         """A forecast is judged: as soon as its job starts, or its interval is over."""
         one.judged = True
         self.judged += 1
@@ -218,7 +218,7 @@ class Calibration:
         self._excess = min(max(excess, (side - MOST_LEVEL) / GAIN), (side - LEAST_LEVEL) / GAIN)
 
     @property
-    def waiting(self) -> list[Hashable]:
+    def waiting_keys(self) -> list[Hashable]:
         """Whose outcome is not known."""
         return list(self._open)
 
@@ -241,7 +241,7 @@ class Calibration:
             "forecasts": rows,
         }
 
-    def restore(self, kept: Mapping[str, Any]) -> None:
+    def restore_state(self, kept: Mapping[str, Any]) -> None:
         """Go on from what `as_dict` has kept. Raises `KeyError`, `TypeError`, `ValueError` for others."""
         self.judged = int(kept["judged"])
         self.missed_below, self.missed_above = int(kept["missed_below"]), int(kept["missed_above"])

@@ -91,7 +91,7 @@ class Submissions:
         """When the first one came."""
         return float(self._time.array()[0]) if len(self._time) else None
 
-    def past(self, now: float, places: Mapping[Hashable, int]) -> Past:
+    def recent_past(self, now: float, places: Mapping[Hashable, int]) -> Past:
         """The last weeks; ``places`` are those of jobs in the line whose length is drawn."""
         times = self._time.array()
         # A day more than is looked back: an origin lies up to LOOK_BACK days ago, and its stretch begins
@@ -117,7 +117,7 @@ SHARE = 1_000_000
 """What a machine has where it is taken as one pool."""
 
 
-def pooled(situation: Situation, past: Past) -> tuple[Situation, Past]:
+def pool_machine(situation: Situation, past: Past) -> tuple[Situation, Past]:
     """The machine as one pool, of which each job takes the share of what it takes most of.
 
     How it is cut into nodes, and which jobs they serve, is not looked at. Where a line is so long that only
@@ -130,30 +130,30 @@ def pooled(situation: Situation, past: Past) -> tuple[Situation, Past]:
     # At least 1: a machine without devices would divide by zero.
     total = np.maximum(free.sum(axis=0) + held, 1.0)
 
-    def shares(nodes: Ints, need: Ints) -> Ints:
+    def shares_of_pool(nodes: Ints, need: Ints) -> Ints:
         # Rounded up, and never 0: a job of no width would start at any time.
         found: Ints = np.ceil(SHARE * (nodes[:, None] * need / total).max(axis=1)).astype(np.int64)
         return np.clip(found, 1, SHARE)
 
-    def taken(jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
+    def pooled_jobs(jobs: Sequence[QueuedJob]) -> list[QueuedJob]:
         if not jobs:
             return []
         nodes = np.array([job.nodes for job in jobs], np.int64)
-        share = shares(nodes, np.array([job.need for job in jobs], np.int64)).tolist()
+        share = shares_of_pool(nodes, np.array([job.need for job in jobs], np.int64)).tolist()
         return [
             job._replace(nodes=part, need=(0, 0, 0), held=()) for job, part in zip(jobs, share, strict=True)
         ]
 
-    running = taken(situation.running)
+    running = pooled_jobs(situation.running)
     idle = max(SHARE - sum(job.nodes for job in running), 0)
     pool = Nodes(idle, np.empty((0, AMOUNTS), np.int64), np.empty(0, np.int64))
     return (
-        situation._replace(nodes=pool, running=running, waiting=taken(situation.waiting)),
-        past._replace(width=shares(past.width, past.need)),
+        situation._replace(nodes=pool, running=running, waiting=pooled_jobs(situation.waiting)),
+        past._replace(width=shares_of_pool(past.width, past.need)),
     )
 
 
-NO_PAST = Submissions().past(0.0, {})
+NO_PAST = Submissions().recent_past(0.0, {})
 
 
 def draws_for(jobs: int) -> int:
@@ -213,7 +213,7 @@ class Futures(NamedTuple):
     past: Past
     origins: Floats
 
-    def arrivals(self, draw: int, within: float) -> Arrivals:
+    def draw_arrivals(self, draw: int, within: float) -> Arrivals:
         """The jobs that come in one of the futures in less than so many seconds. O(jobs that come)."""
         past, origin = self.past, float(self.origins[draw])
         # "right" as in the kernel: what was submitted at the origin itself does not come again.
@@ -264,10 +264,10 @@ class StartDraws:
 
     def roll(self, situation: Situation, target: int = -1, seed: int = 0) -> tuple[Floats, Floats]:
         """The starts, and how long each job runs in all, shape (draws, jobs), those that run first."""
-        drawn = self.futures(situation, draws_for(len(situation.running) + len(situation.waiting)), seed)
+        drawn = self.draw_futures(situation, draws_for(len(situation.running) + len(situation.waiting)), seed)
         return roll_out(situation, drawn.lengths, drawn.past, drawn.origins, target), drawn.lengths
 
-    def futures(self, situation: Situation, draws: int, seed: int = 0) -> Futures:
+    def draw_futures(self, situation: Situation, draws: int, seed: int = 0) -> Futures:
         """How long the jobs run and what comes, drawn so many times; the same for the same input."""
         jobs = [*situation.running, *situation.waiting]
         lengths = self.run_times.draw(
@@ -276,10 +276,10 @@ class StartDraws:
             np.array([job.seed for job in jobs], np.int64),
             draws,
         )
-        past = self.submissions.past(situation.now, {job.key: place for place, job in enumerate(jobs)})
-        return Futures(situation.now, lengths, past, self._origins(situation.now, draws, seed))
+        past = self.submissions.recent_past(situation.now, {job.key: place for place, job in enumerate(jobs)})
+        return Futures(situation.now, lengths, past, self._draw_origins(situation.now, draws, seed))
 
-    def _origins(self, now: float, draws: int, seed: int) -> Floats:
+    def _draw_origins(self, now: float, draws: int, seed: int) -> Floats:
         """From when on submissions come again: this hour of other days, in half the draws of this weekday.
 
         Where less than a day has passed, any moment of its first half; where nearly nothing has, none.

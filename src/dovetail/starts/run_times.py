@@ -98,7 +98,7 @@ class RunTimes:
     def _user_number(self, user: Hashable) -> int:
         return UNKNOWN if user is None else self._users.setdefault(user, len(self._users))
 
-    def numbers(self, kind: JobKind) -> tuple[int, int]:
+    def user_and_app(self, kind: JobKind) -> tuple[int, int]:
         """User and app as numbers, the same for the same as long as this lives."""
         return self._user_number(kind.user), self._apps.setdefault(kind.app, len(self._apps))
 
@@ -108,7 +108,7 @@ class RunTimes:
         ``spent`` are the seconds that they have run so far (0: not begun), those that run first; ``seeds``
         are numbers of theirs that stay the same.
         """
-        pairs = [self.numbers(kind) for kind in kinds]
+        pairs = [self.user_and_app(kind) for kind in kinds]
         users = np.array([user for user, _ in pairs], np.int64)
         jobs = Kinds(
             users,

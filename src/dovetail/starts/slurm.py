@@ -15,11 +15,11 @@ from dovetail.errors import InputError
 from dovetail.files.arrays import np
 from dovetail.files.tables import Malformed, wall_clock
 from dovetail.kernels.starts import AMOUNTS, Nodes
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.starts.rolling import QueuedJob, Situation, StartDraws
 from dovetail.starts.run_times import JobKind
 from dovetail.workloads.sacct_rows import parse_tres
-from dovetail.workloads.slurm_accounting import duration, elapsed_of, timelimit_of
+from dovetail.workloads.slurm_accounting import elapsed_of, parse_duration, timelimit_of
 
 SQUEUE = "%i|%u|%P|%T|%D|%C|%m|%b|%l|%M|%V|%S|%Q|%r|%N|%j"
 """The format of squeue (``-o``) whose table is read; its own header names the columns."""
@@ -92,7 +92,7 @@ def read_nodes(text: str, where: str) -> list[SlurmNode]:
                 f"node {name}: found no CPUTot, RealMemory or CfgTRES that can be read", where=where
             ) from error
         # CfgTRES counts GPUs only where AccountingStorageTRES has gres/gpu; Gres is set in any case.
-        gpus = gpus or _gpus(fields.get("Gres", ""))
+        gpus = gpus or _parse_gpus(fields.get("Gres", ""))
         partitions = tuple(filter(None, fields.get("Partitions", "").split(",")))
         found.append(SlurmNode(fields["NodeName"], cpus, gpus, memory, partitions))
     if not found:
@@ -100,28 +100,28 @@ def read_nodes(text: str, where: str) -> list[SlurmNode]:
     return found
 
 
-def _gpus(gres: str) -> int:
+def _parse_gpus(gres: str) -> int:
     """GPUs in ``gpu:a100:4(S:0-1),…`` or ``gres/gpu:2``."""
     counts = re.findall(r"gpu(?:[:=][A-Za-z_][\w.-]*)?[:=](\d+)", gres)
     # "gpu" without a number is one, as in Slurm.
     return sum(map(int, counts)) or int("gpu" in gres)
 
 
-def _memory(text: str) -> int:
+def _parse_memory(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)[nc]?", text.strip())
     return int(float(match[1]) * UNITS[match[2]]) if match else 0
 
 
-def _when(row: Mapping[str, str], column: str) -> float | None:
+def _parse_when(row: Mapping[str, str], column: str) -> float | None:
     if row.get(column, "") in ("", "N/A", "Unknown", "None"):
         return None
     return wall_clock(row, column)
 
 
-def _walltime(text: str) -> float | None:
+def _parse_walltime(text: str) -> float | None:
     if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "Partition_Limit"):
         return None
-    return duration(text)
+    return parse_duration(text)
 
 
 def read_squeue(text: str, where: str) -> list[SlurmJob]:
@@ -135,7 +135,7 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
         # Not strict: the name of a job, the last column, may hold the separator itself.
         row = dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))
         try:
-            found.append(_job(row))
+            found.append(_parse_job(row))
         except (KeyError, ValueError, Malformed) as error:
             raise InputError(
                 f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
@@ -143,7 +143,7 @@ def read_squeue(text: str, where: str) -> list[SlurmJob]:
     return found
 
 
-def _job(row: Mapping[str, str]) -> SlurmJob:
+def _parse_job(row: Mapping[str, str]) -> SlurmJob:
     # Suspended and completing jobs hold their nodes as running ones do.
     running = row["STATE"] in ("RUNNING", "COMPLETING", "SUSPENDED")
     nodes = int(row["NODES"])
@@ -155,14 +155,14 @@ def _job(row: Mapping[str, str]) -> SlurmJob:
         row["STATE"],
         max(nodes, 1),
         int(row["CPUS"]),
-        _gpus(row.get("TRES_PER_NODE", "")) if "gpu" in row.get("TRES_PER_NODE", "") else 0,
-        _memory(row.get("MIN_MEMORY", "")),
-        _walltime(row["TIME_LIMIT"]),
-        _when(row, "SUBMIT_TIME") or 0.0,
-        _when(row, "START_TIME"),
+        _parse_gpus(row.get("TRES_PER_NODE", "")) if "gpu" in row.get("TRES_PER_NODE", "") else 0,
+        _parse_memory(row.get("MIN_MEMORY", "")),
+        _parse_walltime(row["TIME_LIMIT"]),
+        _parse_when(row, "SUBMIT_TIME") or 0.0,
+        _parse_when(row, "START_TIME"),
         int(float(row.get("PRIORITY", "0") or 0)),
         row.get("REASON", ""),
-        tuple(expand(row.get("NODELIST", ""))) if running and row.get("NODELIST") else (),
+        tuple(expand_hostlist(row.get("NODELIST", ""))) if running and row.get("NODELIST") else (),
     )
 
 
@@ -200,7 +200,7 @@ class SlurmCluster:
         seed = zlib.crc32(job.id.encode())
         return QueuedJob(job.id, kind, seed, count, spent, need, self.group(job.partition), held)
 
-    def fits(self, job: SlurmJob) -> bool:
+    def fits_empty(self, job: SlurmJob) -> bool:
         """Whether the cluster could run it, empty."""
         queued = self.queued(job, 0.0)
         able = [
@@ -213,7 +213,7 @@ class SlurmCluster:
         ]
         return len(able) >= job.nodes
 
-    def situation(
+    def current_situation(
         self,
         jobs: Iterable[SlurmJob],
         now: float,
@@ -237,7 +237,7 @@ class SlurmCluster:
             elif job.state == "PENDING":
                 # Such a job starts when something happens that a roll-out does not know: no start is
                 # foretold.
-                if job.reason in HELD_BACK or closed(job) or not self.fits(job):
+                if job.reason in HELD_BACK or closed(job) or not self.fits_empty(job):
                     unknown.append(job.id)
                 else:
                     waiting.append((-tier(job), -job.priority, job.submitted, job.id, queued))
@@ -266,7 +266,7 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
     for number, line in enumerate(lines[1:], 2):
         row = dict(zip(header, line.split("|"), strict=False))
         try:
-            start, end, ran = _when(row, "Start"), _when(row, "End"), elapsed_of(row)
+            start, end, ran = _parse_when(row, "Start"), _parse_when(row, "End"), elapsed_of(row)
             # "." marks a step of a job, which sacct lists beside it without -X.
             if start is None or ran is None or "." in row["JobID"] or row["State"] in ("RUNNING", "PENDING"):
                 continue
@@ -275,7 +275,7 @@ def read_accounting(text: str, where: str) -> list[EndedJob]:
             cpus = int(row.get("NCPUS") or tres.get("cpu", 1))
             gpus = -(-int(tres.get("gres/gpu", 0)) // nodes)
             memory = int(tres.get("mem", 0) // nodes)
-            submitted = _when(row, "Submit") or start
+            submitted = _parse_when(row, "Submit") or start
         except (KeyError, ValueError, Malformed) as error:
             raise InputError(
                 f"found a line that cannot be read: {error}", where=f"{where}: line {number}"
@@ -313,7 +313,7 @@ def draws_of(
     every = [one.job for one in known] + [job for job in jobs if job.id not in seen]
     for job in sorted(every, key=lambda job: job.submitted):
         # What no node could run would wait for ever in every roll-out.
-        if job.submitted <= now and cluster.fits(job):
+        if job.submitted <= now and cluster.fits_empty(job):
             draws.submit(job.submitted, cluster.queued(job._replace(hosts=()), now))
     for one in known:
         draws.end(one.job.id, cluster.queued(one.job, now).kind, max(one.ran, 0.0))
@@ -365,22 +365,22 @@ def job_of_sbatch(line: str, user: str, now: float, partition: str) -> SlurmJob:
         tasks = int(found.get("tasks", 0)) or nodes * int(found.get("per_node", 1))
         cpus = max(tasks, nodes) * int(found.get("cpus", 1))
         gpus = (
-            _gpus(found["gres"])
+            _parse_gpus(found["gres"])
             if "gpu" in found.get("gres", "")
             else int(found.get("gpus", "0").split(":")[-1])
         )
-        wall = _walltime(found.get("time", ""))
+        wall = _parse_walltime(found.get("time", ""))
     except (ValueError, Malformed) as error:
         raise InputError(f"found {line!r}: {error}", where="--if") from error
     name = found.get("name", script)
     part = found.get("partition", partition)
-    memory = _memory(found.get("memory", ""))
+    memory = _parse_memory(found.get("memory", ""))
     return SlurmJob(
         *("this", user, name, part, "PENDING", nodes, cpus, gpus, memory, wall, now, None, 0, "", ())
     )
 
 
-def alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJob]]:
+def job_alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJob]]:
     """What its owner could request instead: less time, another partition, less memory, fewer nodes."""
     found: list[tuple[str, SlurmJob]] = []
     if job.walltime:
@@ -394,4 +394,4 @@ def alternatives(job: SlurmJob, cluster: SlurmCluster) -> list[tuple[str, SlurmJ
     if job.nodes > 1:
         fewer = job._replace(nodes=-(-job.nodes // 2), cpus=-(-job.cpus // 2))
         found.append((f"{fewer.nodes} nodes", fewer))
-    return [(words, one) for words, one in found if cluster.fits(one)]
+    return [(words, one) for words, one in found if cluster.fits_empty(one)]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dovetail.errors import InputError
 from dovetail.files.tables import Malformed
 from dovetail.starts.slurm import SlurmCluster, SlurmJob
-from dovetail.workloads.slurm_accounting import duration
+from dovetail.workloads.slurm_accounting import parse_duration
 
 SPRIO = "%i|%u|%Y|%A"
 """The format of sprio (``-o``) whose table is read: job, user, priority, the part of it that age gives."""
@@ -46,23 +46,23 @@ class SlurmRules(NamedTuple):
         # sched/builtin starts strictly by priority; every other scheduler backfills.
         return "fcfs" if self.config.get("SchedulerType") == BUILTIN else "easy"
 
-    def tier(self, job: SlurmJob) -> int:
+    def tier_of_job(self, job: SlurmJob) -> int:
         """Jobs of a higher tier go before all others."""
-        known = [self.partitions[name].tier for name in _names(job) if name in self.partitions]
+        known = [self.partitions[name].tier for name in _partition_names(job) if name in self.partitions]
         return max(known, default=0)
 
     def is_closed(self, job: SlurmJob) -> bool:
         """Whether all its partitions are down or drained."""
-        known = [self.partitions[name] for name in _names(job) if name in self.partitions]
+        known = [self.partitions[name] for name in _partition_names(job) if name in self.partitions]
         return bool(known) and not any(one.up for one in known)
 
-    def completed(self, job: SlurmJob) -> SlurmJob:
+    def complete_job(self, job: SlurmJob) -> SlurmJob:
         """With the partition's walltime where it has none, and the priority that it may get.
 
         A new job has no age: its priority is the median of what others of its user have without theirs, else
         of what all have.
         """
-        known = [self.partitions[name] for name in _names(job) if name in self.partitions]
+        known = [self.partitions[name] for name in _partition_names(job) if name in self.partitions]
         walltime = job.walltime
         if walltime is None and known:
             walltime = known[0].default_time or known[0].most_time
@@ -71,10 +71,10 @@ class SlurmRules(NamedTuple):
         own = [rest for user, rest in plain if user == job.user] or [rest for _, rest in plain]
         return job._replace(walltime=walltime, priority=int(median(own)) if own else job.priority)
 
-    def refusal(self, job: SlurmJob) -> str:
+    def refusal_reason(self, job: SlurmJob) -> str:
         """Why no partition of the job takes it; empty where one does."""
         why = ""
-        for name in _names(job):
+        for name in _partition_names(job):
             one = self.partitions.get(name)
             if one is None:
                 # Nothing was read of partitions: what is not known refuses nothing.
@@ -92,7 +92,7 @@ class SlurmRules(NamedTuple):
                 return ""
         return why
 
-    def sentences(self) -> list[str]:
+    def assumption_sentences(self) -> list[str]:
         """What a forecast assumes, by what was read."""
         if self.policy == "fcfs":
             found = ["Jobs go by priority, none before another (sched/builtin)."]
@@ -129,13 +129,13 @@ class SlurmRules(NamedTuple):
         ]
 
 
-def _names(job: SlurmJob) -> list[str]:
+def _partition_names(job: SlurmJob) -> list[str]:
     # sinfo marks the default partition with a star, which people copy.
     return [name.strip("*") for name in job.partition.split(",") if name]
 
 
-def _limit(text: str | None) -> float | None:
-    return None if text in (None, "", "NONE", "UNLIMITED", "INFINITE", "(null)") else duration(text)
+def _parse_limit(text: str | None) -> float | None:
+    return None if text in (None, "", "NONE", "UNLIMITED", "INFINITE", "(null)") else parse_duration(text)
 
 
 def read_partitions(text: str, where: str) -> dict[str, SlurmPartition]:
@@ -147,12 +147,12 @@ def read_partitions(text: str, where: str) -> dict[str, SlurmPartition]:
         fields = dict(re.findall(r"(\w+)=(\S*)", block))
         name = fields["PartitionName"]
         try:
-            nodes = _limit(fields.get("MaxNodes")) and int(fields["MaxNodes"])
+            nodes = _parse_limit(fields.get("MaxNodes")) and int(fields["MaxNodes"])
             found[name] = SlurmPartition(
                 name,
                 fields.get("State", "UP") == "UP",
-                _limit(fields.get("MaxTime")),
-                _limit(fields.get("DefaultTime")),
+                _parse_limit(fields.get("MaxTime")),
+                _parse_limit(fields.get("DefaultTime")),
                 None if nodes is None else int(nodes),
                 int(fields.get("PriorityTier", "1")),
                 fields.get("Default") == "YES",
@@ -201,6 +201,6 @@ def default_partition(rules: SlurmRules, cluster: SlurmCluster) -> str:
     return ",".join(names)
 
 
-def allowed(rules: SlurmRules, jobs: Sequence[tuple[str, SlurmJob]]) -> list[tuple[str, SlurmJob]]:
+def allowed_jobs(rules: SlurmRules, jobs: Sequence[tuple[str, SlurmJob]]) -> list[tuple[str, SlurmJob]]:
     """Those that a partition takes."""
-    return [(words, job) for words, job in jobs if not rules.refusal(job) and not rules.is_closed(job)]
+    return [(words, job) for words, job in jobs if not rules.refusal_reason(job) and not rules.is_closed(job)]

@@ -71,7 +71,7 @@ class PolicyConformance:
     clusters: ClassVar[Sequence[str]] = ("1x1cpu+1gpu", "2x2cpu+2gpu", "3x1cpu")
     repetitions: ClassVar[int] = full(60, 7)
 
-    def _run(self, jobs: Workload, cluster: Cluster) -> Result:
+    def _simulate_jobs(self, jobs: Workload, cluster: Cluster) -> Result:
         loaded = load_policy(self.policy)
         options = SimulationOptions(
             policy_name=loaded.name,
@@ -91,7 +91,7 @@ class PolicyConformance:
         refusals: list[str] = []
         for jobs, shape in [*((one_node, shape) for shape in self.clusters), (gangs, "4x1cpu")]:
             try:
-                self._run(jobs, Cluster.parse(shape))
+                self._simulate_jobs(jobs, Cluster.parse(shape))
             except UnsupportedWorkload as error:
                 refusals.append(str(error))
         # The gangs may be refused as well as all shapes but one.
@@ -103,7 +103,7 @@ class PolicyConformance:
             jobs = _random_jobs(np.random.Generator(np.random.PCG64(seed)), 12)
             for shape in self.clusters:
                 try:
-                    self._run(jobs, Cluster.parse(shape))
+                    self._simulate_jobs(jobs, Cluster.parse(shape))
                 except UnsupportedWorkload:
                     continue
 
@@ -113,7 +113,7 @@ class PolicyConformance:
             jobs = _random_gangs(np.random.Generator(np.random.PCG64(seed)), 15, 4)
             refusal = None
             try:
-                self._run(jobs, Cluster.parse("4x1cpu"))
+                self._simulate_jobs(jobs, Cluster.parse("4x1cpu"))
             except UnsupportedWorkload as error:
                 refusal = str(error)
             if refusal is not None:
@@ -127,7 +127,7 @@ class PolicyConformance:
         jobs = _random_jobs(np.random.Generator(np.random.PCG64(7)), 15)
         cluster = Cluster.parse(self.clusters[0])
         try:
-            first, second = self._run(jobs, cluster), self._run(jobs, cluster)
+            first, second = self._simulate_jobs(jobs, cluster), self._simulate_jobs(jobs, cluster)
         except UnsupportedWorkload:
             return
         assert [(r.start, r.allocation) for r in first.records] == [
@@ -153,13 +153,13 @@ class RuntimeModelConformance:
         """The model under test."""
         raise TypeError("name the model in a subclass")
 
-    def _job(self, n: float) -> tuple[Job, Implementation, Request]:
+    def _make_job(self, n: float) -> tuple[Job, Implementation, Request]:
         jobs = workload([("app", {"cpu": 1.0})])
         job = dataclasses.replace(jobs.jobs[0], inputs={"n": n}, walltime=100.0)
         choice = job.choices[0]
         return job, choice.implementation, choice.request
 
-    def _run(self, n: float, seconds: float, state: State = State.COMPLETED) -> Run:
+    def _make_run(self, n: float, seconds: float, state: State = State.COMPLETED) -> Run:
         return Run("app", "cpu", self.device, 1, 1, 0, {"n": n}, seconds, state)
 
     def test_an_unknown_app_has_no_runs(self) -> None:
@@ -169,9 +169,9 @@ class RuntimeModelConformance:
     def test_only_completed_runs_count(self) -> None:
         """A failed run is no measure of how long the app takes."""
         history = MemoryHistory()
-        history.record(self._run(10, 1.0, State.FAILED))
+        history.record(self._make_run(10, 1.0, State.FAILED))
         assert self.make(history).runs("app", "cpu", self.device) == 0
-        history.record(self._run(10, 1.0))
+        history.record(self._make_run(10, 1.0))
         assert self.make(history).runs("app", "cpu", self.device) == 1
 
     def test_predictions_are_positive_finite_and_within_their_interval(self) -> None:
@@ -180,10 +180,10 @@ class RuntimeModelConformance:
         model = self.make(history)
         for n, seconds in [(10, 5.0), (20, 1.0), (30, 0.5), (30, 0.6), (1000, 9.0)]:
             before = model.version
-            history.record(self._run(n, seconds))
+            history.record(self._make_run(n, seconds))
             assert model.version != before
             for size in (1, 10, 25, 35, 1e6):
-                found = model.predict(*self._job(size), self.device)
+                found = model.predict(*self._make_job(size), self.device)
                 if found is not None:
                     assert math.isfinite(found.expected)
                     assert found.expected > 0
@@ -197,27 +197,29 @@ class RuntimeModelConformance:
         model = self.make(history)
         for n in (10, 20, 30):
             for _ in range(2):
-                history.record(self._run(n, n / 10))
+                history.record(self._make_run(n, n / 10))
         for n in (10, 20, 30):
-            assert model.predict(*self._job(n), self.device) is not None, "nothing is ever predicted"
+            assert model.predict(*self._make_job(n), self.device) is not None, "nothing is ever predicted"
 
     def test_the_same_history_gives_the_same_prediction(self) -> None:
         """A replay predicts again: an answer depends on the history alone, not on earlier questions."""
         # Enough runs for a model to fit a line, with two of each size for its spread.
-        runs = [self._run(n, n / 10 + k / 100) for n in (10, 20, 40, 80) for k in range(2)]
+        runs = [self._make_run(n, n / 10 + k / 100) for n in (10, 20, 40, 80) for k in range(2)]
         history = MemoryHistory()
         grown = self.make(history)
         for run in runs:
             history.record(run)
-            grown.predict(*self._job(50), self.device)
+            grown.predict(*self._make_job(50), self.device)
         fresh = self.make(MemoryHistory(runs))
         for n in (10, 50, 80):
-            assert grown.predict(*self._job(n), self.device) == fresh.predict(*self._job(n), self.device)
+            assert grown.predict(*self._make_job(n), self.device) == fresh.predict(
+                *self._make_job(n), self.device
+            )
 
     def test_another_device_class_shares_no_history_blindly(self) -> None:
         """What is known of another class does not count as runs of this one."""
         history = MemoryHistory()
-        history.record(self._run(10, 1.0))
+        history.record(self._make_run(10, 1.0))
         assert self.make(history).runs("app", "cpu", DeviceClass("cpu", "other")) == 0
 
 
@@ -238,7 +240,7 @@ class ExecutorConformance:
         """How a coroutine is run; virtual time for a fake."""
         return asyncio.run(main)
 
-    async def _end(self, executor: Executor) -> Ended:
+    async def _next_end(self, executor: Executor) -> Ended:
         async for event in executor.events():
             if isinstance(event, Ended):
                 return event
@@ -250,7 +252,7 @@ class ExecutorConformance:
         async def main() -> Ended:
             executor = self.make()
             await executor.launch(self.placed("quick"))
-            end = await asyncio.wait_for(self._end(executor), self.timeout)
+            end = await asyncio.wait_for(self._next_end(executor), self.timeout)
             await executor.close()
             return end
 
@@ -264,7 +266,7 @@ class ExecutorConformance:
         async def main() -> Ended:
             executor = self.make()
             await executor.launch(self.placed("failing"))
-            end = await asyncio.wait_for(self._end(executor), self.timeout)
+            end = await asyncio.wait_for(self._next_end(executor), self.timeout)
             await executor.close()
             return end
 
@@ -281,7 +283,7 @@ class ExecutorConformance:
             await executor.launch(placed)
             await asyncio.sleep(0.05)
             await executor.stop(placed.job.id, reason.value)
-            end = await asyncio.wait_for(self._end(executor), self.timeout)
+            end = await asyncio.wait_for(self._next_end(executor), self.timeout)
             await executor.close()
             return end
 
@@ -295,7 +297,7 @@ class ExecutorConformance:
             found: list[Ended] = []
             for attempt in (1, 2):
                 await executor.launch(dataclasses.replace(self.placed("quick"), attempt=attempt))
-                found.append(await asyncio.wait_for(self._end(executor), self.timeout))
+                found.append(await asyncio.wait_for(self._next_end(executor), self.timeout))
             await executor.close()
             return found
 

@@ -23,7 +23,7 @@ from dovetail.model import (
     TableTruth,
     Workload,
 )
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.policies.follow_plan import FollowPlan
 from dovetail.runtimes.registry import make_model
 from dovetail.testing.builders import TrueTimesModel, rigid
@@ -40,19 +40,21 @@ class RenderedResult:
         self.result = result
 
     def __repr__(self) -> str:
-        return ", ".join(self._line(record) for record in self.result.records)
+        return ", ".join(self._record_line(record) for record in self.result.records)
 
-    def _line(self, record: Record) -> str:
+    def _record_line(self, record: Record) -> str:
         words = [record.job.id]
         if len(record.job.app.implementations) > 1 and record.implementation is not None:
             words.append(record.implementation.name)
         if len(self.result.cluster) > 1 and record.allocation is not None:
             devices = record.allocation.device_names(self.result.cluster)
-            words.append(",".join(devices) or compress(record.allocation.node_names(self.result.cluster)))
+            words.append(
+                ",".join(devices) or compress_names(record.allocation.node_names(self.result.cluster))
+            )
         return " ".join([*words, f"{record.start:g} to {record.end:g}"])
 
 
-def _run(
+def _simulate_rendered(
     policy: Policy | Planner, cluster: str, workload: Workload, model: str | None = None
 ) -> RenderedResult:
     machine = Cluster.parse(cluster)
@@ -88,7 +90,7 @@ def one_node(
     table: dict[tuple[str, str, int], Seconds] = {}
     for index, row in enumerate(rows):
         name, times = row[0], row[1]
-        app = apps.get(name) or apps.setdefault(name, App(name, tuple(map(_default, times))))
+        app = apps.get(name) or apps.setdefault(name, App(name, tuple(map(_default_implementation, times))))
         # Ids have to differ; a single job of an app keeps the bare name, which reads better.
         seen[name] += 1
         job = f"{name}-{seen[name]}" if many[name] > 1 else name
@@ -96,10 +98,10 @@ def one_node(
         jobs.append(Job(job, app, choices, index, row[2] if len(row) == 3 else 0.0))
         table |= {(job, kind, 1): seconds for kind, seconds in times.items()}
     jobs.sort(key=lambda job: (job.submit_time, job.index))
-    return _run(policy, cluster, Workload("example", jobs, TableTruth(table)), model)
+    return _simulate_rendered(policy, cluster, Workload("example", jobs, TableTruth(table)), model)
 
 
-def _default(kind: str) -> Implementation:
+def _default_implementation(kind: str) -> Implementation:
     """An implementation of that kind with its default request."""
     device = kind.removeprefix("cpu+")
     if device == "cpu":
@@ -113,7 +115,7 @@ def on_nodes(
     policy: Policy, cluster: str, rows: Sequence[tuple[Seconds, int, Seconds, Seconds]]
 ) -> RenderedResult:
     """Jobs (submit time, nodes, seconds, walltime) of one CPU a node; job 0 is the first row."""
-    return _run(policy, cluster, rigid(rows))
+    return _simulate_rendered(policy, cluster, rigid(rows))
 
 
 def moldable(
@@ -125,10 +127,10 @@ def moldable(
     jobs: list[Job] = []
     table: dict[tuple[str, str, int], Seconds] = {}
     for index, (job, nodes, times) in enumerate(rows):
-        app = App(job, tuple(map(_default, times)))
+        app = App(job, tuple(map(_default_implementation, times)))
         choices = tuple(
             Choice(i, i.request.on(n)) for i in app.implementations for n in sorted(times[i.kind])
         )
         jobs.append(Job(job, app, choices, index, nodes=nodes))
         table |= {(job, kind, n): seconds for kind, by in times.items() for n, seconds in by.items()}
-    return _run(policy, cluster, Workload("example", jobs, TableTruth(table)))
+    return _simulate_rendered(policy, cluster, Workload("example", jobs, TableTruth(table)))

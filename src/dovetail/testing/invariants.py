@@ -24,7 +24,7 @@ from dovetail.model import (
     Seconds,
     State,
     Workload,
-    bits,
+    bit_indices,
 )
 
 __all__ = ["check_schedule"]
@@ -92,11 +92,11 @@ def _check_gang(record: Record, cluster: Cluster) -> None:
     job, request = record.job, allocation.request
     if not any(c.implementation is implementation and c.request == request for c in job.choices):
         raise InvariantError(f"job {job.id} runs in a way that it does not offer")
-    nodes = [n for part in allocation.parts for n in bits(part.nodes)]
+    nodes = [n for part in allocation.parts for n in bit_indices(part.nodes)]
     if len(nodes) != request.nodes or len(set(nodes)) != len(nodes):
         raise InvariantError(f"job {job.id} runs on {len(nodes)} nodes and needs {request.nodes}")
     for part in allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             node = cluster.nodes[n]
             # -1 and -2 stand for the whole pool and for the CPUs beside devices, which each node has its own
             # number of.
@@ -170,7 +170,7 @@ def _check_capacity(result: Result) -> None:
     cluster = result.cluster
     changes: _Changes = defaultdict(list)
     for record in result.records:
-        for start, end, allocation in _held(record):
+        for start, end, allocation in _held_places(record):
             _add_use(changes, record.job.id, start, end, allocation, cluster)
     for (n, what, number), events in changes.items():
         node = cluster.nodes[n]
@@ -189,7 +189,7 @@ def _check_capacity(result: Result) -> None:
                 )
 
 
-def _held(record: Record) -> list[tuple[Seconds, Seconds, Allocation]]:
+def _held_places(record: Record) -> list[tuple[Seconds, Seconds, Allocation]]:
     """What a job held and when: its earlier attempts and places, then the last."""
     spans = [(span.start, span.end, span.allocation) for span in record.earlier]
     if record.allocation is not None and record.start is not None and record.end is not None:
@@ -207,25 +207,25 @@ def _add_use(
     if end <= start:
         return
 
-    def use(key: tuple[int, str, int], amount: int) -> None:
+    def note_use(key: tuple[int, str, int], amount: int) -> None:
         changes[key].append((start, 1, amount, job))
         changes[key].append((end, 0, -amount, job))
 
     for part in allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             for core in allocation.cores_on(n, cluster.nodes[n]):
-                use((n, CPU, core), 1)
+                note_use((n, CPU, core), 1)
             for device in part.devices:
-                use((n, "device", device), part.units)
+                note_use((n, "device", device), part.units)
                 size = cluster.nodes[n].devices[device].memory
                 if size is not None:
                     share = part.gpu_memory or size * part.units // FRACTION_UNITS
-                    use((n, "device memory", device), share)
+                    note_use((n, "device memory", device), share)
             if part.memory and cluster.nodes[n].memory is not None:
-                use((n, "memory", 0), part.memory)
+                note_use((n, "memory", 0), part.memory)
     # A lent device is held whole, with all of its memory, whatever the request.
     for donor in allocation.donors:
-        use((donor.donor, "device", donor.device), FRACTION_UNITS)
+        note_use((donor.donor, "device", donor.device), FRACTION_UNITS)
         size = cluster.nodes[donor.donor].devices[donor.device].memory
         if size is not None:
-            use((donor.donor, "device memory", donor.device), size)
+            note_use((donor.donor, "device memory", donor.device), size)

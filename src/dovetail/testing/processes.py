@@ -104,7 +104,7 @@ def run_all(
     return asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
+async def wait_until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
     """Wait for something that must happen."""
     # Far longer than needed: machines that run tests are busy.
     for _ in range(int(seconds / 0.01)):
@@ -114,7 +114,7 @@ async def until(condition: Callable[[], bool], seconds: float = 100.0) -> None:
     raise AssertionError("what was waited for did not happen")
 
 
-def runs(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process lives (a zombie does not)."""
     try:
         # The command's name stands in brackets and may hold brackets and blanks itself, so the state is what

@@ -8,11 +8,11 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.model import App, Command, Implementation, Seconds, request_for
-from dovetail.model.batch_options import folded
+from dovetail.model.batch_options import fold_options
 from dovetail.model.command_line import after_prologue
-from dovetail.model.templates import DEVICE, placeholders
+from dovetail.model.templates import DEVICE, placeholder_names
 from dovetail.records import dataclass
 
 # And with it pydantic, for which a command alone does not wait.
@@ -74,7 +74,7 @@ def build_app(entry: AppEntry, where: str) -> KnownApp:
             command = Command(after_prologue(entry.prologue, words), env, form.tasks)
             built.needs += [(form.name, name) for name in needs_of(command, place)]
         implementations.append(Implementation(form.name, kind, request, command))
-        built.batch_options += [f"{form.name}:{option}" for option in folded(form.slurm)]
+        built.batch_options += [f"{form.name}:{option}" for option in fold_options(form.slurm)]
         if form.times is not None:
             built.times[form.name] = dict(sorted(form.times.items()))
         if form.time is not None:
@@ -121,7 +121,7 @@ def env_of(env: Mapping[str, str], where: str, called: str = "env") -> tuple[tup
     for name, value in env.items():
         if not name or "=" in name or "\0" in name + value:
             raise InputError(
-                f"{called}: found {shown(name)} = {shown(value)}, "
+                f"{called}: found {show_value(name)} = {show_value(value)}, "
                 "expected a name without '=', no null character",
                 where=where,
             )
@@ -131,6 +131,6 @@ def env_of(env: Mapping[str, str], where: str, called: str = "env") -> tuple[tup
 def needs_of(command: Command, where: str) -> list[str]:
     """Inputs that the command uses."""
     try:
-        return [name for name in placeholders(command.argv) if name != DEVICE]
+        return [name for name in placeholder_names(command.argv) if name != DEVICE]
     except ValueError as error:
         raise InputError(f"command: found {error}, expected {{n}} or {{device}}", where=where) from None

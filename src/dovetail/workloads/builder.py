@@ -124,19 +124,19 @@ class TraceBuilder:
         )
         self._jobs.append(job)
         self._run_times.append(run_time)
-        self._reasons.append(reason or self._refusal(run_time, request))
+        self._reasons.append(reason or self._refusal_reason(run_time, request))
         self._starts.append(start)
 
-    def _refusal(self, run_time: Seconds | None, request: Request) -> str | None:
+    def _refusal_reason(self, run_time: Seconds | None, request: Request) -> str | None:
         if run_time is None:
             return UNKNOWN_LENGTH
         if run_time < 0:
             return f"negative run time ({run_time:g})"
         if request.nodes < 1 or (request.cpus in (0, HOST_CPUS) and not request.devices):
             return "requests no CPU and no device"
-        return self.fitting.refusal(request)
+        return self.fitting.refusal_reason(request)
 
-    def workload(self, *, skipped: int = 0, rebase: bool = False) -> Workload:
+    def build_workload(self, *, skipped: int = 0, rebase: bool = False) -> Workload:
         """Jobs by (submit time, file order); ``rebase`` counts times from the first submission."""
         ids = unique_ids([job.id for job in self._jobs])
         zero = min((job.submit_time for job in self._jobs), default=0.0) if rebase else 0.0

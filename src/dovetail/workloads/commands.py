@@ -15,17 +15,17 @@ from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
-from dovetail.files.sentences import file_name, shown
+from dovetail.files.sentences import file_name, show_value
 from dovetail.files.streams import standard_input
 from dovetail.model import TableTruth, Workload
 from dovetail.model.templates import DEVICE
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JobSpec, PartialSpec, laid_over
-from dovetail.workloads.dependencies import EntryJobs, resolved
-from dovetail.workloads.grids import combinations, parse_each
-from dovetail.workloads.identity import identify
+from dovetail.workloads.dependencies import EntryJobs, resolve_dependencies
+from dovetail.workloads.grids import grid_combinations, parse_each
+from dovetail.workloads.identity import identify_command
 from dovetail.workloads.job_builder import INDEX, JobBuilder, depends_of
-from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split
+from dovetail.workloads.shell_words import Piece, Quote, Unexpandable, Word, split_words
 from dovetail.workloads.wrappers import ASSIGNMENT, word_set
 
 STDIN = "-"
@@ -44,7 +44,7 @@ class CommandOptions:
     ``on`` are the kinds of device for which each command can run (default: cpu), ``cpus`` the CPUs that it
     requests there (default: 1; ``all``: those of the node). Each is repeated for every combination of the
     values of ``each`` (``NAME=VALUES``) whose ``{NAME}`` it holds. Files are looked up from ``cwd``. ``app``,
-    ``drop`` and ``add`` change what it is taken for (`identify`).
+    ``drop`` and ``add`` change what it is taken for (`identify_command`).
     """
 
     on: Sequence[str] = ()
@@ -65,7 +65,7 @@ class _Line:
     words: tuple[Word, ...]
 
     @property
-    def parts(self) -> list[Word]:
+    def all_words(self) -> list[Word]:
         """All its words, those of variables included."""
         return [*(word for _, word in self.env), *self.words]
 
@@ -79,7 +79,7 @@ def load_commands(
     with file and line; nothing of a list runs then. Linear.
     """
     name, parts = _parts_of_list(path, part or {}, options)
-    return _workload(name, parts)
+    return _make_workload(name, parts)
 
 
 def list_parts(path: str | os.PathLike[str], part: Mapping[str, Any], **options: Any) -> list[PartialSpec]:
@@ -88,7 +88,7 @@ def list_parts(path: str | os.PathLike[str], part: Mapping[str, Any], **options:
     own = {name: value for name, value in part.items() if name != "depends"}
     name, parts = _parts_of_list(path, own, options)
     # What cannot be built here is not sent.
-    _workload(name, parts)
+    _make_workload(name, parts)
     after = {"depends": part["depends"]} if "depends" in part else {}
     return [laid_over(one, after) for _, one in parts]
 
@@ -106,11 +106,11 @@ def _parts_of_list(
     lines = [
         line
         for number, words in enumerate(raw, 1)
-        if (line := _line(words, f"{source}: line {number}")) is not None
+        if (line := _parse_line(words, f"{source}: line {number}")) is not None
     ]
     if not lines:
         raise InputError("found only comments, expected commands, one a line", where=source)
-    return source, _Reading(CommandOptions(**options), part).parts(lines, expand=True)
+    return source, _Reading(CommandOptions(**options), part).spec_parts(lines, expand=True)
 
 
 def command_workload(argv: Sequence[str], part: Mapping[str, Any] | None = None, **options: Any) -> Workload:
@@ -126,7 +126,7 @@ def command_workload(argv: Sequence[str], part: Mapping[str, Any] | None = None,
         raise InputError("command: found a null character, expected text without")
     if not argv or not argv[0]:
         raise InputError("command: found no program, expected a program and its arguments")
-    return _workload(shlex.join(argv), _parts_of_command(argv, part or {}, options))
+    return _make_workload(shlex.join(argv), _parts_of_command(argv, part or {}, options))
 
 
 def command_parts(argv: Sequence[str], part: Mapping[str, Any], **options: Any) -> list[PartialSpec]:
@@ -139,37 +139,39 @@ def _parts_of_command(
 ) -> list[tuple[str, PartialSpec]]:
     # In single quotes, as far as expansion goes: the user's shell has done it.
     line = _Line("command", (), tuple(Word(((word, ""),)) for word in argv))
-    return _Reading(CommandOptions(**options), part).parts([line], expand=False)
+    return _Reading(CommandOptions(**options), part).spec_parts([line], expand=False)
 
 
 def spec_workload(name: str, part: Mapping[str, Any]) -> Workload:
     """The job that a part of a spec is alone, as of ``run --cpu CMD --gpu CMD``. Raises `InputError`."""
     built = JobBuilder().build(JobSpec(**part), "")
-    jobs = list(built.named(f"{built.fields['app'].name}-1", 0))
-    return Workload(name, resolved([EntryJobs("", None, jobs, depends_of(JobSpec(**part)))]), TableTruth())
+    jobs = list(built.named_jobs(f"{built.fields['app'].name}-1", 0))
+    return Workload(
+        name, resolve_dependencies([EntryJobs("", None, jobs, depends_of(JobSpec(**part)))]), TableTruth()
+    )
 
 
-def _line(raw: str, where: str) -> _Line | None:
+def _parse_line(raw: str, where: str) -> _Line | None:
     """The command of a line, or ``None`` if it has none."""
     if "\0" in raw:
         raise InputError("found a null character, expected text without", where=where)
     try:
-        words = split(raw)
+        words = split_words(raw)
     except ValueError as error:
         raise InputError(f"found {error}, expected words as a shell splits them", where=where) from None
     if not words:
         return None
     _refuse_what_no_command_begins_with(words, where)
-    shell = next((word.text for word in words if _only_a_shell(word.bare)), None)
+    shell = next((word.text for word in words if _only_a_shell(word.bare_text)), None)
     if shell is not None:
         raise InputError(
-            f"found {shown(shell)}, expected one program and its arguments: no shell reads this line "
+            f"found {show_value(shell)}, expected one program and its arguments: no shell reads this line "
             "(sh -c '…' starts one)",
             where=where,
         )
     env: list[tuple[str, Word]] = []
-    while words and (match := ASSIGNMENT.fullmatch(words[0].bare)):
-        env.append((match[1], _after(words[0], len(match[1]) + 1)))
+    while words and (match := ASSIGNMENT.fullmatch(words[0].bare_text)):
+        env.append((match[1], _without_prefix(words[0], len(match[1]) + 1)))
         del words[0]
     if not words or not words[0].text:
         raise InputError("found no program, expected a program and its arguments", where=where)
@@ -180,7 +182,7 @@ def _only_a_shell(bare: str) -> bool:
     return bool(_SHELL.match(bare)) or bare.endswith((";", "&"))
 
 
-def _after(word: Word, count: int) -> Word:
+def _without_prefix(word: Word, count: int) -> Word:
     """The word without its first characters, which are not quoted."""
     (first, quote), *rest = word.pieces
     return Word(((first[count:], quote), *rest))
@@ -189,7 +191,7 @@ def _after(word: Word, count: int) -> Word:
 # -- placeholders --------------------------------------------------------------------------------------
 
 
-def _named(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) -> list[str]:
+def _names_in_line(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) -> list[str]:
     """Names of the grid that the line uses, in its order. Raises `InputError` for one that is not there.
 
     ``more`` are names that are filled in later.
@@ -197,7 +199,7 @@ def _named(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) 
     In quotes, where a program has braces of its own, only known names are placeholders.
     """
     used: set[str] = set()
-    for word in line.parts:
+    for word in line.all_words:
         for text, quote in word.pieces:
             for match in _HOLE.finditer(text):
                 name = match[2]
@@ -207,17 +209,17 @@ def _named(line: _Line, grid: Mapping[str, Sequence[str]], more: Sequence[str]) 
                 elif name is not None and name != DEVICE and name not in more and not quote:
                     known = ", ".join(grid) or "none is given"
                     raise InputError(
-                        f"found the unknown placeholder {shown(match[0])}, expected a name of --each "
+                        f"found the unknown placeholder {show_value(match[0])}, expected a name of --each "
                         f"({known}) or {{device}}; {{{match[0]}}} stands for the text itself",
                         where=line.where,
                     )
     return [name for name in grid if name in used]
 
 
-def _filled(word: Word, values: Mapping[str, str]) -> Word:
+def _fill_word(word: Word, values: Mapping[str, str]) -> Word:
     """The word with values for its placeholders; what is filled in is not expanded."""
 
-    def change(text: str, quote: Quote) -> Sequence[Piece]:
+    def fill_piece(text: str, quote: Quote) -> Sequence[Piece]:
         pieces: list[Piece] = []
         at = 0
         for match in _HOLE.finditer(text):
@@ -231,7 +233,7 @@ def _filled(word: Word, values: Mapping[str, str]) -> Word:
             at = match.end()
         return [*pieces, (text[at:], quote)] if pieces else [(text, quote)]
 
-    return word.replaced(change)
+    return word.replace_pieces(fill_piece)
 
 
 # -- jobs ----------------------------------------------------------------------------------------------
@@ -244,7 +246,7 @@ class _Reading:
         if options.app is not None and not options.app.strip():
             raise InputError("found an empty name, expected the app's name", where="--app")
         self._options, self._part = options, part
-        self._form: PartialSpec = {"on": _kinds(options.on), "cpus": _cpus(options.cpus)}
+        self._form: PartialSpec = {"on": _check_kinds(options.on), "cpus": _check_cpus(options.cpus)}
         if not options.on and part.get("gpus"):
             self._form["on"] = ["gpu"]
         self._is_array = part.get("array") is not None
@@ -252,15 +254,15 @@ class _Reading:
         self._counts: dict[str, int] = {}
         self._parts: list[tuple[str, PartialSpec]] = []
 
-    def parts(self, lines: Sequence[_Line], *, expand: bool) -> list[tuple[str, PartialSpec]]:
+    def spec_parts(self, lines: Sequence[_Line], *, expand: bool) -> list[tuple[str, PartialSpec]]:
         """The jobs of all lines. Raises `InputError`."""
         grid = parse_each(self._options.each, self._options.cwd)
         used: set[str] = set()
         for line in lines:
             # Only names that this line uses: a grid of others would repeat it without a difference.
-            names = _named(line, grid, (INDEX,) if self._is_array else ())
+            names = _names_in_line(line, grid, (INDEX,) if self._is_array else ())
             used.update(names)
-            for values in combinations({name: grid[name] for name in names}):
+            for values in grid_combinations({name: grid[name] for name in names}):
                 self._add_job(line, values, expand=expand)
         self._check_options(grid, used)
         return self._parts
@@ -277,17 +279,22 @@ class _Reading:
         if unknown is not None:
             known = ", ".join(sorted(self._features)) or "none"
             raise InputError(
-                f"found {shown(unknown)}, expected a feature of a command: {known}", where="--drop"
+                f"found {show_value(unknown)}, expected a feature of a command: {known}", where="--drop"
             )
 
     def _add_job(self, line: _Line, values: Mapping[str, str], *, expand: bool) -> None:
         try:
             env = {
-                name: "".join(self._expanded(_filled(word, values), expand)[:1]) for name, word in line.env
+                name: "".join(self._expand_word(_fill_word(word, values), expand)[:1])
+                for name, word in line.env
             }
-            argv = [text for word in line.words for text in self._expanded(_filled(word, values), expand)]
+            argv = [
+                text for word in line.words for text in self._expand_word(_fill_word(word, values), expand)
+            ]
             choices = self._options
-            identity = identify(argv, cwd=choices.cwd, app=choices.app, drop=choices.drop, add=choices.add)
+            identity = identify_command(
+                argv, cwd=choices.cwd, app=choices.app, drop=choices.drop, add=choices.add
+            )
         except (InputError, Unexpandable) as error:
             raise InputError(str(error), where=line.where) from None
         self._features |= {*identity.inputs, *identity.dropped}
@@ -303,11 +310,11 @@ class _Reading:
         part["id"] = f"{identity.app}-{number}"
         self._parts.append((line.where, laid_over(part, self._part) if self._part else part))
 
-    def _expanded(self, word: Word, expand: bool) -> list[str]:
-        return word.expanded(self._options.cwd, os.environ) if expand else [word.text]
+    def _expand_word(self, word: Word, expand: bool) -> list[str]:
+        return word.expand_word(self._options.cwd, os.environ) if expand else [word.text]
 
 
-def _workload(name: str, parts: Sequence[tuple[str, PartialSpec]]) -> Workload:
+def _make_workload(name: str, parts: Sequence[tuple[str, PartialSpec]]) -> Workload:
     """The jobs of parts of specs. Raises `InputError`."""
     builder = JobBuilder()
     entries: list[EntryJobs] = []
@@ -315,28 +322,28 @@ def _workload(name: str, parts: Sequence[tuple[str, PartialSpec]]) -> Workload:
     for where, part in parts:
         spec = JobSpec(**part)
         assert spec.id is not None
-        jobs = list(builder.build(spec, where).named(spec.id, at))
+        jobs = list(builder.build(spec, where).named_jobs(spec.id, at))
         entries.append(EntryJobs(where, spec.id, jobs, depends_of(spec)))
         at += len(jobs)
-    return Workload(name, resolved(entries), TableTruth())
+    return Workload(name, resolve_dependencies(entries), TableTruth())
 
 
-def _cpus(cpus: Cpus) -> int | str | None:
+def _check_cpus(cpus: Cpus) -> int | str | None:
     """The CPUs that a plain command requests. Raises `InputError`."""
     if cpus != "all" and cpus is not None and (isinstance(cpus, bool) or cpus < 1):
         raise InputError(f"--cpus: found {cpus!r}, expected a whole number of at least 1, or 'all'")
     return cpus
 
 
-def _kinds(on: Sequence[str]) -> list[str]:
+def _check_kinds(on: Sequence[str]) -> list[str]:
     """The kinds of device for which plain commands are. Raises `InputError`."""
     kinds = list(on) or ["cpu"]
     for kind in kinds:
         device = kind.removeprefix("cpu+")
         if not device or "+" in device or not kind.isprintable() or (device == "cpu" and kind != "cpu"):
-            raise InputError(f"--on: found {shown(kind)}, expected kinds of device such as cpu,gpu")
+            raise InputError(f"--on: found {show_value(kind)}, expected kinds of device such as cpu,gpu")
         if kinds.count(kind) > 1:
-            raise InputError(f"--on: found {shown(kind)} twice, expected each kind once")
+            raise InputError(f"--on: found {show_value(kind)} twice, expected each kind once")
     return kinds
 
 
@@ -388,28 +395,31 @@ def _tells_a_state(words: Sequence[str]) -> bool:
 
 def _refuse_what_no_command_begins_with(words: Sequence[Word], where: str) -> None:
     """Raise `InputError` for a line whose first word names no program: a number, a column, shell grammar."""
-    first = words[0].bare
+    first = words[0].bare_text
     if _NUMERIC.fullmatch(first):
         raise InputError(
-            f"found {shown(words[0].text)}, expected a program: this looks like a table, which is never run "
+            f"found {show_value(words[0].text)}, expected a program: this looks like a table, "
+            f"which is never run "
             "(a trace is named FORMAT:PATH)",
             where=where,
         )
     # A bar within a word is a table's: as an operator it stands alone, and was refused before.
-    table = next((word.text for word in words if "|" in word.bare.strip("|&")), None)
+    table = next((word.text for word in words if "|" in word.bare_text.strip("|&")), None)
     # Commas without a path: the header of a table.
     if table is None and first.count(",") > 1 and "/" not in first:
         table = words[0].text
     if table is not None:
         raise InputError(
-            f"found {shown(table)}, expected one program and its arguments: no shell reads this line, and a "
+            f"found {show_value(table)}, expected one program and its arguments: no shell reads "
+            f"this line, and a "
             "table is never run (quotes make '|' text, sh -c '…' starts a shell, a trace is sacct:PATH)",
             where=where,
         )
     if first in _GRAMMAR:
         raise InputError(
-            f"found {shown(first)}, which only a shell knows, expected a program (sh -c '…' starts a shell)",
+            f"found {show_value(first)}, which only a shell knows, expected a program (sh -c '…' "
+            f"starts a shell)",
             where=where,
         )
     if first.startswith("-"):
-        raise InputError(f"found {shown(first)}, expected a program and its arguments", where=where)
+        raise InputError(f"found {show_value(first)}, expected a program and its arguments", where=where)

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest
+from dovetail.files.sentences import suggest_closest
 from dovetail.model import Dependency, Job, JobId
 from dovetail.records import dataclass
 
@@ -35,7 +35,7 @@ class EntryNames:
     depends: Sequence[Dependency] = ()
 
 
-def resolved(entries: Sequence[EntryJobs]) -> list[Job]:
+def resolve_dependencies(entries: Sequence[EntryJobs]) -> list[Job]:
     """All jobs in file order, each with the jobs that it waits for.
 
     ``afterok:ID`` names a job, or all copies of an entry. Raises `InputError` for a job that is not there
@@ -53,18 +53,18 @@ def resolved(entries: Sequence[EntryJobs]) -> list[Job]:
 
 
 def resolve_names(entries: Sequence[EntryNames]) -> list[tuple[Dependency, ...]]:
-    """What the jobs of each entry wait for, by their ids. Raises `InputError`, as `resolved`."""
+    """What the jobs of each entry wait for, by their ids. Raises `InputError`, as `resolve_dependencies`."""
     entry_of = {id: number for number, entry in enumerate(entries) for id in entry.ids}
     copies: dict[str, Sequence[JobId]] = {}
     for entry in entries:
         if entry.name is not None and entry.name not in entry_of:
             copies[entry.name] = entry.ids
-    waits: list[tuple[Dependency, ...]] = [_named(entry, entry_of, copies) for entry in entries]
+    waits: list[tuple[Dependency, ...]] = [_find_dependencies(entry, entry_of, copies) for entry in entries]
     _refuse_circles(entries, [sorted({entry_of[one.job] for one in each}) for each in waits])
     return waits
 
 
-def _named(
+def _find_dependencies(
     entry: EntryNames, entry_of: Mapping[JobId, int], copies: Mapping[str, Sequence[JobId]]
 ) -> tuple[Dependency, ...]:
     found: dict[Dependency, None] = {}
@@ -73,7 +73,8 @@ def _named(
         if ids is None:
             known = [*copies, *entry_of]
             raise InputError(
-                f"depends: found {str(wanted)!r}, a job that is not there{closest(wanted.job, known)}",
+                f"depends: found {str(wanted)!r}, a job that is not "
+                f"there{suggest_closest(wanted.job, known)}",
                 where=entry.where,
             )
         found.update(dict.fromkeys(replace(wanted, job=id) for id in ids))
@@ -85,11 +86,11 @@ def _refuse_circles(entries: Sequence[EntryNames], edges: Sequence[Sequence[int]
         TopologicalSorter(dict(enumerate(edges))).prepare()
     except CycleError as error:
         circle = error.args[1][::-1]  # each waits for the next
-        names = " waits for ".join(_called(entries[at]) for at in circle[:8])
+        names = " waits for ".join(_entry_label(entries[at]) for at in circle[:8])
         raise InputError(
             f"depends: found a circle ({names}), expected none", where=entries[circle[0]].where
         ) from None
 
 
-def _called(entry: EntryNames) -> str:
+def _entry_label(entry: EntryNames) -> str:
     return repr(entry.name or (entry.ids[0] if entry.ids else "?"))

@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from dovetail.model import Cluster, Workload
-from dovetail.workloads.resources import asked_request, counts, offered_load, span, uses_devices
+from dovetail.workloads.resources import (
+    asked_request,
+    offered_load,
+    requested_counts,
+    submission_span,
+    uses_devices,
+)
 
 MOST_NAMED = 10
 
 
-def describe(workload: Workload, cluster: Cluster | None = None) -> dict[str, Any]:
+def describe_workload(workload: Workload, cluster: Cluster | None = None) -> dict[str, Any]:
     """A summary in JSON's own types. O(jobs log jobs).
 
     ``jobs`` counts the jobs that can run, ``rejected`` lists the ids of those that cannot, ``skipped``
@@ -38,24 +44,26 @@ def describe(workload: Workload, cluster: Cluster | None = None) -> dict[str, An
         "jobs": len(jobs),
         "rejected": [r.id for r in workload.rejected],
         "skipped": workload.skipped,
-        "span": span(workload),
+        "span": submission_span(workload),
         "load": offered_load(workload, cluster) if cluster is not None else None,
         "resources": "gpus" if devices else "cpus",
         "first_submit": submits[0] if submits else None,
-        "sizes": _spread([c for c in counts(workload, cluster, devices=devices) if c is not None]),
-        "nodes": _spread([asked_request(job).nodes for job in jobs]),
-        "runtimes": _spread(runs),
-        "walltimes": _spread(limits),
-        "gaps": _spread(np.diff(submits).tolist() if len(submits) > 1 else []),
-        "users": _names([job.user for job in jobs]),
-        "groups": _names([job.group for job in jobs]),
-        "queues": _names([job.queue for job in jobs]),
-        "apps": _names([job.app.name for job in jobs]),
+        "sizes": _value_spread(
+            [c for c in requested_counts(workload, cluster, devices=devices) if c is not None]
+        ),
+        "nodes": _value_spread([asked_request(job).nodes for job in jobs]),
+        "runtimes": _value_spread(runs),
+        "walltimes": _value_spread(limits),
+        "gaps": _value_spread(np.diff(submits).tolist() if len(submits) > 1 else []),
+        "users": _name_frequencies([job.user for job in jobs]),
+        "groups": _name_frequencies([job.group for job in jobs]),
+        "queues": _name_frequencies([job.queue for job in jobs]),
+        "apps": _name_frequencies([job.app.name for job in jobs]),
         "rejected_reasons": dict(Counter(r.reason for r in workload.rejected).most_common(MOST_NAMED)),
     }
 
 
-def _spread(values: Sequence[float]) -> dict[str, float | int | None]:
+def _value_spread(values: Sequence[float]) -> dict[str, float | int | None]:
     """How many values there are, and where they lie."""
     if not values:
         return {"count": 0, "min": None, "median": None, "mean": None, "p95": None, "max": None}
@@ -70,7 +78,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | int | None]:
     }
 
 
-def _names(values: Sequence[str | None]) -> dict[str, Any]:
+def _name_frequencies(values: Sequence[str | None]) -> dict[str, Any]:
     """How many names there are, and the jobs of the most frequent."""
     found = Counter(value for value in values if value is not None)
     return {"count": len(found), "jobs": dict(found.most_common(MOST_NAMED))}

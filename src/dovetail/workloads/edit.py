@@ -13,7 +13,7 @@ from dovetail.model import Cluster, Job, Seconds, Workload
 from dovetail.workloads.resources import offered_load
 
 
-def cut(
+def cut_workload(
     workload: Workload,
     *,
     begin: Seconds | None = None,
@@ -34,7 +34,7 @@ def cut(
     return replace(workload, jobs=kept)
 
 
-def scale(workload: Workload, load: float, cluster: Cluster) -> Workload:
+def scale_load(workload: Workload, load: float, cluster: Cluster) -> Workload:
     """The same jobs at another offered load: the gaps between submissions all change by one factor.
 
     The first submission stays where it is; where all submit times are whole seconds they stay whole, and
@@ -60,7 +60,7 @@ def scale(workload: Workload, load: float, cluster: Cluster) -> Workload:
     return replace(workload, jobs=moved)
 
 
-def shuffled(workload: Workload, rng: np.random.Generator) -> Workload:
+def shuffle_together(workload: Workload, rng: np.random.Generator) -> Workload:
     """The workload with the jobs that are submitted together in a random order. Linear.
 
     Their places in the file change; ids, times and everything else stay.

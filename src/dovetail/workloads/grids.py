@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.model.templates import DEVICE
 
 T = TypeVar("T")
@@ -38,7 +38,8 @@ def parse_each(texts: Sequence[str], cwd: str | os.PathLike[str] = ".") -> dict[
         name, equals, values = text.partition("=")
         if not equals or not _NAME.fullmatch(name):
             raise InputError(
-                f"found {shown(text)}, expected NAME=VALUES, e.g. lr=0.1,0.01 or seed=1..5", where="--each"
+                f"found {show_value(text)}, expected NAME=VALUES, e.g. lr=0.1,0.01 or seed=1..5",
+                where="--each",
             )
         if name in found or name == DEVICE:
             why = "a second time" if name in found else "which stands for the device"
@@ -63,14 +64,18 @@ def parse_values(text: str, where: str, cwd: str | os.PathLike[str] = ".") -> li
     for part in text.split(","):
         span = _RANGE.fullmatch(part.strip())
         if span is not None:
-            found += _range(span, where)
+            found += _range_values(span, where)
         elif "*" in part or "?" in part:
             matches = sorted(glob.glob(part, root_dir=cwd))
             if not matches:
-                raise InputError(f"found {shown(part)}, which no file matches, expected files", where=where)
+                raise InputError(
+                    f"found {show_value(part)}, which no file matches, expected files", where=where
+                )
             found += matches
         elif not part:
-            raise InputError(f"found {shown(text)}, expected values with commas between them", where=where)
+            raise InputError(
+                f"found {show_value(text)}, expected values with commas between them", where=where
+            )
         else:
             found.append(part)
         if len(found) > MOST_VALUES:
@@ -78,18 +83,18 @@ def parse_values(text: str, where: str, cwd: str | os.PathLike[str] = ".") -> li
     return found
 
 
-def _range(span: re.Match[str], where: str) -> Iterator[str]:
+def _range_values(span: re.Match[str], where: str) -> Iterator[str]:
     first, last, step = int(span[1]), int(span[2]), int(span[3] or 1)
     if not step or abs(last - first) // step >= MOST_VALUES:
         raise InputError(
-            f"found {shown(span[0])}, expected a range of at most {MOST_VALUES} values", where=where
+            f"found {show_value(span[0])}, expected a range of at most {MOST_VALUES} values", where=where
         )
     down = last < first
     width = max(map(len, span.group(1, 2))) if any(map(_PADDED.match, span.group(1, 2))) else 0
     return (f"{n:0{width}d}" for n in range(first, last + (-1 if down else 1), -step if down else step))
 
 
-def combinations(grid: Mapping[str, Sequence[T]]) -> Iterator[dict[str, T]]:
+def grid_combinations(grid: Mapping[str, Sequence[T]]) -> Iterator[dict[str, T]]:
     """Every combination, the last name changing fastest; one empty combination without names.
 
     >>> list(combinations({"a": [1, 2], "b": ["x"]}))

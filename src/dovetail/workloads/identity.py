@@ -14,13 +14,13 @@ from dataclasses import field
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.files.units import number_of
-from dovetail.model.templates import DEVICE, escape
+from dovetail.model.templates import DEVICE, escape_template
 from dovetail.records import dataclass
 from dovetail.spec.values import MOST_INPUTS
 from dovetail.workloads.shell_words import INSIDE_A_SHELL, OF_THE_SHELL, Simple, simple_commands
-from dovetail.workloads.wrappers import ASSIGNMENT, unwrap
+from dovetail.workloads.wrappers import ASSIGNMENT, unwrap_command
 
 SCRIPT_SUFFIXES = (
     *(".py", ".ipynb", ".sh", ".bash", ".zsh", ".r", ".jl", ".pl", ".rb", ".js", ".mjs", ".ts", ".lua"),
@@ -67,7 +67,7 @@ class Identity:
     dropped: tuple[str, ...] = ()
 
 
-def identify(
+def identify_command(
     argv: Sequence[str],
     *,
     cwd: str | os.PathLike[str] = ".",
@@ -97,7 +97,7 @@ def identify(
     for text in add:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise InputError(f"feature: found {shown(text)}, expected NAME=VALUE")
+            raise InputError(f"feature: found {show_value(text)}, expected NAME=VALUE")
         number = number_of(value)
         reading.inputs[key] = value if number is None else number
         explained.append(f"{key} = {value} (added)")
@@ -108,7 +108,7 @@ def identify(
 
 def template_of(word: str) -> str:
     """A word of a plain command as a template, in which only ``{device}`` stands for something."""
-    return _HOLE.join(escape(part) for part in word.split(_HOLE))
+    return _HOLE.join(escape_template(part) for part in word.split(_HOLE))
 
 
 def with_file_sizes(
@@ -144,7 +144,7 @@ def _is_value(word: str, flag: str) -> bool:
     return not word.startswith("-") or (flag.startswith("--") and number_of(word[1:]) is not None)
 
 
-def _canonical(program: str) -> str:
+def _canonical_name(program: str) -> str:
     name = os.path.basename(program) or program
     match = _VERSIONED.fullmatch(name)
     return match[1] if match else name
@@ -164,7 +164,7 @@ class _Reading:
 
     def command(self, argv: Sequence[str]) -> tuple[str, str]:
         """(app, what it was found from); the inputs that the arguments give are noted."""
-        found = unwrap(argv)
+        found = unwrap_command(argv)
         for name in found.started_by:
             self.explained.append(f"{name}: starts the program, no part of the app")
         for folder in found.folders:
@@ -172,22 +172,24 @@ class _Reading:
         if found.image is not None:
             self.contained = True
             # Without tag and digest: a new build of an image is the same app.
-            self._keep("image", re.split("[:@]", found.image)[0], "image of the container")
+            self._keep_input("image", re.split("[:@]", found.image)[0], "image of the container")
         if found.ranks is not None:
-            self._keep("ranks", found.ranks, "number of processes")
+            self._keep_input("ranks", found.ranks, "number of processes")
         words = found.argv
-        program = _canonical(words[0])
+        program = _canonical_name(words[0])
         if program in SHELLS:
             script = _shell_script(words)
             # A short script is the programs that it runs: their inputs are what the time depends on.
             commands = None if script is None else simple_commands(words[script])
             if commands and script is not None:
-                return self._shell(program, commands, words[script + 2 :])
-        name, source, rest = self._program(program, words)
+                return self._read_shell(program, commands, words[script + 2 :])
+        name, source, rest = self._read_program(program, words)
         self.arguments(words[rest:])
         return name, source
 
-    def _shell(self, shell: str, commands: Sequence[Simple], parameters: Sequence[str]) -> tuple[str, str]:
+    def _read_shell(
+        self, shell: str, commands: Sequence[Simple], parameters: Sequence[str]
+    ) -> tuple[str, str]:
         """The programs of ``sh -c``; ``parameters`` are $1, $2 … of the script.
 
         A script that runs none, and only controls the shell (``exit 5``), counts as the shell.
@@ -206,7 +208,7 @@ class _Reading:
             self.position = 0
             names.append(self.command([values.get(word, word) for word in simple.argv])[0])
             for file in simple.read:
-                self._value("stdin", values.get(file, file), "standard input")
+                self._read_value("stdin", values.get(file, file), "standard input")
         if not names:
             names = [simple.argv[0] for simple in commands if simple.argv[0] not in OF_THE_SHELL] or [shell]
         self.arguments([text for name, text in values.items() if name not in used])
@@ -216,17 +218,17 @@ class _Reading:
             app = f"{app[:LONGEST_APP]}+{len(names)}"
         return app, "program of the script" if len(names) == 1 else "programs of the script"
 
-    def _program(self, program: str, argv: Sequence[str]) -> tuple[str, str, int]:
+    def _read_program(self, program: str, argv: Sequence[str]) -> tuple[str, str, int]:
         """(app, what it was found from, place of the first argument)."""
         if program == "java":
-            return self._java(argv)
+            return self._read_java(argv)
         options = INTERPRETERS.get(program)
         at = 1
         while at < len(argv):
             word = argv[at]
             if program in ("python", "pypy"):
                 if word == "-m" and at + 1 < len(argv):
-                    return self._module(program, argv, at + 1)
+                    return self._read_module(program, argv, at + 1)
                 # Code on the command line is no file: the interpreter is all that is known.
                 if word == "-c":
                     break
@@ -245,7 +247,7 @@ class _Reading:
             return True
         return (named_so or interpreted) and file_size(word, self.cwd) is not None
 
-    def _module(self, program: str, argv: Sequence[str], at: int) -> tuple[str, str, int]:
+    def _read_module(self, program: str, argv: Sequence[str], at: int) -> tuple[str, str, int]:
         """``python -m MODULE [SUB-COMMAND]``: several programs under one name, so it belongs to the app."""
         name = f"{program}:{argv[at]}"
         sub = argv[at + 1] if at + 1 < len(argv) else ""
@@ -254,7 +256,7 @@ class _Reading:
             return f"{name}:{sub}", "module and sub-command", at + 2
         return name, "module", at + 1
 
-    def _java(self, argv: Sequence[str]) -> tuple[str, str, int]:
+    def _read_java(self, argv: Sequence[str]) -> tuple[str, str, int]:
         """``java -jar FILE`` or ``java CLASS``."""
         at = 1
         while at < len(argv):
@@ -277,24 +279,24 @@ class _Reading:
                 return
             word, following = words[i], words[i + 1] if i + 1 < len(words) else None
             if not word.startswith("-") or word in ("-", "--"):
-                i += self._files(words, i) or self._positional(word)
+                i += self._read_file_group(words, i) or self._read_positional(word)
                 continue
             i += 1
             flag, equals, value = word.partition("=")
             glued = _GLUED.fullmatch(word)
             # --name=value, -n100, --name value and --flag, in this order: each is the more certain reading.
             if equals:
-                self._value(flag.lstrip("-") or flag, value, flag)
+                self._read_value(flag.lstrip("-") or flag, value, flag)
             elif glued and number_of(glued[2]) is not None:
-                self._value(glued[1], glued[2], f"-{glued[1]}")
+                self._read_value(glued[1], glued[2], f"-{glued[1]}")
             # "-1" and "-2" are switches of many programs, and take no value.
             elif following is not None and not flag[1:].isdigit() and _is_value(following, flag):
-                self._value(flag.lstrip("-") or flag, following, flag)
+                self._read_value(flag.lstrip("-") or flag, following, flag)
                 i += 1
             else:
-                self._keep(flag.lstrip("-") or flag, "yes", f"{flag} is given")
+                self._keep_input(flag.lstrip("-") or flag, "yes", f"{flag} is given")
 
-    def _files(self, words: Sequence[str], i: int) -> int:
+    def _read_file_group(self, words: Sequence[str], i: int) -> int:
         """Takes many files in a row as one argument; returns how many, 0 where there are few."""
         sizes: list[int] = []
         while i + len(sizes) < len(words) and number_of(words[i + len(sizes)]) is None:
@@ -306,35 +308,35 @@ class _Reading:
         if len(sizes) <= SEPARATE_FILES:
             return 0
         self.position += 1
-        self._keep(f"arg{self.position}_files", float(len(sizes)), "files named")
-        self._keep(f"arg{self.position}_bytes", float(sum(sizes)), "their size")
+        self._keep_input(f"arg{self.position}_files", float(len(sizes)), "files named")
+        self._keep_input(f"arg{self.position}_bytes", float(sum(sizes)), "their size")
         return len(sizes)
 
-    def _positional(self, word: str) -> int:
+    def _read_positional(self, word: str) -> int:
         if word not in ("-", "--"):
             self.position += 1
             match = ASSIGNMENT.fullmatch(word)
             if match is not None:  # as dd takes them: count=10
-                self._value(match[1], match[2], f"{match[1]}=")
+                self._read_value(match[1], match[2], f"{match[1]}=")
             else:
-                self._value(f"arg{self.position}", word, f"argument {self.position}")
+                self._read_value(f"arg{self.position}", word, f"argument {self.position}")
         return 1
 
-    def _value(self, name: str, text: str, source: str) -> None:
+    def _read_value(self, name: str, text: str, source: str) -> None:
         if _HOLE in text:
             self.explained.append(f"{source}: stands for the device")
             return
         number = number_of(text)
         if number is not None:
-            self._keep(name, number, source)
+            self._keep_input(name, number, source)
         elif _OUTPUT.fullmatch(name):
             self.explained.append(f"{source}: left out, taken for an output")
         elif (size := file_size(text, self.cwd)) is not None:
-            self._keep(f"{name}_bytes", float(size), f"size of {text}")
+            self._keep_input(f"{name}_bytes", float(size), f"size of {text}")
         else:
-            self._keep(name, text, source)
+            self._keep_input(name, text, source)
 
-    def _keep(self, name: str, value: float | str, source: str) -> None:
+    def _keep_input(self, name: str, value: float | str, source: str) -> None:
         key, again = name, 1
         while key in self.inputs:
             again += 1

@@ -1,8 +1,8 @@
 """From a `JobSpec` to a `Job`: what each field becomes, for files, commands and requests to a service alike.
 
 A `JobBuilder` knows what is around the specs: the apps that are described beside them, the folder, the
-user, the partitions of the cluster. It makes of each a `BuiltJob`, of which `BuiltJob.named` makes one job,
-or the elements of an array.
+user, the partitions of the cluster. It makes of each a `BuiltJob`, of which `BuiltJob.named_jobs` makes one
+job, or the elements of an array.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest, shown
+from dovetail.files.sentences import show_value, suggest_closest
 from dovetail.files.signals import signal_of
 from dovetail.files.units import seconds_of
 from dovetail.model import (
@@ -38,13 +38,19 @@ from dovetail.model import (
 )
 from dovetail.model.job import ARRAY_INDEX, USUAL_SIZING
 from dovetail.model.marks import fill_marks
-from dovetail.model.templates import DEVICE, bind, escape, placeholders, render
+from dovetail.model.templates import (
+    DEVICE,
+    bind_template,
+    escape_template,
+    placeholder_names,
+    render_template,
+)
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JOB_OPTIONS, SPEC, JobSpec
 from dovetail.workloads.app_builder import KnownApp, env_of, needs_of, split_command
 from dovetail.workloads.array_indices import parse_array
 from dovetail.workloads.batch.patterns import fill_pattern
-from dovetail.workloads.identity import identify, template_of, with_file_sizes
+from dovetail.workloads.identity import identify_command, template_of, with_file_sizes
 from dovetail.workloads.job_times import node_counts, nodes_asked, true_seconds
 
 COMMUNICATING = "communication"
@@ -88,7 +94,7 @@ class BuiltJob:
     uses_index: bool = False
     timed: Sequence[tuple[str, int, Seconds]] = ()
 
-    def named(self, id: JobId, index: int, *, numbered: bool = False) -> Iterator[Job]:
+    def named_jobs(self, id: JobId, index: int, *, numbered: bool = False) -> Iterator[Job]:
         """The job of that id, or all elements of its array, at their places in the file from ``index`` on.
 
         ``numbered`` are ids of a service: what follows the underscore of one is the index in its array.
@@ -115,11 +121,18 @@ def _of_element(launch: Launch, array: str, number: str, index: int) -> Launch:
     """The launch of one element, where its id is not made of numbers alone; variables have a ``number``."""
     values = {"A": array, "a": str(index), "b": str(index)[-1:]}
 
-    def filled(text: str | None, own: Mapping[str, str] = values) -> str | None:
+    def fill_own_marks(text: str | None, own: Mapping[str, str] = values) -> str | None:
         return None if text is None else fill_marks(text, lambda letter: own.get(letter, f"\0{letter}"))
 
-    variables = tuple((name, filled(text, {**values, "A": number}) or "") for name, text in launch.variables)
-    found = filled(launch.stdout), filled(launch.stderr), filled(launch.stdin), variables
+    variables = tuple(
+        (name, fill_own_marks(text, {**values, "A": number}) or "") for name, text in launch.variables
+    )
+    found = (
+        fill_own_marks(launch.stdout),
+        fill_own_marks(launch.stderr),
+        fill_own_marks(launch.stdin),
+        variables,
+    )
     # The same launch for all elements that write to the same names.
     if found == (launch.stdout, launch.stderr, launch.stdin, launch.variables):
         return launch
@@ -162,7 +175,7 @@ class JobBuilder:
 
     def build(self, spec: JobSpec, where: str) -> BuiltJob:
         """The job of a spec. Raises `InputError`, which begins with ``where``."""
-        known = self._known(spec, where)
+        known = self._known_app(spec, where)
         built = self._of_command(spec, where) if known is None else self._of_app(spec, known, where)
         fields = built.fields
         app: App = fields["app"]
@@ -188,9 +201,9 @@ class JobBuilder:
         if spec.communication is not None:
             fields["communication"] = Communication(**dict(spec.communication))
         fields["name"] = spec.name
-        fields["throttles"] = self._throttles(spec, name)
-        fields["sizing"] = self._sizing(spec, known, app)
-        fields["launch"] = self._launch(spec, name, where)
+        fields["throttles"] = self._make_throttles(spec, name)
+        fields["sizing"] = self._make_sizing(spec, known, app)
+        fields["launch"] = self._make_launch(spec, name, where)
         kept = {name: value for name, default in _KEPT if (value := getattr(spec, name)) != default}
         if kept:
             fields["options"] = kept
@@ -200,7 +213,7 @@ class JobBuilder:
 
     # ------------------------------------------------------------------ jobs of an app
 
-    def _known(self, spec: JobSpec, where: str) -> KnownApp | None:
+    def _known_app(self, spec: JobSpec, where: str) -> KnownApp | None:
         """The app of a job that is described beside it; ``None`` where the job brings all that it runs."""
         if spec.app is not None and spec.app in self.apps:
             return self.apps[spec.app]
@@ -215,7 +228,7 @@ class JobBuilder:
             return self._gpu_app(spec)
         if not self.apps and self.source:
             raise InputError("app: found nothing, expected [[app]] entries", where=self.source)
-        hint = closest(spec.app, list(self.apps))
+        hint = suggest_closest(spec.app, list(self.apps))
         of_request = "" if self.source else " of this request"
         raise InputError(f"app: found {spec.app!r}, which is no app{of_request}{hint}", where=where)
 
@@ -235,7 +248,7 @@ class JobBuilder:
     def _of_app(self, spec: JobSpec, known: KnownApp, where: str) -> BuiltJob:
         _check_names(spec, known.app, where)
         app, inputs, uses_index = self._with_command(spec, known, where)
-        app = self._reshaped(spec, app, where)
+        app = self._reshape_app(spec, app, where)
         nodes = nodes_asked(spec, known)
         counts = tuple(node_counts(spec, nodes, known, where))
         key = (app, counts)
@@ -282,18 +295,21 @@ class JobBuilder:
             place = f"app {known.app.name!r}, implementation {implementation!r}: found"
             there = f" ({', '.join(given)})" if given else ", which has none"
             raise InputError(
-                f"{place if implementation else 'command: found'} the unknown placeholder {shown(name)}, "
+                f"{place if implementation else 'command: found'} the unknown placeholder "
+                f"{show_value(name)}, "
                 f"expected an input of the job{there}",
                 where=where,
             )
         folder = self._folder_of(spec)
         if own is not None and not given:
-            inputs = dict(identify([render(word, _NO_DEVICE) for word in own.argv], cwd=folder).inputs)
+            inputs = dict(
+                identify_command([render_template(word, _NO_DEVICE) for word in own.argv], cwd=folder).inputs
+            )
         else:
             inputs = with_file_sizes(given, folder)
         # Files are features by their sizes; their names must stand in the command again.
         files = {k: v for k, v in given.items() if isinstance(v, str) and k not in inputs}
-        bound = tuple(None if one is None else _bound(one, files) for one in commands)
+        bound = tuple(None if one is None else _bind_files(one, files) for one in commands)
         if own is None and bound == commands:
             return known.app, inputs, uses_index
         key = (known.app, bound)
@@ -303,7 +319,7 @@ class JobBuilder:
             self._bound[key] = replace(known.app, implementations=ways)
         return self._bound[key], inputs, uses_index
 
-    def _reshaped(self, spec: JobSpec, app: App, where: str) -> App:
+    def _reshape_app(self, spec: JobSpec, app: App, where: str) -> App:
         """The app, with what the job itself needs."""
         own = spec.cpus, spec.gpus, spec.memory, spec.partition, spec.gpu_memory
         restartable = app.restartable or spec.restartable
@@ -315,7 +331,7 @@ class JobBuilder:
         if key not in self._bound:
             beside = _only_devices(i.kind for i in app.implementations)
             ways = tuple(
-                replace(i, request=self._request(spec, i.request, i.kind, beside, where))
+                replace(i, request=self._make_request(spec, i.request, i.kind, beside, where))
                 for i in app.implementations
             )
             self._bound[key] = App(app.name, ways, restartable)
@@ -332,7 +348,9 @@ class JobBuilder:
         inputs: Mapping[str, float | str] = spec.inputs or {}
         if spec.script is not None:
             # A script's words are text: a brace in them is no placeholder.
-            argv = tuple(escape(word) for word in (self._script(spec.script, where), *spec.arguments))
+            argv = tuple(
+                escape_template(word) for word in (self._check_script(spec.script, where), *spec.arguments)
+            )
             name, templates = spec.app or spec.name or "script", dict.fromkeys(kinds, argv)
         else:
             commands = spec.implementations or dict.fromkeys(kinds, spec.command)
@@ -340,16 +358,16 @@ class JobBuilder:
             first, cwd = next(iter(argvs.values())), self._folder_of(spec)
             # The user names the features, and the commands are templates.
             if spec.inputs is not None:
-                name, templates = spec.app or identify(first, cwd=cwd).app, argvs
+                name, templates = spec.app or identify_command(first, cwd=cwd).app, argvs
             else:
-                identity = identify(first, cwd=cwd, app=spec.app)
-                templates = {kind: _template(argv, is_array) for kind, argv in argvs.items()}
+                identity = identify_command(first, cwd=cwd, app=spec.app)
+                templates = {kind: _command_template(argv, is_array) for kind, argv in argvs.items()}
                 name, inputs = identity.app, identity.inputs
                 # The index is a feature of its own.
                 if is_array:
                     # With the index in it, every element would have inputs of its own and none a history.
                     inputs = {k: v for k, v in inputs.items() if _INDEX not in str(v)}
-        app, choices = self._shape(spec, name, templates, where)
+        app, choices = self._shape_job(spec, name, templates, where)
         uses_index = self._check_placeholders(app, inputs, is_array, where)
         fields = {"app": app, "choices": choices, "inputs": inputs, "nodes": spec.nodes or 1}
         return BuiltJob(fields, uses_index=uses_index)
@@ -362,7 +380,9 @@ class JobBuilder:
             # Placeholders are searched only where there is a brace: commands of a list have none.
             argvs = [argv for argv in commands if any(map(_braces, argv))]
             try:
-                found = self._holes[app] = frozenset(name for argv in argvs for name in placeholders(argv))
+                found = self._holes[app] = frozenset(
+                    name for argv in argvs for name in placeholder_names(argv)
+                )
             except ValueError as error:
                 raise InputError(
                     f"command: found {error}, expected {{n}} or {{device}}", where=where
@@ -377,14 +397,14 @@ class JobBuilder:
             )
         return INDEX in found and INDEX not in inputs
 
-    def _script(self, text: str, where: str) -> str:
+    def _check_script(self, text: str, where: str) -> str:
         if not text.startswith("#!"):
             raise InputError("script: found no '#!' at its beginning, expected e.g. #!/bin/sh", where=where)
         if self.keep_script is None:
             raise InputError("script: found a text, expected a command that names a file", where=where)
         return self.keep_script(text)
 
-    def _shape(
+    def _shape_job(
         self, spec: JobSpec, name: str, templates: Mapping[str, tuple[str, ...]], where: str
     ) -> tuple[App, tuple[Choice, ...]]:
         """App and choices; jobs that run the same share them."""
@@ -403,7 +423,7 @@ class JobBuilder:
                     _check_kind(kind, where)
                     # A plain command takes one CPU, not the pool: lists of thousands would run one by one.
                     plain = request_for(kind, cpus=1 if kind.startswith("cpu") else None)
-                    request = self._requests[way] = self._request(spec, plain, kind, beside, where)
+                    request = self._requests[way] = self._make_request(spec, plain, kind, beside, where)
                 ways.append(Implementation(kind, kind, request, Command(argv, env)))
             app = App(name, tuple(ways), spec.restartable)
             self._apps[key] = app, tuple(Choice(one, one.request.on(nodes)) for one in ways)
@@ -411,7 +431,7 @@ class JobBuilder:
 
     # ------------------------------------------------------------------ what a job needs
 
-    def _request(self, spec: JobSpec, plain: Request, kind: str, beside: bool, where: str) -> Request:
+    def _make_request(self, spec: JobSpec, plain: Request, kind: str, beside: bool, where: str) -> Request:
         """A request with what the job itself needs of CPUs, devices and memory.
 
         Its CPUs are those of its ways to run on CPUs; of a job that runs on devices only those ``beside``.
@@ -430,16 +450,16 @@ class JobBuilder:
             devices = ((devices[0][0], count), *devices[1:])
         memory = spec.memory if isinstance(spec.memory, int) else plain.memory  # auto: to be learned
         if spec.models and devices:
-            models = self._models(spec.models, devices[0][0], where)
+            models = self._match_models(spec.models, devices[0][0], where)
         on_each = plain.gpu_memory
         if spec.gpu_memory is not None and devices:
             on_each = spec.gpu_memory if isinstance(spec.gpu_memory, int) else 0  # auto: to be learned
-        partition = self._partition(spec, where)
+        partition = self._choose_partition(spec, where)
         return Request(
             plain.nodes, cpus, devices, memory, models, partition, on_each, plain.gpu_least, sharing
         )
 
-    def _partition(self, spec: JobSpec, where: str) -> str:
+    def _choose_partition(self, spec: JobSpec, where: str) -> str:
         """The partition of a job: of several the first that is there; none on a cluster without any."""
         wanted = [name for name in (spec.partition or "").split(",") if name]
         # Without a cluster the name is kept: it may be checked later.
@@ -456,7 +476,7 @@ class JobBuilder:
             self.passed_over.setdefault("partition", f"the job is one of {there[0]} alone")
         return there[0]
 
-    def _models(self, wanted: Sequence[str], kind: str, where: str) -> tuple[str, ...]:
+    def _match_models(self, wanted: Sequence[str], kind: str, where: str) -> tuple[str, ...]:
         """The models of devices that are meant by names or words of names, whatever their case.
 
         On a cluster whose devices of that kind name no model, any will do.
@@ -477,7 +497,7 @@ class JobBuilder:
             )
         return tuple(found)
 
-    def _sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
+    def _make_sizing(self, spec: JobSpec, known: KnownApp | None, app: App) -> Sizing:
         """How the memory of a job is found."""
         if spec.memory == "auto":
             auto = tuple(one.name for one in app.implementations)
@@ -499,7 +519,7 @@ class JobBuilder:
             return USUAL_SIZING
         return Sizing(auto, spec.retry_memory, spec.kill_risk, gpu_auto=gpu_auto)
 
-    def _throttles(self, spec: JobSpec, name: str) -> tuple[Throttle, ...]:
+    def _make_throttles(self, spec: JobSpec, name: str) -> tuple[Throttle, ...]:
         if not spec.singleton:
             return ()
         return (Throttle(f"singleton:{self.user or spec.user or ''}:{name}", 1),)
@@ -512,7 +532,7 @@ class JobBuilder:
             return "." if self.folder is None else self.folder
         return os.path.join(self.folder or "", spec.folder)
 
-    def _launch(self, spec: JobSpec, name: str, where: str) -> Launch | None:
+    def _make_launch(self, spec: JobSpec, name: str, where: str) -> Launch | None:
         """Folder, environment, files and signal; shared by jobs where they are the same."""
         folder = self.folder if spec.folder is None else os.path.abspath(self._folder_of(spec))
         # A job that only communicates has no process whose memory could be limited.
@@ -522,7 +542,7 @@ class JobBuilder:
             None if path is None else fill_pattern(path, name, user, is_array=spec.array is not None)[0]
             for path in (spec.stdout, spec.stderr, spec.stdin)
         )
-        number, notice = _signal(spec, where)
+        number, notice = _parse_notice(spec, where)
         variables = tuple(spec.variables.items())
         # Variables show a job's number: the elements of an array then have numbers of their own.
         own_numbers = spec.array is not None and bool(variables)
@@ -548,7 +568,7 @@ class JobBuilder:
         if made == _NO_LAUNCH:
             return None
         key = (folder, out, err, number, notice, memory, made.batch_variables, variables, made.indices, read)
-        return self._launches.setdefault((*key, made.append, made.signalled), made)
+        return self._launches.setdefault((*key, made.append, made.signal_recipients), made)
 
 
 CORRESPONDING = "aftercorr:"
@@ -598,25 +618,25 @@ def _check_kind(kind: str, where: str) -> None:
     device = kind.removeprefix("cpu+")
     if "+" in device or not device or not kind.isprintable() or (device == "cpu" and kind != "cpu"):
         raise InputError(
-            f"found the kind {shown(kind)}, expected cpu, cpu+gpu, or a kind of device", where=where
+            f"found the kind {show_value(kind)}, expected cpu, cpu+gpu, or a kind of device", where=where
         )
 
 
-def _template(argv: Sequence[str], is_array: bool) -> tuple[str, ...]:
+def _command_template(argv: Sequence[str], is_array: bool) -> tuple[str, ...]:
     """The words of a plain command: only ``{device}``, and ``{index}`` in an array, stand for something."""
     if not is_array:
         return tuple(map(template_of, argv))
     return tuple(template_of(word.replace(_INDEX, _MARK)).replace(_MARK, _INDEX) for word in argv)
 
 
-def _bound(command: Command, files: Mapping[str, str]) -> Command:
+def _bind_files(command: Command, files: Mapping[str, str]) -> Command:
     """The command with the names of files in the place of their placeholders."""
     if not files:
         return command
-    return replace(command, argv=tuple(bind(word, files) for word in command.argv))
+    return replace(command, argv=tuple(bind_template(word, files) for word in command.argv))
 
 
-def _signal(spec: JobSpec, where: str) -> tuple[int | None, Seconds]:
+def _parse_notice(spec: JobSpec, where: str) -> tuple[int | None, Seconds]:
     """``USR1@60``, ``SIGTERM``, ``10@2m``."""
     if spec.signal is None:
         return None, 0.0

@@ -27,8 +27,8 @@ def nodes_asked(spec: JobSpec, known: KnownApp) -> int:
         spec.times.get(i.name) is not None or i.name in known.times.keys() | known.time.keys()
         for i in known.app.implementations
     ]
-    counts = [c if t else () for c, t in zip(_counts(spec, 1, known), timed, strict=True)]
-    there = {n for c in _asked(counts, spec, known) for n in c} or {1}
+    counts = [c if t else () for c, t in zip(_node_counts(spec, 1, known), timed, strict=True)]
+    there = {n for c in _requested_counts(counts, spec, known) for n in c} or {1}
     # One node if any implementation has a time for it: more are taken only where they must be.
     return 1 if 1 in there else min(there)
 
@@ -38,9 +38,9 @@ def node_counts(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> list[
 
     Raises `InputError` where a job wants a count that none of its times has.
     """
-    counts = _counts(spec, nodes, known)
-    if not any(nodes in c for c in _asked(counts, spec, known)):
-        there = sorted({n for c in _asked(counts, spec, known) for n in c})
+    counts = _node_counts(spec, nodes, known)
+    if not any(nodes in c for c in _requested_counts(counts, spec, known)):
+        there = sorted({n for c in _requested_counts(counts, spec, known) for n in c})
         raise InputError(
             f"nodes: found {nodes}, expected a node count that times gives: {', '.join(map(str, there))}",
             where=where,
@@ -48,7 +48,7 @@ def node_counts(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> list[
     return counts
 
 
-def _counts(spec: JobSpec, nodes: int, known: KnownApp) -> list[tuple[int, ...]]:
+def _node_counts(spec: JobSpec, nodes: int, known: KnownApp) -> list[tuple[int, ...]]:
     counts: list[tuple[int, ...]] = []
     for implementation in known.app.implementations:
         own = spec.times.get(implementation.name)
@@ -62,7 +62,9 @@ def _counts(spec: JobSpec, nodes: int, known: KnownApp) -> list[tuple[int, ...]]
     return counts
 
 
-def _asked(counts: Sequence[tuple[int, ...]], spec: JobSpec, known: KnownApp) -> list[tuple[int, ...]]:
+def _requested_counts(
+    counts: Sequence[tuple[int, ...]], spec: JobSpec, known: KnownApp
+) -> list[tuple[int, ...]]:
     """The counts of the implementation that the job names, or of all."""
     return [
         c
@@ -84,7 +86,7 @@ def true_seconds(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> dict
             found[name] = dict(known.times[name])
         elif name in known.time:
             found[name] = {nodes: known.time[name]}
-    sequential = _sequential(spec, nodes, known, found)
+    sequential = _sequential_seconds(spec, nodes, known, found)
     if sequential is None:
         return found
     for name, speedup in spec.speedup.items():
@@ -104,7 +106,7 @@ def true_seconds(spec: JobSpec, nodes: int, known: KnownApp, where: str) -> dict
     return found
 
 
-def _sequential(
+def _sequential_seconds(
     spec: JobSpec, nodes: int, known: KnownApp, found: Mapping[str, Mapping[int, Seconds]]
 ) -> Seconds | None:
     """Seconds on one core; by default its time on the CPU."""

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.fields import validated
+from dovetail.files.fields import validate_data
 from dovetail.files.sentences import file_name
 from dovetail.files.toml import read_toml
 from dovetail.model import Cluster, JobId, Seconds, TableTruth, Workload
@@ -23,8 +23,8 @@ from dovetail.model.templates import DEVICE
 from dovetail.records import dataclass
 from dovetail.spec.jobs import JobSpec, PartialSpec, job_option, laid_over
 from dovetail.workloads.app_builder import KnownApp, build_app
-from dovetail.workloads.dependencies import EntryJobs, EntryNames, resolve_names, resolved
-from dovetail.workloads.grids import combinations, parse_values
+from dovetail.workloads.dependencies import EntryJobs, EntryNames, resolve_dependencies, resolve_names
+from dovetail.workloads.grids import grid_combinations, parse_values
 from dovetail.workloads.job_builder import BuiltJob, JobBuilder, depends_of
 from dovetail.workloads.jobfile_schema import MOST_COPIES, AppEntry, JobFile
 from dovetail.workloads.spec_forms import part_of
@@ -41,8 +41,8 @@ def load_jobfile(path: str | os.PathLike[str], part: Mapping[str, Any] | None = 
     Whether they fit a cluster is no question here: an engine rejects those that do not. Raises `InputError`,
     which names the file, the entry and the field. Linear in the number of jobs.
     """
-    reading = _read(path, part or {})
-    jobs = resolved(reading.entries)
+    reading = _read_entries(path, part or {})
+    jobs = resolve_dependencies(reading.entries)
     jobs.sort(key=lambda job: (job.submit_time, job.index))
     return Workload(reading.source, jobs, TableTruth(reading.table), machine=reading.machine)
 
@@ -55,7 +55,9 @@ def jobfile_parts(
     ``part`` is laid over each; what it waits for are jobs of the service. Raises `InputError`, as
     `load_jobfile`: what cannot be built here is not sent.
     """
-    reading = _read(path, {name: value for name, value in part.items() if name != "depends"}, keep=True)
+    reading = _read_entries(
+        path, {name: value for name, value in part.items() if name != "depends"}, keep=True
+    )
     named = [EntryNames(one.where, one.name, ids, one.depends) for one, ids in reading.sent]
     waits = [[str(one) for one in each] for each in resolve_names(named)]
     after = {"depends": part["depends"]} if "depends" in part else {}
@@ -77,23 +79,23 @@ def _for_service(part: PartialSpec) -> PartialSpec:
     return found
 
 
-def _read(path: str | os.PathLike[str], part: Mapping[str, Any], *, keep: bool = False) -> _Reading:
+def _read_entries(path: str | os.PathLike[str], part: Mapping[str, Any], *, keep: bool = False) -> _Reading:
     source = file_name(path)
     data = read_toml(path, "a job file with [[app]] and [[job]] entries")
-    entries = validated(JobFile, data, source)
+    entries = validate_data(JobFile, data, source)
     total = sum(job.count for job in entries.job)
     if total > MOST_JOBS:
         raise InputError(f"found {total:,} jobs in all, expected at most {MOST_JOBS:,}", where=source)
     more = {name: value for name, value in part.items() if name not in OF_PLAIN_COMMANDS}
-    reading = _Reading(source, _apps(entries.app, source), more, keep)
+    reading = _Reading(source, _read_apps(entries.app, source), more, keep)
     reading.raw_apps = data.get("app", [])
     for number, job in enumerate(entries.job, 1):
         reading.add(part_of(job, "file"), number)
-    reading.machine = None if entries.cluster is None else _machine(entries.cluster, path, source)
+    reading.machine = None if entries.cluster is None else _read_machine(entries.cluster, path, source)
     return reading
 
 
-def _apps(entries: Sequence[AppEntry], source: str) -> dict[str, KnownApp]:
+def _read_apps(entries: Sequence[AppEntry], source: str) -> dict[str, KnownApp]:
     apps: dict[str, KnownApp] = {}
     for number, app in enumerate(entries, 1):
         where = f"{source}: app {number} {app.name!r}"
@@ -103,7 +105,7 @@ def _apps(entries: Sequence[AppEntry], source: str) -> dict[str, KnownApp]:
     return apps
 
 
-def _machine(named: str, path: str | os.PathLike[str], source: str) -> Cluster:
+def _read_machine(named: str, path: str | os.PathLike[str], source: str) -> Cluster:
     """The cluster that the file names; a cluster file's name counts from the job file's folder."""
     beside = os.path.join(os.path.dirname(os.fspath(path)), named)
     try:
@@ -138,8 +140,8 @@ class _Reading:
         """The jobs of an entry. Raises `InputError`."""
         name = entry.get("id")
         where = f"{self.source}: job {number}" + (f" {name!r}" if name is not None else "")
-        self._check(entry, where)
-        grid = _grid(entry, where)
+        self._check_entry(entry, where)
+        grid = _read_grid(entry, where)
         count = entry.get("count", 1)
         total = count * math.prod(map(len, grid.values()))
         made = EntryJobs(where, name)
@@ -148,7 +150,7 @@ class _Reading:
             self.sent.append((made, []))
             self.parts.append([])
         names: Iterator[JobId] | None = None
-        for values in combinations(grid):
+        for values in grid_combinations(grid):
             part = laid_over(entry, self.part)
             if values:
                 part["inputs"] = {**part.get("inputs", {}), **values}
@@ -156,10 +158,10 @@ class _Reading:
             built = self._builder.build(spec, where)
             if names is None:
                 made.depends = depends_of(spec)
-                names = self._names(name, built.fields["app"].name, total)
+                names = self._job_names(name, built.fields["app"].name, total)
             self._add_copies(built, made, number, part, islice(names, count))
 
-    def _check(self, entry: PartialSpec, where: str) -> None:
+    def _check_entry(self, entry: PartialSpec, where: str) -> None:
         own = {"cpus", "memory"} & entry.keys()
         if own and entry.get("app") in self.apps:
             raise InputError(
@@ -176,7 +178,7 @@ class _Reading:
             if self.keep:
                 self.sent[-1][1].append(id)
                 self.parts[-1].append({**part, "nodes": built.fields["nodes"]})
-            for job in built.named(id, self._index):
+            for job in built.named_jobs(id, self._index):
                 earlier = self._ids.setdefault(job.id, number)
                 if earlier != number:
                     raise InputError(
@@ -188,7 +190,7 @@ class _Reading:
                 for implementation, nodes, time in built.timed:
                     self.table[job.id, implementation, nodes] = time
 
-    def _names(self, id: JobId | None, app: str, total: int) -> Iterator[JobId]:
+    def _job_names(self, id: JobId | None, app: str, total: int) -> Iterator[JobId]:
         if id is not None:
             return iter([id] if total == 1 else [f"{id}-{k}" for k in range(1, total + 1)])
         first = self._unnamed.get(app, 0) + 1
@@ -196,7 +198,7 @@ class _Reading:
         return iter([f"{app}-{k}" for k in range(first, first + total)])
 
 
-def _grid(part: Mapping[str, Any], where: str) -> dict[str, list[float | str]]:
+def _read_grid(part: Mapping[str, Any], where: str) -> dict[str, list[float | str]]:
     """The values of each name of the grid; texts that are numbers become numbers."""
     found: dict[str, list[float | str]] = {}
     for name, values in part.get("grid", {}).items():

@@ -16,9 +16,9 @@ from dovetail.files.fields import (
     Name,
     Seconds,
     number_or_text,
-    real,
-    size,
-    whole,
+    real_number,
+    size_check,
+    whole_number,
 )
 from dovetail.files.units import MOST_BYTES
 from dovetail.spec import kinds
@@ -28,7 +28,7 @@ from dovetail.workloads.spec_forms import (
     Env,
     Input,
     annotation_of,
-    either,
+    discriminate_forms,
     form_of,
     option_field,
 )
@@ -47,14 +47,16 @@ def _node_count(value: object) -> int:
     raise PydanticCustomError("dovetail", "expected a number of nodes, 1 or more")
 
 
-Copies = Annotated[int, Field(ge=1, le=MOST_COPIES), BeforeValidator(whole(1, MOST_COPIES))]
-Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole(0, MOST_CPUS))]
+Copies = Annotated[int, Field(ge=1, le=MOST_COPIES), BeforeValidator(whole_number(1, MOST_COPIES))]
+Cpus = Annotated[int, Field(ge=0, le=MOST_CPUS), BeforeValidator(whole_number(0, MOST_CPUS))]
 Share: Any = annotation_of(kinds.DEVICES)
-Ratio = Annotated[float, Field(gt=0), BeforeValidator(real("a ratio", most=MOST_RATIO, above_zero=True))]
-Size = Annotated[float, BeforeValidator(size()), number_or_text(most=MOST_BYTES)]
-Calls = Annotated[float, Field(ge=0), BeforeValidator(real("a number of calls", most=MOST_CALLS))]
+Ratio = Annotated[
+    float, Field(gt=0), BeforeValidator(real_number("a ratio", most=MOST_RATIO, above_zero=True))
+]
+Size = Annotated[float, BeforeValidator(size_check()), number_or_text(most=MOST_BYTES)]
+Calls = Annotated[float, Field(ge=0), BeforeValidator(real_number("a number of calls", most=MOST_CALLS))]
 Memory: Any = annotation_of(kinds.SIZE_OR_AUTO)
-Tasks = Annotated[int, Field(ge=1, le=MOST_CPUS), BeforeValidator(whole(1, MOST_CPUS))]
+Tasks = Annotated[int, Field(ge=1, le=MOST_CPUS), BeforeValidator(whole_number(1, MOST_CPUS))]
 NodeCount = Annotated[
     int, BeforeValidator(_node_count), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,6}$"})
 ]
@@ -62,11 +64,12 @@ Times = Annotated[
     dict[NodeCount, Seconds], Field(min_length=1, json_schema_extra={"additionalProperties": False})
 ]
 JobTime = Annotated[
-    Annotated[Seconds, Tag("~seconds")] | Annotated[Times, Tag("~times")], either("~times", "~seconds", dict)
+    Annotated[Seconds, Tag("~seconds")] | Annotated[Times, Tag("~times")],
+    discriminate_forms("~times", "~seconds", dict),
 ]
 Values = Annotated[
     Annotated[str, Tag("~text")] | Annotated[list[Input], Field(min_length=1), Tag("~values")],
-    either("~values", "~text", list),
+    discriminate_forms("~values", "~text", list),
 ]
 
 

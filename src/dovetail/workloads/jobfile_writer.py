@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.fields import Entry, defaults
-from dovetail.files.sentences import NAME, is_name, shown
+from dovetail.files.fields import Entry, default_values
+from dovetail.files.sentences import NAME, is_name, show_value
 from dovetail.files.toml import toml_lines, toml_value
 from dovetail.files.units import LONGEST, MOST_BYTES
 from dovetail.model import (
@@ -81,21 +81,21 @@ def dump_jobfile(workload: Workload) -> str:
     body: list[str] = []
     for job in jobs:
         if _needs_no_app(job):
-            body += _job(job, None, None, {})
+            body += _job_lines(job, None, None, {})
             continue
         mine = tuple(i.command for i in job.app.implementations)
-        shape = _shape(job)
+        shape = _job_shape(job)
         # The same app with another command: a job can bring one, but not one for each implementation.
         if shape in names and mine != commands[names[shape]] and (len(set(mine)) > 1 or mine[0] is None):
             # A job has one command of its own at most.
             shape = (*shape[:3], mine)
         if shape not in names:
-            names[shape] = _unused(job.app.name, taken)
+            names[shape] = _unused_name(job.app.name, taken)
             commands[names[shape]] = mine
-            head += _app(names[shape], job)
+            head += _app_lines(names[shape], job)
         name = names[shape]
         own = None if mine == commands[name] else mine[0]
-        body += _job(job, name, own, _times(job, workload))
+        body += _job_lines(job, name, own, _true_times(job, workload))
     return "\n".join(head + body)
 
 
@@ -110,16 +110,16 @@ def _needs_no_app(job: Job) -> bool:
     )
 
 
-def _shape(job: Job) -> _Shape:
+def _job_shape(job: Job) -> _Shape:
     """What makes the apps of two jobs one entry: everything but the argv and the environment."""
     requested = tuple(
-        (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, _learned(i, job))
+        (i.name, i.kind, i.request.on(1), i.command.tasks if i.command else 1, _learned_memory(i, job))
         for i in job.app.implementations
     )
     return job.app.name, job.app.restartable, requested, ()
 
 
-def _unused(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, taken: set[str]) -> str:
     number, unused = 1, name
     while unused in taken:
         number += 1
@@ -131,24 +131,24 @@ def _unused(name: str, taken: set[str]) -> str:
 # -- entries -------------------------------------------------------------------------------------------
 
 
-def _app(name: str, job: Job) -> list[str]:
+def _app_lines(name: str, job: Job) -> list[str]:
     app = job.app
-    lines = ["[[app]]", *_lines(AppEntry, {"name": name, "restartable": app.restartable}, "app"), ""]
+    lines = ["[[app]]", *_entry_lines(AppEntry, {"name": name, "restartable": app.restartable}, "app"), ""]
     for i in app.implementations:
         where = f"app {app.name!r}, implementation {i.name!r}"
         written = {"name": i.name, "kind": None if i.kind == i.name else i.kind}
         if i.command is not None:
-            written |= _command(i.command) | {"tasks": i.command.tasks}
-        written |= _request(i, where, *_learned(i, job))
-        lines += ["[[app.implementation]]", *_lines(ImplementationEntry, written, where), ""]
+            written |= _command_form(i.command) | {"tasks": i.command.tasks}
+        written |= _request_form(i, where, *_learned_memory(i, job))
+        lines += ["[[app.implementation]]", *_entry_lines(ImplementationEntry, written, where), ""]
     return lines
 
 
-def _command(command: Command) -> dict[str, Any]:
+def _command_form(command: Command) -> dict[str, Any]:
     return {"command": command.argv, "env": dict(command.env)}
 
 
-def _learned(implementation: Implementation, job: Job) -> tuple[bool, bool]:
+def _learned_memory(implementation: Implementation, job: Job) -> tuple[bool, bool]:
     """Whether its memory is learned, and whether that of its devices is."""
     sizing, name = job.sizing, implementation.name
     return name in sizing.auto, (
@@ -158,7 +158,7 @@ def _learned(implementation: Implementation, job: Job) -> tuple[bool, bool]:
     )
 
 
-def _request(
+def _request_form(
     implementation: Implementation, where: str, learned: bool = False, gpu_learned: bool = False
 ) -> dict[str, Any]:
     """What differs from the default request of the kind; learned: its memory, and that of its devices."""
@@ -184,40 +184,40 @@ def _request(
     }
 
 
-def _job(
+def _job_lines(
     job: Job, app: str | None, command: Command | None, times: Mapping[str, Seconds | Mapping[int, Seconds]]
 ) -> list[str]:
     where = f"job {job.id!r}"
-    written: dict[str, Any] = {"id": _named(job.id, "job"), "app": app}
+    written: dict[str, Any] = {"id": _check_name(job.id, "job"), "app": app}
     if app is None:
-        written |= _request(job.app.implementations[0], where)
+        written |= _request_form(job.app.implementations[0], where)
         # A job of its own has none.
         del written["models"]
-    written |= {"inputs": {_named(name, where): value for name, value in job.inputs.items()}}
-    written |= {} if command is None else _command(command)
+    written |= {"inputs": {_check_name(name, where): value for name, value in job.inputs.items()}}
+    written |= {} if command is None else _command_form(command)
     written |= {"times": times, "sequential": job.sequential, "speedup": dict(job.speedup)}
     written |= {"submit": job.submit_time}
     for field in ("name", "nodes", "implementation", "user", "group", "queue", "walltime", "priority"):
         written[field] = getattr(job, field)
-    written |= {"kill_risk": job.sizing.risk, "partition": _partition(job)}
+    written |= {"kill_risk": job.sizing.risk, "partition": _common_partition(job)}
     # Options of the command line alone have no field in a file.
     written |= {name: job.options[name] for name in KEPT if name in job.options and job_option(name).file}
     written |= {"depends": [str(one) for one in job.depends], "retries": job.retries}
     written |= {"retry_memory": job.sizing.retry, "slurm": job.batch_options}
-    lines = ["[[job]]", *_lines(JobEntry, written, where)]
+    lines = ["[[job]]", *_entry_lines(JobEntry, written, where)]
     if job.communication is not None:
-        lines += ["[job.communication]", *_lines(CommunicationEntry, asdict(job.communication), where)]
+        lines += ["[job.communication]", *_entry_lines(CommunicationEntry, asdict(job.communication), where)]
     return [*lines, ""]
 
 
-def _partition(job: Job) -> str | None:
+def _common_partition(job: Job) -> str | None:
     """The partition that a job names in each of its ways to run."""
     found = {choice.request.partition for choice in job.choices}
     # Several partitions: the job names none of them itself.
     return (found.pop() or None) if len(found) == 1 else None
 
 
-def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Seconds]]:
+def _true_times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Seconds]]:
     """True times by implementation: one number where the only node count is the requested one."""
     found: dict[str, Seconds | Mapping[int, Seconds]] = {}
     for implementation in job.app.implementations:
@@ -242,23 +242,23 @@ def _times(job: Job, workload: Workload) -> dict[str, Seconds | Mapping[int, Sec
 # -- values --------------------------------------------------------------------------------------------
 
 
-_defaults = cache(defaults)
+_defaults = cache(default_values)
 
 
-def _lines(form: type[Entry], written: Mapping[str, Any], where: str) -> list[str]:
+def _entry_lines(form: type[Entry], written: Mapping[str, Any], where: str) -> list[str]:
     """The fields of an entry that differ from its defaults. Raises `InputError` for what it cannot hold."""
     for field, value in written.items():
         if field in NAMES and value is not None:
-            _named(value, where)
-        _check(value, where, MOST.get(field, math.inf))
+            _check_name(value, where)
+        _check_value(value, where, MOST.get(field, math.inf))
     return toml_lines(written, _defaults(form))
 
 
-def _check(value: object, where: str, most: float) -> None:
+def _check_value(value: object, where: str, most: float) -> None:
     if isinstance(value, Mapping):
         for key, one in value.items():
-            _check(key, where, MOST_NODES)  # times by node count
-            _check(one, where, most)
+            _check_value(key, where, MOST_NODES)  # times by node count
+            _check_value(one, where, most)
     elif isinstance(value, int | float):
         if not math.isfinite(value) or value < 0:
             raise InputError(f"{where}: found {value!r}, expected a finite number of at least 0")
@@ -266,7 +266,7 @@ def _check(value: object, where: str, most: float) -> None:
             raise InputError(f"{where}: found {value!r}, expected at most {most:g}, as a job file holds")
 
 
-def _named(name: str, where: str) -> str:
+def _check_name(name: str, where: str) -> str:
     if not is_name(name):
-        raise InputError(f"{where}: found {shown(name)}, expected {NAME}")
+        raise InputError(f"{where}: found {show_value(name)}, expected {NAME}")
     return name

@@ -20,9 +20,9 @@ from typing import Any, cast
 
 from dovetail.errors import InputError
 from dovetail.files.arrays import np
-from dovetail.files.sentences import closest, file_name, shown
+from dovetail.files.sentences import file_name, show_value, suggest_closest
 from dovetail.model import Cluster, Workload
-from dovetail.plugins import entries, named
+from dovetail.plugins import load_named, registered_entries
 from dovetail.spec.jobs import PartialSpec
 from dovetail.workloads.commands import STDIN, Cpus, list_parts, load_commands
 from dovetail.workloads.partitions import warn_of_unmapped
@@ -76,18 +76,18 @@ def load_workload(
             return workload
     elif os.fspath(spec).startswith("synthetic:"):
         # A list of commands waits for neither.
-        from dovetail.workloads.synthetic import synthesize
+        from dovetail.workloads.synthetic import synthesize_workload
 
         _no_options("a synthetic workload", {**options, **(part or {})}, os.fspath(spec))
-        return synthesize(os.fspath(spec), cluster, seed=seed)
+        return synthesize_workload(os.fspath(spec), cluster, seed=seed)
     else:
         commands = {"on": on, "app": app, "drop": drop, "add": add, "each": each, "cpus": cpus}
         workload = _from_file(os.fspath(spec), cluster, options, commands, part or {}, lenient=lenient)
     if seed is None:
         return workload
-    from dovetail.workloads.edit import shuffled
+    from dovetail.workloads.edit import shuffle_together
 
-    return shuffled(workload, np.random.Generator(np.random.PCG64(seed)))
+    return shuffle_together(workload, np.random.Generator(np.random.PCG64(seed)))
 
 
 def read_parts(
@@ -97,7 +97,7 @@ def read_parts(
 
     ``part`` is laid over each, ``options`` are those of `CommandOptions`. Raises `InputError`.
     """
-    if path != STDIN and _suffix(path) == ".toml":
+    if path != STDIN and _file_suffix(path) == ".toml":
         from dovetail.workloads.jobfile import jobfile_parts
 
         return jobfile_parts(path, part)
@@ -109,11 +109,12 @@ def read_parts(
 
 def _check_list_name(path: str, on: bool) -> None:
     """Refuse what is no list of commands by its name; ``on``: kinds of devices make it one. `InputError`."""
-    suffix = "" if path == STDIN else _suffix(path)
+    suffix = "" if path == STDIN else _file_suffix(path)
     if suffix not in _LISTS and not (on and os.path.exists(path)):
         raise InputError(
-            f"found a file name that ends in {shown(suffix)}, expected .toml (a job file), .txt (commands), "
-            f"published:NAME, or FORMAT:PATH with one of {', '.join(formats())}",
+            f"found a file name that ends in {show_value(suffix)}, expected .toml (a job file), "
+            f".txt (commands), "
+            f"published:NAME, or FORMAT:PATH with one of {', '.join(trace_formats())}",
             where=file_name(path),
         )
 
@@ -124,17 +125,17 @@ def is_trace(spec: object) -> bool:
         return False
     text = os.fspath(spec)
     prefix, colon, _ = text.partition(":")
-    known = formats()
+    known = trace_formats()
     return (
         bool(colon and prefix in known)
-        or _suffix(text)[1:] in known
-        or (_suffix(text) in _LISTS and _is_accounting(text))
+        or _file_suffix(text)[1:] in known
+        or (_file_suffix(text) in _LISTS and _is_accounting(text))
     )
 
 
-def formats() -> list[str]:
+def trace_formats() -> list[str]:
     """Names of all trace formats, those of plugins included."""
-    return list(entries("dovetail.workloads"))
+    return list(registered_entries("dovetail.workloads"))
 
 
 def _from_file(
@@ -146,14 +147,14 @@ def _from_file(
     *,
     lenient: bool,
 ) -> Workload:
-    known = formats()
+    known = trace_formats()
     of_lists = {name: commands[name] for name in ("each", "cpus") if commands[name]}  # they mean nothing else
     of_jobs = {**of_lists, **part}
     prefix, colon, rest = spec.partition(":")
-    suffix = "" if spec == STDIN else _suffix(spec)
+    suffix = "" if spec == STDIN else _file_suffix(spec)
     if colon and prefix in known:
         _no_options("a trace", of_jobs, spec)
-        return _trace(prefix, rest, cluster, lenient, options)
+        return _read_trace(prefix, rest, cluster, lenient, options)
     if suffix == ".toml":
         _no_options("a job file", {**options, **of_lists}, spec)
         from dovetail.workloads.jobfile import load_jobfile  # and pydantic
@@ -161,25 +162,25 @@ def _from_file(
         return load_jobfile(spec, part)
     if suffix[1:] in known:
         _no_options("a trace", of_jobs, spec)
-        return _trace(suffix[1:], spec, cluster, lenient, options)
+        return _read_trace(suffix[1:], spec, cluster, lenient, options)
     if colon and not os.path.exists(spec) and prefix.isidentifier():
         choices = ["published", "synthetic", *known]
         raise InputError(
-            f"found the unknown format {prefix!r}{closest(prefix, choices)}", where=file_name(spec)
+            f"found the unknown format {prefix!r}{suggest_closest(prefix, choices)}", where=file_name(spec)
         )
     _check_list_name(spec, bool(commands["on"]))
     # A pipe can be read once: accounting from one must be named sacct:PATH, and is refused otherwise.
     if not commands["on"] and _is_accounting(spec):
         _no_options("a trace", of_jobs, spec)
-        return _trace("sacct", spec, cluster, lenient, options)
+        return _read_trace("sacct", spec, cluster, lenient, options)
     _no_options("a list of commands", options, spec)
     return load_commands(spec, part, **commands)
 
 
-def _trace(
+def _read_trace(
     name: str, path: str, cluster: Cluster | None, lenient: bool, options: Mapping[str, Any]
 ) -> Workload:
-    reader = cast(Reader, named("dovetail.workloads", name, "trace format"))
+    reader = cast(Reader, load_named("dovetail.workloads", name, "trace format"))
     known = inspect.signature(reader).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
     for key in options:
@@ -201,7 +202,7 @@ def _is_accounting(path: str) -> bool:
     return os.path.isfile(path) and is_sacct(path)
 
 
-def _suffix(spec: str) -> str:
+def _file_suffix(spec: str) -> str:
     path = Path(spec)
     return (Path(path.stem).suffix if path.suffix.lower() in _COMPRESSED else path.suffix).lower()
 

@@ -29,9 +29,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.reading import lines
+from dovetail.files.reading import read_lines
 from dovetail.files.sentences import file_name
-from dovetail.files.tables import Malformed, number, parse_table, unix_seconds
+from dovetail.files.tables import Malformed, parse_table, read_number, unix_seconds
 from dovetail.files.units import seconds_of
 from dovetail.model import CPU, DeviceClass, Run, Seconds, Usage
 from dovetail.records import dataclass
@@ -64,14 +64,14 @@ class Task:
 
 def read_nextflow(path: str | Path) -> list[Task]:
     """The completed tasks, in the order of the file. Raises `InputError` with file and line."""
-    header = next(iter(lines(path, "a trace of Nextflow")), "")
+    header = next(iter(read_lines(path, "a trace of Nextflow")), "")
     try:
         written = Path(path).stat().st_mtime
     except OSError:
         # What cannot be read was named above.
         written = 0.0
     found, _ = parse_table(
-        path, REQUIRED, lambda row: _task(row, written), delimiter="\t" if "\t" in header else ","
+        path, REQUIRED, lambda row: _read_task(row, written), delimiter="\t" if "\t" in header else ","
     )
     tasks = [task for task in found if task is not None]
     if not tasks:
@@ -79,14 +79,14 @@ def read_nextflow(path: str | Path) -> list[Task]:
     return tasks
 
 
-def _task(row: Mapping[str, str], written: Seconds) -> Task | None:
+def _read_task(row: Mapping[str, str], written: Seconds) -> Task | None:
     """The task of a line, if it completed; ``written`` is when the file was."""
-    seconds = _seconds(row, "realtime")
+    seconds = _read_seconds(row, "realtime")
     if row["status"] != "COMPLETED" or not seconds:
         return None
-    start, complete = _moment(row, "start"), _moment(row, "complete")
-    if complete is None and (submit := _moment(row, "submit")) is not None:
-        complete = submit + (_seconds(row, "duration") or seconds)
+    start, complete = _read_moment(row, "start"), _read_moment(row, "complete")
+    if complete is None and (submit := _read_moment(row, "submit")) is not None:
+        complete = submit + (_read_seconds(row, "duration") or seconds)
     if complete is None:
         complete = written if start is None else start + seconds
     process = row.get("process", "") or row.get("name", "").partition(" (")[0]
@@ -99,10 +99,10 @@ def _task(row: Mapping[str, str], written: Seconds) -> Task | None:
         complete - seconds if start is None else start,
         complete,
         seconds,
-        _bytes(row, "peak_rss") or _bytes(row, "rss"),
-        _bytes(row, "memory"),
-        _bytes(row, "rchar"),
-        1 if cpus in UNKNOWN else max(1, int(number(row, "cpus", least=0))),
+        _read_bytes(row, "peak_rss") or _read_bytes(row, "rss"),
+        _read_bytes(row, "memory"),
+        _read_bytes(row, "rchar"),
+        1 if cpus in UNKNOWN else max(1, int(read_number(row, "cpus", least=0))),
         row.get("hash", ""),
     )
 
@@ -125,7 +125,9 @@ def run_of(task: Task) -> Run:
     )
 
 
-def _time(row: Mapping[str, str], field: str, read: Callable[[str], float], expected: str) -> float | None:
+def _read_time(
+    row: Mapping[str, str], field: str, read: Callable[[str], float], expected: str
+) -> float | None:
     """Seconds of a field: raw milliseconds, or what ``read`` makes of its text; ``None`` where unknown."""
     text = row.get(field, "")
     if text in UNKNOWN:
@@ -138,15 +140,15 @@ def _time(row: Mapping[str, str], field: str, read: Callable[[str], float], expe
         raise Malformed(field, text, expected) from None
 
 
-def _seconds(row: Mapping[str, str], field: str) -> float | None:
-    return _time(row, field, seconds_of, "milliseconds, or a duration such as 1h 2m 3s")
+def _read_seconds(row: Mapping[str, str], field: str) -> float | None:
+    return _read_time(row, field, seconds_of, "milliseconds, or a duration such as 1h 2m 3s")
 
 
-def _moment(row: Mapping[str, str], field: str) -> float | None:
-    return _time(row, field, unix_seconds, "milliseconds since 1970, or 2024-01-31 12:00:00.000")
+def _read_moment(row: Mapping[str, str], field: str) -> float | None:
+    return _read_time(row, field, unix_seconds, "milliseconds since 1970, or 2024-01-31 12:00:00.000")
 
 
-def _bytes(row: Mapping[str, str], field: str) -> int | None:
+def _read_bytes(row: Mapping[str, str], field: str) -> int | None:
     text = row.get(field, "")
     if text in UNKNOWN:
         return None

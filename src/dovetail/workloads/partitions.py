@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dovetail.errors import DovetailWarning, InputError
-from dovetail.files.sentences import closest, is_name, shown
+from dovetail.files.sentences import is_name, show_value, suggest_closest
 from dovetail.model import Cluster
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 
 MOST_NAMED = 5
 
@@ -30,17 +30,17 @@ def with_partitions(cluster: Cluster, texts: Sequence[str]) -> Cluster:
         name, equals, hosts = text.partition("=")
         if not equals or not is_name(name):
             raise InputError(
-                f"found {shown(text)}, expected NAME=NODES, e.g. cpu=n[0-3]", where="--partition"
+                f"found {show_value(text)}, expected NAME=NODES, e.g. cpu=n[0-3]", where="--partition"
             )
         try:
-            nodes = expand(hosts)
+            nodes = expand_hostlist(hosts)
         except InputError as error:
             raise InputError(str(error), where=f"--partition {name}") from None
         for node in nodes:
             if node not in of_node:
                 raise InputError(
                     f"found {node!r}, which is no node of {cluster.label or 'the cluster'}"
-                    f"{closest(node, list(of_node))}",
+                    f"{suggest_closest(node, list(of_node))}",
                     where=f"--partition {name}",
                 )
             of_node[node].append(name)

@@ -13,18 +13,18 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import closest
+from dovetail.files.sentences import suggest_closest
 from dovetail.files.specs import split_spec
 from dovetail.files.units import LONGEST
 from dovetail.model import Workload
-from dovetail.plugins import entries
+from dovetail.plugins import registered_entries
 
 Maker = Callable[..., Workload]
 
 
-def published() -> list[str]:
+def published_names() -> list[str]:
     """Names of all published workloads that are installed."""
-    return list(entries("dovetail.published"))
+    return list(registered_entries("dovetail.published"))
 
 
 def load_published(spec: str, *, seed: int | None = None) -> Workload:
@@ -32,8 +32,8 @@ def load_published(spec: str, *, seed: int | None = None) -> Workload:
 
     Raises `InputError` for an unknown name or option, and for a value that the option does not take.
     """
-    maker, options = _parse(spec)
-    if seed is not None and "seed" in _options(maker):
+    maker, options = _parse_spec(spec)
+    if seed is not None and "seed" in _maker_options(maker):
         options["seed"] = seed
     try:
         return replace(maker(**options), name=spec)
@@ -43,42 +43,47 @@ def load_published(spec: str, *, seed: int | None = None) -> Workload:
 
 def takes_seed(spec: str) -> bool:
     """Whether this published workload is drawn at random."""
-    return "seed" in _options(_parse(spec)[0])
+    return "seed" in _maker_options(_parse_spec(spec)[0])
 
 
 def describe_published() -> list[tuple[str, str, dict[str, Any]]]:
     """(name, one line, options with their defaults) of every published workload."""
     return [
-        (name, (inspect.getdoc(maker) or "").partition("\n")[0], _options(maker))
-        for name, maker in ((name, entry.load()) for name, entry in entries("dovetail.published").items())
+        (name, (inspect.getdoc(maker) or "").partition("\n")[0], _maker_options(maker))
+        for name, maker in (
+            (name, entry.load()) for name, entry in registered_entries("dovetail.published").items()
+        )
     ]
 
 
-def _options(maker: Maker) -> dict[str, Any]:
+def _maker_options(maker: Maker) -> dict[str, Any]:
     return {name: p.default for name, p in inspect.signature(maker).parameters.items()}
 
 
-def _parse(spec: str) -> tuple[Maker, dict[str, Any]]:
+def _parse_spec(spec: str) -> tuple[Maker, dict[str, Any]]:
     name, options = split_spec(spec)
     name = name.removeprefix("published:")
-    known_names = entries("dovetail.published")
+    known_names = registered_entries("dovetail.published")
     if not known_names:
         raise InputError("found no published workload: the papers' tables are in dovetail-lab", where=spec)
     if name not in known_names:
         raise InputError(
-            f"found the unknown published workload {name!r}{closest(name, list(known_names))}", where=spec
+            f"found the unknown published workload {name!r}{suggest_closest(name, list(known_names))}",
+            where=spec,
         )
     maker: Maker = known_names[name].load()
-    known = _options(maker)
+    known = _maker_options(maker)
     given: dict[str, Any] = {}
     for key, text in options.items():
         if key not in known:
-            raise InputError(f"found an unknown option {key!r}{closest(key, list(known))}", where=spec)
-        given[key] = _value(text, known[key], f"{spec}: {key}")
+            raise InputError(
+                f"found an unknown option {key!r}{suggest_closest(key, list(known))}", where=spec
+            )
+        given[key] = _parse_value(text, known[key], f"{spec}: {key}")
     return maker, given
 
 
-def _value(text: str, default: object, where: str) -> object:
+def _parse_value(text: str, default: object, where: str) -> object:
     """The text as a value of the default's type; numbers are finite and not negative."""
     if isinstance(default, int):
         if text.isascii() and text.isdigit() and len(text) <= 18:

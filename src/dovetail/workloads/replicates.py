@@ -44,7 +44,7 @@ from dovetail.model.tables import JobTable
 from dovetail.records import dataclass
 from dovetail.spec.values import Bootstrap
 from dovetail.workloads.builder import unique_ids
-from dovetail.workloads.resources import asked_request, counts, uses_devices
+from dovetail.workloads.resources import asked_request, requested_counts, uses_devices
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ SHARE = 0.01
 TRIES, SLACK = 256, 0.5
 
 
-def planned(
+def plan_replicates(
     workload: Workload,
     *,
     replicates: int | None = None,
@@ -78,7 +78,7 @@ def planned(
     Without ``jitter`` 600 s, or a hundredth of the time of a trace shorter than 17 hours; without
     ``bootstrap`` weeks where there are at least 8. Raises `InputError` for weeks of a trace that has not two.
     """
-    submits = _submits(workload)
+    submits = _submit_times(workload)
     length = float(submits.max() - submits.min()) if len(submits) else 0.0
     weeks = int(length // WEEK)
     if bootstrap == "week" and weeks < 2:
@@ -94,7 +94,7 @@ def planned(
     return [replace(draw, number=number) for number in range(many)]
 
 
-def drawn(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workload:
+def draw_replicate(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workload:
     """That replicate of the workload; number 0 is the workload as it is. O(jobs log jobs).
 
     Job ids that come twice become ``ID#2``. Recorded starts move with their jobs; where jobs were
@@ -104,29 +104,31 @@ def drawn(workload: Workload, cluster: Cluster, replicate: Replicate) -> Workloa
         return workload
     # A stream by number: a replicate is the same, however many are drawn beside it.
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([replicate.seed, replicate.number])))
-    submit = _submits(workload)
+    submit = _submit_times(workload)
     source, when = np.arange(len(submit)), submit
-    tied = _tied(workload)
+    tied = _tie_dependents(workload)
     if replicate.bootstrap:
-        source, when = _weeks_anew(submit, _sessions(workload, submit, tied), _work(workload, cluster), rng)
-    together = _together(workload, submit, tied)[source] if replicate.jitter else None
+        source, when = _weeks_anew(
+            submit, _session_starts(workload, submit, tied), _work_amounts(workload, cluster), rng
+        )
+    together = _move_groups(workload, submit, tied)[source] if replicate.jitter else None
     if together is not None:
-        when = _moved(when, together, replicate.jitter, rng)
+        when = _move_moments(when, together, replicate.jitter, rng)
     # A log in whole seconds stays one.
     if (submit == np.floor(submit)).all():
         when = np.rint(when)
     # Jobs that meet at an instant stand in a random order: their old order would favour the same ones.
     order = np.lexsort((rng.random(len(when)), when))
-    return _made(workload, source[order], when[order])
+    return _make_workload(workload, source[order], when[order])
 
 
-def _submits(workload: Workload) -> Floats:
+def _submit_times(workload: Workload) -> Floats:
     if isinstance(workload.jobs, JobTable):
         return workload.jobs.submit
     return np.array([job.submit_time for job in workload.jobs], float)
 
 
-def _users(workload: Workload) -> Ints:
+def _user_numbers(workload: Workload) -> Ints:
     """A number for each job's user; each job without a user has a number of its own."""
     if isinstance(workload.jobs, JobTable):
         users = workload.jobs.user.astype(np.int64)
@@ -139,14 +141,14 @@ def _users(workload: Workload) -> Ints:
     return users
 
 
-def _tied(workload: Workload) -> Ints | None:
+def _tie_dependents(workload: Workload) -> Ints | None:
     """For each job the first job with which dependencies connect it; ``None`` where there are none."""
     if isinstance(workload.jobs, JobTable) or not any(job.depends for job in workload.jobs):
         return None
     places = {job.id: place for place, job in enumerate(workload.jobs)}
     root = list(range(len(places)))
 
-    def find(place: int) -> int:
+    def find_root(place: int) -> int:
         while root[place] != place:
             # Paths are halved on the way (union-find).
             root[place] = root[root[place]]
@@ -157,15 +159,15 @@ def _tied(workload: Workload) -> Ints | None:
         for dependency in job.depends:
             other = places.get(dependency.job)
             if other is not None:
-                low, high = sorted((find(place), find(other)))
+                low, high = sorted((find_root(place), find_root(other)))
                 # The first job is the root: its moment decides for all.
                 root[high] = low
-    return np.array([find(place) for place in range(len(root))], np.int64)
+    return np.array([find_root(place) for place in range(len(root))], np.int64)
 
 
-def _sessions(workload: Workload, submit: Floats, tied: Ints | None) -> Floats:
+def _session_starts(workload: Workload, submit: Floats, tied: Ints | None) -> Floats:
     """For each job the moment at which its user's session began, or that of what it depends on."""
-    users = _users(workload)
+    users = _user_numbers(workload)
     order = np.lexsort((submit, users))
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(users[order]) != 0) | (np.diff(submit[order]) > SESSION)
@@ -174,15 +176,17 @@ def _sessions(workload: Workload, submit: Floats, tied: Ints | None) -> Floats:
     return began if tied is None else began[tied]
 
 
-def _together(workload: Workload, submit: Floats, tied: Ints | None) -> Ints:
+def _move_groups(workload: Workload, submit: Floats, tied: Ints | None) -> Ints:
     """For each job the number of those with which it moves."""
     if tied is not None:
         return tied
-    _, found = np.unique(np.stack([_users(workload).astype(float), submit]), axis=1, return_inverse=True)
+    _, found = np.unique(
+        np.stack([_user_numbers(workload).astype(float), submit]), axis=1, return_inverse=True
+    )
     return found.reshape(-1).astype(np.int64)
 
 
-def _moved(when: Floats, together: Ints, jitter: Seconds, rng: np.random.Generator) -> Floats:
+def _move_moments(when: Floats, together: Ints, jitter: Seconds, rng: np.random.Generator) -> Floats:
     """Moments moved by up to ``jitter``, alike for those together at one; none before the first."""
     _, group = np.unique(np.stack([together.astype(float), when]), axis=1, return_inverse=True)
     group = group.reshape(-1)
@@ -215,11 +219,11 @@ def _weeks_anew(submit: Floats, began: Floats, work: Floats, rng: np.random.Gene
     back, on = (lows // WEEK).astype(int), ((length - highs) // WEEK).astype(int)
     least = math.inf
     shift: npt.NDArray[np.floating] = np.zeros(len(lows))
-    best = _slice(moments, lows, highs, length)
+    best = _slice_places(moments, lows, highs, length)
     # Draws with much more or less work are other traces: the gaps could not make up for it.
     for _ in range(TRIES):
         shifts = WEEK * rng.integers(-back, on + 1)
-        found = _slice(moments, lows + shifts, highs + shifts, length)
+        found = _slice_places(moments, lows + shifts, highs + shifts, length)
         away = abs(float((sums[found[1]] - sums[found[0]]).sum()) / sums[-1] - 1.0)
         if away < least:
             least, best, shift = away, found, shifts
@@ -233,7 +237,7 @@ def _weeks_anew(submit: Floats, began: Floats, work: Floats, rng: np.random.Gene
     return source, first + (when - when.min()) * kept
 
 
-def _slice(moments: Floats, lows: Floats, highs: Floats, length: Seconds) -> tuple[Ints, Ints]:
+def _slice_places(moments: Floats, lows: Floats, highs: Floats, length: Seconds) -> tuple[Ints, Ints]:
     """Places of the jobs from each of ``lows`` to before each of ``highs``; the last moment belongs in."""
     begins = np.searchsorted(moments, lows, "left")
     ends = np.where(
@@ -242,19 +246,19 @@ def _slice(moments: Floats, lows: Floats, highs: Floats, length: Seconds) -> tup
     return begins.astype(np.int64), ends.astype(np.int64)
 
 
-def _work(workload: Workload, cluster: Cluster) -> Floats:
+def _work_amounts(workload: Workload, cluster: Cluster) -> Floats:
     """Requested resources of each job times its true seconds; 1 for all where one of them is unknown."""
     jobs = workload.jobs
     if isinstance(jobs, JobTable):
         requests = [choices[0].request for _, choices in jobs.forms]
         found: Floats = jobs.by_form([r.nodes * max(1, r.cpus) for r in requests]) * jobs.seconds
     else:
-        sizes = counts(workload, cluster, devices=uses_devices(jobs))
-        found = np.array([_area(workload, job, n) for job, n in zip(jobs, sizes, strict=True)])
+        sizes = requested_counts(workload, cluster, devices=uses_devices(jobs))
+        found = np.array([_job_area(workload, job, n) for job, n in zip(jobs, sizes, strict=True)])
     return found if np.isfinite(found).all() and found.sum() > 0 else np.ones(len(jobs))
 
 
-def _area(workload: Workload, job: Job, count: float | None) -> float:
+def _job_area(workload: Workload, job: Job, count: float | None) -> float:
     request = asked_request(job)
     choice = next((c for c in job.choices if c.request is request), job.choices[0])
     seconds = workload.truth.seconds(job, choice.implementation, choice.request)
@@ -264,9 +268,9 @@ def _area(workload: Workload, job: Job, count: float | None) -> float:
 # ------------------------------------------------------------------------------------------- the workload
 
 
-def _made(workload: Workload, source: Ints, when: Floats) -> Workload:
+def _make_workload(workload: Workload, source: Ints, when: Floats) -> Workload:
     """The jobs at these places of the workload, submitted at these moments, in this order."""
-    jobs, submit = workload.jobs, _submits(workload)
+    jobs, submit = workload.jobs, _submit_times(workload)
     if isinstance(jobs, JobTable):
         olds: Sequence[JobId] = jobs.ids_at(source)[:]
     else:
@@ -286,7 +290,7 @@ def _made(workload: Workload, source: Ints, when: Floats) -> Workload:
         table = replace(jobs, ids=ids, place=np.arange(len(ids)), submit=when, **columns)
         return replace(made, jobs=table, truth=TableTruth(fixed=table.times))
     chosen = [jobs[place] for place in source.tolist()]
-    depends = _depends(chosen, ids)
+    depends = _copied_dependencies(chosen, ids)
     copies = [
         replace(job, id=new, index=index, submit_time=at, depends=depends.get(new, ()))
         for index, (new, job, at) in enumerate(zip(ids, chosen, when.tolist(), strict=True))
@@ -299,7 +303,7 @@ def _made(workload: Workload, source: Ints, when: Floats) -> Workload:
 _NUMBERS = ("form", "user", "group", "queue")
 
 
-def _depends(chosen: Sequence[Job], ids: Sequence[JobId]) -> dict[JobId, tuple[Dependency, ...]]:
+def _copied_dependencies(chosen: Sequence[Job], ids: Sequence[JobId]) -> dict[JobId, tuple[Dependency, ...]]:
     """What each copy depends on: the copies that came with it, since they are drawn together."""
     times: Counter[JobId] = Counter()
     copy: dict[tuple[JobId, int], JobId] = {}

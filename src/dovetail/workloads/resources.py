@@ -31,7 +31,7 @@ class Fitting:
         self.partitions = frozenset(p for node, _ in self._shapes for p in node.partitions)
         self._models = {d.model for node, _ in self._shapes for d in node.devices if d.model}
 
-    def models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    def known_models(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """The requested device models; none where the cluster does not name its models at all."""
         # A cluster file that names no models means any device of the kind.
         return wanted if self._unlimited or self._models else ()
@@ -40,7 +40,7 @@ class Fitting:
         """Number of nodes that could give one node's share."""
         return sum(count for node, count in self._shapes if fits_node(request, node))
 
-    def refusal(self, request: Request) -> str | None:
+    def refusal_reason(self, request: Request) -> str | None:
         """Why the request can never run here, in a few words; ``None`` if it can."""
         if self._unlimited:
             return None
@@ -49,12 +49,12 @@ class Fitting:
             self._known[request] = (
                 None
                 if fitting >= request.nodes
-                else f"requests {_words(request)}; the machine has {fitting} such"
+                else f"requests {_describe_request(request)}; the machine has {fitting} such"
             )
         return self._known[request]
 
 
-def _words(request: Request) -> str:
+def _describe_request(request: Request) -> str:
     share = []
     if request.cpus == WHOLE_POOL:
         share.append("all CPUs")
@@ -96,7 +96,7 @@ def cpus_of(request: Request, cluster: Cluster | None) -> int | None:
     return request.nodes * min(fitting) if fitting else None
 
 
-def counts(workload: Workload, cluster: Cluster | None, *, devices: bool) -> list[float | None]:
+def requested_counts(workload: Workload, cluster: Cluster | None, *, devices: bool) -> list[float | None]:
     """Resources that each job requests: devices, or CPUs. O(jobs)."""
     known: dict[Request, float | None] = {}
     found: list[float | None] = []
@@ -108,7 +108,7 @@ def counts(workload: Workload, cluster: Cluster | None, *, devices: bool) -> lis
     return found
 
 
-def span(workload: Workload) -> float:
+def submission_span(workload: Workload) -> float:
     """Seconds from the first to the last submission; 0 without jobs."""
     submits = [job.submit_time for job in workload.jobs]
     return max(submits) - min(submits) if submits else 0.0
@@ -124,12 +124,12 @@ def offered_load(workload: Workload, cluster: Cluster, *, devices: bool | None =
         devices = uses_devices(workload.jobs)
     capacity = cluster.total_devices if devices else cluster.total_cpus
     work = 0.0
-    for job, count in zip(workload.jobs, counts(workload, cluster, devices=devices), strict=True):
+    for job, count in zip(workload.jobs, requested_counts(workload, cluster, devices=devices), strict=True):
         # As submitted: a moldable job counts with the nodes that it requests.
         choice = next((c for c in job.choices if c.request.nodes == job.nodes), job.choices[0])
         seconds = workload.truth.seconds(job, choice.implementation, choice.request)
         if count is None or seconds is None:
             return None
         work += count * seconds
-    length = span(workload)
+    length = submission_span(workload)
     return work / (capacity * length) if capacity and length > 0 else None

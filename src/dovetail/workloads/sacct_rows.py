@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.files.tables import Malformed, WrongCount
 from dovetail.records import dataclass
 
@@ -63,19 +63,22 @@ def rows_of(
             continue
         if not header:
             header, delimiter = header_of(text)
-            _check(header, delimiter, where, number, required)
+            _check_header(header, delimiter, where, number, required)
             continue
         try:
-            yield Row(number, dict(zip(header, _cells(text, header, delimiter), strict=True)))
+            yield Row(number, dict(zip(header, _split_cells(text, header, delimiter), strict=True)))
         except Malformed as error:
             yield number, error
 
 
-def _check(header: Sequence[str], delimiter: str, where: str, number: int, required: Sequence[str]) -> None:
+def _check_header(
+    header: Sequence[str], delimiter: str, where: str, number: int, required: Sequence[str]
+) -> None:
     missing = [name for name in required if name not in header]
     if missing:
         raise InputError(
-            f"found the columns {shown(', '.join(header), limit=120)}, expected also {', '.join(missing)}",
+            f"found the columns {show_value(', '.join(header), limit=120)}, expected also "
+            f"{', '.join(missing)}",
             where=f"{where}: line {number}",
         )
     crowded = [name for name in header if name.endswith(("TRES", "GRES"))]
@@ -92,7 +95,7 @@ def _check(header: Sequence[str], delimiter: str, where: str, number: int, requi
         )
 
 
-def _cells(text: str, header: Sequence[str], delimiter: str) -> list[str]:
+def _split_cells(text: str, header: Sequence[str], delimiter: str) -> list[str]:
     """The cells of a line. What is too much of them belongs to the job's name. Raises `Malformed`."""
     cells = [cell.strip() for cell in text.split(delimiter)]
     extra = len(cells) - len(header)

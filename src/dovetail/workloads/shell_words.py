@@ -46,24 +46,24 @@ class Word:
         return "".join(text for text, _ in self.pieces)
 
     @property
-    def bare(self) -> str:
+    def bare_text(self) -> str:
         """What is outside quotes, with ``Q`` for each quoted piece."""
         return "".join("Q" if quote else text for text, quote in self.pieces)
 
-    def replaced(self, change: Callable[[str, Quote], Sequence[Piece]]) -> Word:
+    def replace_pieces(self, change: Callable[[str, Quote], Sequence[Piece]]) -> Word:
         """The word with each piece changed to others."""
         return Word(tuple(new for text, quote in self.pieces for new in change(text, quote)))
 
-    def expanded(self, cwd: str | os.PathLike[str], env: Mapping[str, str]) -> list[str]:
+    def expand_word(self, cwd: str | os.PathLike[str], env: Mapping[str, str]) -> list[str]:
         """The word with ``~``, ``$NAME``, ``${NAME}`` and file patterns expanded, as outside single quotes.
 
         A variable's value stays one word. File names are sorted. A pattern that no file matches is an error
         if it holds a ``*``, unless the word is an option; otherwise it stays as it is. Raises
         `Unexpandable`.
         """
-        pieces = [*_home(self.pieces)]
+        pieces = [*_expand_home(self.pieces)]
         if any(quote != "'" and ("$" in text or "`" in text) for text, quote in pieces):
-            pieces = [new for piece in pieces for new in _variables(piece, env)]
+            pieces = [new for piece in pieces for new in _expand_variables(piece, env)]
         text = "".join(part for part, _ in pieces)
         open_ = [part for part, quote in pieces if not quote and _GLOB.search(part)]
         if not open_:
@@ -84,7 +84,7 @@ class Operator:
     text: str
 
 
-def split(line: str) -> list[Word]:
+def split_words(line: str) -> list[Word]:
     """The words of a line; ``#`` at the start of a word begins a comment. Operators are text.
 
     Raises `ValueError` for a quotation that stays open.
@@ -92,19 +92,19 @@ def split(line: str) -> list[Word]:
     >>> [word.text for word in split("gzip -9 'big file' # smaller")]
     ['gzip', '-9', 'big file']
     """
-    return [token for token in _scan(line, operators=False) if isinstance(token, Word)]
+    return [token for token in _scan_characters(line, operators=False) if isinstance(token, Word)]
 
 
-def tokens(script: str) -> list[Word | Operator]:
+def split_tokens(script: str) -> list[Word | Operator]:
     """The words and operators of a shell script. Raises `ValueError` for a quotation that stays open.
 
     >>> [token.text for token in tokens("zcat a.gz | sort -n >b 2>&1")]
     ['zcat', 'a.gz', '|', 'sort', '-n', '>', 'b', '2>&', '1']
     """
-    return list(_scan(script, operators=True))
+    return list(_scan_characters(script, operators=True))
 
 
-def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
+def _scan_characters(text: str, *, operators: bool) -> Iterator[Word | Operator]:
     """One pass over the characters."""
     pieces: list[Piece] = []
     bare = ""
@@ -145,7 +145,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
             bare = bare[:-1]
             if c == "'":
                 end_of_bare()
-                i = _escaped(text, i + 1, pieces)
+                i = _scan_escaped(text, i + 1, pieces)
         elif c == "'":
             end = text.find("'", i + 1)
             if end < 0:
@@ -155,7 +155,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
             i = end + 1
         elif c == '"':
             end_of_bare()
-            i = _double(text, i + 1, pieces)
+            i = _scan_double_quotes(text, i + 1, pieces)
         elif c == "\\":
             if i + 1 == n:
                 raise ValueError("no escaped character")
@@ -172,7 +172,7 @@ def _scan(text: str, *, operators: bool) -> Iterator[Word | Operator]:
         yield Word(tuple(pieces))
 
 
-def _double(text: str, i: int, pieces: list[Piece]) -> int:
+def _scan_double_quotes(text: str, i: int, pieces: list[Piece]) -> int:
     """Adds what stands in double quotes from ``i`` on; returns where the text goes on after them."""
     found = ""
     while i < len(text):
@@ -200,7 +200,7 @@ _ESCAPED = re.compile(
 _LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 
 
-def _escaped(text: str, i: int, pieces: list[Piece]) -> int:
+def _scan_escaped(text: str, i: int, pieces: list[Piece]) -> int:
     """Adds what stands in ``$'…'`` from ``i`` on; returns where the text goes on after it.
 
     The escapes are those of bash (Bash Reference Manual, ANSI-C Quoting); bytes above 127 are taken together
@@ -237,7 +237,7 @@ def _escaped(text: str, i: int, pieces: list[Piece]) -> int:
     raise ValueError("no closing quotation")
 
 
-def _home(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _expand_home(pieces: Sequence[Piece]) -> Iterator[Piece]:
     """``~`` and ``~user`` at the start of the word."""
     for place, (text, quote) in enumerate(pieces):
         if place or quote or not text.startswith("~"):
@@ -250,7 +250,7 @@ def _home(pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield slash + rest, ""
 
 
-def _variables(piece: Piece, env: Mapping[str, str]) -> Iterator[Piece]:
+def _expand_variables(piece: Piece, env: Mapping[str, str]) -> Iterator[Piece]:
     text, quote = piece
     if quote == "'":
         yield piece
@@ -303,16 +303,16 @@ def simple_commands(script: str) -> list[Simple] | None:
     [['sort', '-n'], ['gzip', '-9'], ['echo', 'done']]
     """
     try:
-        found = tokens(script)
+        found = split_tokens(script)
     except ValueError:
         return None
     commands: list[Simple] = []
     words: list[Word] = []
     read: list[str] = []
 
-    def end() -> None:
+    def end_command() -> None:
         # Assignments before a program are its environment.
-        while words and ASSIGNMENT.fullmatch(words[0].bare):
+        while words and ASSIGNMENT.fullmatch(words[0].bare_text):
             del words[0]
         if words:
             commands.append(Simple([word.text for word in words], list(read)))
@@ -326,7 +326,7 @@ def simple_commands(script: str) -> list[Simple] | None:
             if after is not None:
                 read += [token.text] if after == "<" else []
                 after = None
-            elif _substitutes(token) or (not words and token.bare in RESERVED):
+            elif _has_substitution(token) or (not words and token.bare_text in RESERVED):
                 return None
             else:
                 words.append(token)
@@ -336,11 +336,11 @@ def simple_commands(script: str) -> list[Simple] | None:
         elif token.text.strip("0123456789")[:1] in ("<", ">") or token.text.startswith("&>"):
             after = token.text
         else:
-            end()
-    end()
+            end_command()
+    end_command()
     return commands or None
 
 
-def _substitutes(word: Word) -> bool:
+def _has_substitution(word: Word) -> bool:
     """Whether the word holds the output of another command."""
     return any(quote != "'" and ("$(" in text or "`" in text) for text, quote in word.pieces)

@@ -41,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.reading import GZIP_MAGIC, lines, read_text
+from dovetail.files.reading import GZIP_MAGIC, read_lines, read_text
 from dovetail.files.sentences import file_name
 from dovetail.files.tables import LARGEST, Malformed, job_id, wall_clock
 from dovetail.files.units import seconds_of
@@ -126,7 +126,7 @@ def read_sacct_parsable(
     """
     builder = TraceBuilder(str(path), cluster, app="slurm")
     where, found, skipped = file_name(path), 0, 0
-    for row in rows_of(lines(path, "a table"), where, REQUIRED):
+    for row in rows_of(read_lines(path, "a table"), where, REQUIRED):
         try:
             if isinstance(row, tuple):
                 raise row[1]
@@ -139,7 +139,7 @@ def read_sacct_parsable(
             skipped += 1
     if not found and not skipped:
         raise InputError("holds a header and no line; expected at least one", where=where)
-    return builder.workload(skipped=skipped, rebase=True)
+    return builder.build_workload(skipped=skipped, rebase=True)
 
 
 def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
@@ -148,7 +148,7 @@ def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
         return
     if any("\udc80" <= character <= "\udcff" for text in row.values() for character in text):
         raise Malformed("line", "|".join(row.values()), "UTF-8 text")
-    request = _request(row, builder.fitting)
+    request = _read_request(row, builder.fitting)
     submit = wall_clock(row, "Submit")
     run = elapsed_of(row)
     builder.add(
@@ -161,12 +161,12 @@ def _add_row(builder: TraceBuilder, row: Mapping[str, str]) -> None:
         group=row.get("Account") or row.get("Group"),
         queue=row.get("Partition"),
         # Start is missing in some calls of sacct: then the run time alone decides.
-        reason=_unfinished(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
+        reason=_unfinished_reason(row["State"], run, started=row.get("Start", "yes") not in UNKNOWN),
         start=None if row.get("Start", "") in UNKNOWN else wall_clock(row, "Start"),
     )
 
 
-def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
+def _unfinished_reason(state: str, run: float | None, *, started: bool) -> str | None:
     """Why a job in this state cannot be replayed, or ``None``. Raises `Malformed`."""
     word = state.split(" ")[0]  # "CANCELLED by 1000"
     if word in UNFINISHED:
@@ -178,7 +178,7 @@ def _unfinished(state: str, run: float | None, *, started: bool) -> str | None:
     return None
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds of ``[DAYS-][HOURS:]MINUTES:SECONDS``, or of a plain count of seconds.
 
     With days, hours come first: ``1-02:03`` is a day, two hours and three minutes. Raises `ValueError`.
@@ -200,7 +200,7 @@ def elapsed_of(row: Mapping[str, str]) -> float | None:
             continue
         # A clock that was set back makes it negative: that rejects the job.
         try:
-            return -duration(text[1:]) if text.startswith("-") else duration(text)
+            return -parse_duration(text[1:]) if text.startswith("-") else parse_duration(text)
         except ValueError:
             raise Malformed(field, text, "a duration such as 1-02:03:04") from None
     if "Elapsed" not in row and "ElapsedRaw" not in row:
@@ -216,13 +216,13 @@ def timelimit_of(row: Mapping[str, str]) -> float | None:
         if text in UNKNOWN or text in UNLIMITED:
             continue
         try:
-            return duration(text) * unit
+            return parse_duration(text) * unit
         except ValueError:
             raise Malformed(field, text, "a duration such as 1-02:03:04, or UNLIMITED") from None
     return None
 
 
-def _request(row: Mapping[str, str], fitting: Fitting) -> Request:
+def _read_request(row: Mapping[str, str], fitting: Fitting) -> Request:
     nodes = _first_count(row, ("AllocNodes", "NNodes", "ReqNodes"))
     tres, requested = resources_of(row, nodes)
     # TRES first: it names what the job held; the columns are for logs without it.
@@ -253,7 +253,7 @@ def _even_share(
         -(-int(gpus) // share),
         cpus=-(-int(cpus) // share),
         memory=-(-int(tres.get("mem", 0)) // share),
-        models=fitting.models(models),
+        models=fitting.known_models(models),
     )
 
 
@@ -288,71 +288,76 @@ def read_sacct_json(path: str | Path, cluster: Cluster | None = None, *, lenient
             if not lenient:
                 raise InputError(str(error), where=f"{where}: job {place}") from None
             skipped += 1
-    return builder.workload(skipped=skipped, rebase=True)
+    return builder.build_workload(skipped=skipped, rebase=True)
 
 
 def _add_record(builder: TraceBuilder, record: object) -> None:
-    job = _mapping(record, "job")
-    time = _mapping(job.get("time"), "time")
+    job = _check_mapping(record, "job")
+    time = _check_mapping(job.get("time"), "time")
     states = job.get("state")
     # One name in older data parsers, a list of names in newer ones.
     current = states.get("current") if isinstance(states, dict) else states
     state = current[0] if isinstance(current, list) and current else current
     if not isinstance(state, str):
         raise Malformed("state", state, "a state of sacct such as COMPLETED")
-    submit = _amount(time.get("submission"), "time.submission")
+    submit = _read_amount(time.get("submission"), "time.submission")
     if submit is None:
         raise Malformed("time.submission", time.get("submission"), "seconds since 1970")
     # Negative where a clock was set back: that rejects the job, and is no malformed line.
-    run = _amount(time.get("elapsed"), "time.elapsed", least=-LARGEST)
-    limit = _amount(time.get("limit"), "time.limit")
-    tres = _mapping(job.get("tres"), "tres")
+    run = _read_amount(time.get("elapsed"), "time.elapsed", least=-LARGEST)
+    limit = _read_amount(time.get("limit"), "time.limit")
+    tres = _check_mapping(job.get("tres"), "tres")
     requested, held = _tres_list(tres.get("requested")), _tres_list(tres.get("allocated"))
     held = held or requested
-    nodes = held.get("node") or _amount(job.get("allocation_nodes"), "allocation_nodes") or 0
-    cpus = held.get("cpu") or _amount(_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs") or 0
+    nodes = held.get("node") or _read_amount(job.get("allocation_nodes"), "allocation_nodes") or 0
+    cpus = (
+        held.get("cpu")
+        or _read_amount(_check_mapping(job.get("required", {}), "required").get("CPUs"), "CPUs")
+        or 0
+    )
     request = _even_share(nodes, cpus, held, requested, builder.fitting)
     # 0 means that it has not started.
-    start = _amount(time.get("start"), "time.start") or None
+    start = _read_amount(time.get("start"), "time.start") or None
     builder.add(
         _job_id(job),
         submit,
         run,
         request,
         walltime=None if limit is None else limit * 60,
-        user=_text(job.get("user")) or _text(_mapping(job.get("association", {}), "association").get("user")),
-        group=_text(job.get("account")) or _text(job.get("group")),
-        queue=_text(job.get("partition")),
-        reason=_unfinished(state, run, started=start is not None),
+        user=_text_or_none(job.get("user"))
+        or _text_or_none(_check_mapping(job.get("association", {}), "association").get("user")),
+        group=_text_or_none(job.get("account")) or _text_or_none(job.get("group")),
+        queue=_text_or_none(job.get("partition")),
+        reason=_unfinished_reason(state, run, started=start is not None),
         start=start,
     )
 
 
 def _job_id(job: Mapping[str, Any]) -> str:
     """``123``, or ``123_4`` for a task of an array."""
-    number = _amount(job.get("job_id"), "job_id")
+    number = _read_amount(job.get("job_id"), "job_id")
     if number is None:
         raise Malformed("job_id", job.get("job_id"), "a job id")
     array = job.get("array")
     if isinstance(array, dict):
-        parent = _amount(array.get("job_id"), "array.job_id")
-        task = _amount(array.get("task_id"), "array.task_id")
+        parent = _read_amount(array.get("job_id"), "array.job_id")
+        task = _read_amount(array.get("task_id"), "array.task_id")
         if parent and task is not None:
             return f"{int(parent)}_{int(task)}"
     return str(int(number))
 
 
-def _mapping(value: object, field: str) -> Mapping[str, Any]:
+def _check_mapping(value: object, field: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise Malformed(field, value, "an object")
     return value
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _amount(value: object, field: str, least: float = 0) -> float | None:
+def _read_amount(value: object, field: str, least: float = 0) -> float | None:
     """A number, plain or as ``{"set": …, "infinite": …, "number": …}``; ``None`` where unset or infinite."""
     if isinstance(value, dict):
         # Unset and infinite numbers have a value beside them that means nothing.
@@ -374,9 +379,9 @@ def _tres_list(value: object) -> dict[str, float]:
         raise Malformed("tres", value, "a list")
     amounts: dict[str, float] = {}
     for item in value:
-        entry = _mapping(item, "tres")
-        kind, name = _text(entry.get("type")), _text(entry.get("name"))
-        count = _amount(entry.get("count"), "tres.count")
+        entry = _check_mapping(item, "tres")
+        kind, name = _text_or_none(entry.get("type")), _text_or_none(entry.get("name"))
+        count = _read_amount(entry.get("count"), "tres.count")
         if kind is None:
             raise Malformed("tres.type", entry.get("type"), "the name of a resource")
         if count is not None:

@@ -73,14 +73,14 @@ def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Mea
     found = Measured()
     runs: dict[str, Run] = {}
     peaks: dict[str, int] = {}
-    for row in _checked(rows_of(lines, where, NEEDED), where):
+    for row in _check_rows(rows_of(lines, where, NEEDED), where):
         try:
             if isinstance(row, tuple):
                 raise row[1]
             # Steps carry the memory, their job the rest.
             job = row.cells["JobID"].partition(".")[0]
-            peaks[job] = max(peaks.get(job, 0), _peak(row.cells.get("MaxRSS", "")))
-            run = _run(row.cells)
+            peaks[job] = max(peaks.get(job, 0), _read_peak(row.cells.get("MaxRSS", "")))
+            run = _read_run(row.cells)
         except ValueError as error:
             line = f"{where}: line {row[0] if isinstance(row, tuple) else row.line}"
             if not (lenient or isinstance(error, OddJob | WrongCount)):
@@ -96,7 +96,7 @@ def read_runs(lines: Iterable[str], where: str, *, lenient: bool = False) -> Mea
     return found
 
 
-def _checked(
+def _check_rows(
     rows: Iterable[Row | tuple[int, Malformed]], where: str
 ) -> Iterable[Row | tuple[int, Malformed]]:
     """The rows, once the first one shows that the table holds what jobs had."""
@@ -113,7 +113,7 @@ def _checked(
         yield row
 
 
-def _run(row: Mapping[str, str]) -> Run | None:
+def _read_run(row: Mapping[str, str]) -> Run | None:
     """The run of one line; ``None`` for steps, what did not complete, our own. Raises `Malformed`."""
     # Our own jobs are in the history with better figures; here they would count twice.
     ours = row["JobName"].startswith(OURS)
@@ -142,7 +142,7 @@ def _run(row: Mapping[str, str]) -> Run | None:
         gpus=gpus / nodes,
         seconds=seconds,
         walltime=timelimit_of(row),
-        when=_moment(row["End"]),
+        when=_read_moment(row["End"]),
         # Numbers of jobs begin anew some day, and a requeued job keeps its own: with its submission it is
         # unique.
         uid=f"slurm/{row['JobID']}/{row.get('Submit', '')}",
@@ -151,7 +151,7 @@ def _run(row: Mapping[str, str]) -> Run | None:
     )
 
 
-def _peak(text: str) -> int:
+def _read_peak(text: str) -> int:
     """Bytes of a MaxRSS such as ``123456K``; 0 where nothing was measured."""
     if text in UNKNOWN:
         return 0
@@ -161,7 +161,7 @@ def _peak(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def _moment(text: str) -> float:
+def _read_moment(text: str) -> float:
     """Seconds since the epoch; a wall-clock time is this machine's."""
     if text.isdecimal():
         return float(text)

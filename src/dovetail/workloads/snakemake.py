@@ -25,9 +25,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from dovetail.errors import InputError
-from dovetail.files.reading import lines
-from dovetail.files.sentences import file_name, reason
-from dovetail.files.tables import Malformed, number, parse_table
+from dovetail.files.reading import read_lines
+from dovetail.files.sentences import error_reason, file_name
+from dovetail.files.tables import Malformed, parse_table, read_number
 from dovetail.model import CPU, DeviceClass, Run, Usage
 
 REQUIRED = ("s", "max_rss")
@@ -56,10 +56,10 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
     try:
         when = Path(path).stat().st_mtime
     except OSError as error:
-        raise InputError(f"cannot be read: {reason(error)}", where=file_name(path)) from None
+        raise InputError(f"cannot be read: {error_reason(error)}", where=file_name(path)) from None
     count = 0
 
-    def made(row: Mapping[str, str]) -> Run | None:
+    def read_run(row: Mapping[str, str]) -> Run | None:
         nonlocal count
         # Counted before rows are left out, so that a row keeps its identity when another one is filled in
         # later.
@@ -74,25 +74,27 @@ def read_snakemake(path: str | Path, app: str | None = None) -> list[Run]:
             implementation=CPU,
             device_class=DeviceClass(CPU),
             nodes=1,
-            cpus=max(1, int(_known(row, "threads") or 1)),
+            cpus=max(1, int(_known_number(row, "threads") or 1)),
             gpus=0.0,
-            seconds=number(row, "s", least=0),
-            usage=Usage(_known(row, "cpu_time"), round((_known(row, "max_rss") or 0) * MEBIBYTE) or None),
+            seconds=read_number(row, "s", least=0),
+            usage=Usage(
+                _known_number(row, "cpu_time"), round((_known_number(row, "max_rss") or 0) * MEBIBYTE) or None
+            ),
             when=when,
             uid="snakemake/" + hashlib.blake2b(identity.encode(), digest_size=16).hexdigest(),
         )
 
     # By its content: JSON Lines may have any ending.
-    first = next((line for line in lines(path, "a benchmark file") if line.strip()), "")
+    first = next((line for line in read_lines(path, "a benchmark file") if line.strip()), "")
     if first.lstrip().startswith("{"):
-        return [run for row in _json_rows(path) if (run := _placed(made, *row)) is not None]
-    found, _ = parse_table(path, REQUIRED, made, delimiter="\t")
+        return [run for row in _json_rows(path) if (run := _place_malformed(read_run, *row)) is not None]
+    found, _ = parse_table(path, REQUIRED, read_run, delimiter="\t")
     return [run for run in found if run is not None]
 
 
 def _json_rows(path: str | Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Each line of JSON Lines with its place: its plain values as the cells of a table have them."""
-    for place, line in enumerate(lines(path, "a benchmark file"), start=1):
+    for place, line in enumerate(read_lines(path, "a benchmark file"), start=1):
         where = f"{file_name(path)}: line {place}"
         if not line.strip():
             continue
@@ -105,17 +107,17 @@ def _json_rows(path: str | Path) -> Iterator[tuple[str, dict[str, str]]]:
         missing = [name for name in NEEDED_IN_JSON if name not in entry]
         if missing:
             raise InputError(f"found no {missing[0]}, expected the seconds of a job", where=where)
-        yield where, {name: _cell(value) for name, value in entry.items()}
+        yield where, {name: _cell_text(value) for name, value in entry.items()}
 
 
-def _cell(value: object) -> str:
+def _cell_text(value: object) -> str:
     if value is None:
         return "NA"
     # As a table would have it, so that one function reads both.
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-def _placed(
+def _place_malformed(
     made: Callable[[Mapping[str, str]], Run | None], where: str, row: Mapping[str, str]
 ) -> Run | None:
     """The run of a row, and the place of what is malformed."""
@@ -125,5 +127,5 @@ def _placed(
         raise InputError(str(error), where=where) from None
 
 
-def _known(row: Mapping[str, str], field: str) -> float | None:
-    return None if row.get(field, "") in UNKNOWN else number(row, field, least=0)
+def _known_number(row: Mapping[str, str], field: str) -> float | None:
+    return None if row.get(field, "") in UNKNOWN else read_number(row, field, least=0)

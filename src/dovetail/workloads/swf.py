@@ -106,13 +106,13 @@ def swf_workload(
     ids: NumberedIds | list[JobId] = NumberedIds(arrays.number)
     if (np.diff(arrays.number) <= 0).any() and np.unique(arrays.number).size != count:
         ids = unique_ids(ids[:])
-    reasons = _reasons(arrays, cluster, cpus_per_node)
+    reasons = _rejection_reasons(arrays, cluster, cpus_per_node)
     rejected = [Rejected(ids[i], reasons[i]) for i in sorted(reasons)]
     kept = np.ones(count, dtype=np.bool_)
     kept[list(reasons)] = False
     order = np.flatnonzero(kept)
     order = order[np.argsort(arrays.submit[order], kind="stable")]
-    jobs = _table(arrays, order, ids, cpus_per_node)
+    jobs = _make_table(arrays, order, ids, cpus_per_node)
     recorded = EMPTY if arrays.wait is None else Times(ids, arrays.submit + arrays.wait)
     return Workload(
         name,
@@ -121,11 +121,11 @@ def swf_workload(
         rejected,
         arrays.skipped,
         recorded=recorded,
-        follows=_follows(arrays, kept, ids),
+        follows=_preceding_jobs(arrays, kept, ids),
     )
 
 
-def _follows(
+def _preceding_jobs(
     arrays: SwfArrays, kept: Bools, ids: NumberedIds | list[JobId]
 ) -> Mapping[JobId, tuple[JobId, Seconds]]:
     """Of each job that names a preceding one which is kept, that one and the think time."""
@@ -145,13 +145,13 @@ def _follows(
     return found
 
 
-def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> dict[int, str]:
+def _rejection_reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> dict[int, str]:
     """Why jobs are rejected, by place in the file."""
     fitting = Fitting(cluster)
     reasons: dict[int, str] = {}
     for count in np.unique(arrays.processors).tolist():
         if count > 0:
-            refusal = fitting.refusal(swf_request(count, cpus_per_node))
+            refusal = fitting.refusal_reason(swf_request(count, cpus_per_node))
             if refusal is not None:
                 for i in np.flatnonzero(arrays.processors == count).tolist():
                     reasons[i] = f"requests {count} processors: {refusal}"
@@ -164,7 +164,9 @@ def _reasons(arrays: SwfArrays, cluster: Cluster | None, cpus_per_node: int) -> 
     return reasons
 
 
-def _table(arrays: SwfArrays, order: Ints, ids: NumberedIds | list[JobId], cpus_per_node: int) -> JobTable:
+def _make_table(
+    arrays: SwfArrays, order: Ints, ids: NumberedIds | list[JobId], cpus_per_node: int
+) -> JobTable:
     """The jobs at these places, in their order."""
     interned = Interned()
     processors, width = np.unique(arrays.processors[order], return_inverse=True)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.errors import InputError
-from dovetail.files.reading import BYTE_ORDER_MARK, blocks
+from dovetail.files.reading import BYTE_ORDER_MARK, read_blocks
 from dovetail.files.sentences import file_name
 from dovetail.files.tables import LARGEST, Malformed, WrongCount
 from dovetail.records import dataclass
@@ -94,14 +94,14 @@ def read_swf_arrays(path: str | Path, *, lenient: bool = False, fields: int = WI
     at the first malformed line (another number of fields, or a count that is no whole number) unless
     ``lenient``, which also takes lines that have more fields; and for a file without job lines.
     """
-    return _parse(blocks(path, "SWF text"), file_name(path), Form(fields, lenient))
+    return _parse_blocks(read_blocks(path, "SWF text"), file_name(path), Form(fields, lenient))
 
 
 def parse_swf(data: bytes, where: str, *, lenient: bool = False, fields: int = WIDTH) -> SwfArrays:
     """The same from bytes; ``where`` names them in messages."""
     if 0 in data:
         raise InputError(f"found binary data at byte {data.index(0)}, expected SWF text", where=where)
-    return _parse(iter((data.removeprefix(BYTE_ORDER_MARK),)), where, Form(fields, lenient))
+    return _parse_blocks(iter((data.removeprefix(BYTE_ORDER_MARK),)), where, Form(fields, lenient))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class Form:
         if self.fields < WIDTH:
             raise InputError(f"found {self.fields}, expected at least the {WIDTH} of SWF", where="fields")
 
-    def takes(self, count: int) -> bool:
+    def takes_count(self, count: int) -> bool:
         """Whether a line of so many numbers is well-formed."""
         return count == self.fields or (self.lenient and count > WIDTH)
 
 
-def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
+def _parse_blocks(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
     header: dict[str, str] = {}
     found: list[dict[int, Floats]] = []
     jobs = skipped = lines = 0
@@ -142,11 +142,11 @@ def _parse(source: Iterator[bytes], where: str, form: Form) -> SwfArrays:
     if not jobs:
         found_lines = f"found no well-formed line among {skipped:,}" if skipped else "holds no job line"
         raise InputError(f"{found_lines}; expected lines of {form.fields} numbers", where=where)
-    columns = found[0] if len(found) == 1 else _joined(found)
-    return _arrays(columns, header, skipped)
+    columns = found[0] if len(found) == 1 else _join_blocks(found)
+    return _make_arrays(columns, header, skipped)
 
 
-def _joined(found: list[dict[int, Floats]]) -> dict[int, Floats]:
+def _join_blocks(found: list[dict[int, Floats]]) -> dict[int, Floats]:
     """The columns of all blocks, one after the other; what a block does not hold is -1."""
     known = [*WANTED, *(c for c in (PRECEDING, THINK) if any(c in block for block in found))]
     # A block without preceding jobs has no such column; logs fill it in some parts only.
@@ -165,7 +165,7 @@ def _clean_columns(body: bytes, form: Form) -> dict[int, Floats] | None:
     return _clean_numbers(body, width) if columns is None else columns
 
 
-def _arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) -> SwfArrays:
+def _make_arrays(columns: dict[int, Floats], header: dict[str, str], skipped: int) -> SwfArrays:
     whole = {c: columns[c].astype(np.int64) for c in WHOLE}
     # Allocated where that is known, as the archive's own definition has it.
     counts = np.where(whole[4] > 0, whole[4], np.maximum(whole[7], 0))
@@ -223,7 +223,7 @@ def _token_bounds(text: Bytes, width: int) -> tuple[Ints, Ints] | None:
     return starts.reshape(-1, width), ends.reshape(-1, width)
 
 
-def _allowed(extra: bytes) -> npt.NDArray[np.bool_]:
+def _allowed_bytes(extra: bytes) -> npt.NDArray[np.bool_]:
     table = np.zeros(256, dtype=np.bool_)
     table[np.frombuffer(b"0123456789- \t\r\n" + extra, dtype=np.uint8)] = True
     return table
@@ -232,7 +232,7 @@ def _allowed(extra: bytes) -> npt.NDArray[np.bool_]:
 def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
     """Columns of a body of whole numbers only; ``None`` if it is anything else."""
     text = np.frombuffer(body, dtype=np.uint8)
-    if not _allowed(b"")[text].all():
+    if not _allowed_bytes(b"")[text].all():
         return None
     bounds = _token_bounds(text, width)
     if bounds is None:
@@ -248,13 +248,13 @@ def _clean_integers(body: bytes, width: int) -> dict[int, Floats] | None:
     # Fifteen digits fit a float exactly.
     if starts.size and int((ends - starts).max()) > MOST_DIGITS:
         return None
-    found = {c: _digits(text, starts[:, c], ends[:, c]) for c in WANTED}
+    found = {c: _parse_digits(text, starts[:, c], ends[:, c]) for c in WANTED}
     if (text[starts[:, PRECEDING]] != ord("-")).any():
-        found |= {c: _digits(text, starts[:, c], ends[:, c]) for c in (PRECEDING, THINK)}
+        found |= {c: _parse_digits(text, starts[:, c], ends[:, c]) for c in (PRECEDING, THINK)}
     return found
 
 
-def _digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
+def _parse_digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
     """The whole numbers written at text[start:end], which hold digits after at most one dash."""
     negative = text[starts] == ord("-")
     starts = starts + negative
@@ -273,7 +273,7 @@ def _digits(text: Bytes, starts: Ints, ends: Ints) -> Floats:
 def _clean_numbers(body: bytes, width: int) -> dict[int, Floats] | None:
     """Columns of a body of numbers, decimals allowed; ``None`` if it is anything else."""
     text = np.frombuffer(body, dtype=np.uint8)
-    if not _allowed(b"+.eE")[text].all() or _token_bounds(text, width) is None:
+    if not _allowed_bytes(b"+.eE")[text].all() or _token_bounds(text, width) is None:
         return None
     try:
         table = np.array(body.split(), dtype=np.float64).reshape(-1, width)[:, :WIDTH]
@@ -282,10 +282,10 @@ def _clean_numbers(body: bytes, width: int) -> dict[int, Floats] | None:
     # A count with decimals is malformed: the slow path names its line.
     if not (np.abs(table) < LARGEST).all() or (table[:, WHOLE] != np.floor(table[:, WHOLE])).any():
         return None
-    return _wanted(table)
+    return _wanted_columns(table)
 
 
-def _wanted(table: Floats) -> dict[int, Floats]:
+def _wanted_columns(table: Floats) -> dict[int, Floats]:
     """The columns of a table that become arrays."""
     follows = (PRECEDING, THINK) if (table[:, PRECEDING] > 0).any() else ()
     return {c: np.ascontiguousarray(table[:, c]) for c in (*WANTED, *follows)}
@@ -303,17 +303,17 @@ def _line_by_line(data: bytes, where: str, before: int, form: Form) -> tuple[dic
         if not tokens or tokens[0].startswith(b";"):
             continue
         try:
-            rows.append(_row(tokens, form))
+            rows.append(_parse_row(tokens, form))
         except Malformed as error:
             if not form.lenient:
                 raise InputError(str(error), where=f"{where}: line {index}") from None
             skipped += 1
     table = np.array(rows, dtype=np.float64).reshape(-1, WIDTH)
-    return _wanted(table), skipped
+    return _wanted_columns(table), skipped
 
 
-def _row(tokens: list[bytes], form: Form) -> list[float]:
-    if not form.takes(len(tokens)):
+def _parse_row(tokens: list[bytes], form: Form) -> list[float]:
+    if not form.takes_count(len(tokens)):
         found = b" ".join(tokens).decode("latin-1")
         raise WrongCount(len(tokens), found, f"{form.fields} numbers")
     row: list[float] = []
@@ -342,7 +342,7 @@ def readable_lines(data: bytes, fields: int = WIDTH) -> Iterator[tuple[bytes, li
             yield line, None
         elif tokens:
             try:
-                _row(tokens, form)
+                _parse_row(tokens, form)
             except Malformed:
                 continue
             yield line, tokens

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dovetail.errors import InputError
 from dovetail.files.tables import LARGEST
 from dovetail.model import Cluster, Job, Workload
-from dovetail.workloads.resources import counts, uses_devices
+from dovetail.workloads.resources import requested_counts, uses_devices
 from dovetail.workloads.swf_arrays import readable_lines
 
 UNKNOWN = "-1"
@@ -48,7 +48,7 @@ def numbers_for(names: Iterable[str | None]) -> dict[str | None, int]:
     return {name: int(name) if own else i for i, name in enumerate(known, start=1)}
 
 
-def legend(what: str, numbers: dict[str | None, int]) -> list[str]:
+def number_legend(what: str, numbers: dict[str | None, int]) -> list[str]:
     """Notes that give the name behind a number, where it is not the name itself."""
     return [f"{what} {n} is {name}" for name, n in numbers.items() if str(n) != name]
 
@@ -63,7 +63,7 @@ def swf_text(
     """A log with a line for each job: the fields of its row, and those that every job has."""
     of = ("id", "user", "group", "queue")
     ids, users, groups, queues = (numbers_for(getattr(job, name) for job in jobs) for name in of)
-    legends = legend("user", users) + legend("group", groups) + legend("queue", queues)
+    legends = number_legend("user", users) + number_legend("group", groups) + number_legend("queue", queues)
     # Names go into the header, which readers of SWF pass over.
     lines = swf_header(name, len(jobs), capacity, [*notes, *legends])
     for job, row in zip(jobs, rows, strict=True):
@@ -84,7 +84,7 @@ def workload_as_swf(workload: Workload, cluster: Cluster | None = None) -> str:
     """
     _check_some(workload)
     devices = uses_devices(workload.jobs)
-    sizes = counts(workload, cluster, devices=devices)
+    sizes = requested_counts(workload, cluster, devices=devices)
     # Everything is refused before the first line is written.
     for job, size in zip(workload.jobs, sizes, strict=True):
         if len(job.choices) > 1:

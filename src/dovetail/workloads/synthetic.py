@@ -32,8 +32,8 @@ import numpy.typing as npt
 from numpy.random import PCG64, Generator, SeedSequence
 
 from dovetail.errors import InputError
-from dovetail.extras import needing
-from dovetail.files.sentences import closest, shown
+from dovetail.extras import needing_extra
+from dovetail.files.sentences import show_value, suggest_closest
 from dovetail.files.specs import split_spec
 from dovetail.model import Cluster, Request, Workload
 from dovetail.records import dataclass
@@ -56,7 +56,7 @@ class Options:
     """The options of one specification, each checked against its range when it is read."""
 
     def __init__(self, spec: str, values: Mapping[str, str]) -> None:
-        self.where = shown(spec, limit=100)
+        self.where = show_value(spec, limit=100)
         self._values = values
         self._asked: list[str] = []
 
@@ -74,7 +74,9 @@ class Options:
             value = math.nan
         if not least <= value <= most:
             expected = f"a number from {least:.15g} to {most:.15g}"
-            raise InputError(f"option {name}: found {shown(text)}, expected {expected}", where=self.where)
+            raise InputError(
+                f"option {name}: found {show_value(text)}, expected {expected}", where=self.where
+            )
         return value
 
     def whole(self, name: str, least: int, most: int, default: int) -> int:
@@ -89,10 +91,12 @@ class Options:
         for name in self._values:
             if name not in self._asked:
                 expected = ", ".join(self._asked)
-                raise InputError(f"found the option {shown(name)}, expected {expected}", where=self.where)
+                raise InputError(
+                    f"found the option {show_value(name)}, expected {expected}", where=self.where
+                )
 
 
-def synthesize(
+def synthesize_workload(
     spec: str, cluster: Cluster | None = None, *, lenient: bool = False, seed: int | None = None
 ) -> Workload:
     """The workload of ``[synthetic:]KIND[?option=value&…]``; O(jobs). ``seed`` wins over the option.
@@ -113,8 +117,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     kind, options = split_spec(spec)
     kind = kind.removeprefix(PREFIX)
     if kind not in KINDS:
-        found = f"found the kind {shown(kind)}{closest(kind, KINDS)}"
-        raise InputError(found, where=shown(spec, limit=100))
+        found = f"found the kind {show_value(kind)}{suggest_closest(kind, KINDS)}"
+        raise InputError(found, where=show_value(spec, limit=100))
     return kind, options
 
 
@@ -140,7 +144,7 @@ def named_machine(spec: str) -> Cluster | None:
     return Cluster.uniform(nodes, cpus, gpus)
 
 
-def streams(seed: int, count: int) -> list[Generator]:
+def random_streams(seed: int, count: int) -> list[Generator]:
     """Independent generators, one for each purpose."""
     # One stream for each purpose: an option that needs more numbers changes no other column.
     return [Generator(PCG64(child)) for child in SeedSequence(seed).spawn(count)]
@@ -153,7 +157,7 @@ def requested_times(rng: Generator, runs: npt.NDArray[np.float64]) -> npt.NDArra
 
 def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:
     """The benchmark's fixed workload as arrays of shape (jobs,); see the module. O(jobs)."""
-    sizes_rng, runs_rng, estimates_rng, arrivals_rng = streams(seed, 4)
+    sizes_rng, runs_rng, estimates_rng, arrivals_rng = random_streams(seed, 4)
     # Up to a quarter of the machine: larger jobs would decide every figure alone.
     powers = np.arange(int(math.log2(max(1, nodes // 4))) + 1)
     weights = 0.75**powers
@@ -165,7 +169,7 @@ def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:
     unknown = np.full(jobs, -1, dtype=np.int64)
     return SwfArrays(
         number=np.arange(1, jobs + 1),
-        submit=_arrivals(arrivals_rng.exponential(size=max(0, jobs - 1)), span),
+        submit=_arrival_times(arrivals_rng.exponential(size=max(0, jobs - 1)), span),
         run=runs,
         processors=sizes.astype(np.int64),
         walltime=requested,
@@ -177,13 +181,13 @@ def rigid_arrays(jobs: int, nodes: int, load: float, seed: int) -> SwfArrays:
     )
 
 
-def _arrivals(gaps: Floats, span: float) -> Floats:
+def _arrival_times(gaps: Floats, span: float) -> Floats:
     """Whole-second moments from 0 to ``span`` in proportion to the gaps."""
     moments = np.concatenate([[0.0], np.cumsum(gaps)])
     return np.rint(moments * (span / moments[-1] if moments[-1] > 0 else 0.0))
 
 
-def _rigid(spec: str, options: Options, cluster: Cluster | None) -> Workload:
+def _rigid_workload(spec: str, options: Options, cluster: Cluster | None) -> Workload:
     jobs = options.whole("jobs", 1, MOST_JOBS, 100_000)
     nodes = options.whole("nodes", 1, MOST_NODES, max(1, cluster.total_cpus) if cluster else 256)
     load = options.number("load", 0.001, 1000.0, 0.85)
@@ -270,11 +274,11 @@ class Lublin:
 
 def _lublin_workload(model: Lublin, seed: int, cluster: Cluster | None = None, *, name: str) -> Workload:
     """Jobs of the model; those that do not fit ``cluster`` are rejected. O(jobs)."""
-    size_rng, run_rng, estimate_rng, arrival_rng, user_rng, gpu_rng = streams(seed, 6)
-    sizes = _sizes(model, size_rng)
+    size_rng, run_rng, estimate_rng, arrival_rng, user_rng, gpu_rng = random_streams(seed, 6)
+    sizes = _draw_sizes(model, size_rng)
     runs = _run_times(model, run_rng, sizes)
     limits = requested_times(estimate_rng, runs)
-    requests = _requests(model, gpu_rng, sizes)
+    requests = _draw_requests(model, gpu_rng, sizes)
     submits = _lublin_arrivals(model, arrival_rng, _span_for_load(model, requests, runs))
     weights = 1.0 / np.arange(1, model.users + 1)
     users = user_rng.choice(model.users, size=model.jobs, p=weights / weights.sum())
@@ -284,10 +288,10 @@ def _lublin_workload(model: Lublin, seed: int, cluster: Cluster | None = None, *
     ):
         walltime = limit if model.walltimes else None
         builder.add(str(i), submit, run, request, walltime=walltime, user=f"u{user + 1}")
-    return builder.workload()
+    return builder.build_workload()
 
 
-def _sizes(model: Lublin, rng: Generator) -> Ints:
+def _draw_sizes(model: Lublin, rng: Generator) -> Ints:
     top = math.log2(model.processors)
     low = min(model.low, top)
     # A machine of few processors has no second stage.
@@ -309,7 +313,7 @@ def _run_times(model: Lublin, rng: Generator, sizes: Ints) -> Floats:
     return np.maximum(1.0, np.rint(np.exp(np.minimum(np.where(first, short, long), 12.0))))
 
 
-def _requests(model: Lublin, rng: Generator, sizes: Ints) -> list[Request]:
+def _draw_requests(model: Lublin, rng: Generator, sizes: Ints) -> list[Request]:
     on_gpu = rng.random(model.jobs) < model.gpu_share
     powers = np.arange(int(math.log2(max(1, model.gpus // 4))) + 1)
     weights = 0.3**powers
@@ -348,7 +352,7 @@ def _lublin_arrivals(model: Lublin, rng: Generator, span: float | None) -> Float
     gaps = np.exp(np.minimum(rng.gamma(*model.gap, size=max(0, model.jobs - 1)), 13.0))
     # As if every hour were alike.
     even = np.concatenate([[0.0], np.cumsum(gaps)])
-    passed = _rhythm(model)
+    passed = _daily_rhythm(model)
     clock = np.arange(HALF_HOURS + 1) * HALF_HOUR
     if span is not None and even[-1] > 0:
         days, rest = divmod(span, DAY)
@@ -359,9 +363,9 @@ def _lublin_arrivals(model: Lublin, rng: Generator, span: float | None) -> Float
     return submits
 
 
-def _rhythm(model: Lublin) -> Floats:
+def _daily_rhythm(model: Lublin) -> Floats:
     """Even time that has passed at each half hour of the day; shape (49,), from 0 to one day."""
-    with needing("synthetic:lublin"):
+    with needing_extra("synthetic:lublin"):
         # Only who draws such jobs waits for it.
         from scipy.special import gammainc
 
@@ -375,6 +379,6 @@ def _rhythm(model: Lublin) -> Floats:
 
 
 KINDS: Mapping[str, Callable[[str, Options, Cluster | None], Workload]] = {
-    "rigid": _rigid,
+    "rigid": _rigid_workload,
     "lublin": _lublin,
 }

@@ -15,9 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dovetail.errors import InputError
-from dovetail.files.reading import lines
-from dovetail.files.sentences import file_name, is_name, shown
-from dovetail.files.tables import EMPTY_TABLE, Malformed, job_id, number, parse_table, wall_clock, whole
+from dovetail.files.reading import read_lines
+from dovetail.files.sentences import file_name, is_name, show_value
+from dovetail.files.tables import (
+    EMPTY_TABLE,
+    Malformed,
+    job_id,
+    parse_table,
+    read_number,
+    read_whole_number,
+    wall_clock,
+)
 from dovetail.files.units import MOST_BYTES
 from dovetail.model import Cluster, Device, Node, Request, Workload
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
@@ -45,7 +53,7 @@ Reader = Callable[..., Workload]
 R = TypeVar("R")
 
 
-def _read(
+def _read_rows(
     path: str | Path,
     cluster: Cluster | None,
     lenient: bool,
@@ -60,7 +68,7 @@ def _read(
     _, skipped = parse_table(
         path, columns, lambda row: builder.add(**mapping(row, builder.fitting)), lenient=lenient
     )
-    return builder.workload(skipped=skipped, rebase=rebase)
+    return builder.build_workload(skipped=skipped, rebase=rebase)
 
 
 def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
@@ -73,18 +81,18 @@ def read_aaic(path: str | Path, cluster: Cluster | None = None, *, lenient: bool
     default 0). ``time_start`` is the recorded start. App: ``aaic``.
     """
 
-    def job(row: Row, _: Fitting) -> Mapping[str, Any]:
+    def read_job(row: Row, _: Fitting) -> Mapping[str, Any]:
         return {
-            "request": gpu_request(whole(row, "nodes"), whole(row, "gpus", least=0)),
-            "submit": number(row, "time_submit", least=0),
-            "run_time": number(row, "walltime"),
-            "walltime": number(row, "walltime_req"),
+            "request": gpu_request(read_whole_number(row, "nodes"), read_whole_number(row, "gpus", least=0)),
+            "submit": read_number(row, "time_submit", least=0),
+            "run_time": read_number(row, "walltime"),
+            "walltime": read_number(row, "walltime_req"),
             "id": job_id(row, "id"),
             **{name: row[name] for name in ("user", "group", "queue")},
-            "start": number(row, "time_start") if row.get("time_start") else None,
+            "start": read_number(row, "time_start") if row.get("time_start") else None,
         }
 
-    return _read(path, cluster, lenient, AAIC, job, app="aaic")
+    return _read_rows(path, cluster, lenient, AAIC, read_job, app="aaic")
 
 
 def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
@@ -97,20 +105,20 @@ def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
     counted). ``start_time`` is the recorded start. App: ``eagle``.
     """
 
-    def job(row: Row, _: Fitting) -> Mapping[str, Any]:
-        nodes = whole(row, "nodes_req", least=0)
+    def read_job(row: Row, _: Fitting) -> Mapping[str, Any]:
+        nodes = read_whole_number(row, "nodes_req", least=0)
         # An even share of what the whole job held; nodes of these logs are not listed one by one.
         share = max(1, nodes)
         return {
             "request": gpu_request(
                 nodes,
-                -(-whole(row, "gpus_req", least=0) // share),
-                cpus=-(-whole(row, "processors_req", least=0) // share),
-                memory=math.ceil(number(row, "mem_req", least=0) * MIB / share),
+                -(-read_whole_number(row, "gpus_req", least=0) // share),
+                cpus=-(-read_whole_number(row, "processors_req", least=0) // share),
+                memory=math.ceil(read_number(row, "mem_req", least=0) * MIB / share),
             ),
             "submit": wall_clock(row, "submit_time"),
-            "run_time": number(row, "run_time"),
-            "walltime": number(row, "wallclock_req"),
+            "run_time": read_number(row, "run_time"),
+            "walltime": read_number(row, "wallclock_req"),
             "id": job_id(row, "job_id"),
             "user": row["user"],
             "group": row["account"],
@@ -118,7 +126,7 @@ def read_eagle(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
             "start": wall_clock(row, "start_time") if row.get("start_time") else None,
         }
 
-    return _read(path, cluster, lenient, EAGLE, job, app="eagle")
+    return _read_rows(path, cluster, lenient, EAGLE, read_job, app="eagle")
 
 
 def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
@@ -133,27 +141,27 @@ def read_openb(path: str | Path, cluster: Cluster | None = None, *, lenient: boo
     cluster names its model, as in the short form ``4x96cpu+8gpu``, any will do. App: ``openb``.
     """
 
-    def job(row: Row, fitting: Fitting) -> Mapping[str, Any]:
-        request = _pod(row, fitting)
-        created = number(row, "creation_time", least=0)
-        begun = number(row, "scheduled_time", least=0) if row["scheduled_time"] else None
+    def read_job(row: Row, fitting: Fitting) -> Mapping[str, Any]:
+        request = _pod_request(row, fitting)
+        created = read_number(row, "creation_time", least=0)
+        begun = read_number(row, "scheduled_time", least=0) if row["scheduled_time"] else None
         # A pod that was never scheduled: how long its owner wanted it, from its creation.
         since = created if begun is None else begun
         return {
             "request": request,
             "submit": created,
-            "run_time": number(row, "deletion_time", least=0) - since if row["deletion_time"] else None,
+            "run_time": read_number(row, "deletion_time", least=0) - since if row["deletion_time"] else None,
             "id": job_id(row, "name"),
             "queue": row.get("qos"),
             "start": begun,
         }
 
-    return _read(path, cluster, lenient, OPENB, job, app="openb", rebase=False)
+    return _read_rows(path, cluster, lenient, OPENB, read_job, app="openb", rebase=False)
 
 
-def _pod(row: Row, fitting: Fitting) -> Request:
-    gpus: float = whole(row, "num_gpu", least=0)
-    share = whole(row, "gpu_milli", least=0)
+def _pod_request(row: Row, fitting: Fitting) -> Request:
+    gpus: float = read_whole_number(row, "num_gpu", least=0)
+    share = read_whole_number(row, "gpu_milli", least=0)
     if gpus == 1:
         if not 0 < share <= MILLI:
             raise Malformed("gpu_milli", row["gpu_milli"], f"1 to {MILLI}, the share of one GPU")
@@ -161,9 +169,9 @@ def _pod(row: Row, fitting: Fitting) -> Request:
     return gpu_request(
         1,
         gpus,
-        cpus=math.ceil(number(row, "cpu_milli", least=0) / MILLI),
-        memory=math.ceil(number(row, "memory_mib", least=0) * MIB),
-        models=fitting.models(tuple(sorted({model for model in row["gpu_spec"].split("|") if model}))),
+        cpus=math.ceil(read_number(row, "cpu_milli", least=0) / MILLI),
+        memory=math.ceil(read_number(row, "memory_mib", least=0) * MIB),
+        models=fitting.known_models(tuple(sorted({model for model in row["gpu_spec"].split("|") if model}))),
     )
 
 
@@ -190,14 +198,14 @@ def read_philly(
         raise InputError(f"found {gpus_per_node}, expected at least 1", where="gpus_per_node")
     count = 0
 
-    def job(row: Row, _: Fitting) -> Mapping[str, Any]:
+    def read_job(row: Row, _: Fitting) -> Mapping[str, Any]:
         nonlocal count
-        found = {"submit": wall_clock(row, "timestamp"), "run_time": number(row, "duration")}
-        request = philly_request(whole(row, "num_gpus", least=0), gpus_per_node)
+        found = {"submit": wall_clock(row, "timestamp"), "run_time": read_number(row, "duration")}
+        request = philly_request(read_whole_number(row, "num_gpus", least=0), gpus_per_node)
         count += 1
         return {**found, "id": f"job-{count}", "request": request, "queue": row["cluster"]}
 
-    return _read(path, cluster, lenient, PHILLY, job, app="philly")
+    return _read_rows(path, cluster, lenient, PHILLY, read_job, app="philly")
 
 
 # -- node lists ----------------------------------------------------------------------------------------
@@ -205,13 +213,13 @@ def read_philly(
 
 def read_aaic_nodes(path: str | Path) -> Cluster:
     """The cluster of a node list ``node_id,cpu_cores,gpus,memory_gib``. Raises `InputError`."""
-    return _nodes(
+    return _read_nodes(
         path,
         AAIC_NODES,
         lambda row: {
-            "cpus": whole(row, "cpu_cores", least=0),
-            "gpus": whole(row, "gpus", least=0),
-            "memory": int(number(row, "memory_gib", least=0) * GIB),
+            "cpus": read_whole_number(row, "cpu_cores", least=0),
+            "gpus": read_whole_number(row, "gpus", least=0),
+            "memory": int(read_number(row, "memory_gib", least=0) * GIB),
         },
     )
 
@@ -222,15 +230,15 @@ def read_openb_nodes(path: str | Path) -> Cluster:
     Raises `InputError`.
     """
 
-    def node(row: Row) -> Mapping[str, Any]:
-        count, model = whole(row, "gpu", least=0), row["model"]
+    def read_node(row: Row) -> Mapping[str, Any]:
+        count, model = read_whole_number(row, "gpu", least=0), row["model"]
         if count and not is_name(model):
             raise Malformed("model", model, "the model of the node's GPUs")
         # Thousandths of a CPU: a node gives whole CPUs only.
-        cpus, memory = (number(row, field, least=0) for field in ("cpu_milli", "memory_mib"))
+        cpus, memory = (read_number(row, field, least=0) for field in ("cpu_milli", "memory_mib"))
         return {"cpus": int(cpus) // MILLI, "gpus": count, "model": model, "memory": int(memory * MIB)}
 
-    return _nodes(path, OPENB_NODES, node)
+    return _read_nodes(path, OPENB_NODES, read_node)
 
 
 def read_philly_machines(path: str | Path, *, cpus: int = 1) -> Cluster:
@@ -238,21 +246,25 @@ def read_philly_machines(path: str | Path, *, cpus: int = 1) -> Cluster:
 
     Raises `InputError`.
     """
-    return _nodes(path, PHILLY_MACHINES, lambda row: {"cpus": cpus, "gpus": whole(row, "gpus", least=0)})
+    return _read_nodes(
+        path, PHILLY_MACHINES, lambda row: {"cpus": cpus, "gpus": read_whole_number(row, "gpus", least=0)}
+    )
 
 
-def _nodes(path: str | Path, columns: Sequence[str], mapping: Callable[[Row], Mapping[str, Any]]) -> Cluster:
+def _read_nodes(
+    path: str | Path, columns: Sequence[str], mapping: Callable[[Row], Mapping[str, Any]]
+) -> Cluster:
     """The nodes of a list, named in its first column; what a cluster file cannot express is malformed."""
     names: set[str] = set()
 
-    def node(row: Row) -> Node:
-        return _node(names, columns[0], row[columns[0]], **mapping(row))
+    def make_node(row: Row) -> Node:
+        return _check_node(names, columns[0], row[columns[0]], **mapping(row))
 
-    nodes, _ = parse_table(path, columns, node)
+    nodes, _ = parse_table(path, columns, make_node)
     return Cluster(tuple(nodes), str(path))
 
 
-def _node(
+def _check_node(
     names: set[str], field: str, name: str, cpus: int, gpus: int, model: str = "", memory: int | None = None
 ) -> Node:
     if not is_name(name) or set(name) & set("[],"):
@@ -286,21 +298,21 @@ NODE_LISTS: Mapping[str, tuple[Sequence[str], Callable[[str | Path], Cluster]]] 
 
 def read_table(path: str | Path, cluster: Cluster | None = None, *, lenient: bool = False) -> Workload:
     """Jobs of a table, in the format that its header names. Raises `InputError`."""
-    header = _header(path)
+    header = _read_header(path)
     if header[:1] in ("{", "["):
         return slurm_accounting.read_sacct_json(path, cluster, lenient=lenient)
     if "|" in header:
         return slurm_accounting.read_sacct_parsable(path, cluster, lenient=lenient)
-    reader = _known(path, header, TABLES, f"those of {', '.join(TABLES)}, or sacct's")
+    reader = _find_reader(path, header, TABLES, f"those of {', '.join(TABLES)}, or sacct's")
     return reader(path, cluster, lenient=lenient)
 
 
 def read_node_list(path: str | Path) -> Cluster:
     """The cluster of a node list, in the format that its header names. Raises `InputError`."""
-    return _known(path, _header(path), NODE_LISTS, f"a node list of {', '.join(NODE_LISTS)}")(path)
+    return _find_reader(path, _read_header(path), NODE_LISTS, f"a node list of {', '.join(NODE_LISTS)}")(path)
 
 
-def _known(
+def _find_reader(
     path: str | Path,
     header: str,
     known: Mapping[str, tuple[Sequence[str], R]],
@@ -322,9 +334,9 @@ def _known(
     if 2 * len(missing) <= len(required):
         expected = f"also {', '.join(missing)}, as in those of {near}"
     raise InputError(
-        f"found the columns {shown(header, limit=80)}, expected {expected}", where=f"{where}: line 1"
+        f"found the columns {show_value(header, limit=80)}, expected {expected}", where=f"{where}: line 1"
     )
 
 
-def _header(path: str | Path) -> str:
-    return next((line.strip() for line in lines(path, "a table") if line.strip()), "")
+def _read_header(path: str | Path) -> str:
+    return next((line.strip() for line in read_lines(path, "a table") if line.strip()), "")

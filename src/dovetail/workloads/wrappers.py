@@ -40,7 +40,7 @@ class _Wrapper:
     folder: frozenset[str] = frozenset()
     module: frozenset[str] = frozenset()
 
-    def takes(self, option: str) -> int:
+    def count_option_words(self, option: str) -> int:
         """How many words follow the option."""
         if option in self.pairs:
             return 2
@@ -165,7 +165,7 @@ class Unwrapped:
     folders: list[str] = field(default_factory=list)
 
 
-def unwrap(argv: Sequence[str]) -> Unwrapped:
+def unwrap_command(argv: Sequence[str]) -> Unwrapped:
     """The program that a command runs in the end, and its arguments. O(words).
 
     >>> unwrap(["nice", "-n", "10", "mpirun", "-np", "4", "./solve", "512"])
@@ -175,7 +175,7 @@ def unwrap(argv: Sequence[str]) -> Unwrapped:
     while found.argv:
         name = os.path.basename(found.argv[0])
         wrapper = _WRAPPERS.get(name)
-        rest = None if wrapper is None else _inside(wrapper, found)
+        rest = None if wrapper is None else _inner_command(wrapper, found)
         if not rest:
             break
         found.argv = rest
@@ -183,7 +183,7 @@ def unwrap(argv: Sequence[str]) -> Unwrapped:
     return found
 
 
-def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
+def _inner_command(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
     """What the wrapper starts; ``None`` where it starts nothing that can be recognised. Notes its options."""
     words = found.argv
     at = 1
@@ -203,7 +203,7 @@ def _inside(wrapper: _Wrapper, found: Unwrapped) -> list[str] | None:
         elif not word.startswith("-") or word == "-":
             break
         else:
-            name, value, at = _option(wrapper, words, at)
+            name, value, at = _read_option(wrapper, words, at)
             if name in wrapper.module and value:
                 module = ["python", "-m", value]
                 break
@@ -236,24 +236,26 @@ def _runs_itself(wrapper: _Wrapper, verb: str, rest: Sequence[str]) -> bool:
     return not rest or rest[0].startswith("-") or (wrapper is _APPTAINER and verb == "run")
 
 
-def _option(wrapper: _Wrapper, words: Sequence[str], at: int) -> tuple[str, str, int]:
+def _read_option(wrapper: _Wrapper, words: Sequence[str], at: int) -> tuple[str, str, int]:
     """(name, value or "", place of what follows) of the option at this place."""
     word = words[at]
     name, equals, value = word.partition("=")
     if equals:
         return name, value, at + 1
-    count = wrapper.takes(name)
+    count = wrapper.count_option_words(name)
     if not count and name in wrapper.module:
         count = 1
-    if not word.startswith("--") and len(word) > 2 and not _listed(wrapper, name):
-        if wrapper.takes(word[:2]) and (wrapper.switches is None or word[:2] not in wrapper.switches):
+    if not word.startswith("--") and len(word) > 2 and not _is_listed_option(wrapper, name):
+        if wrapper.count_option_words(word[:2]) and (
+            wrapper.switches is None or word[:2] not in wrapper.switches
+        ):
             return word[:2], word[2:], at + 1  # -n10
         # -it: the last of several letters may take a word.
-        count = wrapper.takes(f"-{word[-1]}")
+        count = wrapper.count_option_words(f"-{word[-1]}")
     return name, words[at + 1] if count and at + 1 < len(words) else "", at + 1 + count
 
 
-def _listed(wrapper: _Wrapper, name: str) -> bool:
+def _is_listed_option(wrapper: _Wrapper, name: str) -> bool:
     """Whether the option is named as it stands: MPI launchers have long ones with a single dash."""
     options = wrapper.values | wrapper.pairs | wrapper.ranks | wrapper.folder | wrapper.module
     return name in options or (wrapper.switches is not None and name in wrapper.switches)

@@ -9,7 +9,7 @@ import pytest
 from batch_heads import CORPUS, FORMS, Head, heads
 
 from dovetail.errors import InputError
-from dovetail.workloads.batch.head import directives
+from dovetail.workloads.batch.head import read_directives
 from dovetail.workloads.batch.script import BatchScript, read_script
 
 HEADS = heads(CORPUS)
@@ -37,7 +37,7 @@ def test_every_option_of_every_head_is_in_a_list() -> None:
         notes = [*script.honoured, *script.warned, *script.refused]
         noted = {note.line for note in notes}
         try:
-            lines = {line.line for line in directives(script.text, "job.sh") if line.words}
+            lines = {line.line for line in read_directives(script.text, "job.sh") if line.words}
         except InputError:  # of several components
             assert script.refused
             continue

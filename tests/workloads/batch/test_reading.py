@@ -10,7 +10,7 @@ import pytest
 from dovetail.errors import InputError
 from dovetail.files.moments import parse_begin
 from dovetail.spec.sbatch import BY_LETTER, BY_NAME, SBATCH_OPTIONS, SBATCH_VARIABLES
-from dovetail.workloads.batch.environment import exported
+from dovetail.workloads.batch.environment import exported_environment
 from dovetail.workloads.batch.head import is_script
 from dovetail.workloads.batch.patterns import fill_pattern
 from dovetail.workloads.batch.script import BatchScript, read_script
@@ -335,13 +335,15 @@ def test_an_unknown_sign_is_warned_about() -> None:
 
 def test_exports() -> None:
     around = {"A": "1", "B": "2", "SLURM_X": "3"}
-    assert exported(around, "ALL") == around
-    assert exported(around, "NONE").keys() - {"HOME", "USER", "LOGNAME", "SHELL", "PATH"} == {"SLURM_X"}
-    assert exported(around, "A,C=5,D='x,y'")["D"] == "x,y"
-    assert exported(around, "A,C=5").keys() >= {"A", "C", "SLURM_X", "PATH"}
-    assert "B" not in exported(around, "A")
-    assert exported(around, "B=9,ALL")["B"] == "2"  # in order, as sbatch has it
-    assert exported(around, "ALL,B=9")["B"] == "9"
+    assert exported_environment(around, "ALL") == around
+    assert exported_environment(around, "NONE").keys() - {"HOME", "USER", "LOGNAME", "SHELL", "PATH"} == {
+        "SLURM_X"
+    }
+    assert exported_environment(around, "A,C=5,D='x,y'")["D"] == "x,y"
+    assert exported_environment(around, "A,C=5").keys() >= {"A", "C", "SLURM_X", "PATH"}
+    assert "B" not in exported_environment(around, "A")
+    assert exported_environment(around, "B=9,ALL")["B"] == "2"  # in order, as sbatch has it
+    assert exported_environment(around, "ALL,B=9")["B"] == "9"
 
 
 NOW = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)

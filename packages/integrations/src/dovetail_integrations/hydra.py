@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from dovetail import Client
 from dovetail.errors import DovetailError
-from dovetail.service.client import connection
+from dovetail.service.client import open_connection
 
 log = logging.getLogger(__name__)
 LOOK = 5.0
@@ -54,12 +54,12 @@ def launch(
         try:
             state = Singleton.get_state()
             for index, overrides in enumerate(map(list, job_overrides), first):
-                requests = client.with_options(inputs=_features(overrides), **given)
-                jobs.append(requests.submit(_execute, index, overrides, context, config, task, state))
+                requests = client.with_options(inputs=_override_features(overrides), **given)
+                jobs.append(requests.submit(_execute_job, index, overrides, context, config, task, state))
                 log.info("\t#%d : job %s : %s", index, jobs[-1].job, " ".join(filter_overrides(overrides)))
             log.info("Submitted %d jobs, sweep output dir : %s", len(jobs), sweep)
             _log_end(service, [one.job for one in jobs])
-            return [_returned(one.result()) for one in jobs]
+            return [_read_return(one.result()) for one in jobs]
         # A sweep that is interrupted, or whose job fails, leaves none of the others behind.
         finally:
             for one in jobs:
@@ -67,7 +67,7 @@ def launch(
                     one.cancel()
 
 
-def _execute(
+def _execute_job(
     index: int,
     overrides: Sequence[str],
     hydra_context: HydraContext,
@@ -94,7 +94,7 @@ def _execute(
     }  # fmt: skip
 
 
-def _returned(data: Mapping[str, Any]) -> JobReturn:
+def _read_return(data: Mapping[str, Any]) -> JobReturn:
     """What Hydra's sweepers read, from the data of a job."""
     # As text, since OmegaConf's objects belong to the process that made them.
     found = JobReturn()
@@ -105,7 +105,7 @@ def _returned(data: Mapping[str, Any]) -> JobReturn:
     return found
 
 
-def _features(overrides: Sequence[str]) -> dict[str, float | str]:
+def _override_features(overrides: Sequence[str]) -> dict[str, float | str]:
     """Overrides as features of a run time: numbers, and short words."""
     found: dict[str, float | str] = {}
     for one in filter_overrides(overrides):
@@ -125,7 +125,7 @@ def _features(overrides: Sequence[str]) -> dict[str, float | str]:
 def _log_end(service: str | None, jobs: Sequence[str]) -> None:
     """One line on when all are expected to have ended, as far as that is known."""
     try:
-        with connection(service) as service_calls:
+        with open_connection(service) as service_calls:
             rows = service_calls.get("/api/v1/jobs", jobs=",".join(jobs), limit=len(jobs), patience=LOOK)[
                 "jobs"
             ]

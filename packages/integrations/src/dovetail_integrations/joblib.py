@@ -32,7 +32,7 @@ MOST = 4
 """Executors that are kept."""
 
 
-def _executor(options: Mapping[str, Any]) -> Executor:
+def _shared_executor(options: Mapping[str, Any]) -> Executor:
     """The executor with these options; it stays for the next call."""
     key = repr(sorted(options.items()))
     with _lock:
@@ -43,7 +43,7 @@ def _executor(options: Mapping[str, Any]) -> Executor:
     return found
 
 
-def _forget(executor: Executor) -> None:
+def _forget_executor(executor: Executor) -> None:
     """Use it no more for new calls; it ends when those that use it now have ended."""
     with _lock:
         for key in [key for key, one in _executors.items() if one is executor]:
@@ -88,7 +88,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         if n_jobs > 0:
             return n_jobs
         # As joblib counts: -1 is all, -2 all but one.
-        return max(1, _executor(self._options).most_workers + 1 + n_jobs)
+        return max(1, _shared_executor(self._options).most_workers + 1 + n_jobs)
 
     def configure(self, n_jobs: int = 1, parallel: Any = None, **more: Any) -> int:
         """Have an executor for one `Parallel`."""
@@ -100,7 +100,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         if self.inner_max_num_threads is not None:
             threads = dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(self.inner_max_num_threads))
             options["env"] = {**threads, **(options.get("env") or {})}
-        self._executor = _executor(options)
+        self._executor = _shared_executor(options)
         self.parallel = parallel
         return count
 
@@ -109,7 +109,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     ) -> Future[Any]:
         """Have a batch of calls made."""
         assert self._executor is not None
-        future = self._executor.submit(_call, func)
+        future = self._executor.submit(_call_batch, func)
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         if callback is not None:
@@ -127,7 +127,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
             # executor.
             stopped = [future.cancel() or future.done() for future in list(self._futures)]
             if not all(stopped):
-                _forget(self._executor)
+                _forget_executor(self._executor)
             self._executor = None
         if ensure_ready:
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
@@ -138,7 +138,7 @@ class DovetailBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         self.reset_batch_stats()
 
 
-def _call(batch: Callable[[], Any]) -> Any:
+def _call_batch(batch: Callable[[], Any]) -> Any:
     """Make the calls of a batch, which is an argument, so that its arrays lie in shared memory."""
     return batch()
 

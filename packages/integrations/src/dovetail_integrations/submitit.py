@@ -27,8 +27,8 @@ from typing import Any, ClassVar
 from submitit.core import core, job_environment, logger, utils
 
 from dovetail.errors import DovetailError
-from dovetail.service.client import PATIENCE, Connection, connection
-from dovetail.service.requests import here
+from dovetail.service.client import PATIENCE, Connection, open_connection
+from dovetail.service.requests import request_context
 
 QUESTION = 20.0
 """Seconds of one question to the service for the end of a job."""
@@ -40,15 +40,15 @@ OWN = {"array_parallelism", "gpu_memory", "on", "partition", "priority", "retrie
 
 
 @functools.cache
-def service() -> Connection:
+def connect_service() -> Connection:
     """The service, as this process reaches it. Raises `NoService`."""
-    found = connection(start=logger.get_logger().info)
+    found = open_connection(start=logger.get_logger().info)
     found.be_patient(PATIENCE, logger.get_logger().warning)
     return found
 
 
 # A forked process needs a connection of its own: on a shared one each would read replies to the other.
-os.register_at_fork(after_in_child=service.cache_clear)
+os.register_at_fork(after_in_child=connect_service.cache_clear)
 
 
 class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
@@ -65,7 +65,7 @@ class DovetailInfoWatcher(core.InfoWatcher):  # type: ignore[misc]
         try:
             for at in range(0, len(left), STATES):
                 chosen = left[at : at + STATES]
-                rows = service().get("/api/v1/jobs", jobs=",".join(chosen), limit=STATES)["jobs"]
+                rows = connect_service().get("/api/v1/jobs", jobs=",".join(chosen), limit=STATES)["jobs"]
                 self._info_dict.update({row["id"]: {"State": row["state"], **row} for row in rows})
         except DovetailError as error:
             # An error would end the wait for all jobs, while the service may only be restarting.
@@ -84,13 +84,13 @@ class DovetailJob(core.Job[core.R]):  # type: ignore[misc]
         """Until the job has ended, or its result is there."""
         while not self.done():
             # The service answers as soon as the job has ended, so nothing is polled in between.
-            service().post("/api/v1/wait", {"jobs": self.job_id, "timeout": QUESTION})
+            connect_service().post("/api/v1/wait", {"jobs": self.job_id, "timeout": QUESTION})
             self.watcher.get_info(self.job_id, mode="force")
 
     def cancel(self, check: bool = True) -> None:
         """Cancel the job, or stop it where it runs. With ``check`` raises what the service answers."""
         with suppress(*(() if check else (DovetailError,))):
-            service().post("/api/v1/cancel", {"jobs": self.job_id})
+            connect_service().post("/api/v1/cancel", {"jobs": self.job_id})
 
 
 class DovetailJobEnvironment(job_environment.JobEnvironment):  # type: ignore[misc]
@@ -103,7 +103,7 @@ class DovetailJobEnvironment(job_environment.JobEnvironment):  # type: ignore[mi
     }  # fmt: skip
 
     def _requeue(self, countdown: int) -> None:
-        service().post("/api/v1/requeue", {"jobs": self.job_id})
+        connect_service().post("/api/v1/requeue", {"jobs": self.job_id})
         logger.get_logger().info(f"Requeued job {self.job_id} ({countdown} remaining timeouts)")
 
 
@@ -146,7 +146,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
                 path.unlink()
             raise RuntimeError(f"max_pickle_size_gb={self.max_pickle_size_gb}: found {many} x {size:.2f} GB")
         form = self._form(delayed_submissions[0], many)
-        ids = service().post("/api/v1/jobs", {**here(), "jobs": [form]})["ids"]
+        ids = connect_service().post("/api/v1/jobs", {**request_context(), "jobs": [form]})["ids"]
         tasks = list(range(self._num_tasks()))
         jobs = [DovetailJob(folder=self.folder, job_id=id, tasks=tasks) for id in ids]
         for job, path in zip(jobs, pickles, strict=True):

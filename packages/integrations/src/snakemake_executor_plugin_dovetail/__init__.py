@@ -23,8 +23,8 @@ from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
 
 from dovetail.errors import DovetailError
-from dovetail.service.client import PATIENCE, Connection, connection
-from dovetail.service.requests import here
+from dovetail.service.client import PATIENCE, Connection, open_connection
+from dovetail.service.requests import request_context
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -78,8 +78,8 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         settings = self.workflow.executor_settings or ExecutorSettings()
         try:
             # Two connections: a request that waits for ends would hold up submissions on the same one.
-            self._submits = connection(settings.service, start=self.logger.info)
-            self._watches = connection(settings.service)
+            self._submits = open_connection(settings.service, start=self.logger.info)
+            self._watches = open_connection(settings.service)
         except DovetailError as error:
             raise WorkflowError(str(error)) from error
         self._watches.be_patient(PATIENCE, self.logger.warning)
@@ -93,7 +93,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             self.run_job_pre(job)
         forms = [self._form(job) for job in jobs]
         try:
-            ids = self._submits.post("/api/v1/jobs", {**here(), "jobs": forms})["ids"]
+            ids = self._submits.post("/api/v1/jobs", {**request_context(), "jobs": forms})["ids"]
         except DovetailError as error:
             raise WorkflowError(f"not submitted: {error}") from error
         for job, form, id in zip(jobs, forms, ids, strict=True):
@@ -114,19 +114,19 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         # rule's own affair, by Snakemake's `attempt`, hence no `retry_memory`.
         form: dict[str, Any] = {
             "script": f"#!/bin/bash\n{self.format_job_exec(job)}\n",  # lines that Snakemake made
-            "name": job.name, "app": f"snakemake.{job.name}", "inputs": _features(job),
+            "name": job.name, "app": f"snakemake.{job.name}", "inputs": _rule_features(job),
             "cpus": max(1, int(resources.get("_cores", job.threads))),
             "stdout": os.path.join(logs.replace("%", "%%"), "%j.log"), "retry_memory": "no",
             **self._common,
         }  # fmt: skip
-        if _number(resources.get("mem_mb")):
+        if _is_positive_number(resources.get("mem_mb")):
             form["memory"] = int(resources["mem_mb"]) * 1_000_000 + BESIDE
-        if _number(resources.get("runtime")):
+        if _is_positive_number(resources.get("runtime")):
             form["walltime"] = int(resources["runtime"]) * 60
-        gpus = next((resources[name] for name in GPUS if _number(resources.get(name))), 0)
+        gpus = next((resources[name] for name in GPUS if _is_positive_number(resources.get(name))), 0)
         if gpus:
             form |= {"gpus": int(gpus), "on": ["gpu"]}
-            if _number(resources.get("gpu_mem_mb")):
+            if _is_positive_number(resources.get("gpu_mem_mb")):
                 form["gpu_memory"] = int(resources["gpu_mem_mb"]) * 1_000_000
         return form
 
@@ -136,7 +136,9 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         """Wait a moment for jobs to end, and report those that have; the others go on."""
         if not active_jobs:
             return
-        ended = await asyncio.to_thread(_ended, self._watches, [one.external_jobid for one in active_jobs])
+        ended = await asyncio.to_thread(
+            _ended_jobs, self._watches, [one.external_jobid for one in active_jobs]
+        )
         for one in active_jobs:
             state = ended.get(one.external_jobid)
             if state is None:
@@ -158,17 +160,17 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             self.logger.warning(f"not cancelled: {', '.join(ids)}: {error}")
 
 
-def _ended(service: Connection, ids: Sequence[str]) -> dict[str, str]:
+def _ended_jobs(service: Connection, ids: Sequence[str]) -> dict[str, str]:
     """Which of these jobs have ended, and how; waits for the first for a moment."""
     answer = service.post("/api/v1/wait", {"jobs": ",".join(ids), "timeout": QUESTION, "any": True})
     return {one["id"]: one["state"] for one in answer["jobs"]}
 
 
-def _number(value: Any) -> bool:
+def _is_positive_number(value: Any) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _features(job: JobExecutorInterface) -> dict[str, float | str]:
+def _rule_features(job: JobExecutorInterface) -> dict[str, float | str]:
     """What run times are learned by: bytes of input, and wildcards that are numbers or short words."""
     sizes = [os.path.getsize(str(path)) for path in job.input if os.path.isfile(str(path))]
     found: dict[str, float | str] = {"input_bytes": float(sum(sizes)), "threads": float(job.threads)}

@@ -93,13 +93,13 @@ class Chosen:
             return (self.given[name],)
         return next(constant for constant in self.known if constant.name == name).values
 
-    def numbers(self, name: str) -> tuple[float, ...]:
+    def number_readings(self, name: str) -> tuple[float, ...]:
         """The same of a constant that is a number."""
         return tuple(float(value) for value in self.all(name))
 
     def number(self, name: str) -> float:
         """A number that has one reading, or the first of several."""
-        return self.numbers(name)[0]
+        return self.number_readings(name)[0]
 
     def as_dict(self) -> dict[str, dict[str, object]]:
         """For JSON: each constant's values, what it is, whether it was set."""
@@ -136,7 +136,7 @@ class Claim:
     readings: Mapping[str, Verdict] = field(default_factory=dict)
 
     @property
-    def over(self) -> str:
+    def readings_text(self) -> str:
         """Over which readings the verdict holds, in words.
 
         >>> Claim("", "", "", "", Verdict.OPEN, (), {"a": Verdict.YES, "b": Verdict.NO}).over
@@ -153,7 +153,9 @@ class Claim:
         return "; ".join(f"{verdict}: {' / '.join(names)}" for verdict, names in by_verdict.items())
 
 
-def matches(paper: float, ours: Interval | None, nothing: float | None, tolerance: float = 0.1) -> Verdict:
+def judge_match(
+    paper: float, ours: Interval | None, nothing: float | None, tolerance: float = 0.1
+) -> Verdict:
     """The verdict on a figure; ``nothing=None`` where no value stands for no effect (absolute seconds).
 
     >>> matches(2.08, Interval(2.1, 0.05, 30), nothing=1.0).value
@@ -165,7 +167,7 @@ def matches(paper: float, ours: Interval | None, nothing: float | None, toleranc
     >>> matches(2.08, Interval(1.0, 0.1, 30), nothing=1.0).value
     'no'
     """
-    ends = _share(paper, ours, 0.0 if nothing is None else nothing)
+    ends = _share_of_effect(paper, ours, 0.0 if nothing is None else nothing)
     if ends is None:
         return Verdict.OPEN
     low, high = ends
@@ -180,7 +182,7 @@ def matches(paper: float, ours: Interval | None, nothing: float | None, toleranc
     return Verdict.DIRECTION if beside or low > 1 + tolerance else Verdict.OPEN
 
 
-def reaches(paper: float, ours: Interval | None, nothing: float, tolerance: float = 0.1) -> Verdict:
+def judge_reach(paper: float, ours: Interval | None, nothing: float, tolerance: float = 0.1) -> Verdict:
     """The verdict on "at least", seen from ``nothing``: the figure is a bound, which the interval keeps.
 
     >>> reaches(0.8, Interval(0.9, 0.02, 10), nothing=0.0).value
@@ -190,7 +192,7 @@ def reaches(paper: float, ours: Interval | None, nothing: float, tolerance: floa
     >>> reaches(0.8, Interval(0.7, 0.02, 10), nothing=0.0).value
     'in direction only'
     """
-    ends = _share(paper, ours, nothing)
+    ends = _share_of_effect(paper, ours, nothing)
     if ends is None:
         return Verdict.OPEN
     low, high = ends
@@ -201,12 +203,14 @@ def reaches(paper: float, ours: Interval | None, nothing: float, tolerance: floa
     return Verdict.DIRECTION if low > tolerance and high < 1 else Verdict.OPEN
 
 
-def _share(paper: float, ours: Interval | None, nothing: float) -> tuple[float, float] | None:
+def _share_of_effect(paper: float, ours: Interval | None, nothing: float) -> tuple[float, float] | None:
     """The ends of an interval as shares of the paper's effect; ``None`` where there is no interval."""
     if ours is None or ours.half_width is None:
         return None
     # Rounded, so that an interval which ends exactly at the paper's figure is not outside by a last digit.
-    low, high = sorted(round((end - nothing) / (paper - nothing), 12) for end in (ours.low, ours.high))
+    low, high = sorted(
+        round((end - nothing) / (paper - nothing), 12) for end in (ours.lower_end, ours.upper_end)
+    )
     return low, high
 
 
@@ -218,10 +222,10 @@ def at_most(limit: float, ours: Interval | None) -> Verdict:
     """
     if ours is None or ours.half_width is None:
         return Verdict.OPEN
-    return Verdict.YES if ours.high <= limit else Verdict.NO if ours.low > limit else Verdict.OPEN
+    return Verdict.YES if ours.upper_end <= limit else Verdict.NO if ours.lower_end > limit else Verdict.OPEN
 
 
-def ordered(differences: Sequence[Interval | None]) -> Verdict:
+def judge_order(differences: Sequence[Interval | None]) -> Verdict:
     """The verdict on "greater, everywhere": each difference is of pairs, and should be above 0.
 
     ``yes`` if every interval is; ``no`` if one is not, with all of it; else ``open``.
@@ -257,7 +261,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=worst.index)
 
 
-def across(readings: Mapping[str, Verdict]) -> Verdict:
+def judge_readings(readings: Mapping[str, Verdict]) -> Verdict:
     """The verdict over several readings of a paper: their common one, ``open`` where they disagree.
 
     >>> across({"a": Verdict.YES, "b": Verdict.DIRECTION}).value

@@ -9,14 +9,14 @@ import io
 from html import escape
 from typing import TYPE_CHECKING
 
-from dovetail.report.drawing import GRID, INK, MUTED, writing
+from dovetail.report.drawing import GRID, INK, MUTED, writing_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def figure(
+def make_figure(
     width: float,
     height: float,
     *,
@@ -30,7 +30,7 @@ def figure(
     fig = styled_figure(width, total)
     inner = width - left - right
     axes = fig.add_axes((left / width, below / total, inner / width, height / total))
-    clean(axes)
+    clean_axes(axes)
     return fig, axes, inner
 
 
@@ -41,7 +41,7 @@ def styled_figure(width: float, height: float) -> Figure:
     return Canvas(figsize=(width, height), facecolor="white")
 
 
-def clean(axes: Axes) -> None:
+def clean_axes(axes: Axes) -> None:
     """Only the lines that carry meaning."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -50,7 +50,7 @@ def clean(axes: Axes) -> None:
     axes.tick_params(axis="y", labelcolor=INK)
 
 
-def heading(fig: Figure, title: str, subtitle: str = "") -> None:
+def add_heading(fig: Figure, title: str, subtitle: str = "") -> None:
     """Title and what it is about, at the upper left."""
     high = fig.get_figheight()
     fig.text(0.013, 1 - 0.14 / high, title, fontsize=12, fontweight="bold", color=INK, va="top")
@@ -60,7 +60,7 @@ def heading(fig: Figure, title: str, subtitle: str = "") -> None:
 def inline_svg(fig: Figure, title: str) -> str:
     """The figure as an SVG element for a page: no background, ink in the page's own text colour."""
     out = io.StringIO()
-    with writing():
+    with writing_style():
         fig.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]

@@ -8,7 +8,7 @@ from dovetail.errors import InputError
 from dovetail.model import JobId, Record, Seconds, State
 
 
-def completed(records: Iterable[Record], where: str) -> None:
+def check_completed(records: Iterable[Record], where: str) -> None:
     """Every job came to its end, or else the makespan means nothing.
 
     Raises `KeyboardInterrupt` where the run was interrupted (it has ended what ran), and `InputError` with
@@ -22,7 +22,7 @@ def completed(records: Iterable[Record], where: str) -> None:
         raise InputError(f"job {first.job.id} ended as {first.state} {first.detail}".rstrip(), where=where)
 
 
-def slowdown(records: Iterable[Record], alone: Mapping[tuple[JobId, str, int], Seconds]) -> float:
+def slowdown_factor(records: Iterable[Record], alone: Mapping[tuple[JobId, str, int], Seconds]) -> float:
     """By what factor completed jobs on one node took longer than alone (by job, implementation, nodes)."""
     took = expected = 0.0
     for record in records:

@@ -73,7 +73,7 @@ class Measured:
     shares: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, list[float]] = field(default_factory=dict)
 
-    def constants(self) -> dict[str, float]:
+    def rate_constants(self) -> dict[str, float]:
         """The constants of the rate model of borrowed GPUs that these measurements make, by name.
 
         A call to a remote device costs ``remote_latency + network_latency`` more than nothing, as in
@@ -85,7 +85,7 @@ class Measured:
         network = min(self.round_trip / 2, self.remote_call)  # calls that are sent ahead may hide it
         # At least 1: a connection is never slower than what goes through it.
         overhead = max(1.0, self.raw_bandwidth / min(self.put, self.get))
-        slope, pause = _line(self.pauses)
+        slope, pause = _fit_line(self.pauses)
         transfer = overhead / self.raw_bandwidth + 1 / self.local_put
         return {
             "remote_latency": self.remote_call - network,
@@ -108,7 +108,7 @@ class Measured:
         }
 
 
-def _line(points: dict[int, float]) -> tuple[float, float]:
+def _fit_line(points: dict[int, float]) -> tuple[float, float]:
     """Slope and intercept of the line through the points, each weighed by its own size."""
     sizes, times = np.array(list(points)), np.array(list(points.values()))
     # Weighed, as otherwise the largest array would decide alone, and the constant would be noise.
@@ -116,7 +116,7 @@ def _line(points: dict[int, float]) -> tuple[float, float]:
     return float(slope), float(intercept)
 
 
-def measure(
+def measure_server(
     server: str,
     local: str,
     *,
@@ -141,7 +141,7 @@ def measure(
     """
     found: dict[str, list[float]] = {}
 
-    def note(name: str, value: float) -> None:
+    def note_value(name: str, value: float) -> None:
         found.setdefault(name, []).append(value)
 
     remote, here = Device(server, token=token), Device(local)
@@ -154,25 +154,25 @@ def measure(
         report(f"calls and arrays, round {number} of {rounds}" if number else "warming up")
         turn: list[tuple[str, float]] = []
         for name, device in (("local_call", here), ("remote_call", remote), ("recorded_call", recorded)):
-            turn.append((name, _calls(device)))
-        turn.append(("round_trip", _trips(remote)))
-        turn.append(("raw", _raw(link, data)))
-        turn += zip(("put", "get"), _arrays(remote, size), strict=True)
+            turn.append((name, _call_seconds(device)))
+        turn.append(("round_trip", _round_trip_seconds(remote)))
+        turn.append(("raw", _raw_seconds(link, data)))
+        turn += zip(("put", "get"), _array_seconds(remote, size), strict=True)
         # Another size in each round, as memory that was freed before would be handed out again.
-        turn += zip(("put_first", "get_first"), _arrays(remote, size - 8 * (number + 1)), strict=True)
-        turn.append(("remote_call_cpu", _enqueued(remote)))
-        turn.append(("local_put", _arrays(here, size)[0]))
+        turn += zip(("put_first", "get_first"), _array_seconds(remote, size - 8 * (number + 1)), strict=True)
+        turn.append(("remote_call_cpu", _enqueue_seconds(remote)))
+        turn.append(("local_put", _array_seconds(here, size)[0]))
         if number:  # the first round only warms up
             for name, value in turn:
-                note(name, value)
+                note_value(name, value)
     for device in (remote, here, recorded):
         device.close()
     sizes = [0, size // 100, size // 10, size]
     for number in range(rounds):
         report(f"migrations, round {number + 1} of {rounds}")
         for amount in sizes:
-            for name, value in _migrations(server, local, amount, token):
-                note(f"{name}/{amount}" if name != "prepared" else name, value)
+            for name, value in _migration_seconds(server, local, amount, token):
+                note_value(f"{name}/{amount}" if name != "prepared" else name, value)
     medians = {name: statistics.median(values) for name, values in found.items()}
     seconds = ("local_call", "remote_call", "remote_call_cpu", "recorded_call", "round_trip", "prepared")
     rates = {name: name for name in ("put", "get", "put_first", "get_first", "local_put")}
@@ -181,19 +181,19 @@ def measure(
     values |= {name: size / medians[took] for name, took in rates.items()}
     return Measured(
         **values,
-        shares={name: _share(found, name) for name in ("put", "get", "put_first", "get_first")},
+        shares={name: _connection_share(found, name) for name in ("put", "get", "put_first", "get_first")},
         pauses={amount: medians[f"pause/{amount}"] for amount in sizes},
         returns={amount: medians[f"return/{amount}"] for amount in sizes},
         rounds=found,
     )
 
 
-def _calls(device: Device) -> float:
+def _call_seconds(device: Device) -> float:
     """Seconds of a small call, all of them carried out."""
     return _of_calls(device, time.perf_counter, waited=True)
 
 
-def _enqueued(device: Device) -> float:
+def _enqueue_seconds(device: Device) -> float:
     """CPU seconds of this process for a small call, all of its threads together, until it is sent."""
     return _of_calls(device, time.process_time, waited=False)
 
@@ -211,25 +211,25 @@ def _of_calls(device: Device, clock: Callable[[], float], *, waited: bool) -> fl
     return (clock() - begin) / CALLS
 
 
-def _share(found: dict[str, list[float]], name: str) -> float:
+def _connection_share(found: dict[str, list[float]], name: str) -> float:
     """The median of the connection's own time over the arrays' in the same round."""
     return statistics.median(raw / took for raw, took in zip(found["raw"], found[name], strict=True))
 
 
-def _trips(device: Device) -> float:
+def _round_trip_seconds(device: Device) -> float:
     begin = time.perf_counter()
     for _ in range(TRIPS):
         device.synchronize()
     return (time.perf_counter() - begin) / TRIPS
 
 
-def _raw(link: RemoteLink, data: bytes) -> float:
+def _raw_seconds(link: RemoteLink, data: bytes) -> float:
     begin = time.perf_counter()
-    link.probe(data)
+    link.send_probe(data)
     return time.perf_counter() - begin
 
 
-def _arrays(device: Device, size: int) -> tuple[float, float]:
+def _array_seconds(device: Device, size: int) -> tuple[float, float]:
     """Seconds to put an array of so many bytes there, and to get it back."""
     xp = Namespace([device])
     host = np.ones(size // 8)
@@ -244,7 +244,9 @@ def _arrays(device: Device, size: int) -> tuple[float, float]:
     return middle - begin, end - middle
 
 
-def _migrations(server: str, local: str, size: int, token: bytes | None) -> Sequence[tuple[str, float]]:
+def _migration_seconds(
+    server: str, local: str, size: int, token: bytes | None
+) -> Sequence[tuple[str, float]]:
     """From the server to this process, and back."""
     device = Device(server, token=token)
     try:

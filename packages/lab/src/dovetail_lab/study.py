@@ -1,7 +1,7 @@
 """What a study found, and its three forms: text for the terminal, one page (HTML), JSON; charts as SVG.
 
-A study fills a `Study` with tables, charts and claims and hands it to `publish`. No table ever loses a digit
-or a column: one that is wider than the terminal goes on below, its rows named again.
+A study fills a `Study` with tables, charts and claims and hands it to `publish_study`. No table ever loses a
+digit or a column: one that is wider than the terminal goes on below, its rows named again.
 """
 
 from __future__ import annotations
@@ -116,22 +116,22 @@ class Study:
     def as_dict(self) -> dict[str, Any]:
         """The JSON form: what was studied, the numbers, the claims, the constants that they rest on."""
         about = {"study": self.name, "title": self.title, "about": self.about}
-        claims = [asdict(claim) | {"over": claim.over} for claim in self.claims]
+        claims = [asdict(claim) | {"over": claim.readings_text} for claim in self.claims]
         return about | dict(self.numbers) | {"claims": claims, "constants": self.chosen.as_dict()}
 
-    def json(self) -> str:
+    def json_text(self) -> str:
         """The JSON form as text."""
-        return json.dumps(self.as_dict(), indent=1, default=_plain) + "\n"
+        return json.dumps(self.as_dict(), indent=1, default=_plain_value) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Values that are made of fields, for JSON."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def shown(found: Interval | None, digits: int | None = None, least: float = -math.inf) -> str:
+def format_interval(found: Interval | None, digits: int | None = None, least: float = -math.inf) -> str:
     """A mean with half the width of its interval, to three digits or so.
 
     Where that would reach below ``least``, the least value that there can be, both ends stand instead.
@@ -146,12 +146,12 @@ def shown(found: Interval | None, digits: int | None = None, least: float = -mat
         digits = 0 if abs(found.mean) >= 100 else 1 if abs(found.mean) >= 10 else 2
     half = "" if found.half_width is None else f" ± {found.half_width:,.{digits}f}"
     # A ratio cannot be below its least value, so the symmetric form would mislead.
-    if round(found.low, digits) < least <= found.mean:
-        half = f" ({least:,.{digits}f} to {found.high:,.{digits}f})"
+    if round(found.lower_end, digits) < least <= found.mean:
+        half = f" ({least:,.{digits}f} to {found.upper_end:,.{digits}f})"
     return f"{round(found.mean, digits) + 0.0:,.{digits}f}{half}"  # + 0.0: a mean of -0.001 is 0.00
 
 
-def few(draws: int) -> str:
+def few_draws_note(draws: int) -> str:
     """What to know where intervals rest on few draws.
 
     >>> few(2), few(30)
@@ -182,39 +182,39 @@ def named_seeds(first: int, count: int) -> str:
     return f"{count}" if first == 1 else f"{count} (seeds {first} to {first + count - 1})"
 
 
-def processes(workers: int | None) -> int:
+def process_count(workers: int | None) -> int:
     """How many processes to use: those of the option, else one for each CPU."""
     return workers or len(os.sched_getaffinity(0))
 
 
-def prepared(out: Path | None) -> Path | None:
+def prepare_folder(out: Path | None) -> Path | None:
     """Make the folder that a study will write to, before minutes of work; raises `InputError`."""
     return None if out is None else make_folder(out)
 
 
-def publish(study: Study, *, as_json: bool, out: Path | None, console: Console | None = None) -> None:
+def publish_study(study: Study, *, as_json: bool, out: Path | None, console: Console | None = None) -> None:
     """Print the study, as JSON alone or as text, and write its folder if there is one."""
     if out is not None:
-        write(study, out)
+        write_study(study, out)
     if as_json:
-        print(study.json(), end="")
+        print(study.json_text(), end="")
     else:
-        show(study, console)
+        show_study(study, console)
 
 
 # ------------------------------------------------------------------------------------------------- text
 
 
-def show(study: Study, console: Console | None = None) -> None:
+def show_study(study: Study, console: Console | None = None) -> None:
     """The study as text on standard output, as wide as the terminal (80 where there is none)."""
-    out = console or tables.console()
+    out = console or tables.make_console()
     out.print(Text(study.title, style="bold"))
     out.print(Text(study.about, style="dim"))
     for part in study.parts:
         if isinstance(part, Table):
             out.print()
             out.print(Text(part.title, style="bold"))
-            for block in _blocks(part, out.width):
+            for block in _column_blocks(part, out.width):
                 out.print(block)
             if part.note:
                 out.print(Text(part.note, style="dim"))
@@ -222,7 +222,7 @@ def show(study: Study, console: Console | None = None) -> None:
             out.print()
             out.print(Text(part.title, style="bold"))
             for line in part.lines:
-                _indented(out, Text(line))
+                _print_indented(out, Text(line))
         elif part.text is not None:
             out.print()
             out.print(Text(part.title, style="bold"))
@@ -238,46 +238,46 @@ def _show_claims(claims: Sequence[Claim], out: Console) -> None:
     out.print(Text("Statements of the paper", style="bold"))
     for claim in claims:
         line = Text.assemble((f"{claim.verdict.value}: ", STYLES.get(claim.verdict, "")), claim.text)
-        _indented(out, line)
+        _print_indented(out, line)
         parts = (("paper", claim.paper), ("reference", claim.reference), ("ours", claim.ours))
         words = "; ".join(f"{name} {text}" for name, text in parts if text not in ("", "-"))
-        _indented(out, Text(words, style="dim"), 6)
-        for name, text in (("over", claim.over), ("rests on", ", ".join(claim.rests_on))):
+        _print_indented(out, Text(words, style="dim"), 6)
+        for name, text in (("over", claim.readings_text), ("rests on", ", ".join(claim.rests_on))):
             if text:
-                _indented(out, Text(f"{name}: {text}", style="dim"), 6)
+                _print_indented(out, Text(f"{name}: {text}", style="dim"), 6)
 
 
-def _indented(out: Console, line: Text, by: int = 2) -> None:
+def _print_indented(out: Console, line: Text, by: int = 2) -> None:
     """Print a line that goes on below its own beginning where it is too long."""
     for part in line.wrap(out, max(out.width - by, 20)):
         part.rstrip()
         out.print(Text(" " * by) + part)
 
 
-def _blocks(table: Table, width: int) -> list[RichTable]:
+def _column_blocks(table: Table, width: int) -> list[RichTable]:
     """The table in as many blocks as it needs to keep every column whole."""
-    figures = [_widest(table, c) for c in range(table.names, len(table.columns))]
+    figures = [_widest_cell(table, c) for c in range(table.names, len(table.columns))]
     most = max(min(MOST_LABEL, (width - max(figures, default=0)) // table.names - GAP), 6)
-    label = [min(_widest(table, c), most) for c in range(table.names)]
+    label = [min(_widest_cell(table, c), most) for c in range(table.names)]
     room = max(width - sum(wide + GAP for wide in label), 1)
     blocks: list[list[int]] = [[]]
     used = 0
     for c in range(table.names, len(table.columns)):
-        wide = _widest(table, c) + GAP
+        wide = _widest_cell(table, c) + GAP
         if blocks[-1] and used + wide - GAP > room:
             blocks.append([])
             used = 0
         blocks[-1].append(c)
         used += wide
-    return [_block(table, label, columns) for columns in blocks]
+    return [_column_block(table, label, columns) for columns in blocks]
 
 
-def _widest(table: Table, column: int) -> int:
+def _widest_cell(table: Table, column: int) -> int:
     texts = [table.columns[column], *(row[column] for row in table.rows)]
     return max(cell_len(text) for text in texts)
 
 
-def _block(table: Table, label: Sequence[int], columns: Sequence[int]) -> RichTable:
+def _column_block(table: Table, label: Sequence[int], columns: Sequence[int]) -> RichTable:
     made = RichTable(
         box=box.SIMPLE_HEAD,
         pad_edge=False,
@@ -288,7 +288,7 @@ def _block(table: Table, label: Sequence[int], columns: Sequence[int]) -> RichTa
     for c, wide in enumerate(label):
         made.add_column(table.columns[c], overflow="fold", min_width=wide, max_width=wide)
     for c in columns:
-        made.add_column(table.columns[c], justify="right", no_wrap=True, min_width=_widest(table, c))
+        made.add_column(table.columns[c], justify="right", no_wrap=True, min_width=_widest_cell(table, c))
     for i, row in enumerate(table.rows):
         cells = [Text(row[c]) for c in (*range(table.names), *columns)]
         made.add_row(*cells, style="dim" if i in table.faint else "")
@@ -298,10 +298,10 @@ def _block(table: Table, label: Sequence[int], columns: Sequence[int]) -> RichTa
 # ------------------------------------------------------------------------------------------ page, folder
 
 
-def write(study: Study, out: Path) -> None:
+def write_study(study: Study, out: Path) -> None:
     """``NAME.json``, ``NAME.html`` and an SVG for each chart; raises `InputError` where that fails."""
-    write_text(out / f"{study.name}.json", study.json())
-    write_text(out / f"{study.name}.html", page(study))
+    write_text(out / f"{study.name}.json", study.json_text())
+    write_text(out / f"{study.name}.html", study_page(study))
     for part in study.parts:
         if isinstance(part, Chart):
             save_figure(part.draw(), out / f"{part.name}.svg")
@@ -321,7 +321,7 @@ STYLE = (
 )
 
 
-def page(study: Study) -> str:
+def study_page(study: Study) -> str:
     """One self-contained page."""
     body = [f"<h1>{escape(study.title)}</h1><p>{escape(study.about)}</p>"]
     for part in study.parts:
@@ -344,18 +344,18 @@ def page(study: Study) -> str:
 
 
 def _html_table(table: Table) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
+    def row_html(cells: Sequence[str], tag: str) -> str:
         kinds = ["" if c < table.names else ' class="figure"' for c in range(len(cells))]
         return "".join(
             f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
         )
 
     rows = "".join(
-        f"<tr{' class=faint' if i in table.faint else ''}>{line(row, 'td')}</tr>"
+        f"<tr{' class=faint' if i in table.faint else ''}>{row_html(row, 'td')}</tr>"
         for i, row in enumerate(table.rows)
     )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    head = f"<thead><tr>{line(table.columns, 'th')}</tr></thead>"
+    head = f"<thead><tr>{row_html(table.columns, 'th')}</tr></thead>"
     return f'<div class="wide"><table>{head}<tbody>{rows}</tbody></table></div>{note}'
 
 
@@ -369,7 +369,7 @@ def _html_claims(claims: Sequence[Claim]) -> str:
         "<tr>"
         + "".join(f"<td>{escape(cell)}</td>" for cell in (c.text, c.paper, c.reference, c.ours))
         + f'<td class="{classes.get(c.verdict, "")}">{escape(c.verdict.value)}</td>'
-        + f"<td>{escape(c.over)}</td><td>{escape(', '.join(c.rests_on))}</td></tr>"
+        + f"<td>{escape(c.readings_text)}</td><td>{escape(', '.join(c.rests_on))}</td></tr>"
         for c in claims
     )
     table = f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'

@@ -13,7 +13,7 @@ Task = TypeVar("Task")
 Found = TypeVar("Found")
 
 
-def mapped(
+def map_tasks(
     work: Callable[[Task], Found],
     tasks: Sequence[Task],
     workers: int | None = 1,

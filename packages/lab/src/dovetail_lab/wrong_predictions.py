@@ -20,12 +20,12 @@ import typer
 import dovetail
 from dovetail import Cluster, InputError, Workload, load_workload
 from dovetail.cli import options as opt
-from dovetail.plugins import policies
-from dovetail.report.drawing import styled
-from dovetail.report.intervals import interval
+from dovetail.plugins import list_policies
+from dovetail.report.drawing import with_style
+from dovetail.report.intervals import mean_interval
 from dovetail.report.progress import Bar
-from dovetail.workloads.edit import shuffled
-from dovetail_lab.figures import clean, figure, heading
+from dovetail.workloads.edit import shuffle_together
+from dovetail_lab.figures import add_heading, clean_axes, make_figure
 from dovetail_lab.mistaken import MistakenModel
 from dovetail_lab.study import (
     Chart,
@@ -35,11 +35,11 @@ from dovetail_lab.study import (
     Table,
     Workers,
     named_seeds,
-    prepared,
-    processes,
-    publish,
+    prepare_folder,
+    process_count,
+    publish_study,
 )
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ class Row:
     worse: float
 
 
-def rows(
+def factor_rows(
     workload: str = "published:gregg-table2",
     *,
     cluster: str = "1x1cpu+1gpu",
@@ -104,23 +104,23 @@ def rows(
         for factor in factors
         for start in range(first_seed, first_seed + seeds, CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, progress)
+    parts = map_tasks(_run_chunk, tasks, workers, progress)
     spans: dict[tuple[str, float], list[float]] = {}
     for task, part in zip(tasks, parts, strict=True):
         spans.setdefault((task[2], task[3]), []).extend(part)
-    return [_row(policy, factor, spans) for policy in dict.fromkeys(names) for factor in factors]
+    return [_factor_row(policy, factor, spans) for policy in dict.fromkeys(names) for factor in factors]
 
 
-def _row(policy: str, factor: float, spans: dict[tuple[str, float], list[float]]) -> Row:
+def _factor_row(policy: str, factor: float, spans: dict[tuple[str, float], list[float]]) -> Row:
     own, baseline = np.array(spans[policy, factor]), np.array(spans["gpu-only", factor])
     ratio = own / baseline
-    found = interval(ratio.tolist())
+    found = mean_interval(ratio.tolist())
     assert found is not None
     worse = float(np.mean(ratio > 1 + 1e-9))
     return Row(policy, factor, float(own.mean()), float(own.max()), found.mean, found.half_width, worse)
 
 
-def _chunk(task: tuple[str, str, str, float, int, int]) -> list[float]:
+def _run_chunk(task: tuple[str, str, str, float, int, int]) -> list[float]:
     """The makespans of seeds from ``start`` to before ``stop``."""
     spec, machine, policy, factor, start, stop = task
     cluster = Cluster.parse(machine)
@@ -128,18 +128,18 @@ def _chunk(task: tuple[str, str, str, float, int, int]) -> list[float]:
     found = []
     for seed in range(start, stop):
         order, errors = (np.random.Generator(np.random.PCG64([seed, purpose])) for purpose in range(2))
-        workload = shuffled(plain, order)
+        workload = shuffle_together(plain, order)
         # Drawn in the file's order, so that an application keeps its errors whatever its place.
         model = wrong_model(plain, factor, errors)
         found.append(dovetail.simulate(workload, cluster=cluster, policy=policy, model=model).makespan)
     return found
 
 
-@styled
-def plot(found: Sequence[Row]) -> Figure:
+@with_style
+def plot_factors(found: Sequence[Row]) -> Figure:
     """Makespan relative to GPU-only over the factor, a line a policy with 95 % intervals."""
-    fig, axes, _ = figure(8.0, 3.6, above=0.8, right=1.6)
-    clean(axes)
+    fig, axes, _ = make_figure(8.0, 3.6, above=0.8, right=1.6)
+    clean_axes(axes)
     for policy in dict.fromkeys(row.policy for row in found):
         own = [row for row in found if row.policy == policy]
         errors = [row.half_width or 0.0 for row in own]
@@ -161,16 +161,16 @@ def plot(found: Sequence[Row]) -> Figure:
     axes.set_xlabel("predictions wrong by up to")
     axes.set_ylabel("makespan, GPU only = 1")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8)
-    heading(fig, "What wrong predictions cost", "mean over random orders, bars show 95 % intervals")
+    add_heading(fig, "What wrong predictions cost", "mean over random orders, bars show 95 % intervals")
     return fig
 
 
-def study(workload: str, cluster: str, found: Sequence[Row], seeds: int, first_seed: int = 1) -> Study:
+def make_study(workload: str, cluster: str, found: Sequence[Row], seeds: int, first_seed: int = 1) -> Study:
     """The rows as a table, a row a policy and a column a factor, and as a chart."""
     factors = list(dict.fromkeys(row.factor for row in found))
     by_place = {(row.policy, row.factor): row for row in found}
     lines = [
-        (policy, *(_cell(by_place[policy, factor]) for factor in factors))
+        (policy, *(_ratio_cell(by_place[policy, factor]) for factor in factors))
         for policy in dict.fromkeys(row.policy for row in found)
     ]
     table = Table(
@@ -183,7 +183,7 @@ def study(workload: str, cluster: str, found: Sequence[Row], seeds: int, first_s
         "wrong-predictions",
         "What wrong predictions cost",
         f"{workload} on {cluster}, {named_seeds(first_seed, seeds)} random orders.",
-        (table, Chart("wrong-predictions", "As a chart", partial(plot, found))),
+        (table, Chart("wrong-predictions", "As a chart", partial(plot_factors, found))),
         numbers={
             "workload": workload,
             "cluster": cluster,
@@ -194,7 +194,7 @@ def study(workload: str, cluster: str, found: Sequence[Row], seeds: int, first_s
     )
 
 
-def _cell(row: Row) -> str:
+def _ratio_cell(row: Row) -> str:
     spread = "" if row.half_width is None else f" ±{row.half_width:.{2 if row.half_width < 10 else 0}f}"
     return f"{row.relative:.2f}{spread} ({row.worse:.0%})"
 
@@ -219,19 +219,19 @@ def command(
     The same queue under several policies, scheduled by ever worse predictions.
     """
     if names is None:
-        known = {info.name for info in policies()}
+        known = {info.name for info in list_policies()}
         chosen = [name for name in POLICIES if name in known]
     else:
         chosen = [name.strip() for name in names.split(",")]
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("wrong predictions", hidden=quiet or as_json) as bar:
-        found = rows(
+        found = factor_rows(
             workload,
             cluster=cluster,
             names=chosen,
             seeds=seeds,
             first_seed=first_seed,
-            workers=processes(workers),
+            workers=process_count(workers),
             progress=bar.tell,
         )
-    publish(study(workload, cluster, found, seeds, first_seed), as_json=as_json, out=out)
+    publish_study(make_study(workload, cluster, found, seeds, first_seed), as_json=as_json, out=out)

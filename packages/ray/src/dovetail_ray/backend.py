@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.errors import InputError
-from dovetail.extras import needing
+from dovetail.extras import needing_extra
 from dovetail.interfaces import LastAttempts, RunFolder
-from dovetail.local.discovery import discover
+from dovetail.local.discovery import discover_cluster
 from dovetail.model import Cluster, Device, Node
 from dovetail.records import dataclass
 
@@ -43,26 +43,26 @@ class Ray:
 
     def discover(self) -> Cluster:
         """The nodes that are alive."""
-        return Cluster(tuple(node for _, node in self._nodes()), f"Ray at {self._label()}")
+        return Cluster(tuple(node for _, node in self._connected_nodes()), f"Ray at {self._cluster_label()}")
 
-    def _nodes(self) -> list[tuple[str, Node]]:
-        self._connect()
+    def _connected_nodes(self) -> list[tuple[str, Node]]:
+        self._connect_cluster()
         found = nodes_of(import_ray().nodes())
         if not found:
             raise InputError("found no node with CPUs or GPUs, expected one", where="executor ray")
         return found
 
-    def _label(self) -> str:
+    def _cluster_label(self) -> str:
         return self.address or os.environ.get("RAY_ADDRESS", "this machine")
 
-    def _connect(self) -> None:
+    def _connect_cluster(self) -> None:
         """Be connected. Raises `InputError` where there is no such cluster."""
         ray = import_ray()
         if ray.is_initialized():
             return
         address = self.address or os.environ.get("RAY_ADDRESS", "")
         try:
-            connect(ray, address or None, _this_machine)
+            connect_ray(ray, address or None, _this_machine)
         except (OSError, RuntimeError, ValueError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(
@@ -73,7 +73,7 @@ class Ray:
 
     def open(self, folder: RunFolder, cluster: Cluster) -> RayExecutor:
         """A new run. Raises `InputError` for a cluster that is not what is there."""
-        here = self._nodes()
+        here = self._connected_nodes()
         names = {node.name: (id, node) for id, node in here}
         ids: list[str] = []
         for node in cluster.nodes:
@@ -89,9 +89,9 @@ class Ray:
                     where=f"node {node.name}",
                 )
             ids.append(id)
-        return self._executor(folder, cluster, ids)
+        return self._make_executor(folder, cluster, ids)
 
-    def _executor(self, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> RayExecutor:
+    def _make_executor(self, folder: RunFolder, cluster: Cluster, ids: Sequence[str]) -> RayExecutor:
         if not self.lend:
             from dovetail_ray.executor import RayExecutor
 
@@ -103,27 +103,27 @@ class Ray:
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[RayExecutor, LastAttempts]:
         """Take up a run. Its tasks have ended with its Dovetail, as Ray has it: what ran is lost."""
         # By node, not by id: a node that was started anew has another id, and is the same machine.
-        here = {node: id for id, node in self._nodes()}
+        here = {node: id for id, node in self._connected_nodes()}
         ids = [here.pop(node, "") for node in cluster.nodes]
-        executor = self._executor(folder, cluster, ids)
+        executor = self._make_executor(folder, cluster, ids)
         return executor, executor.take_up([(id, node) for node, id in here.items()])
 
 
 def _this_machine() -> dict[str, Any]:
     """What a Ray of our own has."""
-    here = discover()
+    here = discover_cluster()
     gpus = sum(device.kind == "gpu" for node in here.nodes for device in node.devices)
     return {"num_cpus": here.total_cpus, "num_gpus": gpus, "object_store_memory": OBJECT_STORE}
 
 
 def import_ray() -> Any:
     """Ray. Raises `InputError` where it is not installed."""
-    with needing("executor 'ray'"):
+    with needing_extra("executor 'ray'"):
         import ray
     return ray
 
 
-def knock(address: str) -> None:
+def check_listening(address: str) -> None:
     """Whether a server listens at HOST:PORT that may be Ray; Ray would try for minutes. Raises `OSError`."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
@@ -136,7 +136,7 @@ def knock(address: str) -> None:
                     raise ConnectionError("it is not Ray that answers there; Ray's port is 6379, mostly")
 
 
-def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]]) -> None:
+def connect_ray(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]]) -> None:
     """Connect to a cluster; without an ``address`` start Ray on this machine with what ``own`` gives it.
 
     Raises `OSError`, `RuntimeError`, `ValueError`.
@@ -145,7 +145,7 @@ def connect(ray: Any, address: str | None, own: Callable[[], Mapping[str, Any]])
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is not None:
         # Before `ray.init`, which prints pages where nothing is there.
-        knock(address)
+        check_listening(address)
         ray.init(address=address, **quiet)
     else:
         # On the loopback address only: a Ray that we start is for this run, and open to no other machine.
@@ -158,7 +158,7 @@ def model_of(resources: Iterable[str]) -> str:
     return next((name.partition(":")[2] for name in resources if name.startswith("accelerator_type:")), "")
 
 
-def draining() -> Collection[str]:
+def draining_nodes() -> Collection[str]:
     """Ray's ids of the nodes that are being drained (``ray drain-node``, or its autoscaler)."""
     from ray._private.state import state  # as Ray's own libraries do: `ray.nodes` has no such field
 

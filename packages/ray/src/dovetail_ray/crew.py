@@ -22,10 +22,18 @@ from typing import Any
 from dovetail.errors import DovetailWarning, ExecutorError, InputError
 from dovetail.mapping.crew import Crew, Event, Finished, Lost, Ready, Slot, Unable
 from dovetail.mapping.places import Place, ThisMachine, Wanted, default_workers
-from dovetail.mapping.running import UNREADABLE, Failure, Work, describe, fold_batch, load, run_items
+from dovetail.mapping.running import (
+    UNREADABLE,
+    Failure,
+    Work,
+    describe_failure,
+    fold_batch,
+    load_function,
+    run_items,
+)
 from dovetail.model import CPU
 from dovetail.records import dataclass
-from dovetail_ray.backend import connect, import_ray, model_of
+from dovetail_ray.backend import connect_ray, import_ray, model_of
 
 NODE_BEAT = 1.0
 """Seconds between two looks at which nodes there are."""
@@ -52,7 +60,7 @@ class _Worker:
         """Load the function. Raises what that raises."""
         import pickle
 
-        self._function, self._work = load(shipped), pickle.loads(work)
+        self._function, self._work = load_function(shipped), pickle.loads(work)
 
     def run(self, start: int, plain: bool, *items: Any) -> tuple[list[Any], list[Failure], float, int]:
         """Run a batch; object references among the items have been fetched. The last number: items run."""
@@ -112,11 +120,11 @@ class RayCrew(Crew):
         self._closed = False
         self._connected = not ray.is_initialized()
         if self._connected:
-            self._connect(address)
+            self._connect_cluster(address)
         # Without restarts: an actor that Ray begins anew lacks the function, so the crew replaces it itself.
         self._actor_class = ray.remote(max_restarts=0, max_task_retries=0)(_Worker)
         self._look_at_nodes()
-        missing = self._missing()
+        missing = self._missing_workers()
         if missing:
             self.close()
             raise InputError(
@@ -125,27 +133,27 @@ class RayCrew(Crew):
                 where="workers",
             )
 
-    def _connect(self, address: str | None) -> None:
+    def _connect_cluster(self, address: str | None) -> None:
         try:
-            connect(self._ray, address, self._needed)
+            connect_ray(self._ray, address, self._needed_resources)
         except (OSError, RuntimeError, ValueError) as error:
             what = str(error).strip().splitlines()[0]
             raise InputError(
                 f"Ray cannot be reached: {what}", where=f"address {address or 'local'}"
             ) from error
 
-    def _needed(self) -> dict[str, float]:
+    def _needed_resources(self) -> dict[str, float]:
         """What a Ray of our own has: enough for all workers."""
-        here = ThisMachine().counts([CPU, *self._kinds])
+        here = ThisMachine().free_counts([CPU, *self._kinds])
         needs = {"num_cpus": 0.0, "num_gpus": 0.0, "object_store_memory": OBJECT_STORE}
         for some in self._asked or default_workers(self._kinds, here[CPU], here):
-            resource, amount = _resource(some)
+            resource, amount = _resource_of_worker(some)
             needs[resource] += some.count * amount
         return {**needs, "num_cpus": max(1, needs["num_cpus"])}
 
     # -- for the scheduler -----------------------------------------------------------------------------
 
-    def begin(self, shipped: Mapping[str, bytes], work: Work) -> None:
+    def begin_map(self, shipped: Mapping[str, bytes], work: Work) -> None:
         """Give all actors their function."""
         self._jobs += 1
         self._shipped = shipped
@@ -156,9 +164,11 @@ class RayCrew(Crew):
             raise InputError(f"cannot be sent to a worker: {error}", where="common") from error
         for actor in self._actors.values():
             actor.orders.clear()
-            self._prepare(actor)
+            self._prepare_actor(actor)
 
-    def send(self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False) -> None:
+    def send_items(
+        self, slot: Slot, order: int, items: Sequence[Any], start: int, *, plain: bool = False
+    ) -> None:
         """Give an actor items."""
         actor = self._actors[slot.number]
         actor.orders.append(order)
@@ -185,18 +195,18 @@ class RayCrew(Crew):
                 return events
             if reply is None:
                 return events
-            events += self._heard(*reply)
+            events += self._interpret_result(*reply)
 
-    def wake(self) -> None:
+    def end_wait(self) -> None:
         """End a wait."""
         self._said.put(None)
 
-    def position(self, slot: Slot) -> int | None:
+    def item_position(self, slot: Slot) -> int | None:
         """The first, since with a time limit items go one by one."""
         actor = self._actors.get(slot.number)
         return 0 if actor is not None and actor.orders else None
 
-    def whereabouts(self, items: Sequence[Any]) -> list[str] | None:
+    def nodes_of_items(self, items: Sequence[Any]) -> list[str] | None:
         """The node that holds each item, where all of them are references to objects in Ray's store."""
         if not items or not all(isinstance(item, self._ray.ObjectRef) for item in items):
             return None
@@ -210,9 +220,9 @@ class RayCrew(Crew):
             actor.reason = reason
             self._ray.kill(actor.handle)
 
-    def dismiss(self, slot: Slot) -> None:
+    def dismiss_worker(self, slot: Slot) -> None:
         """Let an actor go, and give its CPU or GPU back to Ray."""
-        actor = self._forget(slot)
+        actor = self._forget_slot(slot)
         if actor is not None:
             self._ray.kill(actor.handle)
 
@@ -239,31 +249,31 @@ class RayCrew(Crew):
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
         events: list[Event] = []
         for slot in [slot for slot in self.slots if slot.node not in alive]:
-            actor = self._forget(slot)
+            actor = self._forget_slot(slot)
             if actor is not None and actor.ready:
                 events.append(Lost(slot, "its node has left the Ray cluster"))
         for node in [node for node in alive if node not in self._nodes]:
-            self._hire(node, alive[node]["Resources"])
+            self._hire_actors(node, alive[node]["Resources"])
         self._nodes = set(alive)
         return events
 
-    def _missing(self) -> list[str]:
+    def _missing_workers(self) -> list[str]:
         """Workers that were requested, or that the function can use, of which there is not one."""
         here = {slot.kind for slot in self.slots}
         if self._asked is not None:
             return [str(wanted) for wanted in self._asked if wanted.kind not in here]
         for kind in self._kinds:
             if here and kind not in here:
-                _say(f"no node of the Ray cluster has a {kind}: the map has no {kind} worker")
+                _warn_caller(f"no node of the Ray cluster has a {kind}: the map has no {kind} worker")
         return [] if here else list(self._kinds)
 
-    def _forget(self, slot: Slot) -> _Actor | None:
+    def _forget_slot(self, slot: Slot) -> _Actor | None:
         """The slot is no more; its actor, if it had one."""
         if slot in self.slots:
             self.slots.remove(slot)
         return self._actors.pop(slot.number, None)
 
-    def _hire(self, node: str, resources: Mapping[str, float]) -> None:
+    def _hire_actors(self, node: str, resources: Mapping[str, float]) -> None:
         """Actors for the slots of one node, as far as it has room for them."""
         counts = {CPU: int(resources.get("CPU", 0)), "gpu": int(resources.get("GPU", 0))}
         model = model_of(resources)
@@ -271,12 +281,12 @@ class RayCrew(Crew):
         # By default all of its CPUs and GPUs, as far as they are of use.
         default = [Wanted(kind, counts[kind]) for kind in self._kinds if counts.get(kind)]
         for wanted in self._asked or default:
-            resource, amount = _resource(wanted)
+            resource, amount = _resource_of_worker(wanted)
             room = min(wanted.count, int(left[resource] // amount))
             left[resource] -= room * amount
             if room < wanted.count and wanted.kind not in self._short:
                 self._short.add(wanted.kind)  # one line for each kind
-                _say(
+                _warn_caller(
                     f"node {node[:8]} of the Ray cluster has room for {room} of {wanted} beside the others "
                     "(counts are for each node)"
                 )
@@ -287,9 +297,9 @@ class RayCrew(Crew):
                 slot = Slot(self._numbers, place, node)
                 self._numbers += 1
                 self.slots.append(slot)
-                self._start(slot, {resource: amount})
+                self._start_actor(slot, {resource: amount})
 
-    def _start(self, slot: Slot, resources: dict[str, float], false_starts: int = 0) -> None:
+    def _start_actor(self, slot: Slot, resources: dict[str, float], false_starts: int = 0) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         env = {"DOVETAIL_WORKER": slot.place.name.replace(" ", ":")}
@@ -302,9 +312,9 @@ class RayCrew(Crew):
         actor = _Actor(slot, handle, resources=resources, false_starts=false_starts)
         self._actors[slot.number] = actor
         if self._jobs:
-            self._prepare(actor)
+            self._prepare_actor(actor)
 
-    def _prepare(self, actor: _Actor) -> None:
+    def _prepare_actor(self, actor: _Actor) -> None:
         actor.ready = False
         shipped = self._shipped.get(actor.slot.kind)
         actor.slot.warm = actor.slot.warm and shipped == actor.knows
@@ -319,16 +329,16 @@ class RayCrew(Crew):
         reply = self._said
         ref.future().add_done_callback(lambda future: reply.put((what, actor, number, future)))
 
-    def _heard(self, what: str, actor: _Actor, number: int, future: Any) -> list[Event]:
+    def _interpret_result(self, what: str, actor: _Actor, number: int, future: Any) -> list[Event]:
         slot = actor.slot
         if self._actors.get(slot.number) is not actor or (what == "set" and number != self._jobs):
             return []
         error = future.exception()
         if error is not None and not isinstance(error, self._ray.exceptions.RayTaskError):
-            return self._broken(actor, error)
+            return self._replace_actor(actor, error)
         if what == "set":
             if error is not None:
-                return [Unable(slot, describe(0, error.cause or error))]
+                return [Unable(slot, describe_failure(0, error.cause or error))]
             actor.ready = True
             actor.false_starts = 0
             return [Ready(slot)]
@@ -343,36 +353,36 @@ class RayCrew(Crew):
         values, failures, seconds, ran = future.result()
         return [Finished(slot, number, values, failures, seconds, ran)]
 
-    def _broken(self, actor: _Actor, error: BaseException) -> list[Event]:
+    def _replace_actor(self, actor: _Actor, error: BaseException) -> list[Event]:
         """The actor is of no use any more: start another in its place, if its node is there."""
         slot = actor.slot
         del self._actors[slot.number]
         self._ray.kill(actor.handle)
         events: list[Event] = []
-        reason = actor.reason or f"its worker was lost: {_why(error)}"
+        reason = actor.reason or f"its worker was lost: {_loss_reason(error)}"
         if actor.ready:
             events.append(Lost(slot, reason))
         starts = 0 if actor.ready else actor.false_starts + 1
         self._looked = 0.0  # a node may have gone
         if starts and (isinstance(error, self._ray.exceptions.ActorUnschedulableError) or "node" in reason):
-            self._forget(slot)  # it has gone; where it has not, its other slots stay
+            self._forget_slot(slot)  # it has gone; where it has not, its other slots stay
         elif starts >= FALSE_STARTS:
             events.append(Unable(slot, Failure(0, "WorkerLost", f"{reason} before it was ready", "")))
         elif slot in self.slots:
-            self._start(slot, actor.resources, starts)
+            self._start_actor(slot, actor.resources, starts)
         return events
 
 
-def _say(sentence: str) -> None:
+def _warn_caller(sentence: str) -> None:
     warnings.warn(sentence, DovetailWarning, stacklevel=1)
 
 
-def _resource(wanted: Wanted) -> tuple[str, float]:
+def _resource_of_worker(wanted: Wanted) -> tuple[str, float]:
     """What one worker holds of its node, as Ray names it."""
     return ("num_gpus", 1.0) if wanted.kind == "gpu" else ("num_cpus", float(wanted.cores))
 
 
-def _why(error: BaseException) -> str:
+def _loss_reason(error: BaseException) -> str:
     """Ray's own reason for a lost actor, short."""
     known = re.search(r"The actor is dead because (.+?)\.(\s|$)", str(error))
     if known is not None:

@@ -36,15 +36,15 @@ from dovetail.model import (
     State,
     Usage,
 )
-from dovetail.model.command_line import argv
+from dovetail.model.command_line import command_words
 from dovetail.process.environment import THREAD_COUNTS, child_environment, cores_of
-from dovetail.process.notes import note, notes
+from dovetail.process.notes import append_note, read_notes
 from dovetail.process.reporting import Reporting
-from dovetail.process.spawn_log import ended, uid_of
+from dovetail.process.spawn_log import end_event, uid_of
 from dovetail.process.supervised import limit_of
 from dovetail.records import dataclass
 from dovetail_ray import task as ray_task
-from dovetail_ray.backend import draining, import_ray, nodes_of
+from dovetail_ray.backend import draining_nodes, import_ray, nodes_of
 from dovetail_ray.outputs import LOG
 
 _log = logging.getLogger(__name__)
@@ -113,14 +113,14 @@ class RayExecutor(Reporting):
                 self._first.append(NodeLost(n))
         last: dict[JobId, dict[str, Any]] = {}
         ends: dict[str, dict[str, Any]] = {}
-        for record in notes(self.run_dir / LOG):
+        for record in read_notes(self.run_dir / LOG):
             if record["t"] == "intent":
                 last[record["job"]] = record
                 self._outputs.paths[record["job"]] = record["files"][0], record["files"][1]
             else:
                 ends[record["uid"]] = record
         over = [
-            ended(intent, end) for intent in last.values() if (end := ends.get(intent["uid"])) is not None
+            end_event(intent, end) for intent in last.values() if (end := ends.get(intent["uid"])) is not None
         ]
         why = "its Dovetail was killed while it ran, and Ray ended it with that"
         unknown = [
@@ -136,13 +136,13 @@ class RayExecutor(Reporting):
         """Start the job; one that cannot be started ends as FAILED, with a sentence in ``detail``."""
         if self._closing:
             raise ExecutorError(f"job {placed.job.id} was launched after the executor was closed")
-        self._attach()
+        self._attach_to_loop()
         try:
-            words = argv(placed)
+            words = command_words(placed)
         except InputError as error:
             now = time.time()
             end = Ended(placed.job.id, State.FAILED, None, str(error), Usage(), now, now, placed.attempt)
-            self._happened(end)
+            self._report_event(end)
             return
         files, _ = self._outputs.of(placed.job, placed.attempt, self._cwd)
         uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
@@ -150,38 +150,38 @@ class RayExecutor(Reporting):
         task = _Task(placed, files, intent)
         self._running[placed.job.id] = task
         # On record before it starts: if this Dovetail is killed in between, its successor finds the attempt.
-        self._note(t="intent", **intent)
-        self._begin_task(self._begin, task, words, uid)
+        self._append_note(t="intent", **intent)
+        self._begin_task(self._begin_ray_task, task, words, uid)
 
-    async def _begin(self, task: _Task, words: list[str], uid: str) -> None:
-        """`_start`, once: what goes wrong with it is this job's end."""
+    async def _begin_ray_task(self, task: _Task, words: list[str], uid: str) -> None:
+        """`_start_task`, once: what goes wrong with it is this job's end."""
         try:
-            await self._start(task, words, uid)
+            await self._start_task(task, words, uid)
         except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
             _log.exception("job %s could not be started", task.placed.job.id)
             if task.refs:
                 await self.stop(task.placed.job.id, State.FAILED.value)
             else:
-                self._over(task, {"error": str(error) or type(error).__name__})
+                self._finish_task(task, {"error": str(error) or type(error).__name__})
 
-    async def _start(self, task: _Task, words: list[str], uid: str) -> None:
+    async def _start_task(self, task: _Task, words: list[str], uid: str) -> None:
         """Have Ray hold what the job needs, and run it there."""
         try:
-            strategies = await self._strategies(task)
+            strategies = await self._placement_strategies(task)
         except (ExecutorError, self._ray.exceptions.RayError) as error:
-            self._over(task, {"error": str(error).strip().splitlines()[0]})
+            self._finish_task(task, {"error": str(error).strip().splitlines()[0]})
             return
         # Meanwhile the job may have been stopped, since Ray can take its time for a gang.
         if task.stop:
-            self._over(task, {"error": "it was ended before it began", "state": task.stop})
+            self._finish_task(task, {"error": "it was ended before it began", "state": task.stop})
             return
         placed, command = task.placed, task.placed.implementation.command
         each = 1 if command is None else command.tasks
         ranks = len(strategies) * each
         for rank in range(ranks):
             node, strategy = strategies[rank // each]
-            spec = self._spec(task, words, uid, node, (rank, ranks, rank % each))
-            needs = self._needs(placed, node, each)
+            spec = self._task_spec(task, words, uid, node, (rank, ranks, rank % each))
+            needs = self._task_needs(placed, node, each)
             ref = self._run.options(scheduling_strategy=strategy, **needs).remote(spec)
             task.refs.append(ref)
         loop = asyncio.get_running_loop()
@@ -192,7 +192,7 @@ class RayExecutor(Reporting):
                 )
             )
 
-    async def _strategies(self, task: _Task) -> list[tuple[int, Any]]:
+    async def _placement_strategies(self, task: _Task) -> list[tuple[int, Any]]:
         """Where each of the job's nodes is, for Ray. Raises `ExecutorError` where it does not hold a gang."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import (
@@ -203,7 +203,7 @@ class RayExecutor(Reporting):
         nodes = task.placed.allocation.nodes
         if len(nodes) == 1:
             return [(nodes[0], NodeAffinitySchedulingStrategy(self._ids[nodes[0]], soft=False))]
-        bundles = [self._bundle(task.placed, n) for n in nodes]
+        bundles = [self._node_bundle(task.placed, n) for n in nodes]
         # By the id of each node: the policy has chosen these very nodes, and Ray must not choose others.
         places = [{"ray.io/node-id": self._ids[n]} for n in nodes]
         task.group = group = placement_group(bundles, strategy="PACK", bundle_label_selector=places)
@@ -216,16 +216,16 @@ class RayExecutor(Reporting):
             )
         return [(n, PlacementGroupSchedulingStrategy(group, i)) for i, n in enumerate(nodes)]
 
-    def _bundle(self, placed: Placed, node: int) -> dict[str, float]:
+    def _node_bundle(self, placed: Placed, node: int) -> dict[str, float]:
         part = placed.allocation.part_on(node)
         assert part is not None
         held = {"CPU": float(part.cpus), "GPU": float(len(part.devices)), "memory": float(part.memory)}
         # Ray refuses a bundle of nothing.
         return {name: amount for name, amount in held.items() if amount} or {"CPU": 0.001}
 
-    def _needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
+    def _task_needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
         """What one of the node's tasks takes of it; the first holds the devices of all."""
-        bundle = self._bundle(placed, node)
+        bundle = self._node_bundle(placed, node)
         request = placed.allocation.request
         share = next((count for _, count in request.devices if count < 1), None)
         gpus = bundle.get("GPU", 0.0) if share is None else share
@@ -234,7 +234,7 @@ class RayExecutor(Reporting):
             needs["memory"] = bundle["memory"] / tasks
         return needs
 
-    def _spec(
+    def _task_spec(
         self, task: _Task, words: list[str], uid: str, node: int, rank: tuple[int, int, int]
     ) -> dict[str, Any]:
         placed, files = task.placed, task.files
@@ -250,7 +250,7 @@ class RayExecutor(Reporting):
         if rank[1] > 1:
             names = ("DOVETAIL_RANK", "DOVETAIL_RANKS", "DOVETAIL_LOCAL_RANK")
             own |= dict(zip(names, map(str, rank), strict=True))
-        part, (folder, brought) = placed.allocation.part_on(node), self._surroundings(placed.job)
+        part, (folder, brought) = placed.allocation.part_on(node), self._job_surroundings(placed.job)
         return {
             "argv": words,
             "files": list(files),
@@ -301,41 +301,41 @@ class RayExecutor(Reporting):
             return
         error = future.exception()
         if error is not None and isinstance(error, self._lost_errors) and not task.stop:
-            self._begin_task(self._doubt, task, error)
+            self._begin_task(self._check_doubtful_node, task, error)
             return
-        self._one_ended(task, future.result() if error is None else self._broken(task, error))
+        self._one_ended(task, future.result() if error is None else self._lost_task_end(task, error))
 
-    async def _doubt(self, task: _Task, error: BaseException) -> None:
+    async def _check_doubtful_node(self, task: _Task, error: BaseException) -> None:
         """A worker is gone, perhaps with its node: see, before the job starts there again in vain."""
-        self._drain(await asyncio.to_thread(draining))
+        self._drain_nodes(await asyncio.to_thread(draining_nodes))
         message = str(error)  # of a node that died it names the id; its beacon may still answer for a while
         for n in task.placed.allocation.nodes:
             beacon = self._beacons.get(n)
             if beacon is None:
                 continue
             if isinstance(error, self._ray.exceptions.NodeDiedError) and self._ids[n] in message:
-                self._lose(n)
+                self._lose_node(n)
                 continue
             answer = asyncio.wrap_future(beacon.ping.remote().future())
             while n not in self._lost and not answer.done():
                 await asyncio.wait([answer], timeout=LOOK)
             if answer.done() and answer.exception() is not None:
-                self._lose(n)
+                self._lose_node(n)
         if self._running.get(task.placed.job.id) is task:
-            self._one_ended(task, self._broken(task, error))
+            self._one_ended(task, self._lost_task_end(task, error))
 
     def _one_ended(self, task: _Task, end: dict[str, Any]) -> None:
         if "output" in end:
-            self._save(task, end.pop("output"))
+            self._save_output(task, end.pop("output"))
         task.ends.append(end)
         failed = "error" in end or end.get("status") != 0
         if failed and len(task.ends) < len(task.refs):
             for ref in task.refs:
                 self._ray.cancel(ref, force=False, recursive=False)
         if len(task.ends) == len(task.refs):
-            self._over(task, _worst(task.ends))
+            self._finish_task(task, _worst_end(task.ends))
 
-    def _broken(self, task: _Task, error: BaseException) -> dict[str, Any]:
+    def _lost_task_end(self, task: _Task, error: BaseException) -> dict[str, Any]:
         """Ray has lost a task, or cancelled it on our request."""
         errors = self._ray.exceptions
         now = time.time()
@@ -347,13 +347,13 @@ class RayExecutor(Reporting):
             state = State.OUT_OF_MEMORY
         return {"from": now, "at": now, "error": f"Ray: {message}", "state": state.value}
 
-    def _save(self, task: _Task, output: Sequence[str]) -> None:
+    def _save_output(self, task: _Task, output: Sequence[str]) -> None:
         """Write down what a node has sent that does not see the run folder."""
         for path, text in zip(task.files, output, strict=True):
             with open(path, "ab") as file:
                 file.write(base64.b64decode(text))
 
-    def _over(self, task: _Task, end: dict[str, Any]) -> None:
+    def _finish_task(self, task: _Task, end: dict[str, Any]) -> None:
         job = task.placed.job.id
         if self._running.get(job) is task:
             del self._running[job]
@@ -361,11 +361,11 @@ class RayExecutor(Reporting):
         whole = {"from": now, "at": now, **end}
         if task.stop and whole.get("status") != 0:
             whole["stop"] = whole["state"] = task.stop
-        self._release(task)
-        self._note(t="end", uid=task.intent["uid"], **whole)
-        self._happened(ended(task.intent, whole))
+        self._release_group(task)
+        self._append_note(t="end", uid=task.intent["uid"], **whole)
+        self._report_event(end_event(task.intent, whole))
 
-    def _release(self, task: _Task) -> None:
+    def _release_group(self, task: _Task) -> None:
         if task.group is not None:
             from ray.util.placement_group import remove_placement_group
 
@@ -374,19 +374,19 @@ class RayExecutor(Reporting):
 
     # ------------------------------------------------------------------- nodes
 
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         if not self._tasks and not self._closing:
             for event in self._first:
-                self._happened(event)
+                self._report_event(event)
             self._first.clear()
-            self._drain(draining())
-            self._begin_task(self._watch)
+            self._drain_nodes(draining_nodes())
+            self._begin_task(self._watch_beacons)
 
-    async def _watch(self) -> None:
+    async def _watch_beacons(self) -> None:
         """Call the beacons; those that do not answer are lost with their nodes, those that are new join."""
         for n in range(len(self.cluster)):
             if n not in self._lost:
-                self._light(n)
+                self._light_beacon(n)
         while True:
             await asyncio.sleep(LOOK)
             listed = await asyncio.to_thread(self._ray.nodes)
@@ -394,17 +394,17 @@ class RayExecutor(Reporting):
             now = time.monotonic()
             for n, at in list(self._heard_at.items()):
                 if now - at > (PATIENCE if self._ids[n] in alive else SILENCE):
-                    self._lose(n)
-            leaving = await asyncio.to_thread(draining)
-            self._drain(leaving)
+                    self._lose_node(n)
+            leaving = await asyncio.to_thread(draining_nodes)
+            self._drain_nodes(leaving)
             for id, node in nodes_of(listed):
                 if id not in self._ids and id not in self._given_up and id not in leaving:
                     self._ids.append(id)
                     self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label)
                     n = len(self.cluster) - 1
-                    self._light(n, NodeJoined(n, node))
+                    self._light_beacon(n, NodeJoined(n, node))
 
-    def _light(self, n: int, joins: NodeJoined | None = None) -> None:
+    def _light_beacon(self, n: int, joins: NodeJoined | None = None) -> None:
         """Put a beacon on a node; it is there (or has joined) once that answers."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -412,7 +412,7 @@ class RayExecutor(Reporting):
         self._beacons[n] = self._beacon.options(scheduling_strategy=strategy).remote()
         if joins is not None:
             # The engine knows nodes by the order of their joining: reported now, lost again if it is silent.
-            self._happened(joins)
+            self._report_event(joins)
         self._heard_at[n] = time.monotonic() + 30.0  # the first worker of a node takes its time to start
         self._begin_task(self._listen_to, n)
 
@@ -422,19 +422,19 @@ class RayExecutor(Reporting):
             try:
                 await asyncio.wrap_future(self._beacons[n].ping.remote().future())
             except self._ray.exceptions.RayError:
-                self._lose(n)
+                self._lose_node(n)
                 return
             self._heard_at[n] = max(self._heard_at.get(n, 0.0), time.monotonic())
             await asyncio.sleep(LOOK)
 
-    def _drain(self, ids: Collection[str]) -> None:
+    def _drain_nodes(self, ids: Collection[str]) -> None:
         """Nodes on which Ray starts nothing more; what runs there goes on. It never takes a drain back."""
         for n, id in enumerate(self._ids):
             if id in ids and n not in self._drained and n not in self._lost:
                 self._drained.add(n)
-                self._happened(NodeDrained(n))
+                self._report_event(NodeDrained(n))
 
-    def _lose(self, n: int) -> None:
+    def _lose_node(self, n: int) -> None:
         """A node is gone; its jobs end with it, by the driver. Should it come back, it has another id."""
         if n in self._lost:
             return
@@ -445,19 +445,19 @@ class RayExecutor(Reporting):
         for job, task in list(self._running.items()):
             if n in task.placed.allocation.nodes:
                 del self._running[job]
-                self._release(task)
+                self._release_group(task)
                 for ref in task.refs:
                     self._ray.cancel(ref, force=True, recursive=False)
-        self._happened(NodeLost(n))
+        self._report_event(NodeLost(n))
 
     # ------------------------------------------------------------------- what is reported
 
-    def _note(self, **record: Any) -> None:
+    def _append_note(self, **record: Any) -> None:
         """Append to the run's own record of what was started. Raises `ExecutorError`."""
-        note(self.run_dir / LOG, record)
+        append_note(self.run_dir / LOG, record)
 
 
-def _worst(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _worst_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How a gang has ended: as the first of its tasks that failed, over the time of all."""
     first = next((end for end in ends if "error" in end or end.get("status") != 0), ends[0])
     began: Seconds = min(end["from"] for end in ends)

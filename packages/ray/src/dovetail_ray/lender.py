@@ -79,9 +79,9 @@ class Lender:
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            self._ask(json.dumps(self._spec))
+            self._query_keeper(json.dumps(self._spec))
         about: dict[str, Any] = json.loads(
-            self._ask("serve", answered=True) or '{"complaint":"it was killed"}'
+            self._query_keeper("serve", answered=True) or '{"complaint":"it was killed"}'
         )
         return {**about, "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "")}
 
@@ -91,7 +91,7 @@ class Lender:
             self._keeper.stdin.close()
             self._keeper.wait()
 
-    def _ask(self, line: str, *, answered: bool = False) -> str:
+    def _query_keeper(self, line: str, *, answered: bool = False) -> str:
         assert self._keeper is not None
         assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None

@@ -19,7 +19,7 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.interfaces import RunFolder
 from dovetail.model import Allocation, Cluster, JobId, Node, Placed, Seconds
-from dovetail.process.channel import bracketed
+from dovetail.process.channel import bracket_host
 from dovetail.process.environment import is_gang
 from dovetail.process.spawn_log import uid_of
 from dovetail_ray import lender as ray_lender
@@ -56,12 +56,12 @@ class _ServersOfActors(DeviceServers):
         self._nodes: dict[int, tuple[Node, str]] = {}  # and Ray's id of it
         self._heard: dict[int, dict[str, Any]] = {}  # by node, its lender's last answer
 
-    def begin(self, cluster: Cluster, ids: Sequence[str]) -> None:
+    def begin_servers(self, cluster: Cluster, ids: Sequence[str]) -> None:
         """On all nodes at once; wait for them. Raises `ExecutorError`, `InputError`."""
         # Nodes without an id were lost before this run was taken up.
         nodes = [n for n, id in enumerate(ids) if id]
         # All at once: each waits for Ray to give it its node's GPUs.
-        lenders = [self.meet(n, cluster.nodes[n], ids[n]) for n in nodes]
+        lenders = [self.start_lender(n, cluster.nodes[n], ids[n]) for n in nodes]
         try:
             self._ray.get([lender.hold.remote() for lender in lenders], timeout=self._patience)
             found = self._ray.get([lender.serve.remote() for lender in lenders], timeout=OPENED)
@@ -74,7 +74,7 @@ class _ServersOfActors(DeviceServers):
                 raise InputError(not_started(cluster.nodes[n], reply["complaint"]))
             self._heard[n] = reply
 
-    def meet(self, n: int, node: Node, id: str) -> Any:
+    def start_lender(self, n: int, node: Node, id: str) -> Any:
         """Have Ray put a lender on a node, with all of its GPUs."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -82,7 +82,7 @@ class _ServersOfActors(DeviceServers):
         self._nodes[n] = node, id
         # The lender puts the token's own file in place of `{token}`: a secret in a command line could be read
         # by every user of the node.
-        argv = server_command(node, self._chosen, "-", bracketed(address), "{token}")
+        argv = server_command(node, self._chosen, "-", bracket_host(address), "{token}")
         where = NodeAffinitySchedulingStrategy(id, soft=False)
         lender = self._lender.options(scheduling_strategy=where, num_gpus=len(node.devices))
         self._lenders[n] = lender.remote(argv if node.devices else [], self._token)
@@ -94,7 +94,7 @@ class _ServersOfActors(DeviceServers):
         if refs:
             self._ray.wait(refs, num_returns=len(refs), timeout=ENDED)
 
-    def has(self, n: int) -> bool:
+    def has_lender(self, n: int) -> bool:
         """Whether the node has a lender that has answered."""
         return n in self._heard
 
@@ -103,22 +103,22 @@ class _ServersOfActors(DeviceServers):
         self._lenders.pop(n, None)
         self._heard.pop(n, None)
 
-    def visible(self, n: int) -> list[str]:
+    def visible_devices(self, n: int) -> list[str]:
         """What the node's GPUs are called there, in our order."""
         return [word for word in self._heard[n]["visible"].split(",") if word]
 
     # --- DeviceServers ----------------------------------------------------------------------------
 
-    def switchboard(self) -> Switchboard:
+    def open_switchboard(self) -> Switchboard:
         """At the address that Ray gives this machine, with the servers' token."""
-        return Switchboard(f"tcp:{bracketed(self._here)}:0", self._token.encode())
+        return Switchboard(f"tcp:{bracket_host(self._here)}:0", self._token.encode())
 
     def address(self, node: int) -> str:
         """Where the node's server listens."""
         (address,) = json.loads(self._heard[node]["ready"])["addresses"]
         return str(address)
 
-    def around(self, node: int) -> Mapping[str, str]:
+    def node_variables(self, node: int) -> Mapping[str, str]:
         """Where the token is on that node."""
         return {TOKEN_FILE: self._heard[node]["token"]}
 
@@ -128,15 +128,15 @@ class _ServersOfActors(DeviceServers):
             if n not in self._lenders:
                 raise ExecutorError("a node that was to lend is lost")
             try:
-                reply = await self._served(n)
+                reply = await self._await_lender(n)
             except self._ray.exceptions.ActorDiedError:  # killed, while its node lives: put another one there
-                self.meet(n, *self._nodes[n])
-                reply = await self._served(n)
+                self.start_lender(n, *self._nodes[n])
+                reply = await self._await_lender(n)
             if reply["complaint"]:
                 raise ExecutorError(not_started(self._nodes[n][0], reply["complaint"]))
             self._heard[n] = reply
 
-    async def _served(self, n: int) -> dict[str, Any]:
+    async def _await_lender(self, n: int) -> dict[str, Any]:
         """The answer of a node's lender. Raises `ExecutorError`, `ActorDiedError`."""
         answer = asyncio.wrap_future(self._lenders[n].serve.remote().future())
         errors = self._ray.exceptions
@@ -168,9 +168,9 @@ class LendingRayExecutor(RayExecutor):
     ) -> None:
         super().__init__(patience, folder, cluster, ids)
         self._servers = _ServersOfActors(chosen, patience)
-        self._lending = Lending(chosen, self._servers, self.run_dir, self._happened)
+        self._lending = Lending(chosen, self._servers, self.run_dir, self._report_event)
         try:
-            self._servers.begin(cluster, ids)
+            self._servers.begin_servers(cluster, ids)
         except (ExecutorError, InputError):
             self._marker.unlink(missing_ok=True)
             self._servers.end()
@@ -181,8 +181,8 @@ class LendingRayExecutor(RayExecutor):
         """Start the job with the places of its devices; `ExecutorError` where it cannot have them."""
         devices = devices_of(placed.allocation)
         for n in {*placed.allocation.nodes, *(held.node for held in devices)}:
-            if not self._servers.has(n) and n not in self._lost:  # it has joined
-                self._servers.meet(n, self.cluster.nodes[n], self._ids[n])
+            if not self._servers.has_lender(n) and n not in self._lost:  # it has joined
+                self._servers.start_lender(n, self.cluster.nodes[n], self._ids[n])
                 await self._servers.see_to([n])
         if is_gang(placed):
             refuse_to_borrow(placed)
@@ -190,7 +190,7 @@ class LendingRayExecutor(RayExecutor):
             if placed.allocation.donors:
                 await self._servers.see_to(placed.allocation.nodes)  # for the token
             uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
-            await self._lending.begin(placed, uid, self.cluster)
+            await self._lending.begin_job(placed, uid, self.cluster)
         await super().launch(placed)
 
     async def migrate(self, placed: Placed, target: Allocation) -> None:
@@ -200,43 +200,43 @@ class LendingRayExecutor(RayExecutor):
         """
         self._lending.migrate(placed, target, self.cluster)
 
-    def _bundle(self, placed: Placed, node: int) -> dict[str, float]:
+    def _node_bundle(self, placed: Placed, node: int) -> dict[str, float]:
         """Without GPUs: those are ours already."""
-        held = super()._bundle(placed, node)
+        held = super()._node_bundle(placed, node)
         held.pop("GPU", None)
         return held or {"CPU": 0.001}
 
-    def _needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
-        return {**super()._needs(placed, node, tasks), "num_gpus": 0}
+    def _task_needs(self, placed: Placed, node: int, tasks: int) -> dict[str, float]:
+        return {**super()._task_needs(placed, node, tasks), "num_gpus": 0}
 
-    def _spec(
+    def _task_spec(
         self, task: Any, words: list[str], uid: str, node: int, rank: tuple[int, int, int]
     ) -> dict[str, Any]:
-        spec = super()._spec(task, words, uid, node, rank)
+        spec = super()._task_spec(task, words, uid, node, rank)
         placed = task.placed
-        names, part = self._servers.visible(node), placed.allocation.part_on(node)
+        names, part = self._servers.visible_devices(node), placed.allocation.part_on(node)
         own = (
             {}
             if is_gang(placed)
-            else dict(self._lending.environment(placed.job.id, self.cluster, self._cuda))
+            else dict(self._lending.job_environment(placed.job.id, self.cluster, self._cuda_devices))
         )
         held = [names[d] for d in (() if part is None else part.devices) if d < len(names)]
         visible = own.pop("CUDA_VISIBLE_DEVICES", ",".join(held))
         return {**spec, "gpus": 0, "visible": visible, "env": {**spec["env"], **own}}
 
-    def _cuda(self, node: int) -> str:
-        return ",".join(self._servers.visible(node))
+    def _cuda_devices(self, node: int) -> str:
+        return ",".join(self._servers.visible_devices(node))
 
-    def _over(self, task: Any, end: dict[str, Any]) -> None:
-        self._lending.forget(task.placed.job.id)
-        super()._over(task, end)
+    def _finish_task(self, task: Any, end: dict[str, Any]) -> None:
+        self._lending.forget_job(task.placed.job.id)
+        super()._finish_task(task, end)
 
-    def _lose(self, n: int) -> None:
+    def _lose_node(self, n: int) -> None:
         jobs: list[JobId] = [job for job, task in self._running.items() if n in task.placed.allocation.nodes]
         self._servers.lost(n)
-        super()._lose(n)
+        super()._lose_node(n)
         for job in jobs:
-            self._lending.forget(job)
+            self._lending.forget_job(job)
 
     async def _end_tasks(self) -> None:
         """What goes on beside, and the lenders: nothing runs any more, and Ray is still there."""

@@ -155,7 +155,7 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     A `KeyboardInterrupt`, by which Ray cancels a task, ends the command first.
     """
     began = time.time()
-    fault, env = _environment(spec)
+    fault, env = _task_environment(spec)
     if fault:
         return {"from": began, "at": began, "error": fault}
     # Whether the node sees the run's folder: a marker with the run's id is there, or it is not.
@@ -173,21 +173,21 @@ def run_command(spec: dict[str, Any]) -> dict[str, Any]:
     fence.stdin.write(json.dumps(order).encode() + b"\n")
     fence.stdin.flush()
     try:
-        line = _hear(fence)
+        line = _read_fence(fence)
     # Ray interrupts the task; the fence then has the grace to end what it holds.
     except KeyboardInterrupt:
         fence.stdin.write(b"stop\n")
         fence.stdin.flush()
-        line = _hear(fence)
+        line = _read_fence(fence)
     fence.wait()
     end: dict[str, Any]
     end = json.loads(line) if line else {"from": began, "at": time.time(), "error": "its fence was killed"}
     if folder is not None:
-        end["output"] = [_tail(path) for path in files]
+        end["output"] = [_file_tail(path) for path in files]
     return end
 
 
-def _hear(fence: subprocess.Popen[bytes]) -> bytes:
+def _read_fence(fence: subprocess.Popen[bytes]) -> bytes:
     """The fence's answer, looking up now and then so that an interrupt gets through."""
     assert fence.stdout is not None
     line = b""
@@ -200,7 +200,7 @@ def _hear(fence: subprocess.Popen[bytes]) -> bytes:
     return line
 
 
-def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
+def _task_environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """What is wrong with the devices that Ray shows us, and the command's environment."""
     # Variables of the node itself (libraries, drivers, temporary folders) must not be those of the machine
     # that submits.
@@ -215,7 +215,7 @@ def _environment(spec: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return "", env
 
 
-def _tail(path: str) -> str:
+def _file_tail(path: str) -> str:
     """The end of a file, for JSON."""
     try:
         with open(path, "rb") as file:

@@ -32,7 +32,7 @@ __all__ = [
     "Moved",
     "Namespace",
     "namespace",
-    "restored",
+    "restore_array",
 ]
 
 _HOMES = {
@@ -78,11 +78,11 @@ def namespace(
     import os
 
     from dovetail_remote.address import ADDRESSES
-    from dovetail_remote.control import join
+    from dovetail_remote.control import join_switchboard
     from dovetail_remote.device import Device
     from dovetail_remote.space import Namespace
 
-    seat = None if addresses else join()
+    seat = None if addresses else join_switchboard()
     placed = addresses or (seat.addresses if seat else tuple(os.environ.get(ADDRESSES, "").split()))
     devices = [Device(a, replay=replay, spares=spares, errors=errors) for a in placed or ("local:numpy",)]
     if seat is not None:
@@ -90,7 +90,7 @@ def namespace(
     return Namespace(devices)
 
 
-def restored(elements: Any, mark: str, address: str) -> Array:
+def restore_array(elements: Any, mark: str, address: str) -> Array:
     """An array that was pickled: on its device, one of that address, or the first of the environment."""
     from dovetail_remote.device import open_at
 

@@ -50,7 +50,7 @@ class Address:
         host, _, port = self.place.rpartition(":")
         return host.strip("[]"), int(port)
 
-    def connect(self, timeout: float) -> socket.socket:
+    def connect_to_server(self, timeout: float) -> socket.socket:
         """A connection to the server. Raises `OSError`."""
         if self.kind == "unix":
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -38,7 +38,7 @@ class Calls(Protocol):
     def fetch(self, array: Array, /) -> NDArray[Any]:
         """The elements on the host, in a fresh array; waits."""
 
-    def describe(self, array: Array, /) -> tuple[str, tuple[int, ...]]:
+    def describe_array(self, array: Array, /) -> tuple[str, tuple[int, ...]]:
         """Data type and shape; waits where they are not known."""
 
     def in_place(self, array: Array, /) -> Any:
@@ -76,16 +76,16 @@ class Array(metaclass=_NotMadeByPrograms):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The data type."""
-        return np.dtype(self._described()[0])
+        return np.dtype(self._fetch_description()[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The length of each dimension."""
-        return self._described()[1]
+        return self._fetch_description()[1]
 
-    def _described(self) -> tuple[str, tuple[int, ...]]:
+    def _fetch_description(self) -> tuple[str, tuple[int, ...]]:
         link: Calls = self._device.link
-        return link.describe(self)
+        return link.describe_array(self)
 
     @property
     def ndim(self) -> int:
@@ -160,26 +160,26 @@ class Array(metaclass=_NotMadeByPrograms):
         """The memory of the host, to which exports are fetched."""
         return (1, 0)  # kDLCPU
 
-    def _item(self) -> Any:
+    def _fetch_item(self) -> Any:
         found = self._device.link.fetch(self)
         if found.ndim:
             raise TypeError(f"only arrays of no dimension are numbers, found {found.ndim} dimensions")
         return found.item()
 
     def __bool__(self) -> bool:
-        return bool(self._item())
+        return bool(self._fetch_item())
 
     def __complex__(self) -> complex:
-        return complex(self._item())
+        return complex(self._fetch_item())
 
     def __float__(self) -> float:
-        return float(self._item())
+        return float(self._fetch_item())
 
     def __int__(self) -> int:
-        return int(self._item())
+        return int(self._fetch_item())
 
     def __index__(self) -> int:
-        found = self._item()
+        found = self._fetch_item()
         if type(found) is not int:
             raise TypeError(f"only arrays of whole numbers are indices, found {self.dtype}")
         return found
@@ -189,7 +189,7 @@ class Array(metaclass=_NotMadeByPrograms):
         return f"Array({text}, dtype={self.dtype}, device={str(self._device)!r})"
 
     def __format__(self, spec: str, /) -> str:
-        return format(self._item(), spec) if not self.shape else format(str(self), spec)
+        return format(self._fetch_item(), spec) if not self.shape else format(str(self), spec)
 
     def __copy__(self) -> Array:
         return self.__deepcopy__({})
@@ -207,10 +207,10 @@ class Array(metaclass=_NotMadeByPrograms):
 
     def __getitem__(self, key: Any, /) -> Array:
         link: Calls = self._device.link
-        return link.call("__getitem__", (self, _bounded(key)))
+        return link.call("__getitem__", (self, _bound_key(key)))
 
     def __setitem__(self, key: Any, value: Any, /) -> None:
-        self._device.link.change("__setitem__", self, _bounded(key), value)
+        self._device.link.change("__setitem__", self, _bound_key(key), value)
 
     def __len__(self) -> int:
         if not (shape := self.shape):
@@ -224,7 +224,7 @@ class Array(metaclass=_NotMadeByPrograms):
         return (self[k] for k in range(shape[0]))
 
 
-def _bounded(key: Any) -> Any:
+def _bound_key(key: Any) -> Any:
     """The key with numbers of Python as bounds of its slices, and for NumPy's.
 
     Bounds may be arrays, whose values the device must deliver before the call is on its way to it.
@@ -233,7 +233,7 @@ def _bounded(key: Any) -> Any:
     if kind is tuple:
         for item in key:
             if type(item) not in _PLAIN_KEYS and not (type(item) is slice and _has_bounds(item)):
-                return tuple(map(_bounded, key))
+                return tuple(map(_bound_key, key))
         return key
     if kind is slice:
         if _has_bounds(key):
@@ -251,37 +251,37 @@ def _has_bounds(key: slice) -> bool:
     )
 
 
-def _unary(name: str) -> Callable[[Array], Array]:
-    def method(self: Array) -> Array:
+def _unary_method(name: str) -> Callable[[Array], Array]:
+    def call_unary(self: Array) -> Array:
         link: Calls = self._device.link
         return link.call(name, (self,))
 
-    return method
+    return call_unary
 
 
-def _binary(name: str) -> Callable[[Array, Any], Any]:
-    def method(self: Array, other: Any, /) -> Any:
+def _binary_method(name: str) -> Callable[[Array, Any], Any]:
+    def call_binary(self: Array, other: Any, /) -> Any:
         if type(other) is Array or isinstance(other, _NUMBERS):
             return self._device.link.call(name, (self, other))
         return NotImplemented
 
-    return method
+    return call_binary
 
 
 def _in_place(name: str) -> Callable[[Array, Any], Any]:
-    def method(self: Array, other: Any, /) -> Any:
+    def change_in_place(self: Array, other: Any, /) -> Any:
         if type(other) is Array or isinstance(other, _NUMBERS):
             self._device.link.change(name, self, other)
             return self
         return NotImplemented
 
-    return method
+    return change_in_place
 
 
 for _names, _made in (
-    (UNARY_OPERATORS, _unary),
-    (BINARY_OPERATORS, _binary),
-    (REFLECTED_OPERATORS, _binary),
+    (UNARY_OPERATORS, _unary_method),
+    (BINARY_OPERATORS, _binary_method),
+    (REFLECTED_OPERATORS, _binary_method),
     (INPLACE_OPERATORS, _in_place),
 ):
     for _name in _names:

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from dovetail.errors import DeviceError, DeviceLost
 from dovetail_remote.array import Array
-from dovetail_remote.connection import ServerHello, watch
-from dovetail_remote.encoding import encode
+from dovetail_remote.connection import ServerHello, watch_server
+from dovetail_remote.encoding import encode_value
 from dovetail_remote.failures import FailedError, Failure
-from dovetail_remote.link import NOTHING, Owner, made, next_handle, on_present_link
+from dovetail_remote.link import NOTHING, Owner, make_array, next_handle, on_present_link
 from dovetail_remote.replay import ReplayLog
 from dovetail_remote.shapes import LARGE, SURE, UNKNOWN, Shapes
 from dovetail_remote.snapshot import Fill, Manifest, parse_manifest, send_snapshot
@@ -89,10 +89,10 @@ class RemoteLink:
         self._spares = BlockPool()
         self._wake = threading.Event()
         self._handle_of = self._handle
-        watch(self._channel, address, device.token)
+        watch_server(self._channel, address, device.token)
         name = "dovetail-courier"
         threading.Thread(
-            target=_courier, args=(weakref.ref(self), self._wake), name=name, daemon=True
+            target=_send_lingering, args=(weakref.ref(self), self._wake), name=name, daemon=True
         ).start()
 
     @property
@@ -112,74 +112,78 @@ class RemoteLink:
         if not self.retired:
             device, handle_of = self.device, self._handle_of
             encoded = [
-                a._handle if type(a) is Array and a._device is device else encode(a, handle_of)
+                a._handle if type(a) is Array and a._device is device else encode_value(a, handle_of)
                 for a in arguments
             ]
-            keywords = {key: encode(value, handle_of) for key, value in named.items()} if named else None
+            keywords = (
+                {key: encode_value(value, handle_of) for key, value in named.items()} if named else None
+            )
             with self.lock:
                 if not self.retired:
                     handle = next_handle()
-                    certainty = self._shapes.expect(handle, name, encoded, keywords)
+                    certainty = self._shapes.expect_call(handle, name, encoded, keywords)
                     # The frame of the program, for the failure's message: taken here, since a failure arrives
                     # much later.
                     site = self._sites.number(sys._getframe(1))
-                    self._add([name, handle, site, encoded, keywords, certainty == UNKNOWN])
-                    result = made(device, handle)
+                    self._add_call([name, handle, site, encoded, keywords, certainty == UNKNOWN])
+                    result = make_array(device, handle)
                     if certainty != SURE and not self._deferred:
-                        self._hear()
+                        self._await_calls()
                     return result
-        return self.device.present().call(name, arguments, named)
+        return self.device.present_link().call(name, arguments, named)
 
     def call_many(
         self, name: str, arguments: Sequence[Any], named: Mapping[str, Any], count: int
     ) -> list[Array]:
         """Add it to the batch, and wait."""
-        encoded, keywords = self._encoded(arguments, named)
+        encoded, keywords = self._encode_arguments(arguments, named)
         with self.lock:
             if not self.retired:
                 handles = [next_handle() for _ in range(count)]
-                self._add([name, handles, self._sites.number(sys._getframe(1)), encoded, keywords, False])
-                results = [made(self.device, handle) for handle in handles]
+                self._add_call(
+                    [name, handles, self._sites.number(sys._getframe(1)), encoded, keywords, False]
+                )
+                results = [make_array(self.device, handle) for handle in handles]
                 if self._shapes.is_view(name, encoded):
                     self._shapes.readonly.update(handles)
                 if not self._deferred:
-                    self._hear()
+                    self._await_calls()
                 return results
-        return self.device.present().call_many(name, arguments, named, count)
+        return self.device.present_link().call_many(name, arguments, named, count)
 
     def change(self, name: str, array: Array, *arguments: Any) -> None:
         """Add it to the batch, and wait unless it cannot fail."""
-        encoded, _ = self._encoded((array, *arguments), NOTHING)
+        encoded, _ = self._encode_arguments((array, *arguments), NOTHING)
         with self.lock:
             if not self.retired:
                 out = None if name == "__setitem__" else array._handle
                 certainty, key = self._shapes.expect_change(name, encoded)
-                self._add([name, out, self._sites.number(sys._getframe(1)), encoded, None, False])
+                self._add_call([name, out, self._sites.number(sys._getframe(1)), encoded, None, False])
                 if certainty != SURE and not self._deferred:
-                    self._hear()
+                    self._await_calls()
                     self._shapes.changed(encoded[0], key)
                 return
-        self.device.present().change(name, array, *arguments)
+        self.device.present_link().change(name, array, *arguments)
 
     @on_present_link
     def kernel(self, handle: int, source: str, name: str) -> None:
         """Add it to the batch, and wait for the compiler."""
-        self._add(["kernel", handle, self._sites.number(sys._getframe(1)), [source, name], None, False])
+        self._add_call(["kernel", handle, self._sites.number(sys._getframe(1)), [source, name], None, False])
         if not self._deferred:
-            self._hear()
+            self._await_calls()
 
     def launch(self, handle: int, grid: Any, block: Any, shared: int, arguments: Sequence[Any]) -> None:
         """Add it to the batch, and wait the first time that a kernel has such arguments."""
-        given = encode(list(arguments), self._handle_of)
-        extents = [encode(extent, self._handle_of) for extent in (grid, block, shared)]
+        given = encode_value(list(arguments), self._handle_of)
+        extents = [encode_value(extent, self._handle_of) for extent in (grid, block, shared)]
         with self.lock:
             if not self.retired:
                 site = self._sites.number(sys._getframe(1))
-                self._add(["launch", None, site, [handle, *extents, given], None, False])
+                self._add_call(["launch", None, site, [handle, *extents, given], None, False])
                 if not self._deferred and self._shapes.is_new([handle, *extents, given]):
-                    self._hear()
+                    self._await_calls()
                 return
-        self.device.present().launch(handle, grid, block, shared, arguments)
+        self.device.present_link().launch(handle, grid, block, shared, arguments)
 
     @on_present_link
     def put(self, array: NDArray[Any]) -> Array:
@@ -195,13 +199,13 @@ class RemoteLink:
         self._shapes.known[handle] = (array.dtype.name, shape)
         head = frame_head(Kind.PUT, len(text), sent.nbytes) + text
         raw = sent.reshape(-1).data.cast("B") if sent.size else b""
-        self._transmit(b"".join([*self._batch(), head]), raw)
-        result = made(self.device, handle)
+        self._transmit_parts(b"".join([*self._pending_frames(), head]), raw)
+        result = make_array(self.device, handle)
         if sent.nbytes >= LARGE and not self._deferred:
-            self._hear()
+            self._await_calls()
         return result
 
-    def adopt(self, array: NDArray[Any]) -> None:
+    def adopt_array(self, array: NDArray[Any]) -> None:
         """The server is another process, which cannot have it."""
 
     def in_place(self, array: Array) -> None:
@@ -213,7 +217,7 @@ class RemoteLink:
     def fetch(self, array: Array) -> NDArray[Any]:
         """Fetch the elements; waits for them."""
 
-        def read(reply: Any, size: int) -> NDArray[Any] | MemoryError:
+        def read_elements(reply: Any, size: int) -> NDArray[Any] | MemoryError:
             try:
                 elements = self._spares.empty(None, tuple(reply["shape"]), reply["dtype"])
             # The frame must be read to its end even so, or the next answer would begin in its middle.
@@ -226,50 +230,50 @@ class RemoteLink:
                 self._channel.receive_into(elements.reshape(-1).data.cast("B"))
             return elements
 
-        found = self._answer(Kind.FETCH, {"array": self._own(array)}, read)
+        found = self._fetch_answer(Kind.FETCH, {"array": self._own_handle(array)}, read_elements)
         if isinstance(found, MemoryError):
             raise found
         fetched: NDArray[Any] = found
         return fetched
 
     @on_present_link
-    def describe(self, array: Array) -> tuple[str, tuple[int, ...]]:
+    def describe_array(self, array: Array) -> tuple[str, tuple[int, ...]]:
         """Type and shape: what is known, else the server's answer, for which this waits."""
-        handle = self._own(array)
+        handle = self._own_handle(array)
         known = self._shapes.known.get(handle)
         if known is None:
-            dtype, shape = self._answer(Kind.SYNC, {"describe": handle})["described"]
+            dtype, shape = self._fetch_answer(Kind.SYNC, {"describe": handle})["described"]
             known = self._shapes.known[handle] = (str(dtype), tuple(shape))
         return known
 
     @on_present_link
     def synchronize(self) -> None:
         """Wait until all calls are carried out; raises what failed."""
-        self._answer(Kind.SYNC, {"wait": True})
+        self._fetch_answer(Kind.SYNC, {"wait": True})
 
     @on_present_link
     def memory(self) -> int:
         """Bytes that the arrays take on the server."""
-        return int(self._answer(Kind.SYNC, {})["used"])
+        return int(self._fetch_answer(Kind.SYNC, {})["used"])
 
     @on_present_link
-    def probe(self, data: bytes) -> None:
+    def send_probe(self, data: bytes) -> None:
         """Send bytes that are thrown away, and wait until they are."""
-        self._flush()
-        self._guarded(lambda: self._channel.send_all(frame_head(Kind.PROBE, 0, len(data)), data))
-        self._answer(Kind.SYNC, {})
+        self._flush_batch()
+        self._guard_action(lambda: self._channel.send_all(frame_head(Kind.PROBE, 0, len(data)), data))
+        self._fetch_answer(Kind.SYNC, {})
 
     # -- moving; with the lock held --------------------------------------------------------------------
 
-    def quiet(self) -> None:
+    def await_quiet(self) -> None:
         """Nothing to do: calls take the lock."""
 
     def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
         """Fetch all arrays, after all calls; failures that were not raised yet are kept."""
-        self._settle()
+        self._settle_calls()
         left = 0
 
-        def begin(reply: Any, size: int) -> Manifest:
+        def begin_snapshot(reply: Any, size: int) -> Manifest:
             nonlocal left
             manifest = parse_manifest(reply)
             if manifest.size != size:
@@ -277,33 +281,33 @@ class RemoteLink:
             left = size
             return manifest
 
-        def fill(target: memoryview) -> None:
+        def fill_region(target: memoryview) -> None:
             nonlocal left
             try:
-                self._guarded(lambda: self._channel.receive_into(target))
+                self._guard_action(lambda: self._channel.receive_into(target))
             except _RebuiltError:
                 left = 0
                 raise DeviceError(f"{self.address}: was lost, and rebuilt from its log") from None
             left -= target.nbytes
 
-        def end() -> None:
+        def end_snapshot() -> None:
             if left:
-                self._guarded(lambda: self._channel.skip(left))
+                self._guard_action(lambda: self._channel.skip(left))
 
-        return self._ask(Kind.DUMP, {}, begin), fill, end
+        return self._send_question(Kind.DUMP, {}, begin_snapshot), fill_region, end_snapshot
 
     def give(self, manifest: Manifest, fill: Fill) -> None:
         """Send all arrays, and wait until they are there. Raises `DeviceError` where the server refuses."""
-        send_snapshot(manifest, fill, self._transmit)
+        send_snapshot(manifest, fill, self._transmit_parts)
         self._shapes.known.update((handle, (v.dtype, v.shape)) for handle, _, v in manifest.arrays)
         self._shapes.readonly.update(handle for handle, _, v in manifest.arrays if v.readonly)
         try:
             # The snapshot is only there when the server has answered: it may refuse it for want of memory.
-            self._ask(Kind.SYNC, {"wait": True})
+            self._send_question(Kind.SYNC, {"wait": True})
         except FailedError as refused:
             raise DeviceError(f"{self.address}: {refused.failure.message}") from None
 
-    def ready(self) -> None:
+    def note_ready(self) -> None:
         """From now on the server has all that the device holds."""
         self._present = True
         if self.log is not None:
@@ -316,8 +320,8 @@ class RemoteLink:
             # A server that is already gone frees everything itself, as it does for any client that vanishes.
             with contextlib.suppress(OSError, ProtocolError):  # then it gives it back by itself
                 self._channel.connection.settimeout(PARTING)
-                self._channel.send(Kind.LEAVE, b"")
-                self._channel.receive()
+                self._channel.send_frame(Kind.LEAVE, b"")
+                self._channel.receive_frame()
         self._channel.close()
         self._wake.set()
         if self.log is not None:
@@ -328,31 +332,34 @@ class RemoteLink:
         if not self._asked and self.lost is None and not self.retired:
             self.synchronize()
 
-    def forked(self) -> None:
+    def note_fork(self) -> None:
         """The connection is the parent's alone."""
-        self._abandon(f"{self.address}: the device belongs to the process that opened it, not to a fork")
+        self._abandon_server(
+            f"{self.address}: the device belongs to the process that opened it, not to a fork"
+        )
 
     # -- calls, inside; with the lock held -------------------------------------------------------------
 
-    def _abandon(self, why: str) -> None:
+    def _abandon_server(self, why: str) -> None:
         """Use the server no more, for this reason."""
         self.lost = why
         self._channel.close()
 
-    def _encoded(
+    def _encode_arguments(
         self, arguments: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any] | None]:
-        encoded = [encode(argument, self._handle_of) for argument in arguments]
-        return encoded, {key: encode(value, self._handle_of) for key, value in named.items()} or None
+        encoded = [encode_value(argument, self._handle_of) for argument in arguments]
+        return encoded, {key: encode_value(value, self._handle_of) for key, value in named.items()} or None
 
-    def _hear(self) -> None:
+    def _await_calls(self) -> None:
         """Wait until the calls so far are carried out; raises the oldest failure, of one of them."""
-        self._answer(Kind.SYNC, {})
+        self._fetch_answer(Kind.SYNC, {})
 
-    def _add(self, call: list[Any]) -> None:
+    def _add_call(self, call: list[Any]) -> None:
         if self.lost is not None:
             raise DeviceLost(self.lost)
-        # Before the call, so that the memory of arrays that died is free for its result. Not before `ready`:
+        # Before the call, so that the memory of arrays that died is free for its result. Not before
+        # `note_ready`:
         # until then these handles belong to the link that is being left.
         if self._freed and self._present:
             self._give_back()
@@ -364,13 +371,13 @@ class RemoteLink:
         # to be batched. The courier thread sends the rest, so that no call lingers when the program stops
         # calling.
         if len(pending) >= BATCH or now - self._sent > QUIET:
-            self._flush()
+            self._flush_batch()
         elif not self._wake.is_set():
             self._wake.set()
 
     def _give_back(self) -> None:
         """Arrays that died before the next call, so that their memory is free for it."""
-        freed, drop = self._freed, self._shapes.drop
+        freed, drop = self._freed, self._shapes.drop_array
         handles = []
         while freed:
             handle = freed.popleft()
@@ -378,7 +385,7 @@ class RemoteLink:
             drop(handle)
         self._pending.append(handles)
 
-    def _batch(self) -> list[bytes]:
+    def _pending_frames(self) -> list[bytes]:
         """What is pending, as frames."""
         if self._freed and self._present:
             self._give_back()
@@ -394,19 +401,19 @@ class RemoteLink:
                 if len(text) <= MOST_JSON:
                     texts.append(text)
                 else:
-                    self._refuse(call, len(text))
+                    self._refuse_call(call, len(text))
         return [frame_head(Kind.CALLS, len(text)) + text for text in texts]
 
-    def _refuse(self, call: list[Any], size: int) -> None:
+    def _refuse_call(self, call: list[Any], size: int) -> None:
         message = f"the arguments take {size} bytes, expected at most {MOST_JSON}"
         self.unheard.append(Failure("ValueError", message, call[0], call[2]))
 
-    def _flush(self) -> None:
-        frames = self._batch()
+    def _flush_batch(self) -> None:
+        frames = self._pending_frames()
         if frames:
-            self._transmit(b"".join(frames))
+            self._transmit_parts(b"".join(frames))
 
-    def _transmit(self, *parts: Any) -> None:
+    def _transmit_parts(self, *parts: Any) -> None:
         """Send parts of frames that change something on the server; the log has them too."""
         if self.lost is not None:
             raise DeviceLost(self.lost)
@@ -416,10 +423,10 @@ class RemoteLink:
             for part in parts:
                 log.write(part)
         with contextlib.suppress(_RebuiltError):  # from the log, in which the parts are
-            self._guarded(lambda: self._channel.send_all(*parts))
+            self._guard_action(lambda: self._channel.send_all(*parts))
         self._sent = time.perf_counter()
         if log is not None and log.complete and log.size > log.limit:
-            self._shorten(log)
+            self._shorten_log(log)
 
     def send_what_lingers(self) -> bool:
         """Send what is pending; whether there will ever be more."""
@@ -428,40 +435,40 @@ class RemoteLink:
                 return False
             if self._pending or (self._freed and self._present):
                 try:
-                    self._flush()
+                    self._flush_batch()
                 except DeviceLost:
                     return False  # noted in `lost`; the next call raises it
             return True
 
     # -- questions, inside; with the lock held ---------------------------------------------------------
 
-    def _answer(
+    def _fetch_answer(
         self, kind: Kind, question: dict[str, Any], read: Callable[[Any, int], Any] | None = None
     ) -> Any:
         """The answer to a question of the program; raises the oldest failure that was not raised before."""
-        before = self._batch()
+        before = self._pending_frames()
         # Failures come out oldest first, as the library itself would have raised them; what is pending is
         # sent all the same, since the program goes on after the exception.
         if self.unheard:
             failure = self.unheard.popleft()
-            self._transmit(*before)
+            self._transmit_parts(*before)
         else:
             try:
-                return self._ask(kind, question, read, before)
+                return self._send_question(kind, question, read, before)
             except FailedError as found:
                 failure = found.failure
         raise failure.exception(self._sites.where(failure.site))
 
-    def _settle(self) -> None:
+    def _settle_calls(self) -> None:
         """All calls carried out, and failures kept for the program's next question."""
         while True:
             try:
-                self._ask(Kind.SYNC, {"wait": True}, before=self._batch())
+                self._send_question(Kind.SYNC, {"wait": True}, before=self._pending_frames())
                 return
             except FailedError as found:
                 self.unheard.append(found.failure)
 
-    def _ask(
+    def _send_question(
         self,
         kind: Kind,
         question: dict[str, Any],
@@ -475,35 +482,35 @@ class RemoteLink:
             for frame in before:
                 self.log.write(frame)
         try:
-            found = self._guarded(lambda: self._exchange(kind, question, read, before))
+            found = self._guard_action(lambda: self._exchange_frames(kind, question, read, before))
         except _RebuiltError:  # from the log, in which the frames are
-            return self._ask(kind, question, read)
+            return self._send_question(kind, question, read)
         if isinstance(found, FailedError):
             raise found
         return found
 
-    def _exchange(
+    def _exchange_frames(
         self,
         kind: Kind,
         question: dict[str, Any],
         read: Callable[[Any, int], Any] | None,
         before: Sequence[bytes],
     ) -> Any:
-        self._channel.send(kind, orjson.dumps(question), before=before)
+        self._channel.send_frame(kind, orjson.dumps(question), before=before)
         self._sent = time.perf_counter()
-        answer, reply, size = self._channel.receive(most=1 << 31)
+        answer, reply, size = self._channel.receive_frame(most=1 << 31)
         if answer == Kind.REFUSED:
             raise ProtocolError(str(reply))
         if answer not in (Kind.REPLY, Kind.ERROR) or not isinstance(reply, dict):
             raise ProtocolError(f"a frame {answer} for an answer")
-        self._shapes.told(reply.pop("told", ()))
+        self._shapes.learn_results(reply.pop("told", ()))
         self._asked = True
         if answer == Kind.ERROR:
             self._surfaced += bool(reply["unheard"])
-            return FailedError(Failure.parse(reply["failure"]))
+            return FailedError(Failure.parse_failure(reply["failure"]))
         return reply if read is None else read(reply, size)
 
-    def _guarded(self, action: Callable[[], Any]) -> Any:
+    def _guard_action(self, action: Callable[[], Any]) -> Any:
         """Whatever fails on the way to the server means that the server is lost, or rebuilt.
 
         Raises `DeviceLost`, `_RebuiltError`.
@@ -520,7 +527,7 @@ class RemoteLink:
         if reason is None:
             return answer
         if self.log is not None and self.log.complete:
-            self._rebuild(self.log, reason)
+            self._rebuild_server(self.log, reason)
             raise _RebuiltError
         self.lost = f"{self.address}: the device server is gone ({reason}), and with it the arrays it had"
         raise DeviceLost(self.lost)
@@ -530,11 +537,11 @@ class RemoteLink:
         if self.log is not None and self.log.complete:
             self._channel.close()
         else:
-            self._abandon(f"{self.address}: given up in the middle of a call; its arrays are lost")
+            self._abandon_server(f"{self.address}: given up in the middle of a call; its arrays are lost")
 
     # -- record and replay -----------------------------------------------------------------------------
 
-    def _rebuild(self, log: ReplayLog, reason: str) -> None:
+    def _rebuild_server(self, log: ReplayLog, reason: str) -> None:
         """Another server, or the same one started again, with all that was logged. Raises `DeviceLost`."""
         last = reason
         until = time.monotonic() + self.device.patience
@@ -542,7 +549,7 @@ class RemoteLink:
             # The same address first: a server that was only started again keeps its place and its token.
             for address in (self.address, *self.device.spares):
                 try:
-                    self._replay(log, address)
+                    self._replay_calls(log, address)
                 except (OSError, ProtocolError, DeviceError, ValueError, LookupError) as error:
                     last = str(error)
                     continue
@@ -559,21 +566,21 @@ class RemoteLink:
         log.close()
         raise DeviceLost(self.lost)
 
-    def _replay(self, log: ReplayLog, address: str) -> None:
+    def _replay_calls(self, log: ReplayLog, address: str) -> None:
         self._channel.close()
-        self._channel, welcome = self.device.knock(address)
-        watch(self._channel, address, self.device.token)
+        self._channel, welcome = self.device.open_channel(address)
+        watch_server(self._channel, address, self.device.token)
         if not welcome.dtypes >= self.dtypes:
             raise DeviceError(f"{address}: {welcome.library} lacks data types that {self.library} has")
-        for piece in log.frames():
+        for piece in log.iterate_frames():
             self._channel.send_all(piece)
         # The replay repeats old failures too: those that were raised before are not raised again.
         received = self._surfaced
         for _ in range(received):
-            self._exchange(Kind.SYNC, {"wait": True}, None, ())
+            self._exchange_frames(Kind.SYNC, {"wait": True}, None, ())
         self._surfaced = received
 
-    def _shorten(self, log: ReplayLog) -> None:
+    def _shorten_log(self, log: ReplayLog) -> None:
         """A snapshot takes the place of the calls that led to it."""
         manifest, fill, end = self.take()
         # After the snapshot the server's numbering of old failures starts anew.
@@ -587,16 +594,16 @@ class RemoteLink:
         end()
         log.finish()
 
-    def _own(self, array: Array) -> int:
+    def _own_handle(self, array: Array) -> int:
         if array._device is not self.device:
-            raise self.device.foreign(array)
+            raise self.device.foreign_error(array)
         return array._handle
 
     def _handle(self, value: Any) -> int | None:
-        return self._own(value) if type(value) is Array else None
+        return self._own_handle(value) if type(value) is Array else None
 
 
-def _courier(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
+def _send_lingering(found: weakref.ref[RemoteLink], wake: threading.Event) -> None:
     """Send what lingers, as long as its link exists: the life of a thread."""
     while True:
         if wake.wait(IDLE):

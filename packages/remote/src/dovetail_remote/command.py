@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.history.sqlite import default_history_path
 from dovetail.report import tables
 
@@ -25,7 +25,7 @@ def default_socket() -> str:
     return str(beside / "devices.sock")
 
 
-@opt.takes("device-server")
+@opt.takes_options("device-server")
 def device_server(
     device: list[str] | None,
     socket: Path | None,
@@ -50,13 +50,13 @@ def device_server(
     from dovetail_remote.address import read_token
     from dovetail_remote.server import DeviceServer, LendingLimits
 
-    lent = LendingLimits(tuple(device or _found()), memory, quota, clients)
+    lent = LendingLimits(tuple(device or _find_devices()), memory, quota, clients)
     token = read_token(token_file) if token_file is not None else None
     if listen is not None and token is None:
         raise InputError("is missing, expected one with --listen", where="--token-file")
     at = _host_port(listen) if listen is not None else None
 
-    def ready(addresses: list[str], devices: list[dict[str, Any]]) -> None:
+    def report_ready(addresses: list[str], devices: list[dict[str, Any]]) -> None:
         if as_json:
             print(json.dumps({"addresses": addresses, "devices": devices}), flush=True)
             return
@@ -65,10 +65,12 @@ def device_server(
             print(f"device {found['number']}: {found['library']} on {found['name']}, {size}")
         print(f"listening on {', '.join(addresses)}", flush=True)
 
-    async def serve() -> int:
-        return await DeviceServer(lent, path=path, listen=at, token=token, report=note).run(ready)
+    async def serve_devices() -> int:
+        return await DeviceServer(lent, path=path, listen=at, token=token, report=print_note).run(
+            report_ready
+        )
 
-    ended_by = asyncio.run(serve())
+    ended_by = asyncio.run(serve_devices())
     return 130 if ended_by == signal.SIGINT else 0
 
 
@@ -81,11 +83,11 @@ def _path_of(socket: Path | None, listen: str | None) -> str | None:
     return None
 
 
-def _found() -> list[str]:
+def _find_devices() -> list[str]:
     """The CUDA devices of this node. Raises `InputError` where there is none."""
-    from dovetail.local.discovery import inventory
+    from dovetail.local.discovery import take_inventory
 
-    found = [d for d in inventory().devices if d.probe == "nvidia" and d.used]
+    found = [d for d in take_inventory().devices if d.probe == "nvidia" and d.used]
     if not found:
         raise InputError(
             "found no CUDA device here, expected what to lend, e.g. --device opencl or --device numpy",
@@ -105,11 +107,11 @@ def _host_port(text: str) -> tuple[str, int]:
 
 def _show_status(path: str | None, listen: str | None, token_file: Path | None, *, as_json: bool) -> None:
     from dovetail_remote.address import parse_address, read_token
-    from dovetail_remote.connection import connect
+    from dovetail_remote.connection import connect_to_server
 
     address = parse_address(f"unix:{path}" if path is not None else f"tcp:{listen}")
     token = read_token(token_file) if token_file is not None else None
-    channel, reply = connect(address, token, wants={"status": True})
+    channel, reply = connect_to_server(address, token, wants={"status": True})
     channel.close()
     devices = reply["devices"]
     if as_json:
@@ -125,4 +127,4 @@ def _show_status(path: str | None, listen: str | None, token_file: Path | None, 
         memory, used = f"{found['memory'] / 1e9:.1f} GB", f"{found['bytes'] / 1e9:.3f} GB"
         clients = ", ".join(f"{c['job'] or 'pid'} {c['pid']}".strip() for c in found["clients"]) or "none"
         table.add_row(str(found["number"]), found["library"], found["name"], memory, used, clients)
-    tables.console().print(table)
+    tables.make_console().print(table)

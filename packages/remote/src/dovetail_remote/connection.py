@@ -41,7 +41,7 @@ def token_from_environment() -> bytes | None:
     return read_token(path) if path else None
 
 
-def connect(
+def connect_to_server(
     address: Address,
     token: bytes | None = None,
     *,
@@ -62,7 +62,7 @@ def connect(
     if address.kind == "tcp" and token is None:
         raise DeviceError(f"{address}: a server on the network needs a token; set {TOKEN_FILE}")
     try:
-        connection = address.connect(timeout)
+        connection = address.connect_to_server(timeout)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DeviceError(f"{address}: no device server answers there ({reason})") from None
@@ -99,14 +99,14 @@ def _let_in(
     hello: dict[str, Any] = {"nonce": handshake.nonce.hex(), "pid": os.getpid(), "device": address.device}
     hello |= {"job": os.environ.get("DOVETAIL_JOB", "")[:200], **(wants or {})}
     if token is not None:
-        hello["proof"] = handshake.proof(theirs)
-    channel.send(Kind.HELLO, orjson.dumps(hello))
-    kind, reply, _ = channel.receive()
+        hello["proof"] = handshake.make_proof(theirs)
+    channel.send_frame(Kind.HELLO, orjson.dumps(hello))
+    kind, reply, _ = channel.receive_frame()
     if kind == Kind.REFUSED:
         raise DeviceError(f"{address}: the device server refuses: {reply}")
     if kind != Kind.WELCOME or not isinstance(reply, dict):
         raise ProtocolError(f"a frame {kind} for a welcome")
-    if address.kind == "tcp" and not handshake.proven("server", theirs, reply.get("proof")):
+    if address.kind == "tcp" and not handshake.is_proven("server", theirs, reply.get("proof")):
         raise DeviceError(f"{address}: who answers there does not know the token")
     connection.settimeout(None)
     return reply
@@ -126,10 +126,12 @@ class Watch:
         self._token = token
         self._stopped = False
 
-    def silent(self) -> None:
+    def check_silence(self) -> None:
         """Nothing has come for a while. Raises `TimeoutError` where nothing will."""
         try:
-            channel, reply = connect(self._address, self._token, wants={"status": True}, timeout=SIGN_OF_LIFE)
+            channel, reply = connect_to_server(
+                self._address, self._token, wants={"status": True}, timeout=SIGN_OF_LIFE
+            )
             channel.close()
             stopped = reply["devices"][self._address.device].get("stopped") is True
         except (DovetailError, LookupError, TypeError, AttributeError) as error:
@@ -139,9 +141,9 @@ class Watch:
         self._stopped = stopped
 
 
-def watch(channel: Channel, address: str, token: bytes | None) -> None:
+def watch_server(channel: Channel, address: str, token: bytes | None) -> None:
     """From now on a wait for this server ends when the server is gone."""
-    channel.watch(SILENCE, Watch(parse_address(address), token).silent)
+    channel.watch(SILENCE, Watch(parse_address(address), token).check_silence)
 
 
 def parse_welcome(address: Address, welcome: Any) -> ServerHello:

@@ -68,23 +68,23 @@ class ControlClient:
         self._connection.close()  # until there is one to a scheduler
         self.addresses = tuple(known)
         try:
-            self._connect()
+            self._connect_socket()
         except SchedulerAwayError:
             # With every device in its own process the job computes without us; a scheduler may come back
             # later.
             if not known or not all(parse_address(one).is_local for one in known):
                 raise
 
-    def _connect(self) -> None:
+    def _connect_socket(self) -> None:
         try:
-            self._connection = self._address.connect(CONNECT_TIMEOUT)
+            self._connection = self._address.connect_to_server(CONNECT_TIMEOUT)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise SchedulerAwayError(f"{self._address}: no scheduler answers there ({reason})") from None
         self._lines = self._connection.makefile("rb")
         _seats.add(self)
         try:
-            self.addresses = self._introduce()
+            self.addresses = self._introduce_process()
             self._connection.settimeout(None)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._connection.close()
@@ -93,21 +93,21 @@ class ControlClient:
             self._connection.close()
             raise
 
-    def _introduce(self) -> tuple[str, ...]:
+    def _introduce_process(self) -> tuple[str, ...]:
         hello: dict[str, Any] = {"uid": os.environ.get("DOVETAIL_UID", ""), "pid": os.getpid()}
         handshake, theirs = None, b""
         if self._address.kind == "tcp":
             token = token_from_environment()
             if token is None:
                 raise DeviceError(f"{self._address}: a scheduler on the network needs a token")
-            handshake, theirs = Handshake(token, "process"), nonce_of(self._read()["nonce"])
-            hello |= {"nonce": handshake.nonce.hex(), "proof": handshake.proof(theirs)}
-        self._say({"hello": hello})
-        answer = self._read()
+            handshake, theirs = Handshake(token, "process"), nonce_of(self._read_message()["nonce"])
+            hello |= {"nonce": handshake.nonce.hex(), "proof": handshake.make_proof(theirs)}
+        self._send_message({"hello": hello})
+        answer = self._read_message()
         if "refused" in answer:
             raise DeviceError(f"{self._address}: the scheduler refuses: {answer['refused']}")
         welcome = answer["welcome"]
-        if handshake is not None and not handshake.proven("scheduler", theirs, welcome["proof"]):
+        if handshake is not None and not handshake.is_proven("scheduler", theirs, welcome["proof"]):
             raise DeviceError(f"{self._address}: who answers there does not know the token")
         return tuple(str(address) for address in welcome["addresses"])
 
@@ -124,31 +124,31 @@ class ControlClient:
     def watch(self, devices: Sequence[Device]) -> None:
         """Move these devices when the scheduler orders it, from now on and in another thread."""
         self._devices = tuple(devices)
-        threading.Thread(target=self._serve, name="dovetail-control", daemon=True).start()
+        threading.Thread(target=self._serve_orders, name="dovetail-control", daemon=True).start()
 
-    def _serve(self) -> None:
+    def _serve_orders(self) -> None:
         while True:
             try:
-                self._say({"holding": [device.address for device in self._devices]})
+                self._send_message({"holding": [device.address for device in self._devices]})
                 while True:
-                    order = self._read().get("migrate")
+                    order = self._read_message().get("migrate")
                     if isinstance(order, dict):
                         with self._answering:
-                            self._say(self._moved(order))
+                            self._send_message(self._move_devices(order))
             except (OSError, ValueError):
                 self._connection.close()
             # Not at once: many jobs look for one scheduler that is being started again.
             time.sleep(_AGAIN)
             try:
-                self._connect()
+                self._connect_socket()
             except DovetailError:
                 continue  # not there yet
             # The scheduler moved on without us: carry out what was missed before anything new.
             for device, address in zip(self._devices, self.addresses, strict=False):
                 if device.address != address:  # it was moved while we were not connected
-                    self._moved({"id": -1, "device": self._devices.index(device), "to": address})
+                    self._move_devices({"id": -1, "device": self._devices.index(device), "to": address})
 
-    def _moved(self, order: dict[str, Any]) -> dict[str, Any]:
+    def _move_devices(self, order: dict[str, Any]) -> dict[str, Any]:
         """Carry out an order; what to answer."""
         number = order.get("id")
         try:
@@ -157,10 +157,10 @@ class ControlClient:
         except _ERRORS as error:
             return {"failed": {"id": number, "why": " ".join(str(error).split())[:1000]}}
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send_message(self, message: dict[str, Any]) -> None:
         self._connection.sendall(orjson.dumps(message) + b"\n")
 
-    def _read(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         """The next message. Raises `OSError` at the end, `ValueError` for what is none."""
         line = self._lines.readline(MOST_LINE)
         if not line.endswith(b"\n"):
@@ -191,7 +191,7 @@ def _at_exit() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 
-def join() -> ControlClient | None:
+def join_switchboard() -> ControlClient | None:
     """A seat at the control socket, if the environment names one. Raises `DeviceError`, `InputError`."""
     text = os.environ.get(CONTROL)
     return ControlClient(parse_address(text), os.environ.get(ADDRESSES, "").split()) if text else None

@@ -21,7 +21,7 @@ from dovetail_remote.address import Address, parse_address
 from dovetail_remote.array import Array
 from dovetail_remote.backends import open_backend
 from dovetail_remote.client import RemoteLink
-from dovetail_remote.connection import ServerHello, connect, parse_welcome
+from dovetail_remote.connection import ServerHello, connect_to_server, parse_welcome
 from dovetail_remote.encoding import LocalMemory
 from dovetail_remote.failures import CALL_ERRORS, CallSites
 from dovetail_remote.link import Link, next_handle
@@ -74,14 +74,14 @@ class Kernel:
                     "such as numpy.int32(5), or LocalMemory"
                 )
             if type(argument) is Array and argument._device is not self.device:
-                raise self.device.foreign(argument)
-        self.device.link.launch(self.handle, _extent(grid), _extent(block), shared, arguments)
+                raise self.device.foreign_error(argument)
+        self.device.link.launch(self.handle, _launch_extent(grid), _launch_extent(block), shared, arguments)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, device={str(self.device)!r})"
 
 
-def _extent(sizes: int | Sequence[int]) -> tuple[int, ...]:
+def _launch_extent(sizes: int | Sequence[int]) -> tuple[int, ...]:
     return (int(sizes),) if isinstance(sizes, int | np.integer) else tuple(int(size) for size in sizes)
 
 
@@ -129,9 +129,9 @@ class Device:
         # Two locks, in this order: `_moving` for one migration at a time, which may take minutes, and
         # `_gate`, behind which calls wait only while the arrays are being put down.
         self._gate = threading.Lock()
-        self.link: Link = self._open(parse_address(address))
+        self.link: Link = self._open_link(parse_address(address))
         self.release: Callable[[int, None], Any] = self.link.release
-        self.link.ready()
+        self.link.note_ready()
         _devices.add(self)
 
     # -- for programs ----------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class Device:
         """
         with self._moving:
             begin = time.perf_counter()
-            fresh = self._open(parse_address(target))
+            fresh = self._open_link(parse_address(target))
             with ExitStack() as undo:
                 undo.callback(fresh.close)
                 # Kernels first, outside of the pause: compiling takes longer than copying.
@@ -192,7 +192,7 @@ class Device:
                     fresh.kernel(kernel.handle, kernel.source, kernel.name)
                 fresh.synchronize()
                 prepared = time.perf_counter() - begin
-                moved = self._swap(fresh, prepared)
+                moved = self._swap_link(fresh, prepared)
                 undo.pop_all()
         return moved
 
@@ -219,22 +219,22 @@ class Device:
         space.check_version(api_version)
         return space
 
-    def belong(self, space: Any) -> None:
+    def join_namespace(self, space: Any) -> None:
         """Be a device of this namespace."""
         self._space, self._spaces = weakref.ref(space), type(space)
 
-    def present(self) -> Link:
+    def present_link(self) -> Link:
         """The link, once nothing is being moved any more."""
         with self._gate:
             return self.link
 
-    def knock(self, address: str) -> tuple[Channel, ServerHello]:
+    def open_channel(self, address: str) -> tuple[Channel, ServerHello]:
         """A channel to a server, and its description of the device. Raises `DeviceError`."""
         parsed = parse_address(address)
-        channel, reply = connect(parsed, self.token)
+        channel, reply = connect_to_server(parsed, self.token)
         return channel, parse_welcome(parsed, reply)
 
-    def foreign(self, array: Array) -> ValueError:
+    def foreign_error(self, array: Array) -> ValueError:
         """That an array is not on this device."""
         return ValueError(
             f"found an array on {array._device}, expected one on {self}; x.to_device moves arrays"
@@ -244,28 +244,28 @@ class Device:
         """The calls that compile all kernels."""
         return [["kernel", k.handle, -1, [k.source, k.name], None, False] for k in list(self._kernels)]
 
-    def forked(self) -> None:
+    def note_fork(self) -> None:
         """In a child process: the connection is the parent's alone."""
         # A lock that another thread held at the fork would never be released in the child.
         self.lock = self.link.lock = threading.Lock()
         self._moving, self._gate = threading.Lock(), threading.Lock()
-        self.link.forked()
+        self.link.note_fork()
 
-    def _open(self, address: Address) -> Link:
+    def _open_link(self, address: Address) -> Link:
         """A link to the device there, warm and empty."""
         if address.is_local:
             backend = open_backend(address.place)
-            backend.warm()
+            backend.warm_up()
             return LocalLink(self, backend, str(address))
-        channel, welcome = self.knock(str(address))
+        channel, welcome = self.open_channel(str(address))
         return RemoteLink(self, str(address), channel, welcome, ReplayLog() if self._replay else None)
 
-    def _swap(self, fresh: Link, prepared: float) -> Moved:
+    def _swap_link(self, fresh: Link, prepared: float) -> Moved:
         """Put everything down on the other side of ``fresh``, and use it from now on."""
         old = self.link
         with self._gate:
             old.retired = True  # who makes calls waits at the gate: the lock favours those that have it
-            old.quiet()
+            old.await_quiet()
             with self.lock:
                 begin = time.perf_counter()
                 # Handles that die during the copy go to the queue: the table of the old link is being read.
@@ -281,7 +281,7 @@ class Device:
                 # What failed at the old place and was not raised yet is raised here, at the next wait.
                 fresh.unheard.extend(old.unheard)
                 self.link, self.release = fresh, fresh.release
-                fresh.ready()
+                fresh.note_ready()
                 pause = time.perf_counter() - begin
         old.close()
         return Moved(old.address, fresh.address, len(manifest.arrays), manifest.size, pause, prepared)
@@ -306,7 +306,7 @@ _ERRORS: tuple[type[Exception], ...] = (DovetailError, *CALL_ERRORS)
 
 def _in_child() -> None:
     for device in list(_devices):
-        device.forked()
+        device.note_fork()
 
 
 def _at_exit() -> None:

@@ -63,7 +63,7 @@ def _dtype_name(value: Any) -> str:
     return name
 
 
-def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
+def encode_value(value: Any, handle: Callable[[Any], int | None]) -> Any:
     """``value`` as JSON; ``handle`` gives the number of an array, None of anything else.
 
     Raises `TypeError` for what a call cannot take.
@@ -83,9 +83,9 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
     if number is not None:
         return number
     if kind is tuple or kind is list:
-        return ["t" if kind is tuple else "l", *[encode(item, handle) for item in value]]
+        return ["t" if kind is tuple else "l", *[encode_value(item, handle) for item in value]]
     if kind is slice:
-        return ["s", *[_bound(bound) for bound in (value.start, value.stop, value.step)]]
+        return ["s", *[_encode_bound(bound) for bound in (value.start, value.stop, value.step)]]
     if value is ...:
         return ["e"]
     if isinstance(value, np.dtype | type):
@@ -95,8 +95,8 @@ def encode(value: Any, handle: Callable[[Any], int | None]) -> Any:
     if isinstance(value, LocalMemory):
         return ["m", value.size]
     if kind is complex:
-        return ["c", encode(value.real, handle), encode(value.imag, handle)]
-    return encode(plain_number(value), handle)
+        return ["c", encode_value(value.real, handle), encode_value(value.imag, handle)]
+    return encode_value(plain_number(value), handle)
 
 
 def plain_number(value: Any) -> bool | int | float | complex:
@@ -113,21 +113,22 @@ def plain_number(value: Any) -> bool | int | float | complex:
     )
 
 
-def _bound(value: Any) -> Any:
+def _encode_bound(value: Any) -> Any:
     if value is None:
         return None
     index = value.__index__()
     return index if -_SMALL < index < _SMALL else str(index)
 
 
-def decode(
+def decode_value(
     value: Any, arrays: Mapping[int, Any], dtypes: Mapping[str, Any], typed: bool = True, depth: int = 0
 ) -> Any:
     """What ``value`` means, arrays looked up in ``arrays``, dtypes in ``dtypes``.
 
     NumPy's scalars are ``typed``, or numbers of Python for libraries that know no others.
 
-    Raises `ProtocolError` for what `encode` would not have made, `KeyError` for a handle that is not there,
+    Raises `ProtocolError` for what `encode_value` would not have made, `KeyError` for a handle that is not
+    there,
     `UnsupportedDtypeError`.
     """
     kind = type(value)
@@ -142,7 +143,7 @@ def decode(
         raise ProtocolError("an argument that is empty or nested too deeply")
     tag, *rest = value
     if tag in ("t", "l"):
-        items = [decode(item, arrays, dtypes, typed, depth + 1) for item in rest]
+        items = [decode_value(item, arrays, dtypes, typed, depth + 1) for item in rest]
         return tuple(items) if tag == "t" else items
     if tag == "d" and rest[:1] != [] and rest[0] in _DTYPES and rest[0] not in dtypes:
         raise UnsupportedDtypeError(f"the device has no {rest[0]}")
@@ -153,7 +154,7 @@ def decode(
         raise ProtocolError(f"an argument {str(value)[:80]!r}") from error
 
 
-def _number(found: Any) -> float:
+def _decode_number(found: Any) -> float:
     if isinstance(found, list):
         tag, text = found
         if tag != "f" or text not in ("nan", "inf", "-inf"):
@@ -164,32 +165,32 @@ def _number(found: Any) -> float:
     return found
 
 
-def _whole(found: Any) -> int:
+def _decode_whole_number(found: Any) -> int:
     if isinstance(found, str) and len(found) > 100:
         raise ValueError(found)
     return int(found)
 
 
-def _scalar(dtypes: Mapping[str, Any], name: str, data: str) -> np.generic:
+def _decode_scalar(dtypes: Mapping[str, Any], name: str, data: str) -> np.generic:
     made = np.frombuffer(bytes.fromhex(data), dtype=_DTYPES[name])
     if made.size != 1:
         raise ValueError(data)
     return made[0]  # type: ignore[no-any-return]
 
 
-def _memory(dtypes: Mapping[str, Any], size: int) -> LocalMemory:
+def _decode_local_memory(dtypes: Mapping[str, Any], size: int) -> LocalMemory:
     if type(size) is not int or not 0 < size < 1 << 31:
         raise ValueError(size)
     return LocalMemory(size)
 
 
 _DECODE: dict[str, Callable[..., Any]] = {
-    "i": lambda dtypes, value: _whole(value),
-    "f": lambda dtypes, value: _number(["f", value]),
-    "c": lambda dtypes, real, imag: complex(_number(real), _number(imag)),
-    "s": lambda dtypes, *bounds: slice(*[None if b is None else _whole(b) for b in bounds]),
+    "i": lambda dtypes, value: _decode_whole_number(value),
+    "f": lambda dtypes, value: _decode_number(["f", value]),
+    "c": lambda dtypes, real, imag: complex(_decode_number(real), _decode_number(imag)),
+    "s": lambda dtypes, *bounds: slice(*[None if b is None else _decode_whole_number(b) for b in bounds]),
     "e": lambda dtypes: ...,
     "d": lambda dtypes, name: dtypes[name],
-    "n": _scalar,
-    "m": _memory,
+    "n": _decode_scalar,
+    "m": _decode_local_memory,
 }

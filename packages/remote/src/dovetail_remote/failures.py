@@ -77,11 +77,11 @@ class Failure:
         return kind(message)
 
     def as_json(self) -> list[Any]:
-        """JSON-ready values; `parse` reads them."""
+        """JSON-ready values; `parse_failure` reads them."""
         return [self.kind, self.message, self.call, self.site]
 
     @classmethod
-    def parse(cls, data: Any) -> Failure:
+    def parse_failure(cls, data: Any) -> Failure:
         """From JSON. Raises `ValueError`."""
         kind, message, call, site = data
         if not all(isinstance(text, str) for text in (kind, message, call)) or type(site) is not int:

@@ -21,12 +21,12 @@ Estimate = Callable[[Given, Named], int]
 """Bytes of the result, from positional and named arguments; 0 where it is not known to be large."""
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape_of(value: Any) -> tuple[int, ...]:
     return tuple(getattr(value, "shape", ()))
 
 
-def _size(value: Any) -> int:
-    return math.prod(_shape(value))
+def _size_of(value: Any) -> int:
+    return math.prod(_shape_of(value))
 
 
 def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
@@ -35,7 +35,7 @@ def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
     ``typed_by`` is how many of the arguments count for that, where not all do.
     """
 
-    def estimate(given: Given, named: Named) -> int:
+    def estimate_bytes(given: Given, named: Named) -> int:
         wanted = named.get("dtype")
         if wanted is not None:
             return elements(given, named) * getattr(wanted, "itemsize", 8)
@@ -43,28 +43,28 @@ def _bytes_of(elements: Estimate, typed_by: int | None = None) -> Estimate:
         sizes = [size for v in values if isinstance(size := getattr(v, "itemsize", 0), int)]
         return elements(given, named) * (max(sizes, default=0) or 8)
 
-    return estimate
+    return estimate_bytes
 
 
-def _broadcast(given: Given, named: Named) -> int:
-    shapes = {_shape(value) for value in given}
+def _broadcast_size(given: Given, named: Named) -> int:
+    shapes = {_shape_of(value) for value in given}
     try:
         return math.prod(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else 0
     except ValueError:  # the call itself raises it
         return 0
 
 
-def _new(given: Given, named: Named) -> int:
+def _created_size(given: Given, named: Named) -> int:
     shape = given[0] if given else named.get("shape", ())
     return math.prod(shape) if isinstance(shape, tuple | list) else int(shape)
 
 
-def _eye(given: Given, named: Named) -> int:
+def _eye_size(given: Given, named: Named) -> int:
     rows, columns = [*given, None][:2]
     return int(rows) * int(rows if columns is None else columns)
 
 
-def _arange(given: Given, named: Named) -> int:
+def _arange_size(given: Given, named: Named) -> int:
     start, stop, step = [*given, *[named.get(k) for k in ("stop", "step")[len(given) - 1 :]]][:3]
     if stop is None:
         start, stop = 0, start
@@ -72,41 +72,41 @@ def _arange(given: Given, named: Named) -> int:
     return max(0, math.ceil((stop - start) / step)) if step else 0
 
 
-def _outer(given: Given, named: Named) -> int:
-    return math.prod(map(_size, given))
+def _outer_size(given: Given, named: Named) -> int:
+    return math.prod(map(_size_of, given))
 
 
-def _matmul(given: Given, named: Named) -> int:
-    left, right = map(_shape, given[:2])
+def _matmul_size(given: Given, named: Named) -> int:
+    left, right = map(_shape_of, given[:2])
     rows = left[-2] if len(left) > 1 else 1
     columns = right[-1] if len(right) > 1 else 1
     return rows * columns * max(math.prod(left[:-2]), 1) * max(math.prod(right[:-2]), 1)
 
 
-def _tensordot(given: Given, named: Named) -> int:
-    left = _shape(given[0])
+def _tensordot_size(given: Given, named: Named) -> int:
+    left = _shape_of(given[0])
     axes = named.get("axes", 2)
     over = left[len(left) - axes :] if isinstance(axes, int) else [left[a] for a in axes[0]]
     summed = max(math.prod(over), 1)
-    return (_size(given[0]) // summed) * (_size(given[1]) // summed)
+    return (_size_of(given[0]) // summed) * (_size_of(given[1]) // summed)
 
 
-def _indexed(given: Given, named: Named) -> int:
+def _indexed_size(given: Given, named: Named) -> int:
     keys = given[1] if isinstance(given[1], tuple) else (given[1],)
-    arrays = [key for key in keys if _shape(key)]
-    rest = _shape(given[0])[len(arrays) :]
-    return math.prod(map(_size, arrays)) * math.prod(rest) if arrays else 0
+    arrays = [key for key in keys if _shape_of(key)]
+    rest = _shape_of(given[0])[len(arrays) :]
+    return math.prod(map(_size_of, arrays)) * math.prod(rest) if arrays else 0
 
 
-def _square(given: Given, named: Named) -> int:
+def _square_size(given: Given, named: Named) -> int:
     """Of factorizations: square matrices of the longer side."""
-    shape = _shape(given[0])
+    shape = _shape_of(given[0])
     return max(shape[-2:], default=0) ** 2 * max(math.prod(shape[:-2]), 1)
 
 
-def _padded(given: Given, named: Named) -> int:
+def _padded_size(given: Given, named: Named) -> int:
     """Of transforms, which may pad: to ``n`` along an axis, or to ``s`` along several. Of complex numbers."""
-    shape, size = _shape(given[0]), _size(given[0])
+    shape, size = _shape_of(given[0]), _size_of(given[0])
     lengths, axes = named.get("s"), named.get("axes")
     if lengths is None:
         lengths, axes = [named.get("n")], [named.get("axis", -1)]
@@ -116,30 +116,32 @@ def _padded(given: Given, named: Named) -> int:
 
 
 _BY_ALL: dict[str, Estimate] = {
-    **{name: _broadcast for name, f in FUNCTIONS.items() if f.elementwise and f.most == 2},
-    **dict.fromkeys([*BINARY_OPERATORS, *REFLECTED_OPERATORS, "where", "clip"], _broadcast),
-    **dict.fromkeys(("__matmul__", "__rmatmul__", "matmul", "linalg.matmul"), _matmul),
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _new),
+    **{name: _broadcast_size for name, f in FUNCTIONS.items() if f.is_elementwise and f.most_positional == 2},
+    **dict.fromkeys([*BINARY_OPERATORS, *REFLECTED_OPERATORS, "where", "clip"], _broadcast_size),
+    **dict.fromkeys(("__matmul__", "__rmatmul__", "matmul", "linalg.matmul"), _matmul_size),
+    **dict.fromkeys(("zeros", "ones", "empty", "full"), _created_size),
     **dict.fromkeys(("fft.fftfreq", "fft.rfftfreq"), lambda given, named: int(given[0])),
-    **dict.fromkeys(("tensordot", "linalg.tensordot"), _tensordot),
-    **dict.fromkeys(("concat", "stack"), lambda given, named: sum(map(_size, given[0]))),
-    **dict.fromkeys(("linalg.qr", "linalg.svd", "linalg.pinv"), _square),
-    "arange": _arange,
-    "eye": _eye,
+    **dict.fromkeys(("tensordot", "linalg.tensordot"), _tensordot_size),
+    **dict.fromkeys(("concat", "stack"), lambda given, named: sum(map(_size_of, given[0]))),
+    **dict.fromkeys(("linalg.qr", "linalg.svd", "linalg.pinv"), _square_size),
+    "arange": _arange_size,
+    "eye": _eye_size,
     "linspace": lambda given, named: int(given[2] if len(given) > 2 else named.get("num", 0)),
-    "linalg.outer": _outer,
-    "meshgrid": lambda given, named: _outer(given, named) * len(given),
+    "linalg.outer": _outer_size,
+    "meshgrid": lambda given, named: _outer_size(given, named) * len(given),
 }
 _BY_FIRST: dict[str, Estimate] = {
-    "repeat": lambda given, named: _size(given[0]) * given[1] if isinstance(given[1], int) else 0,
-    "take": lambda given, named: _size(given[1]) * math.prod(_shape(given[0])[1:]),
-    "tile": lambda given, named: _size(given[0]) * math.prod(given[1]),
-    "__getitem__": _indexed,
+    "repeat": lambda given, named: _size_of(given[0]) * given[1] if isinstance(given[1], int) else 0,
+    "take": lambda given, named: _size_of(given[1]) * math.prod(_shape_of(given[0])[1:]),
+    "tile": lambda given, named: _size_of(given[0]) * math.prod(given[1]),
+    "__getitem__": _indexed_size,
 }
 
 #: By name, of functions whose result can be much larger than their arguments.
 ESTIMATES: Mapping[str, Estimate] = {
     **{name: _bytes_of(elements) for name, elements in _BY_ALL.items()},
     **{name: _bytes_of(elements, 1) for name, elements in _BY_FIRST.items()},
-    **{name: _padded for name in FUNCTIONS if name.startswith("fft.") and name.endswith(("fft", "fftn"))},
+    **{
+        name: _padded_size for name in FUNCTIONS if name.startswith("fft.") and name.endswith(("fft", "fftn"))
+    },
 }

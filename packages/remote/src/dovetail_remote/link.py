@@ -30,7 +30,7 @@ new_array: Callable[[], Array] = type.__call__.__get__(Array)
 """What the class itself refuses programs; `object.__new__` takes longer."""
 
 
-def made(device: Any, handle: int) -> Array:
+def make_array(device: Any, handle: int) -> Array:
     """The array that stands for a handle."""
     array = new_array()
     array._device, array._handle = device, handle
@@ -48,13 +48,13 @@ class Owner(Protocol):
     token: bytes | None
     deferred: bool
 
-    def present(self) -> Link:
+    def present_link(self) -> Link:
         """The link, once nothing is being moved any more."""
 
-    def knock(self, address: str, /) -> tuple[Channel, ServerHello]:
+    def open_channel(self, address: str, /) -> tuple[Channel, ServerHello]:
         """A channel to a server, and its description of the device. Raises `DeviceError`."""
 
-    def foreign(self, array: Array, /) -> ValueError:
+    def foreign_error(self, array: Array, /) -> ValueError:
         """That an array is not on this device."""
 
     def kernel_calls(self) -> list[list[Any]]:
@@ -86,7 +86,7 @@ class Link(Calls, Protocol):
     ) -> list[Array]:
         """A call that gives so many arrays."""
 
-    def adopt(self, array: NDArray[Any]) -> Array | None:
+    def adopt_array(self, array: NDArray[Any]) -> Array | None:
         """An array over the memory of one of the host; None where that cannot be."""
 
     def kernel(self, handle: int, source: str, name: str) -> None:
@@ -100,7 +100,7 @@ class Link(Calls, Protocol):
 
     # The rest is called by a migration, with the lock held but for the first.
 
-    def quiet(self) -> None:
+    def await_quiet(self) -> None:
         """Wait until no call is being carried out in this process; the link is retired."""
 
     def take(self) -> tuple[Manifest, Fill, Callable[[], None]]:
@@ -109,7 +109,7 @@ class Link(Calls, Protocol):
     def give(self, manifest: Manifest, fill: Fill) -> None:
         """Take over arrays; returns when they are there."""
 
-    def ready(self) -> None:
+    def note_ready(self) -> None:
         """All that the device holds is here now."""
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Link(Calls, Protocol):
     def finish(self) -> None:
         """Fetch the failures that were not raised yet; takes the lock."""
 
-    def forked(self) -> None:
+    def note_fork(self) -> None:
         """This is the copy in a child process now."""
 
 
@@ -128,11 +128,11 @@ def on_present_link(method: Callable[Concatenate[L, P], R]) -> Callable[Concaten
     """Run a method with the lock, on the link that the device has by the time the lock is had."""
 
     @wraps(method)
-    def locked(link: L, /, *arguments: P.args, **named: P.kwargs) -> R:
+    def call_locked(link: L, /, *arguments: P.args, **named: P.kwargs) -> R:
         with link.lock:
             if not link.retired:
                 return method(link, *arguments, **named)
-        present: Callable[P, R] = getattr(link.device.present(), method.__name__)
+        present: Callable[P, R] = getattr(link.device.present_link(), method.__name__)
         return present(*arguments, **named)
 
-    return locked
+    return call_locked

@@ -6,19 +6,19 @@ import os
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.extras import needing
+from dovetail.extras import needing_extra
 
 
-def load() -> Any:
+def load_pyopencl() -> Any:
     """The module pyopencl. Raises `InputError`."""
     # PoCL starts one thread per core of the machine, also of cores that this process may not use.
     os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", str(len(os.sched_getaffinity(0))))
-    with needing("device 'opencl'"):
+    with needing_extra("device 'opencl'"):
         import pyopencl
     return pyopencl
 
 
-def choose(cl: Any, which: str = "") -> Any:
+def choose_device(cl: Any, which: str = "") -> Any:
     """The device whose name, or whose platform's, has ``which`` in it, in any case.
 
     Among several the first GPU is taken, else the first accelerator, else the first one. Raises `InputError`.

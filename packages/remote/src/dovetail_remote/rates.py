@@ -21,7 +21,7 @@ from dovetail.model import (
     Result,
     Seconds,
     Workload,
-    bits,
+    bit_indices,
 )
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import RemoteCosts, read_remote_costs
@@ -95,24 +95,24 @@ class RemoteGpu:
         # Ends before moves before starts: rates are those of the state after the instant, and a GPU that has
         # just been given back may be the one that a job moves to.
         for placed in ended:
-            touched.update(self._leave(placed.job.id))
+            touched.update(self._leave_job(placed.job.id))
         stalls: dict[JobId, Seconds] = {}
         moved = {placed.job.id: placed for placed in migrated if placed.job.id in self._jobs}
         for job, placed in moved.items():  # all by the processes and daemons before anything of them moves
-            stalls[job] = self._stall(job, placed.allocation)
+            stalls[job] = self._longest_stall(job, placed.allocation)
         for job, placed in moved.items():
-            touched.update(self._move(job, placed.allocation))
+            touched.update(self._move_job(job, placed.allocation))
         for placed in started:
-            touched.update(self._enter(placed))
-        return self._rates(touched, moved), stalls
+            touched.update(self._enter_job(placed))
+        return self._compute_rates(touched, moved), stalls
 
-    def _rates(self, touched: set[int], moved: Mapping[JobId, Placed]) -> dict[JobId, float]:
+    def _compute_rates(self, touched: set[int], moved: Mapping[JobId, Placed]) -> dict[JobId, float]:
         rates: dict[JobId, float] = {}
         affected = dict.fromkeys(job for n in sorted(touched) for job in self._on_node.get(n, ()))
         for job in (*affected, *moved):
             running = self._jobs[job]
             # Only changed rates are reported: each one makes the engine reckon a job's end again.
-            now = self._time(running)
+            now = self._running_time(running)
             if now != running.exec:
                 running.exec = now
                 rates[job] = running.base / now
@@ -142,7 +142,7 @@ class RemoteGpu:
         return {
             "processes": self.processes,
             "recorded": self.recorded,
-            "constants": {constant.name: constant.value for constant in self.constants.constants()},
+            "constants": {constant.name: constant.value for constant in self.constants.described_constants()},
         }
 
     @classmethod
@@ -155,26 +155,26 @@ class RemoteGpu:
 
     # --------------------------------------------------------------- book-keeping
 
-    def _enter(self, placed: Placed) -> set[int]:
+    def _enter_job(self, placed: Placed) -> set[int]:
         communication = placed.job.communication
         if communication is None:
             return set()
         allocation = placed.allocation
-        nodes = {n: len(part.devices) for part in allocation.parts for n in bits(part.nodes)}
+        nodes = {n: len(part.devices) for part in allocation.parts for n in bit_indices(part.nodes)}
         donors = [(donor.client, donor.donor) for donor in allocation.donors]
-        base = times.alone(self.constants, communication)
+        base = times.seconds_alone(self.constants, communication)
         self._jobs[placed.job.id] = running = _Running(communication, base, nodes, donors, {}, base)
-        return self._count(placed.job.id, running, +1)
+        return self._count_processes(placed.job.id, running, +1)
 
-    def _leave(self, job: JobId) -> set[int]:
+    def _leave_job(self, job: JobId) -> set[int]:
         running = self._jobs.pop(job, None)
-        return set() if running is None else self._count(job, running, -1)
+        return set() if running is None else self._count_processes(job, running, -1)
 
-    def _count(self, job: JobId, running: _Running, sign: int) -> set[int]:
+    def _count_processes(self, job: JobId, running: _Running, sign: int) -> set[int]:
         """Add or take away its processes and daemons; the nodes where they are."""
         lent = [donor for _, donor in running.donors]
         per_gpu = self.processes == "gpu"
-        own = self._own(running) if per_gpu else dict.fromkeys(running.nodes, 1)
+        own = self._processes_by_node(running) if per_gpu else dict.fromkeys(running.nodes, 1)
         for n, processes in own.items():
             self._processes[n] = self._processes.get(n, 0) + sign * processes
         for n in lent:
@@ -187,54 +187,54 @@ class RemoteGpu:
         return {*running.nodes, *lent}
 
     @staticmethod
-    def _own(running: _Running) -> dict[int, int]:
+    def _processes_by_node(running: _Running) -> dict[int, int]:
         """One process for each GPU, local or borrowed, on the node that uses it."""
         own = dict(running.nodes.items())
         for client, _ in running.donors:
             own[client] += 1
         return own
 
-    def _move(self, job: JobId, allocation: Allocation) -> set[int]:
+    def _move_job(self, job: JobId, allocation: Allocation) -> set[int]:
         running = self._jobs[job]
-        touched = self._count(job, running, -1)
+        touched = self._count_processes(job, running, -1)
         before = dict(running.nodes)
-        running.nodes = {n: len(part.devices) for part in allocation.parts for n in bits(part.nodes)}
+        running.nodes = {n: len(part.devices) for part in allocation.parts for n in bit_indices(part.nodes)}
         running.donors = [(donor.client, donor.donor) for donor in allocation.donors]
         for n, local in running.nodes.items():
             came = local - before.get(n, 0)
             if came > 0:
                 running.home[n] = running.home.get(n, 0) + came
-        return touched | self._count(job, running, +1)
+        return touched | self._count_processes(job, running, +1)
 
     # ----------------------------------------------------------------------- times
 
-    def _network(self, node: int) -> float:
+    def _network_share(self, node: int) -> float:
         """Equation 2: the share of a node's network that each of its processes and daemons has."""
         full = self._bandwidths[node][0] if node in self._bandwidths else self.constants.network_bandwidth
         return full / self._processes[node]
 
-    def _gpu(self, node: int) -> float:
+    def _gpu_bandwidth_of(self, node: int) -> float:
         return self._bandwidths[node][1] if node in self._bandwidths else self.constants.gpu_bandwidth
 
-    def _time(self, running: _Running) -> Seconds:
+    def _running_time(self, running: _Running) -> Seconds:
         """Equation 9, as things stand."""
         costs, job = self.constants, running.communication
-        slowest = min(self._network(n) for n in running.nodes)
+        slowest = min(self._network_share(n) for n in running.nodes)
         worst = 0.0
         for n, local in running.nodes.items():
             if local:
-                took = times.local_gpu(costs, job, self._gpu(n))
+                took = times.local_gpu(costs, job, self._gpu_bandwidth_of(n))
                 if self.processes == "node" and running.home.get(n, 0) >= 2:
                     took += times.after_helper(costs, job)
                 worst = max(worst, took)
         for client, donor in running.donors:
-            took = times.remote_gpu(costs, job, min(self._network(client), self._network(donor)))
+            took = times.remote_gpu(costs, job, min(self._network_share(client), self._network_share(donor)))
             if self.recorded == "yes":
-                took += times.recording(costs, job)
+                took += times.recording_seconds(costs, job)
             worst = max(worst, took)
-        return times.network(costs, job, slowest) + worst + job.other
+        return times.network_seconds(costs, job, slowest) + worst + job.other
 
-    def _stall(self, job: JobId, target: Allocation) -> Seconds:
+    def _longest_stall(self, job: JobId, target: Allocation) -> Seconds:
         """The longest stall over the GPUs that move, which move at once."""
         running = self._jobs[job]
         staying = [(donor.client, donor.donor) for donor in target.donors]
@@ -244,6 +244,8 @@ class RemoteGpu:
             if pair in staying:
                 staying.remove(pair)
                 continue
-            bandwidth = min(self._network(pair[0]), self._network(pair[1]))
-            longest = max(longest, times.stall(self.constants, running.communication, done, bandwidth))
+            bandwidth = min(self._network_share(pair[0]), self._network_share(pair[1]))
+            longest = max(
+                longest, times.stall_seconds(self.constants, running.communication, done, bandwidth)
+            )
         return longest

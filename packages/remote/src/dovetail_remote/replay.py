@@ -45,7 +45,7 @@ class ReplayLog:
         self.complete = True
         self.limit = max(self._least, 2 * self.size)
 
-    def frames(self) -> Iterator[bytes]:
+    def iterate_frames(self) -> Iterator[bytes]:
         """Everything, in pieces."""
         self._file.flush()
         self._file.seek(0)

@@ -25,7 +25,7 @@ import orjson
 
 from dovetail.errors import DeviceError, InputError
 from dovetail.files.writing import private_folder
-from dovetail.process.channel import NONCE, Handshake, bracketed
+from dovetail.process.channel import NONCE, Handshake, bracket_host
 from dovetail.records import dataclass
 from dovetail_remote.wire import (
     HEAD_SIZE,
@@ -120,7 +120,7 @@ class DeviceServer:
         """
         loop = asyncio.get_running_loop()
         for received in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(received, self._stop, received)
+            loop.add_signal_handler(received, self._stop_by_signal, received)
         listeners: list[socket.socket] = []
         tasks: list[asyncio.Task[Any]] = []
         # Listeners first: a port that is taken is found before minutes are spent on opening devices.
@@ -131,9 +131,9 @@ class DeviceServer:
             if self._listen is not None:
                 listeners.append(_tcp_listener(*self._listen))
                 host, port = listeners[-1].getsockname()[:2]
-                self.addresses.append(f"tcp:{bracketed(host)}:{port}")
+                self.addresses.append(f"tcp:{bracket_host(host)}:{port}")
             for number, device in enumerate(self.lent.devices):
-                self._workers.append(self._start(number, device))
+                self._workers.append(self._start_worker(number, device))
             words = [self._first_words(worker) for worker in self._workers]
             first = asyncio.gather(*words, return_exceptions=True)
             tasks.append(stopped := loop.create_task(self._stopped.wait()))
@@ -143,13 +143,13 @@ class DeviceServer:
             if not first.done():
                 first.cancel()
                 return self._signal
-            self._without(first.result())
+            self._drop_unopened(first.result())
             described = [{"number": w.number, **w.ready} for w in self._workers if w.ready is not None]
             ready(self.addresses, described)
             for worker in self._workers:
                 if worker.missing is None:
-                    loop.add_reader(worker.control, self._heard, worker)
-            tasks += [loop.create_task(self._accept(listener)) for listener in listeners]
+                    loop.add_reader(worker.control, self._read_worker, worker)
+            tasks += [loop.create_task(self._accept_clients(listener)) for listener in listeners]
             await stopped
             return self._signal
         finally:
@@ -163,9 +163,9 @@ class DeviceServer:
             for worker in self._workers:
                 if worker.missing is None:
                     loop.remove_reader(worker.control)
-                    _end(worker)
+                    _end_worker(worker)
 
-    def _without(self, found: Sequence[BaseException | None]) -> None:
+    def _drop_unopened(self, found: Sequence[BaseException | None]) -> None:
         """Go on without the devices that cannot be opened. Raises what it was where none can."""
         failed = [error for error in found if error is not None]
         if failed and (len(failed) == len(found) or not all(isinstance(e, InputError) for e in failed)):
@@ -173,16 +173,16 @@ class DeviceServer:
         for worker, error in zip(self._workers, found, strict=True):
             if error is not None:
                 worker.missing = str(error)
-                _end(worker)
+                _end_worker(worker)
                 self._say(f"device {worker.number} is not lent: {error}")
 
-    def _stop(self, received: int) -> None:
+    def _stop_by_signal(self, received: int) -> None:
         self._signal = received
         self._stopped.set()
 
     # -- processes -------------------------------------------------------------------------------------
 
-    def _start(self, number: int, device: str) -> _Worker:
+    def _start_worker(self, number: int, device: str) -> _Worker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "dovetail_remote.worker", str(theirs.fileno()), str(os.getpid())]
         with theirs:
@@ -209,7 +209,7 @@ class DeviceServer:
             raise InputError(content["failed"])
         worker.ready = content["ready"]
 
-    def _heard(self, worker: _Worker) -> None:
+    def _read_worker(self, worker: _Worker) -> None:
         """Something from a worker, or its end."""
         try:
             message = worker.control.recv(MESSAGE)
@@ -218,7 +218,7 @@ class DeviceServer:
         except OSError:
             message = b""
         if not message:
-            self._ended(worker)
+            self._replace_worker(worker)
             return
         content = orjson.loads(message)
         if "ready" in content:
@@ -230,27 +230,27 @@ class DeviceServer:
             if waiting is not None and not waiting.done():
                 waiting.set_result(content["is"])
 
-    def _ended(self, worker: _Worker) -> None:
+    def _replace_worker(self, worker: _Worker) -> None:
         """A worker's process has ended by itself: its clients have lost their arrays; start another."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(worker.control)
-        _end(worker)
+        _end_worker(worker)
         how = worker.process.returncode
         reason = f"killed by signal {-how}" if how < 0 else f"exit status {how}"
         self._say(f"device {worker.number} ({worker.device}): its process ended ({reason}); starts again")
         # At most one start in RESTART seconds: a device that fails at once would be opened in a loop.
         wait = max(0.0, worker.started + RESTART - time.monotonic())
-        loop.call_later(wait, self._again, worker)
+        loop.call_later(wait, self._start_again, worker)
 
-    def _again(self, old: _Worker) -> None:
+    def _start_again(self, old: _Worker) -> None:
         if self._stopped.is_set():
             return
-        worker = self._workers[old.number] = self._start(old.number, old.device)
-        asyncio.get_running_loop().add_reader(worker.control, self._heard, worker)
+        worker = self._workers[old.number] = self._start_worker(old.number, old.device)
+        asyncio.get_running_loop().add_reader(worker.control, self._read_worker, worker)
 
     # -- clients ---------------------------------------------------------------------------------------
 
-    async def _accept(self, listener: socket.socket) -> None:
+    async def _accept_clients(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -263,44 +263,44 @@ class DeviceServer:
             # keep others out.
             if len(self._greeted) >= MOST_WAITING:
                 next(iter(self._greeted)).cancel()
-            task = loop.create_task(self._greet(connection))
+            task = loop.create_task(self._greet_client(connection))
             self._greeted[task] = None
             task.add_done_callback(lambda done: self._greeted.pop(done, None))
 
-    async def _greet(self, connection: socket.socket) -> None:
+    async def _greet_client(self, connection: socket.socket) -> None:
         """The first words with a client, and its way to the device."""
         with connection:
             connection.setblocking(False)
             try:
                 async with asyncio.timeout(HANDSHAKE):
-                    hello = await self._hello(connection)
+                    hello = await self._read_hello(connection)
                     if hello.get("status") is True:
                         await self._tell_status(connection, hello)
                     else:
                         self._hand_over(connection, hello)
             except (ProtocolError, DeviceError) as error:
                 with contextlib.suppress(OSError):
-                    connection.send(_frame(Kind.REFUSED, str(error)[:500]))
+                    connection.send(_make_frame(Kind.REFUSED, str(error)[:500]))
             except (OSError, TimeoutError):
                 pass  # it has left, or is silent
 
-    async def _hello(self, connection: socket.socket) -> dict[str, Any]:
+    async def _read_hello(self, connection: socket.socket) -> dict[str, Any]:
         """The HELLO of a client that may be let in. Raises `ProtocolError`, `DeviceError`."""
         loop = asyncio.get_running_loop()
         handshake = Handshake(self._token, "server")
         await loop.sock_sendall(connection, MAGIC + handshake.nonce)
-        kind, length, raw = parse_head(await _exactly(connection, HEAD_SIZE), HELLO_JSON)
+        kind, length, raw = parse_head(await _receive_exactly(connection, HEAD_SIZE), HELLO_JSON)
         if kind != Kind.HELLO or raw:
             raise ProtocolError("the first frame is no HELLO")
         try:
-            hello = orjson.loads(await _exactly(connection, length))
+            hello = orjson.loads(await _receive_exactly(connection, length))
             nonce = bytes.fromhex(hello["nonce"])
         except (ValueError, TypeError, KeyError):
             raise ProtocolError("a HELLO that is none") from None
         if len(nonce) != NONCE:
             raise ProtocolError(f"a HELLO without {NONCE} random bytes")
         if self._token is not None:
-            hello["answer"] = handshake.proof(nonce)
+            hello["answer"] = handshake.make_proof(nonce)
         if connection.family == socket.AF_UNIX:
             # The kernel's word for the peer's user: it cannot be forged, so no token is needed here.
             _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -308,7 +308,7 @@ class DeviceServer:
                 raise DeviceError("you are another user than the one who lends")
         else:
             assert self._token is not None
-            if not handshake.proven("client", nonce, hello.get("proof")):
+            if not handshake.is_proven("client", nonce, hello.get("proof")):
                 raise DeviceError("the token is not the one of this server")
         return dict(hello)
 
@@ -325,14 +325,14 @@ class DeviceServer:
         message = orjson.dumps({"hello": content, "most": self.lent.clients})
         try:
             # The socket itself goes to the worker, which reads on from the first byte after the HELLO: the
-            # server must therefore never have buffered more than that frame (`_exactly`).
+            # server must therefore never have buffered more than that frame (`_receive_exactly`).
             socket.send_fds(worker.control, [message], [connection.fileno()])
         except OSError:
             raise DeviceError(f"device {number} is busy or has just ended; try again") from None
 
     async def _tell_status(self, connection: socket.socket, hello: dict[str, Any]) -> None:
         found = await asyncio.gather(*[self._status_of(worker) for worker in self._workers])
-        data = _frame(Kind.WELCOME, {"devices": found, "proof": hello.get("answer")})
+        data = _make_frame(Kind.WELCOME, {"devices": found, "proof": hello.get("answer")})
         await asyncio.get_running_loop().sock_sendall(connection, data)
 
     async def _status_of(self, worker: _Worker) -> dict[str, Any]:
@@ -361,12 +361,12 @@ def _is_stopped(pid: int) -> bool:
     return state in ("T", "t")
 
 
-def _frame(kind: Kind, content: Any) -> bytes:
+def _make_frame(kind: Kind, content: Any) -> bytes:
     text = orjson.dumps(content)
     return frame_head(kind, len(text)) + text
 
 
-async def _exactly(connection: socket.socket, count: int) -> bytes:
+async def _receive_exactly(connection: socket.socket, count: int) -> bytes:
     """So many bytes and no more: what follows is for the worker. Raises `ProtocolError`."""
     loop = asyncio.get_running_loop()
     parts: list[bytes] = []
@@ -379,7 +379,7 @@ async def _exactly(connection: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def _end(worker: _Worker) -> None:
+def _end_worker(worker: _Worker) -> None:
     worker.control.close()
     if worker.process.poll() is None:
         worker.process.kill()
@@ -392,7 +392,7 @@ def _unix_listener(path: str) -> socket.socket:
     try:
         private_folder(folder)
         if os.path.lexists(path):
-            _clear(path)
+            _remove_socket(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         # The mask closes the window between `bind` and a later `chmod`.
         mask = os.umask(0o177)
@@ -408,7 +408,7 @@ def _unix_listener(path: str) -> socket.socket:
     return listener
 
 
-def _clear(path: str) -> None:
+def _remove_socket(path: str) -> None:
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise InputError("found a file, expected a path for a socket", where=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -9,10 +9,10 @@ from typing import Any
 from dovetail.errors import DeviceError
 from dovetail.records import dataclass
 from dovetail_remote.backends.base import Backend, Kernel
-from dovetail_remote.encoding import decode
+from dovetail_remote.encoding import decode_value
 from dovetail_remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail_remote.limits import ESTIMATES, Estimate
-from dovetail_remote.snapshot import Fill, Manifest, load
+from dovetail_remote.snapshot import Fill, Manifest, load_snapshot
 from dovetail_remote.standard import FUNCTIONS, OPERATORS, UNARY_OPERATORS
 from dovetail_remote.wire import ProtocolError
 
@@ -68,7 +68,7 @@ class Session:
         self._errors: tuple[type[Exception], ...] = (*CALL_ERRORS, DeviceError, *backend.errors)
         functions = backend.functions
         self._functions: dict[str, _Known] = {
-            name: (functions[_CLEARED.get(name, name)], *_arguments(name), ESTIMATES.get(name))
+            name: (functions[_CLEARED.get(name, name)], *_function_arguments(name), ESTIMATES.get(name))
             for name in functions
         }
 
@@ -88,7 +88,7 @@ class Session:
                 if type(call[0]) is int:
                     # Arrays that the client no longer has; no failure can come of it.
                     for handle in call:
-                        self.drop(handle)
+                        self.drop_array(handle)
                     continue
                 name, out, site, arguments, keywords, described = call
                 if type(arguments) is not list or type(site) is not int:
@@ -99,22 +99,24 @@ class Session:
                 self._carry_out(name, out, arguments, keywords)
             # The call was sent before its argument's failure was known: it fails for the same reason.
             except FailedError as failed:  # an argument is the result of a call that failed
-                self._poison(out, failed.failure)
+                self._poison_result(out, failed.failure)
             except self._errors as error:
-                self.fail(out, Failure.of(error, str(name), site))
+                self.keep_failure(out, Failure.of(error, str(name), site))
             else:
                 if described and type(out) is int and len(self.described) < _MOST_TOLD:
-                    self.described.append((out, *self.backend.describe(self.values[out])))
+                    self.described.append((out, *self.backend.describe_value(self.values[out])))
 
     def _carry_out(self, name: Any, out: Any, arguments: list[Any], keywords: Any) -> None:
         found = self._functions.get(name) if type(name) is str else None
         if found is None:
-            self._special(name, out, arguments)
+            self._run_kernel_call(name, out, arguments)
             return
         function, most, known, estimate = found
         values, dtypes, typed = self.values, self.backend.dtypes, self.backend.typed_numbers
         try:
-            given = [values[a] if type(a) is int else decode(a, values, dtypes, typed) for a in arguments]
+            given = [
+                values[a] if type(a) is int else decode_value(a, values, dtypes, typed) for a in arguments
+            ]
             named = {}
             if keywords:
                 if type(keywords) is not dict:
@@ -122,16 +124,16 @@ class Session:
                 if not known.issuperset(keywords):
                     unknown = next(key for key in keywords if key not in known)
                     raise TypeError(f"{name}() has no argument {unknown!r}")
-                named = {key: decode(value, values, dtypes, typed) for key, value in keywords.items()}
+                named = {key: decode_value(value, values, dtypes, typed) for key, value in keywords.items()}
         except KeyError as error:
-            raise self._missing(error) from None
+            raise self._missing_error(error) from None
         if len(given) > most:
             raise TypeError(f"{name}() takes {most} arguments, found {len(given)}")
         if estimate is not None:
             # Estimated before it runs: a library that is out of memory may take the whole process with it.
             wanted = estimate(given, named)
             if wanted > self.quota - self.used:
-                raise self._beyond(wanted)
+                raise self._beyond_quota(wanted)
         result = function(*given, **named)
         if type(out) is int:
             self.store(out, self.backend.settle(result))
@@ -143,7 +145,7 @@ class Session:
             for handle, value in zip(out, results, strict=True):
                 self.store(handle, value)
 
-    def _special(self, name: Any, out: Any, arguments: list[Any]) -> None:
+    def _run_kernel_call(self, name: Any, out: Any, arguments: list[Any]) -> None:
         """Kernels: compiled under a handle, and launched."""
         if type(name) is not str:
             raise ProtocolError("a call without a name")
@@ -151,36 +153,36 @@ class Session:
             source, entry = arguments
             if not isinstance(source, str) or not isinstance(entry, str):
                 raise ProtocolError("a kernel without source or name")
-            handle = _checked(out)
+            handle = _check_handle(out)
             if len(self._kernels) >= _MOST_KERNELS:
                 raise MemoryError(f"this client holds {_MOST_KERNELS} kernels, the most that it may")
             self._kernels[handle] = self.backend.kernel(source, entry)
         elif name == "launch" and len(arguments) == 5:
             number, *rest = arguments
             try:
-                grid, block, shared, given = [decode(a, self.values, self.backend.dtypes) for a in rest]
+                grid, block, shared, given = [decode_value(a, self.values, self.backend.dtypes) for a in rest]
                 kernel = self._kernels[number]
             except KeyError as error:
-                raise self._missing(error) from None
-            kernel(_extent(grid), _extent(block), given, shared)
+                raise self._missing_error(error) from None
+            kernel(_launch_extent(grid), _launch_extent(block), given, shared)
         elif name in FUNCTIONS or name in OPERATORS:
             raise AttributeError(f"{self.backend.library} has no {name}")
         else:
             raise ProtocolError(f"a call of {str(name)[:80]!r}")
 
-    def _missing(self, error: KeyError) -> Exception:
+    def _missing_error(self, error: KeyError) -> Exception:
         handle = error.args[0]
         if handle in self.failed:
             return FailedError(self.failed[handle])
         return DeviceError(f"found no array {handle} of this client")
 
-    def fail(self, out: Any, failure: Failure) -> None:
+    def keep_failure(self, out: Any, failure: Failure) -> None:
         """Keep a failure until the client receives it, and in place of what the call should have given."""
         if len(self.unheard) < _MOST_FAILURES:
             self.unheard.append(failure)
-        self._poison(out, failure)
+        self._poison_result(out, failure)
 
-    def _poison(self, out: Any, failure: Failure) -> None:
+    def _poison_result(self, out: Any, failure: Failure) -> None:
         """Whatever needs a result that is not there fails for the same reason."""
         for handle in out if type(out) is list else [out]:
             # What was there already, the target of an operation in place, stays as it was.
@@ -191,11 +193,11 @@ class Session:
 
     def store(self, handle: Any, value: Any) -> None:
         """Keep an array under a handle. Raises `MemoryError` beyond the quota."""
-        known = self.values.get(_checked(handle))
+        known = self.values.get(_check_handle(handle))
         if known is value:
             return  # done in place
         # By the memory's owner: views share it, and a view alone keeps the whole of it.
-        key, size = self.backend.owner(value)
+        key, size = self.backend.owner_of(value)
         memory = self._memory.get(key)
         refused = self.room(size if memory is None else 0)
         if refused is not None:
@@ -206,17 +208,17 @@ class Session:
         memory.arrays += 1
         # Dropped only after the new one is stored, so a refusal leaves the old array as it was.
         if known is not None:
-            self.drop(handle)
+            self.drop_array(handle)
         self.values[handle] = value
 
-    def drop(self, handle: Any) -> None:
+    def drop_array(self, handle: Any) -> None:
         """Give an array back; nothing if it is not there."""
         value = self.values.pop(handle, None)
         if value is None:
             self.failed.pop(handle, None)
             self._kernels.pop(handle, None)
             return
-        key, _ = self.backend.owner(value)
+        key, _ = self.backend.owner_of(value)
         memory = self._memory[key]
         memory.arrays -= 1
         if not memory.arrays:
@@ -228,13 +230,13 @@ class Session:
         if len(self.values) >= self.most:
             return MemoryError(f"this client holds {self.most} arrays, the most that it may")
         if size and self.used + size > self.quota:
-            return self._beyond(size)
+            return self._beyond_quota(size)
         # Beside the own quota: quotas may add up to more than the device has.
         if size and self._total is not None and self._total[0]() + size > self._total[1]:
             return MemoryError(f"{size} bytes are needed, and others use the rest of the device's memory")
         return None
 
-    def _beyond(self, size: int) -> MemoryError:
+    def _beyond_quota(self, size: int) -> MemoryError:
         return MemoryError(
             f"{size} bytes are needed, and of the {self.quota} bytes of this client {self.used} are in use"
         )
@@ -260,8 +262,8 @@ class Session:
         if len(manifest.arrays) + len(self.values) > self.most:
             raise MemoryError(f"this client may hold {self.most} arrays, found {len(manifest.arrays)}")
         if self.used + manifest.size > self.quota:
-            raise self._beyond(manifest.size)
-        for handle, value in load(self.backend, manifest, fill).items():
+            raise self._beyond_quota(manifest.size)
+        for handle, value in load_snapshot(self.backend, manifest, fill).items():
             self.store(handle, value)
         self.failed.update(manifest.failures)
 
@@ -277,16 +279,16 @@ class Session:
         ):
             container.clear()
         self.used = 0
-        self.backend.trim()
+        self.backend.trim_memory()
 
 
-def _checked(handle: Any) -> int:
+def _check_handle(handle: Any) -> int:
     if type(handle) is not int or not 0 <= handle < _MOST_HANDLE:
         raise ProtocolError(f"{str(handle)[:80]!r} for a handle")
     return handle
 
 
-def _extent(sizes: Any) -> tuple[int, ...]:
+def _launch_extent(sizes: Any) -> tuple[int, ...]:
     """Of a grid or a block. Raises `ValueError`."""
     if type(sizes) is not tuple or not 1 <= len(sizes) <= 3:
         raise ValueError(f"found a grid or block {sizes!r}, expected one to three whole numbers")
@@ -295,10 +297,10 @@ def _extent(sizes: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _arguments(name: str) -> tuple[int, frozenset[str]]:
+def _function_arguments(name: str) -> tuple[int, frozenset[str]]:
     """How many arguments a function takes by position, and the names of the others."""
     if name in FUNCTIONS:
-        return FUNCTIONS[name].most, FUNCTIONS[name].keywords
+        return FUNCTIONS[name].most_positional, FUNCTIONS[name].keyword_names
     if name == "__setitem__":
         return 3, frozenset()
     return (1 if name in UNARY_OPERATORS else 2), frozenset()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.records import dataclass
-from dovetail_remote.standard import having, with_operators
+from dovetail_remote.standard import functions_having, with_operators
 
 Meta = tuple[str, tuple[int, ...]]
 """Data type and shape."""
@@ -29,20 +29,20 @@ SURE, MAY_FAIL, UNKNOWN = 0, 1, 2
 LARGE = 1 << 26
 """Bytes of a result from which on there may be no memory for it."""
 
-_BY_ELEMENTS = having("sized-by-elements")
-_FAILS_FOR_ELEMENTS = having("fails-for-elements")
+_BY_ELEMENTS = functions_having("sized-by-elements")
+_FAILS_FOR_ELEMENTS = functions_having("fails-for-elements")
 _POWERS = with_operators(["pow"])
 """Which fail for integers, where the second is negative."""
 _DIVISIONS = with_operators(["floor_divide", "remainder"])
 """Which fail for integers, where the second is 0; NumPy and OpenCL give a number instead."""
-_ELEMENTWISE = with_operators(having("elementwise"))
+_ELEMENTWISE = with_operators(functions_having("elementwise"))
 _ANY_NUMBER = _ELEMENTWISE.union(("full_like", "where", "clip", "__setitem__"))
 """Functions that make the same type and shape of a number of the same type."""
 _BROADCAST = _ELEMENTWISE.union(("where", "clip", "astype"))
 """Functions whose type follows from types, and whose shape from shapes."""
-_STRETCHES = having("stretch")
+_STRETCHES = functions_having("stretch")
 """Functions that may give read-only views."""
-_VIEWS = having("view") | {"__getitem__"}
+_VIEWS = functions_having("view") | {"__getitem__"}
 """Functions that may give read-only views of read-only arrays."""
 _LIMITS = [-(1 << bits) for bits in (63, 31, 15, 7)] + [0] + [1 << bits for bits in (7, 8, 15, 16, 31, 32)]
 """Between two of these, whole numbers fit into the same data types."""
@@ -86,7 +86,7 @@ class Shapes:
         self._launched: set[_Key] = set()
         self._fails_for_integers = _POWERS if divides else _POWERS | _DIVISIONS
 
-    def expect(self, handle: int, name: str, arguments: list[Any], named: dict[str, Any] | None) -> int:
+    def expect_call(self, handle: int, name: str, arguments: list[Any], named: dict[str, Any] | None) -> int:
         """Note a call (as it is encoded) that makes an array: `SURE`, `MAY_FAIL`, `UNKNOWN`.
 
         Where it is unknown the server is to describe what it makes.
@@ -94,15 +94,15 @@ class Shapes:
         known = self.known
         if name in _STRETCHES or (self.readonly and self.is_view(name, arguments)):
             self.readonly.add(handle)
-        key = _key(name, arguments, named, known)
+        key = _call_key(name, arguments, named, known)
         if key is not None:
-            found = self._learned.get(key) or self._derived(key, named)
+            found = self._learned.get(key) or self._derive_result(key, named)
             if found is not None:
                 known[handle] = found[0]
                 return found[1]
         # No questions for functions whose shapes depend on elements: the answer would be wrong next time.
         if name not in _BY_ELEMENTS and len(self._asked) < _MOST_ASKED:
-            inside = _handles([arguments, list((named or {}).values())])
+            inside = _encoded_handles([arguments, list((named or {}).values())])
             given = {h: known[h] for h in inside if h in known}
             self._asked.append(_Asked(handle, name, arguments, named, given))
             self._untold.add(handle)
@@ -113,13 +113,14 @@ class Shapes:
         return name in _STRETCHES or (name in _VIEWS and arguments[:1][0] in self.readonly)
 
     def expect_change(self, name: str, arguments: list[Any]) -> tuple[int, _Key | None]:
-        """The answer of `expect` for a call that changes an array, and what to give `changed` once it has."""
-        key = _key(name, arguments, None, self.known)
+        """The answer of `expect_call` for a call that changes an array, and what to give `changed` once it
+        has."""
+        key = _call_key(name, arguments, None, self.known)
         if key is None:
             return UNKNOWN, None
         found = self._learned.get(key)
         if found is None:
-            found = self._set(key) if name == "__setitem__" else self._derived(key, None)
+            found = self._result_of_setting(key) if name == "__setitem__" else self._derive_result(key, None)
         # The server would refuse it; it is waited for, so the program sees the library's own error.
         if found is not None and found[0] != key[1]:
             return UNKNOWN, None  # it fits into no other type and shape
@@ -131,9 +132,9 @@ class Shapes:
         """A change was carried out: it is known from now on."""
         self.readonly.discard(handle)
         if key is not None:
-            self._learn(key, key[1])
+            self._learn_result(key, key[1])
 
-    def drop(self, handle: int) -> None:
+    def drop_array(self, handle: int) -> None:
         """An array is gone."""
         self.known.pop(handle, None)
         self._untold.discard(handle)
@@ -142,12 +143,12 @@ class Shapes:
     def is_new(self, launch: list[Any]) -> bool:
         """Whether a kernel was never launched with arguments of these types and shapes."""
         number, *extents, given = launch
-        key = number, str(extents), _frozen(given, self.known)
+        key = number, str(extents), _freeze_argument(given, self.known)
         new = key not in self._launched
         self._launched.add(key)
         return new
 
-    def told(self, found: Sequence[Sequence[Any]]) -> None:
+    def learn_results(self, found: Sequence[Sequence[Any]]) -> None:
         """Learn from the server's descriptions of the calls that were unknown."""
         if not self._asked:
             return
@@ -158,21 +159,21 @@ class Shapes:
         pending, self._asked = self._asked, []
         for call in pending:
             meta = metas.get(call.handle)  # none: it failed
-            key = _key(call.name, call.arguments, call.named, {**metas, **call.known}) if meta else None
+            key = _call_key(call.name, call.arguments, call.named, {**metas, **call.known}) if meta else None
             if meta is not None and key is not None:
-                self._learn(key, meta)
+                self._learn_result(key, meta)
 
-    def _learn(self, key: _Key, meta: Meta) -> tuple[Meta, int]:
+    def _learn_result(self, key: _Key, meta: Meta) -> tuple[Meta, int]:
         # All at once rather than the oldest: programs change phase as a whole, and this stays O(1).
         if len(self._learned) >= _MOST_LEARNED:
             self._learned.clear()
-        found = self._learned[key] = meta, self._certainty(key, meta)
+        found = self._learned[key] = meta, self._call_certainty(key, meta)
         name = key[0]
         if name in _BROADCAST or name == "__setitem__":
             self._types[_types_of(key)] = meta[0]
         return found
 
-    def _certainty(self, key: _Key, meta: Meta) -> int:
+    def _call_certainty(self, key: _Key, meta: Meta) -> int:
         """Whether a call that is known may fail for the elements, or for want of memory."""
         name, (dtype, shape) = key[0], meta
         integers = "int" in dtype
@@ -187,44 +188,44 @@ class Shapes:
         large = math.prod(shape) * _SIZES.get(dtype, 8) >= LARGE
         return MAY_FAIL if large else SURE
 
-    def _derived(self, key: _Key, named: Mapping[str, Any] | None) -> tuple[Meta, int] | None:
+    def _derive_result(self, key: _Key, named: Mapping[str, Any] | None) -> tuple[Meta, int] | None:
         """What a call makes that was made with other shapes."""
         name = key[0]
         if name == "__getitem__":
-            shape = _part(key[1][1], key[2])
+            shape = _part_shape(key[1][1], key[2])
             if shape is None:
                 return None
             meta = key[1][0], shape
-            return meta, self._certainty(key, meta)
+            return meta, self._call_certainty(key, meta)
         if name not in _BROADCAST or named:
             return None
         dtype = self._types.get(_types_of(key))
         if dtype is None:
             return None
-        joined = _broadcast(*[part[1] for part in key[1:] if _is_meta(part)])
-        return None if joined is None else self._learn(key, (dtype, joined))
+        joined = _broadcast_shape(*[part[1] for part in key[1:] if _is_meta(part)])
+        return None if joined is None else self._learn_result(key, (dtype, joined))
 
-    def _set(self, key: _Key) -> tuple[Meta, int] | None:
+    def _result_of_setting(self, key: _Key) -> tuple[Meta, int] | None:
         """What becomes of an array of which a part is set, where parts of other shapes were set."""
-        shape = _part(key[1][1], key[2])
+        shape = _part_shape(key[1][1], key[2])
         if shape is None or _types_of(key) not in self._types:
             return None
         value = key[3][1] if _is_meta(key[3]) else ()
-        if len(value) > len(shape) or _broadcast(shape, value) != shape:
+        if len(value) > len(shape) or _broadcast_shape(shape, value) != shape:
             return None
-        return key[1], self._certainty(key, key[1])
+        return key[1], self._call_certainty(key, key[1])
 
 
-def _handles(value: Any) -> list[int]:
+def _encoded_handles(value: Any) -> list[int]:
     """Handles in encoded arguments; lists that are tagged as something else hold none."""
     if type(value) is int:
         return [value]
     if type(value) is not list or (value and type(value[0]) is str and value[0] not in ("t", "l")):
         return []
-    return [handle for item in value for handle in _handles(item)]
+    return [handle for item in value for handle in _encoded_handles(item)]
 
 
-def _key(
+def _call_key(
     name: str, arguments: Sequence[Any], named: Mapping[str, Any] | None, known: Mapping[int, Meta]
 ) -> _Key | None:
     """What the result depends on; None where that is not known."""
@@ -249,22 +250,22 @@ def _key(
                 else:
                     parts.append((argument[1],) if argument[0] == "n" else argument[0])
                 continue
-        part = known.get(argument) if kind is int else _frozen(argument, known)
+        part = known.get(argument) if kind is int else _freeze_argument(argument, known)
         if part is None:
             return None
         parts.append(part)
-    if name == "__getitem__" and _masks(parts[2]):
+    if name == "__getitem__" and _has_mask(parts[2]):
         return None
     if named:
         for key in sorted(named):
-            part = _frozen(named[key], known)
+            part = _freeze_argument(named[key], known)
             if part is None:
                 return None
             parts.append((key, part))
     return tuple(parts)
 
 
-def _frozen(value: Any, known: Mapping[int, Meta]) -> Any:
+def _freeze_argument(value: Any, known: Mapping[int, Meta]) -> Any:
     """An encoded argument as something to look up by; None where an array in it is not known."""
     kind = type(value)
     if kind is int:
@@ -272,14 +273,14 @@ def _frozen(value: Any, known: Mapping[int, Meta]) -> Any:
     if kind is not list:
         return (kind, value)
     if value[0] not in ("t", "l"):
-        return _plain(value)
-    parts = [_frozen(item, known) for item in value[1:]]
+        return _plain_value(value)
+    parts = [_freeze_argument(item, known) for item in value[1:]]
     return None if None in parts else (value[0], *parts)
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """A tagged value as something to look up by: a complex number of infinities is a list of lists."""
-    return tuple(map(_plain, value)) if type(value) is list else value
+    return tuple(map(_plain_value, value)) if type(value) is list else value
 
 
 def _is_meta(part: Any) -> bool:
@@ -294,11 +295,11 @@ def _types_of(key: _Key) -> _Key:
     return tuple((part[0], not part[1]) if _is_meta(part) else part for part in key)
 
 
-def _masks(part: Any) -> bool:
+def _has_mask(part: Any) -> bool:
     """Whether a key of ``__getitem__`` has an array of booleans in it: its shape depends on the elements."""
     if not isinstance(part, tuple) or not part:
         return False
-    return part[0] == "bool" or (part[0] in ("t", "l") and any(_masks(item) for item in part[1:]))
+    return part[0] == "bool" or (part[0] in ("t", "l") and any(_has_mask(item) for item in part[1:]))
 
 
 def _has_arrays(part: Any) -> bool:
@@ -309,7 +310,7 @@ def _has_arrays(part: Any) -> bool:
 
 
 @lru_cache(1 << 12)
-def _broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+def _broadcast_shape(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that all have together; None where there is none."""
     try:
         return np.broadcast_shapes(*shapes)
@@ -321,7 +322,7 @@ _NO_MEMORY = np.empty(())
 
 
 @lru_cache(1 << 12)
-def _part(shape: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
+def _part_shape(shape: tuple[int, ...], key: Any) -> tuple[int, ...] | None:
     """The shape of a part by whole numbers, slices, ``...`` and None; None for others, and where it fails.
 
     Not by slices that go backwards, which not all libraries know.

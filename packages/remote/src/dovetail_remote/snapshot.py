@@ -67,7 +67,7 @@ class Manifest:
         }
 
 
-def snapshot(
+def take_snapshot(
     backend: Backend, values: Mapping[int, Any], failures: Mapping[int, Failure]
 ) -> tuple[Manifest, list[Source]]:
     """What to take from where; linear in the number of arrays."""
@@ -75,8 +75,8 @@ def snapshot(
     sources: list[Source] = []
     placed: list[tuple[int, int, View]] = []
     for handle, value in values.items():
-        view, (key, _) = backend.view(value), backend.owner(value)
-        low, high = view.span()
+        view, (key, _) = backend.view(value), backend.owner_of(value)
+        low, high = view.byte_span()
         # Arrays without elements share nothing, even where a library gives them one address.
         key = key if high > low else (key, handle)  # no elements: a region of its own
         number = numbers.setdefault(key, len(sources))
@@ -94,7 +94,7 @@ def snapshot(
     return Manifest(tuple(s.high - s.low for s in sources), arrays, tuple(failures.items())), sources
 
 
-def load(backend: Backend, manifest: Manifest, fill: Fill) -> dict[int, Any]:
+def load_snapshot(backend: Backend, manifest: Manifest, fill: Fill) -> dict[int, Any]:
     """The arrays of a snapshot on a device, by handle; ``fill`` is called once for each region.
 
     Raises `TypeError` where the device does not have one of the data types.
@@ -113,11 +113,11 @@ def load(backend: Backend, manifest: Manifest, fill: Fill) -> dict[int, Any]:
     return values
 
 
-def reader(backend: Backend, sources: Sequence[Source]) -> Fill:
+def region_reader(backend: Backend, sources: Sequence[Source]) -> Fill:
     """Reads the bytes of the regions one after the other, as many at a time as fit the caller's buffer."""
     left = [(source.value, source.low, source.high) for source in reversed(sources)]
 
-    def fill(target: memoryview) -> None:
+    def fill_target(target: memoryview) -> None:
         while target.nbytes:
             value, low, high = left.pop()
             middle = min(high, low + target.nbytes)
@@ -127,7 +127,7 @@ def reader(backend: Backend, sources: Sequence[Source]) -> Fill:
             if middle < high:
                 left.append((value, middle, high))
 
-    return fill
+    return fill_target
 
 
 def send_snapshot(manifest: Manifest, fill: Fill, send: Callable[[Any], None]) -> None:
@@ -145,28 +145,36 @@ def send_snapshot(manifest: Manifest, fill: Fill, send: Callable[[Any], None]) -
 def parse_manifest(data: Any) -> Manifest:
     """A manifest from JSON, every view within its region. Raises `ProtocolError`."""
     try:
-        regions = tuple(_whole(size) for size in data["regions"])
-        arrays = tuple(_array(entry, regions) for entry in data["arrays"])
-        failures = tuple((_whole(handle), Failure.parse(found)) for handle, found in data["failures"])
+        regions = tuple(_check_whole_number(size) for size in data["regions"])
+        arrays = tuple(_parse_array(entry, regions) for entry in data["arrays"])
+        failures = tuple(
+            (_check_whole_number(handle), Failure.parse_failure(found)) for handle, found in data["failures"]
+        )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ProtocolError(f"a snapshot that is none ({error})") from error
     return Manifest(regions, arrays, failures)
 
 
-def _array(entry: Any, regions: tuple[int, ...]) -> tuple[int, int, View]:
+def _parse_array(entry: Any, regions: tuple[int, ...]) -> tuple[int, int, View]:
     handle, region, dtype, shape, strides, offset, readonly = entry
     if dtype not in DTYPES or not len(shape) == len(strides) <= _MOST_DIMENSIONS:
         raise ValueError(f"an array of {dtype} in {len(shape)} dimensions")
     if any(type(stride) is not int for stride in strides):
         raise ValueError("strides")
-    view = View(dtype, tuple(map(_whole, shape)), tuple(strides), _whole(offset), bool(readonly))
-    low, high = view.span()
-    if low < 0 or high > regions[_whole(region)]:
+    view = View(
+        dtype,
+        tuple(map(_check_whole_number, shape)),
+        tuple(strides),
+        _check_whole_number(offset),
+        bool(readonly),
+    )
+    low, high = view.byte_span()
+    if low < 0 or high > regions[_check_whole_number(region)]:
         raise ValueError("an array beyond its region")
-    return _whole(handle), region, view
+    return _check_whole_number(handle), region, view
 
 
-def _whole(value: Any) -> int:
+def _check_whole_number(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} for a whole number")
     return value

@@ -63,13 +63,13 @@ class Namespace:
                 setattr(self, name, np.dtype(name))
         for function in FUNCTIONS.values():
             home, _, short = function.name.rpartition(".")
-            made = self._function(function)
+            made = self._program_function(function)
             made.__name__, made.__qualname__ = short, function.name
             made.__doc__ = f"``{function.name}`` of the array API standard."
             made.__signature__ = function.signature
             setattr(getattr(self, home) if home else self, short, made)
         for device in self.devices:
-            device.belong(self)
+            device.join_namespace(self)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the array API standard, or the device {self.device}, has no {name!r}")
@@ -79,19 +79,19 @@ class Namespace:
 
     # -- functions that compute ------------------------------------------------------------------------
 
-    def _function(self, function: Function) -> Any:
+    def _program_function(self, function: Function) -> Any:
         """The function as programs call it."""
         name = function.name
         if function.results is not None:
-            return self._several(name, function.results)
+            return self._several_results(name, function.results)
         if name in _COUNTS:
-            return self._counted(name, _COUNTS[name])
+            return self._counted_results(name, _COUNTS[name])
         if name in CREATION:
-            return self._creation(name)
+            return self._creation_function(name)
         if name in _LIKE:
-            return self._alike(name)
+            return self._alike_function(name)
 
-        def call(*arguments: Any, **named: Any) -> Array:
+        def call_function(*arguments: Any, **named: Any) -> Array:
             if arguments:
                 x = arguments[0]
                 if type(x) is list and x:  # concat, stack
@@ -101,35 +101,35 @@ class Namespace:
                     return link.call(name, arguments, named)
             return self._device_of(name, arguments, named).link.call(name, arguments, named)
 
-        return call
+        return call_function
 
-    def _several(self, name: str, results: type[tuple[Any, ...]]) -> Any:
+    def _several_results(self, name: str, results: type[tuple[Any, ...]]) -> Any:
         count = len(results._fields)  # type: ignore[attr-defined]  # a named tuple
 
-        def call(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+        def call_several(*arguments: Any, **named: Any) -> tuple[Any, ...]:
             device = self._device_of(name, arguments, named)
             return results(*device.link.call_many(name, arguments, named, count))
 
-        return call
+        return call_several
 
-    def _counted(self, name: str, count: Callable[..., int]) -> Any:
-        def call(*arguments: Any, **named: Any) -> tuple[Array, ...]:
+    def _counted_results(self, name: str, count: Callable[..., int]) -> Any:
+        def call_counted(*arguments: Any, **named: Any) -> tuple[Array, ...]:
             if not arguments:
                 return ()
             device = self._device_of(name, arguments, named)
             return tuple(device.link.call_many(name, arguments, named, count(*arguments, **named)))
 
-        return call
+        return call_counted
 
-    def _creation(self, name: str) -> Any:
-        def call(*arguments: Any, device: Device | None = None, **named: Any) -> Array:
-            chosen = self.device if device is None else self._chosen(device)
+    def _creation_function(self, name: str) -> Any:
+        def call_creation(*arguments: Any, device: Device | None = None, **named: Any) -> Array:
+            chosen = self.device if device is None else self._choose_device(device)
             return chosen.link.call(name, arguments, named)
 
-        return call
+        return call_creation
 
-    def _alike(self, name: str) -> Any:
-        def call(x: Array, /, *arguments: Any, device: Device | None = None, **named: Any) -> Array:
+    def _alike_function(self, name: str) -> Any:
+        def call_alike(x: Array, /, *arguments: Any, device: Device | None = None, **named: Any) -> Array:
             if device is None or device is self._device_of(name, (x,), {}):
                 return self._device_of(name, (x,), named).link.call(name, (x, *arguments), named)
             dtype = named.pop("dtype", None)
@@ -137,9 +137,9 @@ class Namespace:
             found: Array = made(x.shape, *arguments, dtype=dtype or x.dtype, device=device, **named)
             return found
 
-        return call
+        return call_alike
 
-    def _chosen(self, device: Device | None) -> Device:
+    def _choose_device(self, device: Device | None) -> Device:
         if device is not None and not isinstance(device, Device):
             raise ValueError(f"found the device {device!r}, expected one of {self.devices}")
         return self.device if device is None else device
@@ -164,22 +164,22 @@ class Namespace:
             ValueError: ``copy=False`` where a copy has to be made.
         """
         if type(obj) is Array:
-            return self._converted(obj, dtype, device, copy)
+            return self._convert_array(obj, dtype, device, copy)
         if copy is False:
-            return self._adopted(obj, dtype, self._chosen(device))
+            return self._adopt_memory(obj, dtype, self._choose_device(device))
         if isinstance(obj, _SEQUENCES) and _holds_arrays(obj):
-            return self._stacked(obj, dtype, device)
-        chosen = self._chosen(device)
-        if _exports(obj):
+            return self._stack_items(obj, dtype, device)
+        chosen = self._choose_device(device)
+        if _exports_memory(obj):
             found = np.from_dlpack(obj)
         else:  # numbers become what they are to be at once: by way of a float large ones would lose digits
             found = np.asarray(obj, None if dtype is None else np.dtype(dtype))
         if dtype is not None:
             found = found.astype(np.dtype(dtype), copy=False)
-        elif not isinstance(obj, np.ndarray | np.generic | memoryview | bytes | bytearray) and not _exports(
-            obj
-        ):
-            found = found.astype(self._default(chosen, found.dtype), copy=False)
+        elif not isinstance(
+            obj, np.ndarray | np.generic | memoryview | bytes | bytearray
+        ) and not _exports_memory(obj):
+            found = found.astype(self._default_dtype(chosen, found.dtype), copy=False)
         return chosen.link.put(found)
 
     def from_dlpack(self, x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Array:
@@ -197,23 +197,23 @@ class Namespace:
                 raise BufferError(str(error)) from None
             raise
 
-    def _adopted(self, obj: Any, dtype: Any, chosen: Device) -> Array:
+    def _adopt_memory(self, obj: Any, dtype: Any, chosen: Device) -> Array:
         """An array over the memory of ``obj``, where the device computes in this process's memory."""
-        found = np.from_dlpack(obj) if _exports(obj) else None
+        found = np.from_dlpack(obj) if _exports_memory(obj) else None
         if isinstance(obj, np.ndarray | memoryview | bytearray):
             found = np.asarray(obj)
         if found is not None and (dtype is None or np.dtype(dtype) == found.dtype):
-            adopted = chosen.link.adopt(found)
+            adopted = chosen.link.adopt_array(found)
             if adopted is not None:
                 return adopted
         raise ValueError("found copy=False: what is not on the device has to be copied there")
 
-    def _stacked(self, items: Any, dtype: Any, device: Device | None) -> Array:
+    def _stack_items(self, items: Any, dtype: Any, device: Device | None) -> Array:
         """One array of nested sequences with arrays in them, put together where these are."""
         parts = [self.asarray(item, device=device) for item in items]
         wanted = self.result_type(*parts) if dtype is None else np.dtype(dtype)
         home = parts[next(k for k, item in enumerate(items) if _holds_arrays([item]))].device
-        made: Array = self.stack([self._converted(part, wanted, home, None) for part in parts])
+        made: Array = self.stack([self._convert_array(part, wanted, home, None) for part in parts])
         return made
 
     def astype(self, x: Array, dtype: Any, /, *, copy: bool = True, device: Device | None = None) -> Array:
@@ -223,7 +223,7 @@ class Namespace:
         made = home.link.call("astype", (x, wanted), NOTHING if copy else {"copy": False})
         return made if device is None else made.to_device(device)
 
-    def _converted(self, x: Array, dtype: Any, device: Device | None, copy: bool | None) -> Array:
+    def _convert_array(self, x: Array, dtype: Any, device: Device | None, copy: bool | None) -> Array:
         elsewhere = device is not None and device is not x._device
         another = dtype is not None and np.dtype(dtype) != x.dtype
         if copy is False and (elsewhere or another):
@@ -232,7 +232,7 @@ class Namespace:
             x = x._device.link.call("astype", (x, x.dtype if dtype is None else np.dtype(dtype)))
         return x.to_device(device) if device is not None else x
 
-    def _default(self, device: Device, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def _default_dtype(self, device: Device, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """The type of Python's numbers on a device, for what NumPy takes them for."""
         kind = {"f": "real floating", "c": "complex floating", "i": "integral"}.get(dtype.kind)
         if kind is None:
@@ -306,7 +306,7 @@ class Info:
 
     def default_dtypes(self, *, device: Device | None = None) -> dict[str, np.dtype[Any]]:
         """The types of numbers given without one."""
-        defaults = self._space._chosen(device).link.default_dtypes
+        defaults = self._space._choose_device(device).link.default_dtypes
         return {kind: np.dtype(name) for kind, name in defaults.items()}
 
     def devices(self) -> tuple[Device, ...]:
@@ -315,12 +315,12 @@ class Info:
 
     def dtypes(self, *, device: Device | None = None, kind: Any = None) -> dict[str, np.dtype[Any]]:
         """The data types of a device, those of a kind if one is given."""
-        there = self._space._chosen(device).link.dtypes
+        there = self._space._choose_device(device).link.dtypes
         found = {name: np.dtype(name) for name in DTYPES if name in there}
         return {n: d for n, d in found.items() if kind is None or self._space.isdtype(d, kind)}
 
 
-def _exports(value: Any) -> bool:
+def _exports_memory(value: Any) -> bool:
     return hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray | np.generic)
 
 
@@ -331,11 +331,11 @@ def _holds_arrays(items: Any) -> bool:
     )
 
 
-def _unstacked(x: Array, /, *, axis: int = 0) -> int:
+def _count_unstacked(x: Array, /, *, axis: int = 0) -> int:
     return x.shape[axis]
 
 
-def _nonzero(x: Array, /) -> int:
+def _count_nonzero_results(x: Array, /) -> int:
     if not x.ndim:
         raise ValueError("nonzero() needs an array of at least one dimension, found none")
     return x.ndim
@@ -345,6 +345,6 @@ def _nonzero(x: Array, /) -> int:
 _COUNTS: Mapping[str, Callable[..., int]] = {
     "broadcast_arrays": lambda *arrays: len(arrays),
     "meshgrid": lambda *arrays, indexing="xy": len(arrays),
-    "nonzero": _nonzero,
-    "unstack": _unstacked,
+    "nonzero": _count_nonzero_results,
+    "unstack": _count_unstacked,
 }

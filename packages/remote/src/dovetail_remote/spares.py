@@ -29,16 +29,16 @@ class _Memory:
     block: NDArray[np.uint8]
 
 
-def _references(memory: _Memory) -> int:
+def _count_references(memory: _Memory) -> int:
     return sys.getrefcount(memory.block)
 
 
-_UNUSED = _references(_Memory(None, np.empty(0, dtype=np.uint8)))
+_UNUSED = _count_references(_Memory(None, np.empty(0, dtype=np.uint8)))
 
 
 def _is_unused(memory: _Memory, size: int) -> bool:
     """Whether it is of this size and unused; arrays over it and their views count, wherever held."""
-    return memory.block.nbytes == size and _references(memory) == _UNUSED
+    return memory.block.nbytes == size and _count_references(memory) == _UNUSED
 
 
 class BlockPool:
@@ -62,7 +62,7 @@ class BlockPool:
             self._kept.append(memory)  # the least recently used one makes room
             return memory.block.view(dtype).reshape(shape)
 
-    def forget(self, owner: object) -> None:
+    def forget_owner(self, owner: object) -> None:
         """Keep nothing of an owner who has left."""
         with self._lock:
             kept = [memory for memory in self._kept if memory.owner is not owner]

@@ -164,18 +164,18 @@ class Function:
     properties: frozenset[str] = frozenset()
 
     @property
-    def elementwise(self) -> bool:
+    def is_elementwise(self) -> bool:
         """Whether each element of the result is computed of one element of each argument."""
         return "elementwise" in self.properties
 
     @property
-    def keywords(self) -> frozenset[str]:
+    def keyword_names(self) -> frozenset[str]:
         """Names of the arguments that may be given by keyword."""
         kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return frozenset(p.name for p in self.signature.parameters.values() if p.kind in kinds)
 
     @property
-    def most(self) -> int:
+    def most_positional(self) -> int:
         """How many arguments may be given by position."""
         parameters = self.signature.parameters.values()
         if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
@@ -188,32 +188,32 @@ MOST_ARGUMENTS = 64
 
 
 @cache
-def _signature(parameters: str) -> inspect.Signature:
+def _read_signature(parameters: str) -> inspect.Signature:
     """Python itself reads it, once for all functions that have the same."""
     return inspect.signature(eval(f"lambda {parameters}: None"))
 
 
-def _parsed(line: str) -> Function:
+def _parse_function(line: str) -> Function:
     """``linalg.qr(x, /, *, mode='reduced') -> Q R  # fails-for-elements`` as a function."""
     stated, _, properties = line.partition("  # ")
     head, _, names = stated.partition(" -> ")
     name, _, parameters = head.partition("(")
-    signature = _signature(parameters.removesuffix(")"))
+    signature = _read_signature(parameters.removesuffix(")"))
     short = name.rpartition(".")[2]
     results = namedtuple(f"{short}_result", names.split()) if names else None
     return Function(name, signature, results, frozenset(properties.split()))
 
 
-def _table() -> dict[str, Function]:
+def _function_table() -> dict[str, Function]:
     views = ("imag", "positive", "real")
     lines = [f"{name}(x, /)  # elementwise{' view' * (name in views)}" for name in _UNARY.split()]
     lines += [f"{name}(x1, x2, /)  # elementwise" for name in _BINARY.split()]
-    made = [_parsed(line) for line in [*lines, *(_CREATION + _OTHERS).splitlines()] if line]
+    made = [_parse_function(line) for line in [*lines, *(_CREATION + _OTHERS).splitlines()] if line]
     return {function.name: function for function in made}
 
 
 #: All functions that compute, by dotted name (``sum``, ``linalg.svd``, ``fft.fft``).
-FUNCTIONS: Mapping[str, Function] = _table()
+FUNCTIONS: Mapping[str, Function] = _function_table()
 
 #: Those that make arrays from numbers alone.
 CREATION = frozenset(line.partition("(")[0] for line in _CREATION.splitlines() if line)
@@ -221,33 +221,35 @@ CREATION = frozenset(line.partition("(")[0] for line in _CREATION.splitlines() i
 # -- operators -----------------------------------------------------------------------------------------
 
 
-def _pairs(text: str) -> dict[str, str]:
+def _parse_pairs(text: str) -> dict[str, str]:
     return dict(pair.split("=") for pair in text.split())
 
 
-_UNARY_METHODS = _pairs("abs=abs invert=bitwise_invert neg=negative pos=positive")
-_ARITHMETIC = _pairs("""
+_UNARY_METHODS = _parse_pairs("abs=abs invert=bitwise_invert neg=negative pos=positive")
+_ARITHMETIC = _parse_pairs("""
 add=add and=bitwise_and floordiv=floor_divide lshift=bitwise_left_shift matmul=matmul mod=remainder
 mul=multiply or=bitwise_or pow=pow rshift=bitwise_right_shift sub=subtract truediv=divide xor=bitwise_xor
 """)
-_COMPARISONS = _pairs("eq=equal ge=greater_equal gt=greater le=less_equal lt=less ne=not_equal")
+_COMPARISONS = _parse_pairs("eq=equal ge=greater_equal gt=greater le=less_equal lt=less ne=not_equal")
 
 
-def _turned(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _exchange_arguments(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The function with its arguments exchanged."""
     return lambda x, y: function(y, x)
 
 
-def _operators(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
+def _operator_functions(names: Iterable[str]) -> dict[str, Callable[..., Any]]:
     return {f"__{name}__": getattr(operator, f"__{name}__") for name in names}
 
 
-UNARY_OPERATORS: Mapping[str, Callable[[Any], Any]] = _operators(_UNARY_METHODS)
-BINARY_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operators([*_ARITHMETIC, *_COMPARISONS])
+UNARY_OPERATORS: Mapping[str, Callable[[Any], Any]] = _operator_functions(_UNARY_METHODS)
+BINARY_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operator_functions([*_ARITHMETIC, *_COMPARISONS])
 REFLECTED_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    f"__r{name}__": _turned(getattr(operator, f"__{name}__")) for name in _ARITHMETIC
+    f"__r{name}__": _exchange_arguments(getattr(operator, f"__{name}__")) for name in _ARITHMETIC
 }
-INPLACE_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operators([f"i{name}" for name in _ARITHMETIC])
+INPLACE_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = _operator_functions(
+    [f"i{name}" for name in _ARITHMETIC]
+)
 
 #: Functions that do what operators do, by the name of the method.
 OPERATOR_FUNCTIONS: Mapping[str, str] = {
@@ -262,7 +264,9 @@ def operators_by(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Calla
     found = {
         method: functions[OPERATOR_FUNCTIONS[method]] for method in (*UNARY_OPERATORS, *BINARY_OPERATORS)
     }
-    return found | {method: _turned(functions[OPERATOR_FUNCTIONS[method]]) for method in REFLECTED_OPERATORS}
+    return found | {
+        method: _exchange_arguments(functions[OPERATOR_FUNCTIONS[method]]) for method in REFLECTED_OPERATORS
+    }
 
 
 def with_operators(functions: Iterable[str]) -> frozenset[str]:
@@ -271,7 +275,7 @@ def with_operators(functions: Iterable[str]) -> frozenset[str]:
     return names.union(method for method, name in OPERATOR_FUNCTIONS.items() if name in names)
 
 
-def having(what: str) -> frozenset[str]:
+def functions_having(what: str) -> frozenset[str]:
     """The functions with a property, one of `Function.properties`."""
     return frozenset(f.name for f in FUNCTIONS.values() if what in f.properties)
 

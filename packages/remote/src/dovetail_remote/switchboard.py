@@ -1,7 +1,7 @@
 """The scheduler's side of the control socket: devices of running jobs are moved from here.
 
 A scheduler that lends devices opens one switchboard for a run, registers each job that it starts
-(`Switchboard.expect`), puts `environment` into the job's environment, and awaits `migrate`, which returns
+(`Switchboard.expect_job`), puts `environment` into the job's environment, and awaits `migrate`, which returns
 when the work has moved in every process of the job, and raises when it stays where it was. The messages are
 described in `dovetail_remote.control`.
 """
@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from dovetail.errors import DeviceError, InputError
-from dovetail.process.channel import Handshake, bracketed, nonce_of
+from dovetail.process.channel import Handshake, bracket_host, nonce_of
 from dovetail.records import dataclass
 from dovetail_remote.address import ADDRESSES, parse_address
 
@@ -90,11 +90,13 @@ class Switchboard:
             # Mode 0600 from the first instant: this socket can move the devices of every job.
             mask = os.umask(0o177)
             try:
-                self._server = await asyncio.start_unix_server(self._attend, path, limit=MOST_LINE)
+                self._server = await asyncio.start_unix_server(self._attend_process, path, limit=MOST_LINE)
             finally:
                 os.umask(mask)
         else:
-            self._server = await asyncio.start_server(self._attend, *self.address.host_port, limit=MOST_LINE)
+            self._server = await asyncio.start_server(
+                self._attend_process, *self.address.host_port, limit=MOST_LINE
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -108,18 +110,21 @@ class Switchboard:
 
     # -- what a scheduler does -------------------------------------------------------------------------
 
-    def expect(self, uid: str, addresses: Sequence[str]) -> None:
+    def expect_job(self, uid: str, addresses: Sequence[str]) -> None:
         """A job is being started, with its devices there. Raises `InputError` for what is no address."""
         self._jobs[uid] = _Job([str(parse_address(address)) for address in addresses])
 
-    def environment(self, uid: str, host: str = "") -> dict[str, str]:
+    def job_environment(self, uid: str, host: str = "") -> dict[str, str]:
         """What the job's processes need to find their devices and this socket; beside ``DOVETAIL_UID``.
 
         ``host`` is what they call the machine that we are on, if that is not where we listen.
         """
-        return {ADDRESSES: " ".join(self._jobs[uid].addresses), "DOVETAIL_CONTROL": self._reached(host)}
+        return {
+            ADDRESSES: " ".join(self._jobs[uid].addresses),
+            "DOVETAIL_CONTROL": self._reached_address(host),
+        }
 
-    def forget(self, uid: str) -> None:
+    def forget_job(self, uid: str) -> None:
         """A job has ended."""
         self._jobs.pop(uid, None)
 
@@ -150,7 +155,7 @@ class Switchboard:
                     # Again and again, since a process may connect with the old address while the others are
                     # moving.
                     while left := [p for p in job.processes if p.addresses[device] != target]:
-                        found = await asyncio.gather(*[self._order(p, device, target) for p in left])
+                        found = await asyncio.gather(*[self._order_move(p, device, target) for p in left])
                         done += [answer for answer in found if answer is not None]
                         failed = next((a["failed"]["why"] for a in done if "failed" in a), None)
                         if failed is not None:
@@ -159,7 +164,7 @@ class Switchboard:
                 job.addresses[device] = source
                 back = [p for p in job.processes if p.addresses[device] == target]
                 # All processes of a job must compute at one place: those that moved already go back.
-                await asyncio.gather(*[self._order(p, device, source) for p in back])
+                await asyncio.gather(*[self._order_move(p, device, source) for p in back])
                 why = str(error) or f"no answer within {timeout:g} s"
                 raise DeviceError(f"job {uid}: device {device} stays at {source}: {why}") from None
         _log.info("job %s: device %d moved from %s to %s", uid, device, source, target)
@@ -174,14 +179,14 @@ class Switchboard:
 
     # -- processes -------------------------------------------------------------------------------------
 
-    async def _order(self, process: _Process, device: int, to: str) -> dict[str, Any] | None:
+    async def _order_move(self, process: _Process, device: int, to: str) -> dict[str, Any] | None:
         """Order a process to move; its answer, None where it has ended."""
         self._orders += 1
         number = self._orders
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         process.answers[number] = answer
         try:
-            _say(process.writer, {"migrate": {"id": number, "device": device, "to": to}})
+            _write_message(process.writer, {"migrate": {"id": number, "device": device, "to": to}})
             found = await answer
         except ConnectionError:
             return None
@@ -191,7 +196,7 @@ class Switchboard:
             process.addresses[device] = to
         return found
 
-    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attend_process(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One process of some job, as long as it is there."""
         task = asyncio.current_task()
         assert task is not None
@@ -199,7 +204,7 @@ class Switchboard:
         job, process = None, None
         try:
             async with asyncio.timeout(_HELLO):
-                job, process = await self._introduced(reader, writer)
+                job, process = await self._introduce_process(reader, writer)
             while line := await reader.readline():
                 message = orjson.loads(line)
                 if "holding" in message:
@@ -220,7 +225,7 @@ class Switchboard:
             pass  # it has ended, or is none of ours
         except DeviceError as error:
             with contextlib.suppress(OSError):
-                _say(writer, {"refused": str(error)})
+                _write_message(writer, {"refused": str(error)})
         finally:
             self._connected.discard(task)
             if job is not None and process is not None:
@@ -231,35 +236,35 @@ class Switchboard:
                         answer.set_exception(ConnectionResetError("the process has ended"))
             writer.close()
 
-    async def _introduced(
+    async def _introduce_process(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[_Job, _Process]:
         handshake = Handshake(self._token, "scheduler")
         if self._token is not None:
-            _say(writer, {"nonce": handshake.nonce.hex()})
+            _write_message(writer, {"nonce": handshake.nonce.hex()})
         hello = orjson.loads(await reader.readline())["hello"]
         welcome: dict[str, Any] = {}
         if self._token is not None:
             theirs = nonce_of(hello["nonce"])
-            if not handshake.proven("process", theirs, hello["proof"]):
+            if not handshake.is_proven("process", theirs, hello["proof"]):
                 raise DeviceError("the token is not the one of this scheduler")
-            welcome["proof"] = handshake.proof(theirs)
+            welcome["proof"] = handshake.make_proof(theirs)
         job = self._jobs.get(hello["uid"])
         if job is None:
             raise DeviceError(f"found the job {str(hello['uid'])[:100]!r}, which does not run")
         process = _Process(int(hello["pid"]), writer, list(job.addresses))
         job.processes.append(process)
-        _say(writer, {"welcome": {**welcome, "addresses": job.addresses}})
+        _write_message(writer, {"welcome": {**welcome, "addresses": job.addresses}})
         return job, process
 
-    def _reached(self, called: str) -> str:
+    def _reached_address(self, called: str) -> str:
         """The address, with the port that was taken."""
         if self.address.kind == "unix" or self._server is None:
             return f"{self.address.kind}:{self.address.place}"
         host, port = self._server.sockets[0].getsockname()[:2]
         host = called or host
-        return f"tcp:{bracketed(host)}:{port}"
+        return f"tcp:{bracket_host(host)}:{port}"
 
 
-def _say(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
+def _write_message(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
     writer.write(orjson.dumps(message) + b"\n")

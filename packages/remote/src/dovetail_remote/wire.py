@@ -144,7 +144,9 @@ class Channel:
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):  # the kernel's: no extra poll per call
             self.connection.setsockopt(socket.SOL_SOCKET, option, time)
 
-    def send(self, kind: int, text: bytes, raw: Sequence[Any] = (), *, before: Sequence[bytes] = ()) -> None:
+    def send_frame(
+        self, kind: int, text: bytes, raw: Sequence[Any] = (), *, before: Sequence[bytes] = ()
+    ) -> None:
         """Send a frame in one go, after the frames ``before`` that are ready to be sent."""
         views = [memoryview(part).cast("B") for part in raw if memoryview(part).nbytes]
         length = sum(view.nbytes for view in views)
@@ -166,11 +168,11 @@ class Channel:
                 except BlockingIOError:
                     self._still_there()
 
-    def receive(self, most: int = MOST_JSON) -> tuple[int, Any, int]:
+    def receive_frame(self, most: int = MOST_JSON) -> tuple[int, Any, int]:
         """Kind, JSON value and number of raw bytes of the next frame; read the raw bytes next."""
-        kind, length, raw = parse_head(self._exactly(HEAD_SIZE, begins=True), most)
+        kind, length, raw = parse_head(self._receive_exactly(HEAD_SIZE, begins=True), most)
         try:
-            return kind, orjson.loads(self._exactly(length)) if length else None, raw
+            return kind, orjson.loads(self._receive_exactly(length)) if length else None, raw
         except orjson.JSONDecodeError:
             raise ProtocolError("a frame whose text is no JSON") from None
 
@@ -198,7 +200,7 @@ class Channel:
         """Close the connection."""
         self.connection.close()
 
-    def _exactly(self, count: int, *, begins: bool = False) -> bytearray:
+    def _receive_exactly(self, count: int, *, begins: bool = False) -> bytearray:
         found = bytearray(count)
         self.receive_into(memoryview(found), begins=begins)
         return found

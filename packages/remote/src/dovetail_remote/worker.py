@@ -28,7 +28,7 @@ from dovetail.process.channel import end_with
 from dovetail_remote.backends import Backend, open_backend
 from dovetail_remote.failures import CALL_ERRORS, FailedError, Failure
 from dovetail_remote.session import Session
-from dovetail_remote.snapshot import parse_manifest, snapshot
+from dovetail_remote.snapshot import parse_manifest, take_snapshot
 from dovetail_remote.spares import BlockPool
 from dovetail_remote.standard import DTYPES
 from dovetail_remote.wire import (
@@ -59,7 +59,7 @@ class DeviceWorker:
         """Bytes of all clients' arrays."""
         return sum(client.session.used for client in self.clients)
 
-    def described(self) -> dict[str, Any]:
+    def describe_device(self) -> dict[str, Any]:
         """The server's description of the device."""
         backend = self.backend
         return {
@@ -77,7 +77,7 @@ class DeviceWorker:
             {"pid": c.pid, "job": c.job, "arrays": len(c.session.values), "bytes": c.session.used}
             for c in list(self.clients)
         ]
-        return {**self.described(), "bytes": self.used(), "clients": clients}
+        return {**self.describe_device(), "bytes": self.used(), "clients": clients}
 
 
 class Client:
@@ -100,66 +100,66 @@ class Client:
             # As libraries do on a device: a division by 0 gives inf there, without a warning for each
             # element.
             with np.errstate(all="ignore"):
-                self._backend.enter()
-                self._channel.send(
-                    Kind.WELCOME, orjson.dumps({**self._lender.described(), "proof": self._proof})
+                self._backend.enter_thread()
+                self._channel.send_frame(
+                    Kind.WELCOME, orjson.dumps({**self._lender.describe_device(), "proof": self._proof})
                 )
                 while True:
-                    self._one()
+                    self._serve_frame()
         except (ProtocolError, MemoryError) as error:
-            self._refuse(str(error) or "no memory is left for what was sent")
+            self._refuse_client(str(error) or "no memory is left for what was sent")
         except OSError:
             pass  # it has left
         finally:
             # Whatever the reason: its memory must be free for the next client.
-            self._end()
+            self._end_client()
             self._channel.close()
 
-    def _end(self) -> None:
+    def _end_client(self) -> None:
         """All memory is free, and the client disappears from every list."""
         self.session.close()
-        self._lender.spares.forget(self)
+        self._lender.spares.forget_owner(self)
         if self in self._lender.clients:
             self._lender.clients.remove(self)
 
     def turn_away(self, why: str) -> None:
         """Refuse the client with the reason."""
-        self._refuse(why)
+        self._refuse_client(why)
         self._channel.close()
 
-    def _one(self) -> None:
-        kind, content, size = self._channel.receive()
+    def _serve_frame(self) -> None:
+        kind, content, size = self._channel.receive_frame()
         if kind == Kind.CALLS and not size:
             self.session.run(content)
         elif kind == Kind.PUT:
-            self._put(content, size)
+            self._put_array(content, size)
         elif kind == Kind.FETCH and not size:
-            self._answer(self._fetched, _asked(content))
+            self._answer_question(self._fetch_answer, _check_question(content))
         elif kind == Kind.SYNC and not size:
-            self._answer(self._synced, _asked(content))
+            self._answer_question(self._synchronize_answer, _check_question(content))
         elif kind == Kind.DUMP and not size:
-            self._dump()
+            self._dump_snapshot()
         elif kind == Kind.LOAD:
-            self._load(content, size)
+            self._load_snapshot(content, size)
         elif kind == Kind.PROBE:
             self._channel.skip(size)
         # Freed before the answer, so that the next client already finds the memory.
         elif kind == Kind.LEAVE and not size:
-            self._end()
-            self._reply({})
+            self._end_client()
+            self._send_reply({})
             raise ClosedError("the client has left")
         else:
             raise ProtocolError(f"a frame {kind} with {size} bytes")
 
-    def _put(self, content: Any, size: int) -> None:
-        handle, dtype, shape, site = _described(content, size)
+    def _put_array(self, content: Any, size: int) -> None:
+        handle, dtype, shape, site = _read_array_head(content, size)
         refused: Exception | None = self.session.room(size)
         # Decided before the bytes are read: an array beyond the quota is never put into memory at all.
         if refused is None and dtype not in self._backend.dtypes:
             refused = TypeError(f"the device has no {dtype}")
         if refused is not None:
             self._channel.skip(size)
-            self.session.fail(handle, Failure.of(refused, "asarray", site))
+            self.session.keep_failure(handle, Failure.of(refused, "asarray", site))
             return
         elements = self._lender.spares.empty(self, shape, dtype)
         if size:
@@ -167,39 +167,39 @@ class Client:
         try:
             self.session.store(handle, self._backend.from_host(elements))
         except self._errors as error:
-            self.session.fail(handle, Failure.of(error, "asarray", site))
+            self.session.keep_failure(handle, Failure.of(error, "asarray", site))
 
-    def _answer(
+    def _answer_question(
         self, question: Callable[[dict[str, Any]], tuple[dict[str, Any], NDArray[Any] | None]], content: Any
     ) -> None:
         """Answer a question, or with the oldest failure that the client has not received, if there is one."""
         # Oldest first: a failure of an earlier call explains the later ones.
         if self.session.unheard:
-            self._error(self.session.unheard.popleft(), unheard=True)
+            self._send_failure(self.session.unheard.popleft(), unheard=True)
             return
         try:
             found = question(content)
         except FailedError as failed:
-            self._error(failed.failure, unheard=False)
+            self._send_failure(failed.failure, unheard=False)
         except self._errors as error:
-            self._error(Failure.of(error, "computing", -1), unheard=False)
+            self._send_failure(Failure.of(error, "computing", -1), unheard=False)
         else:
-            self._reply(*found)
+            self._send_reply(*found)
 
-    def _fetched(self, content: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
+    def _fetch_answer(self, content: dict[str, Any]) -> tuple[dict[str, Any], NDArray[Any]]:
         elements = self._backend.to_host(self.session.get(content.get("array")))
         return {"shape": elements.shape, "dtype": elements.dtype.name}, elements
 
-    def _synced(self, content: dict[str, Any]) -> tuple[dict[str, Any], None]:
+    def _synchronize_answer(self, content: dict[str, Any]) -> tuple[dict[str, Any], None]:
         answer: dict[str, Any] = {"used": self.session.used}
         if content.get("wait"):
             self._backend.synchronize()
         if "describe" in content:
-            answer["described"] = self._backend.describe(self.session.get(content["describe"]))
+            answer["described"] = self._backend.describe_value(self.session.get(content["describe"]))
         return answer, None
 
-    def _dump(self) -> None:
-        manifest, sources = snapshot(self._backend, self.session.values, self.session.failed)
+    def _dump_snapshot(self) -> None:
+        manifest, sources = take_snapshot(self._backend, self.session.values, self.session.failed)
         text = orjson.dumps(manifest.as_json())
         # The head has the size already, so the pieces follow one by one: no second copy in memory.
         self._channel.send_all(frame_head(Kind.REPLY, len(text), manifest.size) + text)
@@ -207,39 +207,39 @@ class Client:
             if source.high > source.low:
                 self._channel.send_all(self._backend.read(source.value, source.low, source.high).data)
 
-    def _load(self, content: Any, size: int) -> None:
+    def _load_snapshot(self, content: Any, size: int) -> None:
         manifest = parse_manifest(content)
         if manifest.size != size:
             raise ProtocolError(f"a snapshot of {size} bytes whose manifest gives another size")
         left = size
 
-        def fill(target: memoryview) -> None:
+        def fill_region(target: memoryview) -> None:
             nonlocal left
             self._channel.receive_into(target)
             left -= target.nbytes
 
         try:
-            self.session.load(manifest, fill)
+            self.session.load(manifest, fill_region)
         except self._errors as error:
             # The rest must be read, or the next frame would begin within it.
             self._channel.skip(left)
-            self.session.fail(None, Failure.of(error, "load", -1))
+            self.session.keep_failure(None, Failure.of(error, "load", -1))
 
-    def _error(self, failure: Failure, *, unheard: bool) -> None:
+    def _send_failure(self, failure: Failure, *, unheard: bool) -> None:
         answer = {"failure": failure.as_json(), "unheard": unheard, "told": self.session.told_so_far()}
-        self._channel.send(Kind.ERROR, orjson.dumps(answer))
+        self._channel.send_frame(Kind.ERROR, orjson.dumps(answer))
 
-    def _reply(self, answer: dict[str, Any], elements: NDArray[Any] | None = None) -> None:
+    def _send_reply(self, answer: dict[str, Any], elements: NDArray[Any] | None = None) -> None:
         text = orjson.dumps({**answer, "told": self.session.told_so_far()})
         raw = [elements.reshape(-1).data] if elements is not None and elements.size else []
-        self._channel.send(Kind.REPLY, text, raw)
+        self._channel.send_frame(Kind.REPLY, text, raw)
 
-    def _refuse(self, why: str) -> None:
+    def _refuse_client(self, why: str) -> None:
         with contextlib.suppress(OSError):  # it may have left already
-            self._channel.send(Kind.REFUSED, orjson.dumps(why[:500]))
+            self._channel.send_frame(Kind.REFUSED, orjson.dumps(why[:500]))
 
 
-def _described(content: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
+def _read_array_head(content: Any, size: int) -> tuple[int, str, tuple[int, ...], int]:
     """Handle, data type, shape and site of an array of so many bytes. Raises `ProtocolError`."""
     try:
         handle, dtype, shape, site = content
@@ -251,7 +251,7 @@ def _described(content: Any, size: int) -> tuple[int, str, tuple[int, ...], int]
     raise ProtocolError(f"an array of {size} bytes whose description gives another size")
 
 
-def _asked(content: Any) -> dict[str, Any]:
+def _check_question(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ProtocolError("a question that is no object")
     return content
@@ -260,7 +260,7 @@ def _asked(content: Any) -> dict[str, Any]:
 # -- the process ---------------------------------------------------------------------------------------
 
 
-def _handed(control: socket.socket) -> tuple[bytes, list[int]]:
+def _receive_handover(control: socket.socket) -> tuple[bytes, list[int]]:
     """The next message of the server, with the connection that comes along, if one does."""
     size = array.array("i").itemsize
     message, ancillary, _, _ = control.recvmsg(MESSAGE, socket.CMSG_SPACE(size))
@@ -284,16 +284,16 @@ def main(arguments: list[str]) -> int:
     begin = time.perf_counter()
     try:
         backend = open_backend(task["device"])
-        backend.warm()
+        backend.warm_up()
         memory = task["memory"] or backend.memory()
         backend.limit(memory)
     except DovetailError as error:
         control.send(orjson.dumps({"failed": str(error)}))
         return 2
     lender = DeviceWorker(backend, memory, task["quota"] or memory)
-    control.send(orjson.dumps({"ready": lender.described(), "seconds": time.perf_counter() - begin}))
+    control.send(orjson.dumps({"ready": lender.describe_device(), "seconds": time.perf_counter() - begin}))
     while True:
-        message, descriptors = _handed(control)
+        message, descriptors = _receive_handover(control)
         if not message:
             os._exit(0)  # threads may be computing; their results have no receiver any more
         content = orjson.loads(message)

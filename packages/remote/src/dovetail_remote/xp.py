@@ -12,15 +12,15 @@ from dovetail_remote import Namespace, namespace
 
 
 @cache
-def _space() -> Namespace:
+def _default_namespace() -> Namespace:
     return namespace()
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and not name.startswith("__array"):
         raise AttributeError(f"module 'dovetail_remote.xp' has no attribute {name!r}")
-    return getattr(_space(), name)
+    return getattr(_default_namespace(), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(vars(_space()))
+    return sorted(vars(_default_namespace()))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dovetail.errors import InputError
 from dovetail.workloads.sacct_rows import DELIMITER
-from dovetail_slurm.commands import SlurmError, call
+from dovetail_slurm.commands import SlurmError, run_command
 
 
 def print_accounting(columns: str, since: str) -> Sequence[str]:
@@ -17,7 +17,7 @@ def print_accounting(columns: str, since: str) -> Sequence[str]:
     words = ["sacct", "--parsable2", f"--delimiter={DELIMITER}", "--state=COMPLETED"]
     words += [f"--starttime={since}", f"--format={columns}"]
     try:
-        printed, _ = call(words)
+        printed, _ = run_command(words)
     except SlurmError as error:
         raise InputError(str(error)) from error
     return printed.split("\n")

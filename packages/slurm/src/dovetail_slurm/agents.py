@@ -32,12 +32,12 @@ from dovetail.process import agent
 from dovetail.process.agent import KEPT_ALIVE
 from dovetail.process.channel import Handshake, keep_alive, nonce_of
 from dovetail.process.environment import visible_devices
-from dovetail.process.notes import private_file, refusing, write_private
+from dovetail.process.notes import private_file, refuse_errors, write_private
 from dovetail.process.processes import boot_id, started_at
 from dovetail.process.spawn_log import SpawnLog, parse_log, read_log
 from dovetail.records import dataclass
-from dovetail_slurm.commands import NodeTable, Share, explained
-from dovetail_slurm.steps import gres_option, unbound
+from dovetail_slurm.commands import NodeTable, Share, explain_refusal
+from dovetail_slurm.steps import gres_option, unbind_settings
 
 _FAILED = re.compile(r"launch for \S+ failed on node ([^\s:]+):")
 SCRIPT = Path(agent.__file__)
@@ -81,25 +81,25 @@ class AgentFolder:
 
     def create(self) -> str:
         """Make the folder with a new token. Raises `ExecutorError`."""
-        with refusing(self.path):
+        with refuse_errors(self.path):
             try:
                 private_folder(self.path)
                 return _new_token(self.path / "token")
             except FileExistsError:
                 raise ExecutorError(f"{self.path}: found the agents of another run") from None
 
-    def lend(self) -> str:
+    def make_lending_token(self) -> str:
         """A new token for device servers, in the place of one that a killed Dovetail left.
 
         Raises `ExecutorError`.
         """
-        with refusing(self.lent):
+        with refuse_errors(self.lent):
             self.lent.unlink(missing_ok=True)
             return _new_token(self.lent)
 
-    def token(self) -> str:
+    def read_token(self) -> str:
         """The run's token. Raises `ExecutorError`."""
-        with refusing(self.path / "token", "read"):
+        with refuse_errors(self.path / "token", "read"):
             return (self.path / "token").read_text()
 
     def write(self, job: str, hellos: Mapping[str, Hello]) -> None:
@@ -107,7 +107,7 @@ class AgentFolder:
         pid = os.getpid()
         client = {"host": socket.gethostname(), "boot_id": boot_id(), "pid": pid, "boot": started_at(pid)}
         data = {"version": 1, "job": job, "client": client, "agents": [asdict(h) for h in hellos.values()]}
-        with refusing(self.path / "agents.json"):
+        with refuse_errors(self.path / "agents.json"):
             replace_file(self.path / "agents.json", json.dumps(data))
 
     def read(self) -> tuple[str, dict[str, Hello], bool]:
@@ -132,7 +132,7 @@ class AgentFolder:
         An agent that read one that has been replaced could see the old one (NFS). Raises `ExecutorError`.
         """
         path = self.path / f"nodes-{time.time_ns()}"
-        with refusing(path):
+        with refuse_errors(path):
             for old in self.path.glob("nodes-*"):
                 old.unlink()
         lines = (f"{name} {address} {cpus}\n" for name, (address, cpus) in shares.items())
@@ -144,12 +144,12 @@ class AgentFolder:
         if Path(hello.log).parent == self.path:
             return None
         path = self.path / f"{hello.node}.log"
-        with refusing(path):
+        with refuse_errors(path):
             return os.fdopen(private_file(path, os.O_APPEND), "ab", buffering=0)
 
     def read_log(self, node: str) -> SpawnLog:
         """The spawn log of a node whose agent is gone. Raises `ExecutorError`."""
-        with refusing(self.path / f"{node}.log", "read"):
+        with refuse_errors(self.path / f"{node}.log", "read"):
             return read_log(self.path / f"{node}.log")
 
     def nodes(self) -> list[str]:
@@ -192,7 +192,7 @@ class SlurmAgents:
         self._whys: dict[str, str] = {}  # why there is no agent, of nodes of which more is known
         self._launchers: list[subprocess.Popen[bytes]] = []
 
-    def begin(self) -> None:
+    def begin_run(self) -> None:
         """A new run: make its token. Raises `ExecutorError`."""
         self._token = self._files.create()
 
@@ -210,7 +210,7 @@ class SlurmAgents:
         if not nodes:
             return {}
         names = [node.name for node in nodes]
-        facts = self.table.facts(self.shares)
+        facts = self.table.node_facts(self.shares)
         about = self._files.write_nodes({n: (facts[n].address, self.shares[n].cpus) for n in names})
         config = {
             "token": self._token,
@@ -221,12 +221,12 @@ class SlurmAgents:
         }
         # A file of its own for each start, since several may be under way.
         complaints = self._files.path / f"start-{time.time_ns()}.err"
-        process = _start(self._launcher(names), config, self._environ, complaints)
+        process = _start_agents(self._launcher_command(names), config, self._environ, complaints)
         self._launchers.append(process)
-        hellos, text = _hear(process, set(names)), complaints.read_text(errors="replace")
+        hellos, text = _receive_hellos(process, set(names)), complaints.read_text(errors="replace")
         if not text:
             complaints.unlink()
-        self.complaint = str(explained("srun", text)) if text else "srun: it gave no reason"
+        self.complaint = str(explain_refusal("srun", text)) if text else "srun: it gave no reason"
         # One node that cannot be reached ends the step on all of them: begin again without it.
         failed = {name for name in _FAILED.findall(text) if name in names}
         if not hellos and failed and len(failed) < len(names):
@@ -240,7 +240,7 @@ class SlurmAgents:
             if isinstance(found, str):
                 self._whys[name] = self.complaint = f"node {name}: {found}"
                 continue
-            fault = self._fault(by_name[name], hellos[name])
+            fault = self._node_fault(by_name[name], hellos[name])
             if fault is not None:
                 self._whys[name], self.unfit = fault, self.unfit or fault
                 # An agent without its server ends: nothing is left on a node that does not fit.
@@ -251,13 +251,13 @@ class SlurmAgents:
         self._files.write(self.job, self.hellos)
         return connections
 
-    def _launcher(self, names: list[str]) -> list[str]:
+    def _launcher_command(self, names: list[str]) -> list[str]:
         """One step for all of them, beside everything else that runs in the allocation."""
         return [
             *("srun", "--overlap", f"--jobid={self.job}", f"--nodelist={','.join(names)}"),
             *(f"--nodes={len(names)}", f"--ntasks={len(names)}", "--ntasks-per-node=1"),
             *gres_option({self.shares[name].gres for name in names}),
-            *("--mem=0", *unbound(self._settings), "--mpi=none", "--wait=0", "--kill-on-bad-exit=0"),
+            *("--mem=0", *unbind_settings(self._settings), "--mpi=none", "--wait=0", "--kill-on-bad-exit=0"),
             # --wait=0 and --no-kill: an agent that ends, or its node, must not take the others along.
             *("--no-kill", "--input=all", "--quiet", "--job-name=dovetail-agent"),
         ]
@@ -266,7 +266,7 @@ class SlurmAgents:
         """Why the last start has brought no agent on this node."""
         return self._whys.get(name, self.complaint)
 
-    def _fault(self, node: Node, hello: Hello) -> str | None:
+    def _node_fault(self, node: Node, hello: Hello) -> str | None:
         """What a node does not see that it needs; ``None`` if there is nothing."""
         if not hello.folder:
             return (
@@ -282,10 +282,10 @@ class SlurmAgents:
                 )
         return None
 
-    def reach(self) -> dict[str, Connection]:
+    def reach_agents(self) -> dict[str, Connection]:
         """Agents of an earlier Dovetail that still live. Raises `ExecutorError` while that one lives."""
         job, hellos, lives = self._files.read()
-        self._token = self._files.token()
+        self._token = self._files.read_token()
         connections: dict[str, Connection] = {}
         allowed_agents(len(hellos))
         # While the other Dovetail lives its agents are its own: they are not even called.
@@ -305,7 +305,7 @@ class SlurmAgents:
             raise ExecutorError(fault)
         return connections
 
-    def reap(self) -> None:
+    def reap_steps(self) -> None:
         """Wait for our steps, which are over when their agents are; end those that are not. Blocks."""
         # Gently first: srun brings its agents to an end, which end their jobs in good order.
         for launcher in self._launchers:
@@ -323,7 +323,7 @@ class SlurmAgents:
 # --------------------------------------------------------------------------------------------- starting
 
 
-def _start(
+def _start_agents(
     launcher: Sequence[str], config: Mapping[str, Any], environ: Mapping[str, str], complaints: Path
 ) -> subprocess.Popen[bytes]:
     """Start agents, each with its ``config``. Raises `ExecutorError` where that cannot be done.
@@ -370,7 +370,7 @@ def allowed_agents(count: int) -> int:
     return count if soft == resource.RLIM_INFINITY else max(1, min(count, soft - LEAST_FILES))
 
 
-def _hear(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hello]:
+def _receive_hellos(process: subprocess.Popen[bytes], missing: set[str]) -> dict[str, Hello]:
     """The hellos of these nodes, as far as they come in time."""
     assert process.stdout is not None
     hellos: dict[str, Hello] = {}
@@ -406,14 +406,14 @@ class Connection:
     unread: bytes
     busy: bool = False
 
-    def answer(self, kind: str, seconds: float) -> dict[str, Any]:
+    def next_answer(self, kind: str, seconds: float) -> dict[str, Any]:
         """The next line of this kind; what comes before it stays. Raises `OSError`."""
         before: list[bytes] = []
         self.socket.settimeout(seconds)
         while True:
             line, newline, rest = self.unread.partition(b"\n")
             if not newline:
-                self.unread += _receive(self.socket)
+                self.unread += _receive_bytes(self.socket)
                 continue
             self.unread = rest
             message: dict[str, Any] = json.loads(line)
@@ -432,17 +432,17 @@ class Connection:
                 parts = lines.split(b"\n")
                 self.unread = ends + b"\n".join(parts[int(count) :])
                 return parse_log(b"\n".join(parts[: int(count)]))
-            self.unread += _receive(self.socket)
+            self.unread += _receive_bytes(self.socket)
 
 
 def connect_all(hellos: Mapping[str, Hello], token: str) -> dict[str, Connection | str]:
     """A connection to each agent, so many at a time; or why there is none."""
     with ThreadPoolExecutor(min(AT_ONCE, len(hellos) or 1)) as pool:
-        found = pool.map(lambda hello: _connect(hello, token), hellos.values())
+        found = pool.map(lambda hello: _connect_agent(hello, token), hellos.values())
         return dict(zip(hellos, found, strict=True))
 
 
-def _connect(hello: Hello, token: str) -> Connection | str:
+def _connect_agent(hello: Hello, token: str) -> Connection | str:
     try:
         found = socket.create_connection((hello.address, hello.port), timeout=REACHED)
     except OSError as error:
@@ -456,27 +456,27 @@ def _connect(hello: Hello, token: str) -> Connection | str:
 
 def _shake_hands(found: socket.socket, token: str) -> Connection:
     """Prove to know the token, and see that the other side does."""
-    challenge, _ = _line(found)
+    challenge, _ = _next_line(found)
     handshake, theirs = Handshake(token.encode(), "client"), nonce_of(challenge["nonce"])
-    answer = {"nonce": handshake.nonce.hex(), "mac": handshake.proof(theirs)}
+    answer = {"nonce": handshake.nonce.hex(), "mac": handshake.make_proof(theirs)}
     found.sendall(json.dumps(answer).encode() + b"\n")
-    welcome, rest = _line(found)
-    if not handshake.proven("agent", theirs, welcome["mac"]):
+    welcome, rest = _next_line(found)
+    if not handshake.is_proven("agent", theirs, welcome["mac"]):
         raise ValueError("it does not know the run's token")
     keep_alive(found, *KEPT_ALIVE)
     return Connection(found, rest, busy=welcome["t"] == "busy")
 
 
-def _line(found: socket.socket) -> tuple[Any, bytes]:
+def _next_line(found: socket.socket) -> tuple[Any, bytes]:
     """The content of the next line, and what has come after it."""
     text = b""
     while b"\n" not in text:
-        text += _receive(found)
+        text += _receive_bytes(found)
     line, _, rest = text.partition(b"\n")
     return json.loads(line), rest
 
 
-def _receive(found: socket.socket) -> bytes:
+def _receive_bytes(found: socket.socket) -> bytes:
     data = found.recv(1 << 16)
     if not data:
         raise ConnectionError("it has closed the connection")

@@ -38,11 +38,11 @@ from dovetail.model import (
     State,
     Usage,
 )
-from dovetail.model.batch_options import constraint_of, folded, of_script, options_for, value_of
+from dovetail.model.batch_options import constraint_of, fold_options, of_script, options_for, value_of
 from dovetail.process.agent import of_step
 from dovetail.process.environment import cores_of, is_gang, visible_on
 from dovetail.process.link import Link
-from dovetail.process.spawn_log import SpawnLog, ended, uid_of
+from dovetail.process.spawn_log import SpawnLog, end_event, uid_of
 from dovetail.process.supervised import SupervisedExecutor
 from dovetail.records import dataclass
 from dovetail_slurm.agents import AgentFolder, Connection, SlurmAgents
@@ -50,11 +50,11 @@ from dovetail_slurm.commands import (
     Allotment,
     NodeTable,
     SlurmError,
-    allotment,
     cluster_of,
-    configuration,
     current_job,
+    find_allotment,
     node_facts,
+    read_configuration,
 )
 from dovetail_slurm.steps import (
     DESCRIBED,
@@ -64,7 +64,7 @@ from dovetail_slurm.steps import (
     install_srun,
     slurm_environment,
     step_name,
-    unbound,
+    unbind_settings,
 )
 
 _log = logging.getLogger(__name__)
@@ -122,10 +122,10 @@ class Slurm:
 
     def discover(self) -> Cluster:
         """The allocation's nodes, with what was allotted of each."""
-        found = _alive(current_job(os.environ))
-        return cluster_of(node_facts(list(found.shares)), found, self._features())
+        found = _living_allotment(current_job(os.environ))
+        return cluster_of(node_facts(list(found.shares)), found, self._wanted_features())
 
-    def _features(self) -> Sequence[str]:
+    def _wanted_features(self) -> Sequence[str]:
         return [word for word in self.features.split(",") if word]
 
     def gang_options(self) -> list[str]:
@@ -134,10 +134,10 @@ class Slurm:
 
     def open(self, folder: RunFolder, cluster: Cluster) -> SlurmExecutor:
         """A new run. Raises `InputError` where the cluster is not what was allotted, `ExecutorError`."""
-        found = _alive(current_job(os.environ))
-        _check(cluster, found)
-        executor = self._executor(folder, cluster, found)
-        executor.begin()
+        found = _living_allotment(current_job(os.environ))
+        _check_cluster(cluster, found)
+        executor = self._make_executor(folder, cluster, found)
+        executor.begin_agents()
         return executor
 
     def resume(self, folder: RunFolder, cluster: Cluster) -> tuple[SlurmExecutor, LastAttempts]:
@@ -145,11 +145,11 @@ class Slurm:
 
         Raises `ExecutorError` while the run's Dovetail lives, or its jobs run on in another allocation.
         """
-        found = _alive(current_job(os.environ))
-        executor = self._executor(folder, cluster, found)
-        return executor, executor.take_up(self._features())
+        found = _living_allotment(current_job(os.environ))
+        executor = self._make_executor(folder, cluster, found)
+        return executor, executor.take_up(self._wanted_features())
 
-    def _executor(self, folder: RunFolder, cluster: Cluster, found: Allotment) -> SlurmExecutor:
+    def _make_executor(self, folder: RunFolder, cluster: Cluster, found: Allotment) -> SlurmExecutor:
         if not self.lend:
             return SlurmExecutor(self, folder, cluster, found)
         from dovetail_slurm.lending import LendingSlurmExecutor
@@ -157,9 +157,9 @@ class Slurm:
         return LendingSlurmExecutor(self, folder, cluster, found)
 
 
-def _alive(job: str) -> Allotment:
-    found = allotment(job)
-    if not found.alive:
+def _living_allotment(job: str) -> Allotment:
+    found = find_allotment(job)
+    if not found.is_alive:
         raise InputError(
             f"found allocation {job} in state {found.state}, expected one that runs: begin another one with "
             "salloc or sbatch",
@@ -168,7 +168,7 @@ def _alive(job: str) -> Allotment:
     return found
 
 
-def _check(cluster: Cluster, found: Allotment) -> None:
+def _check_cluster(cluster: Cluster, found: Allotment) -> None:
     """Refuse a cluster of nodes, CPUs or devices that were not allotted."""
     for node in cluster.nodes:
         share, where = found.shares.get(node.name), f"cluster: node {node.name}"
@@ -210,7 +210,7 @@ class SlurmExecutor(SupervisedExecutor):
         self._allotment = found
         self._files = AgentFolder(self.run_dir)
         self._commands = self._files.path / "bin"
-        self._settings = configuration(("KillWait", "SlurmUser", "TaskPlugin"))
+        self._settings = read_configuration(("KillWait", "SlurmUser", "TaskPlugin"))
         # Shared by all parts that need facts of nodes, so that Slurm gets one query a look, not one a node.
         self._table = NodeTable(poll_seconds(options.poll, self._settings)[0])
         self._agents = SlurmAgents(
@@ -230,12 +230,12 @@ class SlurmExecutor(SupervisedExecutor):
         self._steps: list[str] = []  # of gangs whose agent is gone
         self._first: list[Event] = []  # to be reported once there is a listener
 
-    def begin(self) -> None:
+    def begin_agents(self) -> None:
         """Start all agents; those that do not come in time join later.
 
         Raises `ExecutorError` where none can be started, `InputError` for a node that lacks what it needs.
         """
-        self._agents.begin()
+        self._agents.begin_run()
         # Before the agents, whose jobs find it on their PATH.
         install_srun(self._files.path)
         connections = self._agents.start(self.cluster.nodes, self._term_grace)
@@ -248,7 +248,7 @@ class SlurmExecutor(SupervisedExecutor):
             names = ", ".join(node.name for node in missing)
             fault = ExecutorError(f"no agent can be started on {names}: {self._agents.complaint}")
         else:
-            fault = self._met(connections)
+            fault = self._prepare_agents(connections)
         for node in missing if connections else ():  # they join when an agent can be started there
             index = self.cluster.index_of[node.name]
             self._lost[index] = _LostNode(self._agents.why_not(node.name))
@@ -259,19 +259,21 @@ class SlurmExecutor(SupervisedExecutor):
             why = self._agents.why_not(missing[0].name)
             _log.warning("begun without %s%s, which join when they can: %s", named, more, why)
         for name, connection in connections.items():
-            self._connect(self.cluster.index_of[name], connection)
+            self._connect_agent(self.cluster.index_of[name], connection)
         if fault is not None:
             # Also of the agents that have started: nothing of ours stays in an allocation that is refused.
             asyncio.run(self.close())
             raise fault
 
-    def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
+    def _prepare_agents(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
         """All agents are there: get from them what a run needs; what is wrong, if anything is."""
         return None
 
-    def _connect(self, node: int, connection: Connection) -> Link:
-        link = Link(self._ended, lambda: self._agent_left(node, link), partial(self._told, node))
-        link.connect(connection.socket, connection.unread)
+    def _connect_agent(self, node: int, connection: Connection) -> Link:
+        link = Link(
+            self._handle_end, lambda: self._agent_left(node, link), partial(self._handle_notice, node)
+        )
+        link.connect_socket(connection.socket, connection.unread)
         link.copy = self._files.copy_of(self._agents.hellos[self.cluster.nodes[node].name])
         self._links[node] = link
         return link
@@ -289,8 +291,8 @@ class SlurmExecutor(SupervisedExecutor):
         }
         for job in representatives.values():
             for choice in job.choices:
-                for option in folded(options_for(job.batch_options, choice.implementation)):
-                    if not self._fulfils(option):
+                for option in fold_options(options_for(job.batch_options, choice.implementation)):
+                    if not self._fulfils_option(option):
                         raise InputError(
                             f"found {option}, expected an option that allocation {self._allotment.job} "
                             f"fulfils as it is ({', '.join(FULFILLED)}, --constraint): within it Dovetail "
@@ -298,21 +300,21 @@ class SlurmExecutor(SupervisedExecutor):
                             where=f"job {job.id}: slurm",
                         )
 
-    def _fulfils(self, option: str) -> bool:
+    def _fulfils_option(self, option: str) -> bool:
         name = next((name for name in FULFILLED if value_of([option], name, SHORT[name])), "")
         if name:
             return value_of([option], name, SHORT[name]) == self._allotment.about.get(FULFILLED[name])
         feature = constraint_of([option])
         if not feature:
             return False
-        facts = self._table.facts([node.name for node in self.cluster.nodes]).values()
+        facts = self._table.node_facts([node.name for node in self.cluster.nodes]).values()
         return all(feature in fact.features for fact in facts)
 
     # ------------------------------------------------------------------- taking up
 
     def take_up(self, features: Sequence[str]) -> LastAttempts:
         """Reach the agents that are left, read what became of the jobs, start agents where none is."""
-        left = self._sort_out(self._agents.reach())
+        left = self._sort_out(self._agents.reach_agents())
         install_srun(self._files.path)
         self._meet_nodes(features)
         return left
@@ -322,7 +324,7 @@ class SlurmExecutor(SupervisedExecutor):
         logs: dict[str, SpawnLog] = {}
         for name, connection in connections.items():
             logs[name] = connection.log()
-            link = self._connect(self.cluster.index_of[name], connection)
+            link = self._connect_agent(self.cluster.index_of[name], connection)
             # Numbers of setups go on where the log ends, or an agent would take a new one for an old one.
             link.first_setup = logs[name].next_number
         for name in self._files.nodes():
@@ -331,7 +333,7 @@ class SlurmExecutor(SupervisedExecutor):
         last: dict[JobId, tuple[int, str, str]] = {}  # attempt, node, uid
         # The last attempt over all nodes: a job may have been started again elsewhere.
         for name, log in logs.items():
-            self._outputs.known(log)
+            self._outputs.take_up_names(log)
             for uid, intent in log.intents.items():
                 found = (intent["attempt"], name, uid)
                 if found > last.get(intent["job"], (0, "", "")):
@@ -343,7 +345,7 @@ class SlurmExecutor(SupervisedExecutor):
             log = logs[name]
             intent, end, start = log.intents[uid], log.ends.get(uid), log.starts.get(uid)
             if end is not None:
-                over.append(ended(intent, end))
+                over.append(end_event(intent, end))
             # Its agent lives, so the job does, or its end comes over the link.
             elif name in connections:
                 watching = self._links[self.cluster.index_of[name]]
@@ -375,7 +377,7 @@ class SlurmExecutor(SupervisedExecutor):
             here[node.name] = index
         new = [node for node in now.nodes if here[node.name] not in self._links]
         for name, connection in self._agents.start(new, self._term_grace, len(self._links)).items():
-            self._connect(here[name], connection)
+            self._connect_agent(here[name], connection)
         missing = [n for n in range(len(self.cluster)) if n not in self._links]
         self._lost = {n: _LostNode(self._agents.why_not(self.cluster.nodes[n].name)) for n in missing}
         self._departed = {n for n in self._lost if n not in here.values()}
@@ -383,32 +385,34 @@ class SlurmExecutor(SupervisedExecutor):
 
     # ------------------------------------------------------------------- watching
 
-    def _attach(self) -> None:
+    def _attach_to_loop(self) -> None:
         for link in self._links.values():
-            if link.connected and not link.attached:
-                link.attach()
+            if link.is_connected and not link.is_attached:
+                link.attach_to_loop()
         if not self._tasks and not self._closing:
             for event in self._first:
-                self._happened(event)
+                self._report_event(event)
             self._first.clear()
             # Only once there is a listener: events before that would be lost.
             self._restore_soon()
             self._tell_end()
-            self._begin_task(self._watch)
+            self._begin_task(self._watch_allocation)
 
     def _tell_end(self) -> None:
         end = self._allotment.end
-        self._happened(ClusterEnds(None if end is None else max(0.0, end - time.time())))
+        self._report_event(ClusterEnds(None if end is None else max(0.0, end - time.time())))
 
-    async def _watch(self) -> None:
+    async def _watch_allocation(self) -> None:
         """Look at the allocation now and then: whether it goes on, until when, and on which nodes."""
         least, most = poll_seconds(self._options.poll, self._settings)
         pause = least
         while not self._over:
             await asyncio.sleep(pause)
             try:
-                found = await asyncio.to_thread(allotment, self._allotment.job)
-                facts = await asyncio.to_thread(self._table.facts, found.shares) if found.alive else {}
+                found = await asyncio.to_thread(find_allotment, self._allotment.job)
+                facts = (
+                    await asyncio.to_thread(self._table.node_facts, found.shares) if found.is_alive else {}
+                )
             # Our agents need no controller, so jobs go on; only the look is slower.
             except SlurmError:  # the controller is away: our agents go on without it
                 self._silent_since = self._silent_since or time.monotonic()
@@ -418,7 +422,7 @@ class SlurmExecutor(SupervisedExecutor):
             moved = found.end != self._allotment.end
             pause = least if moved else min(most, 1.2 * pause)
             self._take_in(found)
-            if not found.alive:
+            if not found.is_alive:
                 self._settle_doubts(over=True)
             elif moved:
                 self._tell_end()
@@ -431,7 +435,7 @@ class SlurmExecutor(SupervisedExecutor):
     def _take_in(self, found: Allotment) -> None:
         """Slurm's present state of the allocation. Nodes that it names no more have left for good."""
         before = self._allotment
-        shares = found.shares if found.alive else before.shares
+        shares = found.shares if found.is_alive else before.shares
         self._allotment = replace(before, state=found.state, end=found.end, shares=shares)
         # Shrunk with scontrol: these nodes may belong to others already.
         for name in before.shares.keys() - shares.keys():
@@ -440,12 +444,12 @@ class SlurmExecutor(SupervisedExecutor):
                 self._departed.add(node)
                 if node in self._links:
                     self._give_up(node)
-                self._happened(NodeLost(node, for_good=True))
+                self._report_event(NodeLost(node, for_good=True))
 
     async def is_taken_away(self) -> bool:
         """Whether our allocation has ended: then its agents end their jobs, and we report it."""
         try:
-            over = not (await asyncio.to_thread(allotment, self._allotment.job)).alive
+            over = not (await asyncio.to_thread(find_allotment, self._allotment.job)).is_alive
         except SlurmError:
             return False
         if over:
@@ -467,19 +471,19 @@ class SlurmExecutor(SupervisedExecutor):
 
     # ------------------------------------------------------------------- nodes that are lost, and come back
 
-    def _told(self, node: int, message: Mapping[str, Any]) -> None:
+    def _handle_notice(self, node: int, message: Mapping[str, Any]) -> None:
         """Slurm takes the node from its agent: perhaps the whole allocation ends."""
         if message["t"] == "evicted":
-            self._doubt(node)
+            self._doubt_node(node)
 
     def _agent_left(self, node: int, link: Link) -> None:
         """A node's agent is gone; its jobs end with the node, by the driver."""
         if self._links.get(node) is link:
-            self._forget(node)
+            self._forget_node(node)
             if not self._closing:
-                self._doubt(node)
+                self._doubt_node(node)
 
-    def _forget(self, node: int) -> None:
+    def _forget_node(self, node: int) -> None:
         """Drop a node's agent, and its jobs."""
         link = self._links.pop(node, None)
         if link is not None:
@@ -489,7 +493,7 @@ class SlurmExecutor(SupervisedExecutor):
             link.requests.clear()
             link.detach()
 
-    def _doubt(self, node: int) -> None:
+    def _doubt_node(self, node: int) -> None:
         """Report nothing until Slurm has answered whether this node is going, or all of them.
 
         Else jobs would start again, in vain, on nodes that go a moment later.
@@ -500,20 +504,20 @@ class SlurmExecutor(SupervisedExecutor):
         if len(self._doubted) == 1:
             self._begin_task(self._ask_slurm)
 
-    def _happened(self, event: Event) -> None:
+    def _report_event(self, event: Event) -> None:
         if self._doubted:
             self._withheld.append(event)
         else:
-            super()._happened(event)
+            super()._report_event(event)
 
     async def _ask_slurm(self) -> None:
         try:
-            found = await asyncio.to_thread(allotment, self._allotment.job)
-        except SlurmError:  # the controller is away: `_watch` will notice when it is back
+            found = await asyncio.to_thread(find_allotment, self._allotment.job)
+        except SlurmError:  # the controller is away: `_watch_allocation` will notice when it is back
             self._settle_doubts(over=False)
         else:
             self._take_in(found)
-            self._settle_doubts(over=not found.alive)
+            self._settle_doubts(over=not found.is_alive)
 
     def _settle_doubts(self, *, over: bool) -> None:
         """What went was some nodes, or the whole allocation; then what Slurm does not end, we do."""
@@ -524,20 +528,20 @@ class SlurmExecutor(SupervisedExecutor):
             events.insert(0, ClusterEnds(0.0))
             self._begin_task(self._clear_up)
         for event in events:
-            self._happened(event)
+            self._report_event(event)
         for node in gone:
-            self._lose(node)
+            self._lose_node(node)
 
-    def _lose(self, node: int) -> None:
-        self._forget(node)
+    def _lose_node(self, node: int) -> None:
+        self._forget_node(node)
         self._lost[node] = _LostNode("")
-        self._happened(NodeLost(node))
+        self._report_event(NodeLost(node))
         self._restore_soon()
 
     def _give_up(self, node: int) -> None:
         """Slurm's table has the node as gone, though its agent still lives: it is to end its jobs."""
-        self._links[node].send({"t": "close", "grace": 0.0, "reason": State.NODE_FAIL.value})
-        self._lose(node)
+        self._links[node].send_line({"t": "close", "grace": 0.0, "reason": State.NODE_FAIL.value})
+        self._lose_node(node)
 
     async def _clear_up(self) -> None:
         """After the allocation's end: end what is still left."""
@@ -552,9 +556,9 @@ class SlurmExecutor(SupervisedExecutor):
         self._lost_more.set()
         if not (self._restores or self._over or self._lost.keys() <= self._departed):
             self._restores = True
-            self._begin_task(self._restore)
+            self._begin_task(self._restore_nodes)
 
-    async def _restore(self) -> None:
+    async def _restore_nodes(self) -> None:
         """Start agents on lost nodes, those that are due together, as soon as Slurm lets us.
 
         A new agent ends what the last one there has left.
@@ -574,11 +578,11 @@ class SlurmExecutor(SupervisedExecutor):
             for node in due:
                 lost = waiting[node]
                 if node in started:
-                    self._connect(node, started[node]).attach()
+                    self._connect_agent(node, started[node]).attach_to_loop()
                     self._lost.pop(node, None)
-                    self._happened(NodeJoined(node))
+                    self._report_event(NodeJoined(node))
                 elif lost.put_off():
-                    self._happened(NodeLost(node, for_good=True))
+                    self._report_event(NodeLost(node, for_good=True))
         self._restores = False
 
     async def _start_again(self, nodes: Sequence[int]) -> dict[int, Connection]:
@@ -587,7 +591,7 @@ class SlurmExecutor(SupervisedExecutor):
         started: dict[str, Connection] = {}
         try:
             await self._end_left_steps()
-            facts = await asyncio.to_thread(self._table.facts, [node.name for node in known])
+            facts = await asyncio.to_thread(self._table.node_facts, [node.name for node in known])
             up = [node for node in known if node.name in facts and not facts[node.name].is_down]
             started = await asyncio.to_thread(self._agents.start, up, self._term_grace, len(self._links))
         except (ExecutorError, InputError) as error:  # the controller, or the nodes, are away
@@ -614,21 +618,21 @@ class SlurmExecutor(SupervisedExecutor):
     def _link_of(self, placed: Placed) -> Link | None:
         return self._links.get(placed.allocation.first_node)
 
-    def _order(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
+    def _launch_request(self, link: Link, placed: Placed, words: list[str]) -> dict[str, Any]:
         shares, job = self._agents.shares, self._agents.job
         step = step_name(uid_of(self.run_uid, placed.job.id, placed.attempt))
         if not is_gang(placed):
             begins_steps = {"step": step} if of_script(placed.job.batch_options) is not None else {}
             return {"setup": self._setup_alone(link, placed), "argv": words, **begins_steps}
-        options = [*unbound(self._settings), *self._options.gang_options()]
+        options = [*unbind_settings(self._settings), *self._options.gang_options()]
         argv = gang_step(placed, self.cluster, shares, job, step, options, words)
         environ = gang_environment(placed, self.cluster, shares)
-        return {"setup": self._setup(link, placed, [], **environ), "argv": argv, "step": step}
+        return {"setup": self._setup_number(link, placed, [], **environ), "argv": argv, "step": step}
 
     def _setup_alone(self, link: Link, placed: Placed) -> int:
         """The setup of a job that is one process, on its first node, with ``srun`` for all that it has."""
         shares, allocation = self._agents.shares, placed.allocation
-        _, outer = self._surroundings(placed.job)
+        _, outer = self._job_surroundings(placed.job)
         path = dict(self._environ if outer is None else outer).get("PATH", os.defpath)
         own = {
             **slurm_environment(placed, self.cluster, shares, self._agents.job, os.environ),
@@ -637,17 +641,19 @@ class SlurmExecutor(SupervisedExecutor):
             "SLURM_OVERLAP": "1",
             "SLURM_TASK_PROLOG": str(self._commands / "task"),
         }
-        if unbound(self._settings):
+        if unbind_settings(self._settings):
             own["SLURM_CPU_BIND"] = "none"
         if self._options.mpi:
             own["SLURM_MPI_TYPE"] = self._options.mpi
         if allocation.request.nodes == 1:
-            return self._setup(link, placed, cores_of(placed, self.cluster), **own)
+            return self._setup_number(link, placed, cores_of(placed, self.cluster), **own)
         first = self.cluster.nodes[allocation.first_node]
         part = allocation.part_on(allocation.first_node)
         assert part is not None
         own |= visible_on(first, part.devices, {**self._environ, **self._seen_by(placed)})
-        return self._setup(link, placed, sorted(allocation.cores_on(allocation.first_node, first)), **own)
+        return self._setup_number(
+            link, placed, sorted(allocation.cores_on(allocation.first_node, first)), **own
+        )
 
     def _of_this_job(self, placed: Placed) -> dict[str, Any]:
         """Without what would have Slurm's commands go by our numbers, or describe more than the job has."""
@@ -662,8 +668,8 @@ class SlurmExecutor(SupervisedExecutor):
     def _seen_by(self, placed: Placed) -> Mapping[str, str]:
         return self._agents.hellos[self.cluster.nodes[placed.allocation.first_node].name].visible
 
-    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
-        super()._ended(request, end)
+    def _handle_end(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+        super()._handle_end(request, end)
         if "step" in request and end.get("forced"):  # its srun was killed: the tasks may run on
             self._steps.append(request["step"])
             self._begin_task(self._end_killed_step)
@@ -672,12 +678,12 @@ class SlurmExecutor(SupervisedExecutor):
         with contextlib.suppress(SlurmError):
             await self._end_left_steps()
 
-    async def _dismiss(self) -> None:
+    async def _dismiss_supervisors(self) -> None:
         links = list(self._links.values())
         for link in links:
-            if not link.attached:
-                link.attach()
-            link.send({"t": "close", "grace": self._grace})
+            if not link.is_attached:
+                link.attach_to_loop()
+            link.send_line({"t": "close", "grace": self._grace})
         with contextlib.suppress(TimeoutError):
             gone = asyncio.gather(*(link.gone.wait() for link in links))
             await asyncio.wait_for(gone, self._grace + 10.0)
@@ -685,7 +691,7 @@ class SlurmExecutor(SupervisedExecutor):
             link.detach()
         await self._end_tasks()
         await self._end_killed_step()
-        await asyncio.to_thread(self._agents.reap)
+        await asyncio.to_thread(self._agents.reap_steps)
 
     def settle(self) -> bool:
         """After `close`: whether everything that ran has ended and was reported."""

@@ -15,13 +15,13 @@ from dovetail_slurm.commands import (
     MEBIBYTE,
     NodeFacts,
     SlurmError,
-    call,
     cpu_model,
     devices_of,
-    fields,
-    moment,
     node_facts,
-    rows,
+    parse_fields,
+    parse_moment,
+    read_rows,
+    run_command,
 )
 
 _START = re.compile(r"to start at (\S+) using")
@@ -70,7 +70,7 @@ def status_of(
     waits = word == "PENDING"
     why = reason if waits and reason not in ORDINARY else ""
     hopeless = waits and reason in HOPELESS
-    return BatchStatus(id, phase, word, nodes, moment(start), batch, why, end, hopeless)
+    return BatchStatus(id, phase, word, nodes, parse_moment(start), batch, why, end, hopeless)
 
 
 def cluster_of_partitions(
@@ -102,7 +102,7 @@ def job_options(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> list[str
     request = shape.request
     options = [f"--nodes={request.nodes}", f"--ntasks-per-node={tasks}"]
     options.append(f"--cpus-per-task={cpus_of_task(shape, nodes, tasks)}")
-    options += _devices(request)
+    options += _device_options(request)
     # Rounded up: Slurm counts in MiB, and less would end the job too early.
     if request.memory:
         options.append(f"--mem={ceil(request.memory / MEBIBYTE)}M")
@@ -113,7 +113,7 @@ def job_options(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> list[str
 
 def cpus_of_task(shape: Shape, nodes: Sequence[Node], tasks: int = 1) -> int:
     """CPUs of each task of such a job; Slurm gives every one at least one."""
-    return max(1, _cpus(shape.request, nodes) // tasks)
+    return max(1, _cpus_per_node(shape.request, nodes) // tasks)
 
 
 def script_overrides(shape: Shape) -> list[str]:
@@ -129,7 +129,7 @@ def is_array(word: str) -> bool:
     return word.startswith(("--array=", "-a"))
 
 
-def _devices(request: Request) -> list[str]:
+def _device_options(request: Request) -> list[str]:
     devices = [(kind, ceil(count)) for kind, count in request.devices]
     if not devices:
         return []
@@ -146,19 +146,19 @@ def time_options(walltime: Seconds | None) -> list[str]:
     return [f"--time={minutes}:{seconds:02d}"]
 
 
-def _cpus(request: Request, nodes: Sequence[Node]) -> int:
+def _cpus_per_node(request: Request, nodes: Sequence[Node]) -> int:
     """CPUs on each node; all of them are those of the smallest node that can run the job."""
     # The smallest able node, so that the request fits on every node of the partition.
     if request.cpus >= 0:
         return request.cpus
-    able = [node for node in nodes if _holds(node, request)]
+    able = [node for node in nodes if _holds_request(node, request)]
     if request.cpus == HOST_CPUS:
         return min((node.host_cpus for node in able), default=1)
     assert request.cpus == WHOLE_POOL
     return min((node.cpus for node in able), default=1)
 
 
-def _holds(node: Node, request: Request) -> bool:
+def _holds_request(node: Node, request: Request) -> bool:
     held = [(device.kind, device.model) for device in node.devices]
     return all(
         sum(kind == wanted and (not request.models or model in request.models) for kind, model in held)
@@ -179,14 +179,14 @@ STEERING = (
 """Variables that choose the cluster of Slurm's commands: not for a submitter to choose."""
 
 
-def steered(environ: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+def steer_environment(environ: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """The environment of a job, with which sbatch reaches the cluster that we are a guest of."""
     # The job's own values would send it to another cluster than the one that was chosen.
     found = {name: value for name, value in environ.items() if name not in STEERING}
     return found | {name: ours[name] for name in STEERING if name in ours}
 
 
-def send(
+def send_batch(
     options: Sequence[str],
     script: str,
     *,
@@ -201,9 +201,9 @@ def send(
     """
     argv = [
         *("sbatch", "--parsable", "--requeue", "--export=ALL", f"--job-name={name}"),
-        *(f"--output={log}", "--open-mode=append", "--chdir=/", *_array(indices), *options, script),
+        *(f"--output={log}", "--open-mode=append", "--chdir=/", *_array_option(indices), *options, script),
     ]
-    output, _ = call(argv, environ=environ)
+    output, _ = run_command(argv, environ=environ)
     return output.strip().partition(";")[0]
 
 
@@ -225,18 +225,18 @@ def send_script(
     been held already, by the service.
     """
     argv = [
-        *("sbatch", "--parsable", f"--job-name={name}", *_array(indices, at_once), *options),
+        *("sbatch", "--parsable", f"--job-name={name}", *_array_option(indices, at_once), *options),
         *(script, *arguments),
     ]
-    output, _ = call(argv, environ=environ, folder=folder, plain=True)
+    output, _ = run_command(argv, environ=environ, folder=folder, plain=True)
     id = output.strip().partition(";")[0]
     # Held until everything is in place: the release is ours, since the service held it before.
     if is_held:
-        call(["scontrol", "release", id])
+        run_command(["scontrol", "release", id])
     return id
 
 
-def _array(indices: Sequence[int] | None, at_once: str = "") -> list[str]:
+def _array_option(indices: Sequence[int] | None, at_once: str = "") -> list[str]:
     """An array of these indices: ``0-3,7%2``."""
     if indices is None:
         return []
@@ -251,25 +251,25 @@ def _array(indices: Sequence[int] | None, at_once: str = "") -> list[str]:
     ]
 
 
-def foreseen(options: Sequence[str]) -> Seconds:
+def predict_start(options: Sequence[str]) -> Seconds:
     """When such a job would start, in seconds since the epoch. Raises `SlurmError`."""
     argv = ["sbatch", "--test-only", "--job-name=dovetail-asks", *options]
-    output, errors = call(argv, stdin="#!/bin/sh\ntrue\n")
+    output, errors = run_command(argv, stdin="#!/bin/sh\ntrue\n")
     match = _START.search(errors + output)
-    start = None if match is None else moment(match[1])
+    start = None if match is None else parse_moment(match[1])
     if start is None:
         raise SlurmError(f"sbatch --test-only: unknown answer: {(errors + output).strip()[:200]!r}")
     return start
 
 
-def look() -> dict[str, BatchStatus]:
+def query_jobs() -> dict[str, BatchStatus]:
     """All batch jobs of this user that Slurm has not forgotten, by id, each task of an array by its own.
 
     One squeue for all of them. Raises `SlurmError`.
     """
     ours = ("squeue", "-h", "-r", "-t", "all", "-u", getpass.getuser(), "-o", _FORMAT)
     found: dict[str, BatchStatus] = {}
-    for id, state, nodes, start, reason, command in rows(ours, 6):
+    for id, state, nodes, start, reason, command in read_rows(ours, 6):
         match = _BATCH.search(command)
         batch = match[1] if match else ""
         found[id] = status_of(id, state, nodes, start, batch=batch, reason=reason)
@@ -284,7 +284,7 @@ def look_again(ids: Iterable[str], *, accounting: bool) -> dict[str, BatchStatus
     jobs = ",".join(sorted({id.partition("_")[0] for id in wanted}))
     known = ("sacct", "-n", "-X", "-P", "-j", jobs, "-o", "JobID,State,NodeList,Start")
     found: dict[str, BatchStatus] = {}
-    for id, state, nodes, start in rows(known, 4):
+    for id, state, nodes, start in read_rows(known, 4):
         if id in wanted:
             nodes = "" if nodes.startswith("None") else nodes
             found[id] = status_of(id, state.split()[0], nodes, start)
@@ -297,40 +297,40 @@ def facts_of(job: str, *, accounting: bool) -> dict[str, JobFacts]:
     Slurm itself forgets a job some minutes after its end; the accounting knows its exit status then.
     """
     try:
-        output, _ = call(["scontrol", "show", "job", job])
+        output, _ = run_command(["scontrol", "show", "job", job])
     except SlurmError as error:
         if error.passing or not accounting:
             raise
-        return _accounted(job)
-    return dict(_facts(block) for block in output.split("\n\n") if "JobId=" in block)
+        return _accounted_facts(job)
+    return dict(_parse_job_facts(block) for block in output.split("\n\n") if "JobId=" in block)
 
 
-def _facts(block: str) -> tuple[str, JobFacts]:
+def _parse_job_facts(block: str) -> tuple[str, JobFacts]:
     about: dict[str, str] = {}
     for line in block.splitlines():
         name, _, value = line.strip().partition("=")
         if name in ("StdOut", "StdErr", "Command", "WorkDir", "Comment"):  # which may have blanks inside
             about[name] = value
         else:
-            about |= fields(line)
+            about |= parse_fields(line)
     array, task = about.get("ArrayJobId"), about.get("ArrayTaskId")
     id = about["JobId"] if array is None else f"{array}_{task}"
     return id, JobFacts(
         about.get("JobState", ""),
         _exit_code(about.get("ExitCode", "0:0")),
-        moment(about.get("StartTime", "")),
-        moment(about.get("EndTime", "")),
+        parse_moment(about.get("StartTime", "")),
+        parse_moment(about.get("EndTime", "")),
         about.get("StdOut", ""),
         about.get("StdErr", ""),
         int(about.get("Restarts", 0)),
     )
 
 
-def _accounted(job: str) -> dict[str, JobFacts]:
+def _accounted_facts(job: str) -> dict[str, JobFacts]:
     columns = "JobID,State,ExitCode,Start,End"
-    known = rows(["sacct", "-n", "-X", "-P", "-j", job, "-o", columns], 5)
+    known = read_rows(["sacct", "-n", "-X", "-P", "-j", job, "-o", columns], 5)
     return {
-        id: JobFacts(state.split()[0], _exit_code(status), moment(start), moment(end), "", "")
+        id: JobFacts(state.split()[0], _exit_code(status), parse_moment(start), parse_moment(end), "", "")
         for id, state, status, start, end in known
     }
 
@@ -346,13 +346,13 @@ def goes_to(shape: Shape, partitions: Iterable[str]) -> bool:
     return not set(shape.target.split(",")).isdisjoint(partitions)
 
 
-def room(shape: Shape, cpus: int, nodes: Iterable[NodeFacts]) -> int:
+def count_fitting(shape: Shape, cpus: int, nodes: Iterable[NodeFacts]) -> int:
     """How many such jobs, of so many CPUs a node, find what they need free now on these ``nodes``."""
     usable = [node for node in nodes if node.takes_jobs and goes_to(shape, node.partitions)]
-    return sum(_times(node, cpus, shape.request) for node in usable) // shape.request.nodes
+    return sum(_times_fitting(node, cpus, shape.request) for node in usable) // shape.request.nodes
 
 
-def _times(node: NodeFacts, cpus: int, request: Request) -> int:
+def _times_fitting(node: NodeFacts, cpus: int, request: Request) -> int:
     """How often the request fits into what is free of a node."""
     fits = [(node.cpus - node.used_cpus) // cpus]
     if request.memory:
@@ -381,7 +381,7 @@ def times_used(days: int = 2) -> dict[Line, TimeUsed]:
     period = ("-S", f"now-{days}days", "-E", "now")
     everybody = ("sacct", "-a", "-n", "-X", "-P", *period, "-o", columns)
     found: dict[Line, list[tuple[float, float]]] = {}
-    for partition, state, elapsed, limit, given in rows(everybody, 5, timeout=20.0):
+    for partition, state, elapsed, limit, given in read_rows(everybody, 5, timeout=20.0):
         if state not in ("COMPLETED", "FAILED", "TIMEOUT") or not limit.isdecimal() or not int(elapsed):
             continue
         if 0 < int(limit) < NO_LIMIT:

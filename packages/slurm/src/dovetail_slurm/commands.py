@@ -19,7 +19,7 @@ from dataclasses import field
 from dovetail.batch.system import BatchError
 from dovetail.errors import InputError
 from dovetail.model import Cluster, Device, Node, Seconds
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.records import dataclass
 
 TIMEOUT = 60.0
@@ -80,7 +80,7 @@ class SlurmError(BatchError):
     """A command of Slurm failed."""
 
 
-def call(
+def run_command(
     argv: Sequence[str],
     *,
     environ: Mapping[str, str] | None = None,
@@ -119,21 +119,21 @@ def call(
     except OSError as error:
         raise SlurmError(f"{argv[0]} cannot be started: {error.strerror}") from error
     with process:
-        output, errors, ended = _answer(process, argv[0], stdin, timeout)
+        output, errors, ended = _await_output(process, argv[0], stdin, timeout)
     if ended and process.returncode:
-        raise explained(argv[0], errors or output or f"it ended with status {process.returncode}")
+        raise explain_refusal(argv[0], errors or output or f"it ended with status {process.returncode}")
     return output, errors
 
 
-def rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list[list[str]]:
+def read_rows(argv: Sequence[str], columns: int, *, timeout: float = TIMEOUT) -> list[list[str]]:
     """What a command prints, line by line: its columns, between which it puts ``|``; the last may have more.
 
     Raises `SlurmError`.
     """
-    return [line.split("|", columns - 1) for line in call(argv, timeout=timeout)[0].splitlines()]
+    return [line.split("|", columns - 1) for line in run_command(argv, timeout=timeout)[0].splitlines()]
 
 
-def _answer(
+def _await_output(
     process: subprocess.Popen[str], program: str, stdin: str | None, timeout: float
 ) -> tuple[str, str, bool]:
     """Its output and errors until it ends, and whether it has. Raises `SlurmError` where it does not answer.
@@ -154,7 +154,7 @@ def _answer(
                     return output, words, False
                 # It retries by itself for a minute: our callers have a queue of their own to wait in.
                 if _SLEEPS in words:
-                    raise explained(program, words) from None
+                    raise explain_refusal(program, words) from None
                 if time.monotonic() >= deadline:
                     late = f"{program} has not answered within {timeout:g} s"
                     raise SlurmError(late, passing=True) from None
@@ -163,7 +163,7 @@ def _answer(
             process.kill()
 
 
-def explained(program: str, output: str) -> SlurmError:
+def explain_refusal(program: str, output: str) -> SlurmError:
     """A command's message in a sentence, with what to do about it."""
     lines = [line.strip() for line in output.strip().splitlines() if line.strip()]
     relevant = [line for line in lines if "error" in line] or lines or ["it gave no reason"]
@@ -181,7 +181,7 @@ def explained(program: str, output: str) -> SlurmError:
     )
 
 
-def fields(line: str) -> dict[str, str]:
+def parse_fields(line: str) -> dict[str, str]:
     """``A=1 B=2 …`` as scontrol prints it on one line; of a name that comes twice the first."""
     # The first of two: scontrol repeats some names for parts of a job.
     found: dict[str, str] = {}
@@ -192,16 +192,16 @@ def fields(line: str) -> dict[str, str]:
     return found
 
 
-def moment(text: str) -> Seconds | None:
+def parse_moment(text: str) -> Seconds | None:
     """A time as Slurm prints it, in seconds since the epoch; ``None`` where it has none."""
     return float(text) if text.isdecimal() else None
 
 
-def configuration(names: Iterable[str]) -> dict[str, str]:
+def read_configuration(names: Iterable[str]) -> dict[str, str]:
     """Some of the cluster's settings (``scontrol show config``), by name."""
     wanted = set(names)
     found: dict[str, str] = {}
-    for line in call(["scontrol", "show", "config"])[0].splitlines():
+    for line in run_command(["scontrol", "show", "config"])[0].splitlines():
         name, equals, value = line.partition("=")
         if equals and name.strip() in wanted:
             found[name.strip()] = value.strip()
@@ -253,12 +253,14 @@ def gres_of(text: str) -> tuple[Gres, ...]:
 
 def node_facts(names: Sequence[str] = ()) -> list[NodeFacts]:
     """All nodes of the cluster, or those named. Raises `SlurmError`."""
-    output, _ = call(["scontrol", "-o", "show", "node", *([",".join(names)] if names else [])])
-    return [_facts(fields(line)) for line in output.splitlines() if line.startswith("NodeName=")]
+    output, _ = run_command(["scontrol", "-o", "show", "node", *([",".join(names)] if names else [])])
+    return [
+        _parse_node_facts(parse_fields(line)) for line in output.splitlines() if line.startswith("NodeName=")
+    ]
 
 
-def _facts(about: Mapping[str, str]) -> NodeFacts:
-    def words(name: str) -> tuple[str, ...]:
+def _parse_node_facts(about: Mapping[str, str]) -> NodeFacts:
+    def split_words(name: str) -> tuple[str, ...]:
         text = about.get(name, "")
         return () if text in UNKNOWN else tuple(text.split(","))
 
@@ -268,8 +270,8 @@ def _facts(about: Mapping[str, str]) -> NodeFacts:
         cpus=int(about.get("CPUEfctv") or about.get("CPUTot") or 0),
         memory=int(about.get("RealMemory", 0)) * MEBIBYTE,
         gres=gres_of(about.get("Gres", "")),
-        features=words("ActiveFeatures"),
-        partitions=words("Partitions"),
+        features=split_words("ActiveFeatures"),
+        partitions=split_words("Partitions"),
         state=about.get("State", "UNKNOWN"),
         used_cpus=int(about.get("CPUAlloc", 0)),
         used_memory=int(about.get("AllocMem", 0)) * MEBIBYTE,
@@ -287,7 +289,7 @@ class NodeTable:
         self._covers: frozenset[str] = frozenset()  # names of the last query; none: all nodes
         self._asked_at = -math.inf
 
-    def facts(self, names: Iterable[str] = ()) -> dict[str, NodeFacts]:
+    def node_facts(self, names: Iterable[str] = ()) -> dict[str, NodeFacts]:
         """All nodes of the cluster, or those named, by name. Raises `SlurmError`."""
         wanted = frozenset(names)
         with self._lock:
@@ -299,7 +301,7 @@ class NodeTable:
                 self._covers, self._asked_at = known, time.monotonic()
             return {name: fact for name, fact in self._facts.items() if not wanted or name in wanted}
 
-    def forget(self) -> None:
+    def forget_facts(self) -> None:
         """The facts have changed: the next call runs ``scontrol`` again."""
         with self._lock:
             self._asked_at = -math.inf
@@ -343,7 +345,7 @@ class Allotment:
     about: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether anything can be started in it."""
         return self.state == "RUNNING"
 
@@ -360,17 +362,17 @@ def current_job(environ: Mapping[str, str]) -> str:
     return job
 
 
-def allotment(job: str) -> Allotment:
+def find_allotment(job: str) -> Allotment:
     """The allocation of this job id. Raises `SlurmError`."""
-    output, _ = call(["scontrol", "-o", "-d", "show", "job", job])
+    output, _ = run_command(["scontrol", "-o", "-d", "show", "job", job])
     line = next((line for line in output.splitlines() if line.startswith("JobId=")), "")
-    about = fields(line)
+    about = parse_fields(line)
     shares: dict[str, Share] = {}
     for hosts, cpus, memory, gres in _GROUP.findall(line):
-        share = Share(len(expand(f"[{cpus}]")), int(memory) * MEBIBYTE or None, gres_of(gres))
-        shares.update(dict.fromkeys(expand(hosts), share))
+        share = Share(len(expand_hostlist(f"[{cpus}]")), int(memory) * MEBIBYTE or None, gres_of(gres))
+        shares.update(dict.fromkeys(expand_hostlist(hosts), share))
     unlimited = about.get("TimeLimit") in ("UNLIMITED", "INFINITE")
-    end = None if unlimited else moment(about.get("EndTime", ""))
+    end = None if unlimited else parse_moment(about.get("EndTime", ""))
     return Allotment(job, about.get("JobState", "UNKNOWN"), end, shares, about)
 
 

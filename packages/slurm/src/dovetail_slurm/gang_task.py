@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 
-def devices(visible: str, numbers: list[int]) -> str:
+def select_devices(visible: str, numbers: list[int]) -> str:
     """Those of the visible devices that have these numbers among them; never one that is not ours to see."""
     found = [word for word in visible.split(",") if word]
     if any(number >= len(found) for number in numbers):
@@ -22,7 +22,7 @@ def devices(visible: str, numbers: list[int]) -> str:
     return ",".join(found[number] for number in numbers)
 
 
-def cores(share: dict[str, Any], task: int, tasks: int) -> list[int]:
+def task_cores(share: dict[str, Any], task: int, tasks: int) -> list[int]:
     """The cores of this task of ``tasks`` on the node; none where we were not bound to the allotment."""
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) != share["cpus"]:
@@ -40,8 +40,8 @@ def main() -> None:
         share = json.loads(shares)[environ["SLURMD_NODENAME"]]
         environ.update(share["env"])
         for name, numbers in share["pick"].items():
-            environ[name] = devices(os.environ.get(name, ""), numbers)
-        mine = cores(share, int(environ["SLURM_LOCALID"]), share["tasks"])
+            environ[name] = select_devices(os.environ.get(name, ""), numbers)
+        mine = task_cores(share, int(environ["SLURM_LOCALID"]), share["tasks"])
         if mine:
             os.sched_setaffinity(0, mine)
     environ["DOVETAIL_RANK"] = environ["SLURM_PROCID"]

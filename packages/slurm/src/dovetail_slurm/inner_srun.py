@@ -40,7 +40,7 @@ PATIENCE = 0.2
 """Seconds between two attempts to get a part of the job's cores and devices."""
 
 
-def parse(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
+def parse_words(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
     """The options that are ours to fulfil, the other words for srun, and the command.
 
     >>> parse(["-n2", "--gres", "gpu:1", "-l", "prog", "-n9"])
@@ -131,7 +131,7 @@ def part_of(options: Mapping[str, str], nodes: Sequence[str], shares: Mapping[st
     return {name: n for name, n in part.items() if n < (cores if name == "cores" else gpus)}
 
 
-def hold(part: Mapping[str, int], most: Mapping[str, int], folder: str) -> dict[str, list[int]]:
+def hold_places(part: Mapping[str, int], most: Mapping[str, int], folder: str) -> dict[str, list[int]]:
     """Places of cores and devices that no other step of the job holds; held until our process ends.
 
     The locks go over to srun with their descriptors.
@@ -165,14 +165,14 @@ def hold(part: Mapping[str, int], most: Mapping[str, int], folder: str) -> dict[
         time.sleep(PATIENCE)
 
 
-def srun(words: Sequence[str]) -> None:
+def become_srun(words: Sequence[str]) -> None:
     """Become Slurm's own srun."""
     here = os.path.dirname(os.path.abspath(os.environ["DOVETAIL_SRUN"]))
     path = ":".join(one for one in os.environ.get("PATH", os.defpath).split(":") if one != here)
     program = shutil.which("srun", path=path)
     if program is None:
         sys.exit("srun: was not found in PATH")
-    options, rest, command = parse(words)
+    options, rest, command = parse_words(words)
     if options.get("jobid", os.environ["SLURM_JOB_ID"]) != os.environ["SLURM_JOB_ID"]:
         # Another allocation's step is no affair of this job: srun gets the words as they are.
         os.execv(program, ["srun", *words])
@@ -183,7 +183,7 @@ def srun(words: Sequence[str]) -> None:
     if part:
         gpus = [len(held) for node in nodes for held in shares[node]["pick"].values()]
         most = {"cores": min(len(shares[n]["cores"]) for n in nodes), "gpus": min(gpus, default=0)}
-        step: dict[str, Any] = {**hold(part, most, f"{os.environ['DOVETAIL_STEPS']}/{name}")}
+        step: dict[str, Any] = {**hold_places(part, most, f"{os.environ['DOVETAIL_STEPS']}/{name}")}
         os.environ["DOVETAIL_STEP"] = json.dumps({**step, "each": "gpus-per-task" in options})
     given = [
         "--overlap",
@@ -210,7 +210,7 @@ def task_counts(text: str) -> list[int]:
     return found
 
 
-def task() -> None:
+def prepare_task() -> None:
     """Bind the task that we are the prolog of (our parent) and print its variables."""
     environ = os.environ
     share = json.loads(environ["DOVETAIL_GANG"]).get(environ["SLURMD_NODENAME"])
@@ -249,9 +249,9 @@ def slice_of(held: list[Any], local: int, tasks: int) -> list[Any]:
 def main() -> None:
     """As ``srun``, or as a task's prolog."""
     if sys.argv[1] == "task":
-        task()
+        prepare_task()
     else:
-        srun(sys.argv[2:])
+        become_srun(sys.argv[2:])
 
 
 if __name__ == "__main__":

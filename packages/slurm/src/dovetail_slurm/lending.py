@@ -20,7 +20,7 @@ from typing import Any
 from dovetail.errors import ExecutorError, InputError
 from dovetail.interfaces import LastAttempts, RunFolder
 from dovetail.model import Cluster, Node, Placed
-from dovetail.process.channel import bracketed
+from dovetail.process.channel import bracket_host
 from dovetail.process.environment import is_gang
 from dovetail.process.link import Link, line_of
 from dovetail_remote.address import TOKEN_FILE
@@ -54,24 +54,26 @@ class _ServersThere(DeviceServers):
         self.links: dict[int, Link] = {}
         self.hosts: dict[int, str] = {}  # what each node's agent calls us
 
-    def begin(self, nodes: Mapping[Node, tuple[int, Connection]]) -> ExecutorError | InputError | None:
+    def begin_servers(
+        self, nodes: Mapping[Node, tuple[int, Connection]]
+    ) -> ExecutorError | InputError | None:
         """Before the run: all servers at once; what is wrong, if anything is."""
         lenders = {node: found for node, found in nodes.items() if node.devices}
         try:
             for node, (n, connection) in lenders.items():
-                connection.socket.sendall(line_of(self._request(n, node)))
+                connection.socket.sendall(line_of(self._server_request(n, node)))
             for node, (n, connection) in lenders.items():
-                reply = connection.answer("companion", OPENED)
+                reply = connection.next_answer("companion", OPENED)
                 if reply["over"]:
                     return InputError(not_started(node, reply["said"]))
-                self._opened(n, node, reply)
+                self._note_opened(n, node, reply)
         except OSError as error:
             return ExecutorError(f"a node's agent was lost at once: {error.strerror or error}")
         except ExecutorError as error:
             return error
         return None
 
-    def met(self, n: int, node: Node, link: Link, host: str) -> None:
+    def meet_agent(self, n: int, node: Node, link: Link, host: str) -> None:
         """A node has an agent."""
         self.nodes[n], self.links[n], self.hosts[n] = node, link, host
 
@@ -83,7 +85,7 @@ class _ServersThere(DeviceServers):
         if waiting is not None and not waiting.done():
             waiting.set_exception(ExecutorError(f"node {self.nodes[n].name}, which was to lend, is lost"))
 
-    def told(self, n: int, reply: Mapping[str, Any]) -> None:
+    def handle_notice(self, n: int, reply: Mapping[str, Any]) -> None:
         """Its agent reports that a node's server is ready, or that it has ended."""
         if reply["id"] != self._asked.get(n):
             return  # of the server before
@@ -93,23 +95,23 @@ class _ServersThere(DeviceServers):
             if waiting is not None and not waiting.done():
                 waiting.set_exception(ExecutorError(not_started(self.nodes[n], reply["said"])))
             return
-        self._opened(n, self.nodes[n], reply)
+        self._note_opened(n, self.nodes[n], reply)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
     # --- DeviceServers ----------------------------------------------------------------------------
 
-    def switchboard(self) -> Switchboard:
+    def open_switchboard(self) -> Switchboard:
         """On the one address by which the nodes know us, else on all; with the servers' token."""
         hosts = set(self.hosts.values())
         host = hosts.pop() if len(hosts) == 1 else "0.0.0.0"
-        return Switchboard(f"tcp:{bracketed(host)}:0", self._secret().encode())
+        return Switchboard(f"tcp:{bracket_host(host)}:0", self._server_token().encode())
 
     def address(self, node: int) -> str:
         """Where the node's server listens."""
         return f"tcp:{self._listening[node]}"
 
-    def around(self, node: int) -> Mapping[str, str]:
+    def node_variables(self, node: int) -> Mapping[str, str]:
         """Where the token is."""
         return {TOKEN_FILE: str(self._files.lent)}
 
@@ -127,7 +129,7 @@ class _ServersThere(DeviceServers):
                 raise ExecutorError("a node that was to lend is lost")
             self._waiting[n] = loop.create_future()
             self._waiting[n].add_done_callback(asyncio.Future.exception)  # also where the waiter is gone
-            self.links[n].send(self._request(n, self.nodes[n]))
+            self.links[n].send_line(self._server_request(n, self.nodes[n]))
         for n in nodes:
             if n in self._waiting:
                 try:
@@ -139,15 +141,15 @@ class _ServersThere(DeviceServers):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _secret(self) -> str:
+    def _server_token(self) -> str:
         """The token of all of them; written down when it is first needed. Raises `ExecutorError`."""
         if not self._token:
-            self._token = self._files.lend()
+            self._token = self._files.make_lending_token()
         return self._token
 
-    def _request(self, n: int, node: Node) -> dict[str, Any]:
+    def _server_request(self, n: int, node: Node) -> dict[str, Any]:
         """What a node's agent is to start. Raises `ExecutorError`."""
-        self._secret()
+        self._server_token()
         self._asked[n] = secrets.token_hex(8)
         command = server_command(node, self._chosen, "-", "{host}", str(self._files.lent))
         return {
@@ -159,10 +161,10 @@ class _ServersThere(DeviceServers):
             "secret": str(self._files.lent),
         }
 
-    def _opened(self, n: int, node: Node, reply: Mapping[str, Any]) -> None:
+    def _note_opened(self, n: int, node: Node, reply: Mapping[str, Any]) -> None:
         (address,) = json.loads(reply["said"])["addresses"]
         host = self._agents.hellos[node.name].address
-        self._listening[n] = f"{bracketed(host)}:{address.rpartition(':')[2]}"
+        self._listening[n] = f"{bracket_host(host)}:{address.rpartition(':')[2]}"
 
 
 class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
@@ -171,11 +173,11 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
     def __init__(self, options: Slurm, folder: RunFolder, cluster: Cluster, found: Allotment) -> None:
         SlurmExecutor.__init__(self, options, folder, cluster, found)
         self._servers = _ServersThere(options.lend, self._agents, self._files)
-        self._lending = Lending(options.lend, self._servers, self.run_dir, self._happened)
+        self._lending = Lending(options.lend, self._servers, self.run_dir, self._report_event)
 
-    def _met(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
+    def _prepare_agents(self, connections: Mapping[str, Connection]) -> ExecutorError | InputError | None:
         numbered = [(n, node) for n, node in enumerate(self.cluster.nodes) if node.name in connections]
-        return self._servers.begin({node: (n, connections[node.name]) for n, node in numbered})
+        return self._servers.begin_servers({node: (n, connections[node.name]) for n, node in numbered})
 
     def take_up(self, features: Sequence[str]) -> LastAttempts:
         """The servers are gone with the Dovetail that had started them, and so is what was borrowed there."""
@@ -183,21 +185,21 @@ class LendingSlurmExecutor(LendingExecutor, SlurmExecutor):
         self.end_borrowers()
         return left
 
-    def _connect(self, node: int, connection: Connection) -> Link:
+    def _connect_agent(self, node: int, connection: Connection) -> Link:
         host = connection.socket.getsockname()[0]
-        link = super()._connect(node, connection)
-        self._servers.met(node, self.cluster.nodes[node], link, host)
+        link = super()._connect_agent(node, connection)
+        self._servers.meet_agent(node, self.cluster.nodes[node], link, host)
         return link
 
-    def _forget(self, node: int) -> None:
-        super()._forget(node)
+    def _forget_node(self, node: int) -> None:
+        super()._forget_node(node)
         self._servers.lost(node)
 
-    def _told(self, node: int, reply: Mapping[str, Any]) -> None:
+    def _handle_notice(self, node: int, reply: Mapping[str, Any]) -> None:
         if reply["t"] == "companion":
-            self._servers.told(node, reply)
+            self._servers.handle_notice(node, reply)
         else:
-            super()._told(node, reply)
+            super()._handle_notice(node, reply)
 
     def _told_where(self, placed: Placed) -> bool:
         """Slurm gives gangs their devices. Raises `ExecutorError` for one that borrows."""

@@ -14,10 +14,10 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dovetail.model.batch_options import value_of
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.records import dataclass
 from dovetail_slurm import commands
-from dovetail_slurm.commands import UNKNOWN, SlurmError, fields
+from dovetail_slurm.commands import UNKNOWN, SlurmError, parse_fields
 
 _log = logging.getLogger(__name__)
 SETTINGS = ("PreemptType", "ClusterName", "AccountingStorageType", "SlurmUser")
@@ -79,13 +79,17 @@ class Member:
 
 def read_partitions() -> dict[str, Partition]:
     """All partitions that this user sees, by name. Raises `SlurmError`."""
-    output, _ = commands.call(["scontrol", "-o", "show", "partition"])
-    found = [_partition(fields(line)) for line in output.splitlines() if line.startswith("PartitionName=")]
+    output, _ = commands.run_command(["scontrol", "-o", "show", "partition"])
+    found = [
+        _parse_partition(parse_fields(line))
+        for line in output.splitlines()
+        if line.startswith("PartitionName=")
+    ]
     return {one.name: one for one in found}
 
 
-def _partition(about: Mapping[str, str]) -> Partition:
-    def words(name: str) -> tuple[str, ...]:
+def _parse_partition(about: Mapping[str, str]) -> Partition:
+    def split_words(name: str) -> tuple[str, ...]:
         text = about.get(name, "")
         return () if text in EVERYTHING else tuple(text.split(","))
 
@@ -93,30 +97,32 @@ def _partition(about: Mapping[str, str]) -> Partition:
     return Partition(
         name=about["PartitionName"],
         is_default=about.get("Default") == "YES",
-        nodes=frozenset() if nodes in UNKNOWN else frozenset(expand(nodes)),
+        nodes=frozenset() if nodes in UNKNOWN else frozenset(expand_hostlist(nodes)),
         tier=int(about.get("PriorityTier") or 1),
         preempt_mode=about.get("PreemptMode", "OFF"),
         state=about.get("State", "UP"),
         root_only=about.get("RootOnly") == "YES",
-        groups=words("AllowGroups"),
-        accounts=words("AllowAccounts"),
-        denied_accounts=words("DenyAccounts"),
-        qos=words("AllowQos"),
-        denied_qos=words("DenyQos"),
+        groups=split_words("AllowGroups"),
+        accounts=split_words("AllowAccounts"),
+        denied_accounts=split_words("DenyAccounts"),
+        qos=split_words("AllowQos"),
+        denied_qos=split_words("DenyQos"),
     )
 
 
 def read_member(settings: Mapping[str, str]) -> Member:
     """Who we are to Slurm; accounts from slurmdbd, where there is one and it answers."""
     name, uid = getpass.getuser(), os.getuid()
-    groups = {group for gid in os.getgrouplist(name, os.getgid()) for group in _group(gid)}
+    groups = {group for gid in os.getgrouplist(name, os.getgid()) for group in _group_name(gid)}
     owner = uid == 0 or settings.get("SlurmUser", "").partition("(")[0] == name
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         return Member(name, frozenset(groups), is_owner=owner)
     only = [f"user={name}", *([f"cluster={c}"] if (c := settings.get("ClusterName")) else [])]
     try:
-        usual = commands.rows(["sacctmgr", "-nP", "show", "user", name, "format=DefaultAccount"], 1)
-        held = commands.rows(["sacctmgr", "-nP", "show", "assoc", *only, "format=Account,DefaultQOS,QOS"], 3)
+        usual = commands.read_rows(["sacctmgr", "-nP", "show", "user", name, "format=DefaultAccount"], 1)
+        held = commands.read_rows(
+            ["sacctmgr", "-nP", "show", "assoc", *only, "format=Account,DefaultQOS,QOS"], 3
+        )
     # Without the accounting database nothing is enforced here; Slurm still refuses what it does not allow.
     except SlurmError as error:
         _log.warning("which accounts and QOS may be used is not known: %s", error)
@@ -141,7 +147,7 @@ def preempting_qos(settings: Mapping[str, str]) -> dict[str, str]:
     """
     if "qos" not in settings.get("PreemptType", ""):
         return {}
-    found = commands.rows(["sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,PreemptMode"], 3)
+    found = commands.read_rows(["sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,PreemptMode"], 3)
     return {name: preempts or name for name, preempts, mode in found if preempts or "within" in mode.lower()}
 
 
@@ -167,7 +173,7 @@ def choose_qos(member: Member, preempting: Mapping[str, str]) -> UsualQos:
     return UsualQos(harm=f"its QOS {first} preempts running jobs of QOS {preempting[first]}")
 
 
-def _group(gid: int) -> Iterable[str]:
+def _group_name(gid: int) -> Iterable[str]:
     try:
         return (grp.getgrgid(gid).gr_name,)
     except KeyError:

@@ -18,7 +18,7 @@ from dovetail.model import Cluster
 from dovetail.model.batch_options import value_of
 from dovetail.records import dataclass
 from dovetail_slurm.batch import cluster_of_partitions
-from dovetail_slurm.commands import SlurmError, configuration
+from dovetail_slurm.commands import SlurmError, read_configuration
 from dovetail_slurm.partitions import (
     SETTINGS,
     Choice,
@@ -59,9 +59,9 @@ class SlurmQueue:
 
     def discover(self) -> Cluster:
         """The nodes that take jobs, with their partitions. Raises `InputError` where we may use none."""
-        named, where = _words(self.partitions), "executor slurm-queue"
+        named, where = _split_words(self.partitions), "executor slurm-queue"
         found = read_partitions()
-        choice = self._choice(found)
+        choice = self._choose_partitions(found)
         refused = [
             f"partition {name}: {choice.left_out[name]}"
             for name, one in found.items()
@@ -88,7 +88,7 @@ class SlurmQueue:
             _log.info("jobs that name no QOS get %s: the usual one preempts running jobs", qos.option)
         for name, why in choice.left_out.items():
             _log.info("partition %s is left out: %s", name, why)
-        cluster = cluster_of_partitions(choice.open, _words(self.features), choice.closed)
+        cluster = cluster_of_partitions(choice.open, _split_words(self.features), choice.closed)
         opened = any(not cluster.closed.issuperset(node.partitions) for node in cluster.nodes)
         if not opened:
             what = f"partitions {self.partitions}" if named else f"partition {', '.join(choice.open)}"
@@ -97,15 +97,17 @@ class SlurmQueue:
             )
         return cluster
 
-    def _choice(self, found: Mapping[str, Partition]) -> Choice:
-        settings = configuration(SETTINGS)
+    def _choose_partitions(self, found: Mapping[str, Partition]) -> Choice:
+        settings = read_configuration(SETTINGS)
         member = read_member(settings).with_options(self.sbatch.split(), os.environ)
-        return choose_partitions(found, member, settings, _words(self.partitions), preempts=self.preempts)
+        return choose_partitions(
+            found, member, settings, _split_words(self.partitions), preempts=self.preempts
+        )
 
     def usual_qos(self) -> UsualQos:
         """The QOS of jobs that name none; one that an operator names is taken as it is."""
         named = value_of(self.sbatch.split(), "--qos", "-q") or os.environ.get("SBATCH_QOS", "")
-        settings = configuration(SETTINGS)
+        settings = read_configuration(SETTINGS)
         try:
             preempting = {} if named or self.preempts else preempting_qos(settings)
         except SlurmError as error:
@@ -116,7 +118,7 @@ class SlurmQueue:
     def left_out(self) -> Mapping[str, str]:
         """Partitions into which no job of ours goes, and why; none where Slurm does not answer."""
         try:
-            return self._choice(read_partitions()).left_out
+            return self._choose_partitions(read_partitions()).left_out
         except SlurmError as error:
             _log.warning("why a partition may not be used is not known: %s", error)
             return {}
@@ -146,5 +148,5 @@ class SlurmQueue:
         )
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.model import Cluster, Placed
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.process.environment import THREAD_COUNTS, numbers_by_variable, tasks_of
-from dovetail.process.notes import refusing
+from dovetail.process.notes import refuse_errors
 from dovetail_slurm.batch import STEERING
-from dovetail_slurm.commands import Gres, Share, call, rows
+from dovetail_slurm.commands import Gres, Share, read_rows, run_command
 
 GANG_TASK = Path(__file__).with_name("gang_task.py")
 INNER_SRUN = Path(__file__).with_name("inner_srun.py")
@@ -89,7 +89,7 @@ def slurm_environment(
     # Of Dovetail's own environment only these: its other SLURM_* variables describe what Dovetail holds, not
     # what the job has.
     kept = (*STEERING, "SLURM_CLUSTER_NAME", "SLURM_JOB_PARTITION")
-    nodes, count = compress(names), str(len(names))
+    nodes, count = compress_names(names), str(len(names))
     found = {
         **{name: ours[name] for name in kept if name in ours},
         "SLURM_JOB_ID": job,
@@ -100,10 +100,10 @@ def slurm_environment(
         "SLURM_NNODES": count,
         "SLURM_NTASKS": str(len(names) * tasks),
         "SLURM_NPROCS": str(len(names) * tasks),
-        "SLURM_TASKS_PER_NODE": _each([tasks] * len(names)),
+        "SLURM_TASKS_PER_NODE": _counts_by_node([tasks] * len(names)),
         "SLURM_CPUS_PER_TASK": str(max(1, min(cores) // tasks)),
         "SLURM_CPUS_ON_NODE": str(cores[0]),
-        "SLURM_JOB_CPUS_PER_NODE": _each(cores),
+        "SLURM_JOB_CPUS_PER_NODE": _counts_by_node(cores),
     }
     if allocation.request.memory:
         found["SLURM_MEM_PER_NODE"] = str(max(1, allocation.request.memory >> 20))
@@ -124,7 +124,7 @@ DESCRIBED = frozenset(
 """Variables of a job in an allocation that only `slurm_environment` may set."""
 
 
-def _each(numbers: Sequence[int]) -> str:
+def _counts_by_node(numbers: Sequence[int]) -> str:
     """``2(x3),1``: a number for each node, as Slurm writes them."""
     runs = [(number, len(list(same))) for number, same in groupby(numbers)]
     return ",".join(f"{number}(x{times})" if times > 1 else str(number) for number, times in runs)
@@ -136,7 +136,7 @@ def install_srun(folder: Path) -> Path:
     Raises `ExecutorError`.
     """
     path = folder / "bin"
-    with refusing(path):
+    with refuse_errors(path):
         path.mkdir(mode=0o700, exist_ok=True)
         (folder / "steps").mkdir(mode=0o700, exist_ok=True)
         for name in ("srun", "task"):
@@ -160,7 +160,7 @@ def gres_option(gres: set[tuple[Gres, ...]]) -> list[str]:
     return [f"--gres={','.join(shares)}"] if shares else []
 
 
-def unbound(settings: Mapping[str, str]) -> list[str]:
+def unbind_settings(settings: Mapping[str, str]) -> list[str]:
     """Leave the binding to cores to us; a cluster that cannot bind complains of the option."""
     plugins = settings.get("TaskPlugin", "")
     return ["--cpu-bind=none"] if "affinity" in plugins or "cgroup" in plugins else []
@@ -173,7 +173,7 @@ def step_name(uid: str) -> str:
 
 def end_steps(job: str, names: Sequence[str]) -> None:
     """Kill the steps of these names. Raises `SlurmError`."""
-    found = rows(["squeue", "--steps", "-h", "-j", job, "-o", "%i|%j"], 2)
+    found = read_rows(["squeue", "--steps", "-h", "-j", job, "-o", "%i|%j"], 2)
     steps = [step for step, name in found if name in names]
     if steps:
-        call(["scancel", "--signal=KILL", *steps])
+        run_command(["scancel", "--signal=KILL", *steps])

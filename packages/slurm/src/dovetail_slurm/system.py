@@ -18,21 +18,21 @@ from dovetail.workloads.batch.options import head_options
 from dovetail_slurm.allocation import poll_seconds
 from dovetail_slurm.batch import (
     Line,
+    count_fitting,
     cpus_of_task,
     facts_of,
-    foreseen,
     goes_to,
     job_options,
-    look,
     look_again,
-    room,
-    send,
+    predict_start,
+    query_jobs,
+    send_batch,
     send_script,
-    steered,
+    steer_environment,
     time_options,
     times_used,
 )
-from dovetail_slurm.commands import NodeTable, SlurmError, call, configuration
+from dovetail_slurm.commands import NodeTable, SlurmError, read_configuration, run_command
 from dovetail_slurm.steps import GANG_TASK
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class SlurmSystem:
     ) -> None:
         self._cluster, self._qos, self._mpi = cluster, qos, mpi
         self._srun, self._sbatch, self._left_out = srun, sbatch, left_out
-        settings = configuration(("SlurmUser", "MaxArraySize", "AccountingStorageType"))
+        settings = read_configuration(("SlurmUser", "MaxArraySize", "AccountingStorageType"))
         self.longest_array = int(settings.get("MaxArraySize", "1001")) - 1
         self.looks = poll_seconds(poll, settings)
         shortest = poll_seconds(0.0, settings)[0]
@@ -92,13 +92,13 @@ class SlurmSystem:
     def submit(self, job: BatchJob) -> str:
         """Call ``sbatch``. Raises `SlurmError`."""
         options = self.options_for(job.shape, job.tasks)
-        environ = steered(job.environ, os.environ)
+        environ = steer_environment(job.environ, os.environ)
         if job.script is None:
             path, log = str(job.path), str(job.log)
-            id = send(options, path, name=job.name, indices=job.indices, log=log, environ=environ)
+            id = send_batch(options, path, name=job.name, indices=job.indices, log=log, environ=environ)
         else:
             id = self._submit_script(job, job.script, options, environ)
-        self._nodes.forget()  # what is free there has changed
+        self._nodes.forget_facts()  # what is free there has changed
         return id
 
     def _submit_script(
@@ -163,7 +163,7 @@ class SlurmSystem:
 
     def look(self) -> Mapping[str, BatchStatus]:
         """One ``squeue`` for all jobs. Raises `SlurmError`."""
-        return look()
+        return query_jobs()
 
     def look_again(self, ids: Collection[str]) -> Mapping[str, BatchStatus]:
         """The accounting's word, where there is one. Raises `SlurmError`."""
@@ -175,11 +175,11 @@ class SlurmSystem:
 
     def cancel(self, ids: Sequence[str]) -> None:
         """One ``scancel`` for all of them. Raises `SlurmError`."""
-        call(["scancel", *ids], timeout=CANCEL_PATIENCE)
+        run_command(["scancel", *ids], timeout=CANCEL_PATIENCE)
 
     def cancel_waiting(self, id: str) -> None:
         """End a job that waits. Raises `SlurmError`."""
-        call(["scancel", "--state=PENDING", id])
+        run_command(["scancel", "--state=PENDING", id])
 
     def id_of_task(self, id: str, index: int) -> str:
         """``4711_3``."""
@@ -222,18 +222,22 @@ class SlurmSystem:
         the first: each is tried.
         """
         options = self._question(shape)
-        wait, free = max(0.0, foreseen(options) - time.time()), 0
+        wait, free = max(0.0, predict_start(options) - time.time()), 0
         for name in shape.target.split(","):
             one = replace(shape, target=name)
             its = self._question(one)
             try:
-                its_wait = wait if one == shape else max(0.0, foreseen(its) - time.time())
+                its_wait = wait if one == shape else max(0.0, predict_start(its) - time.time())
             except SlurmError as error:
                 if error.passing or error.no_place:
                     raise
                 continue  # not this one, but another
             wait = min(wait, its_wait)
-            free += room(one, self.cpus_of(one), self._nodes.facts().values()) if its_wait < 1.0 else 0
+            free += (
+                count_fitting(one, self.cpus_of(one), self._nodes.node_facts().values())
+                if its_wait < 1.0
+                else 0
+            )
         return Foreseen(shape, wait, free, used=self._time_used(shape))
 
     def _question(self, shape: Shape) -> list[str]:
@@ -270,7 +274,7 @@ def _find_refusal(words: Sequence[str], partitions: Sequence[str]) -> SlurmError
     refused = None
     for name in partitions:
         try:
-            foreseen([f"--partition={name}", *words])
+            predict_start([f"--partition={name}", *words])
         except SlurmError as error:
             if error.passing or error.no_place:
                 return None

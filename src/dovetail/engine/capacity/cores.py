@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dovetail.model import EMPTY, Allocation, Cluster, bits
+from dovetail.model import EMPTY, Allocation, Cluster, bit_indices
 
 
 class CoreBook:
@@ -17,13 +17,13 @@ class CoreBook:
         """CPUs of every node, if all have as many."""
         self._free: dict[int, int] = {}  # node -> bit mask over positions in the pool
 
-    def grow(self, cluster: Cluster) -> None:
+    def extend_cluster(self, cluster: Cluster) -> None:
         """The cluster has more nodes, at the end."""
         self._cluster = cluster
         if self.pool != cluster.nodes[-1].cpus:
             self.pool = None
 
-    def assign(self, allocation: Allocation) -> Mapping[int, tuple[int, ...]]:
+    def assign_cores(self, allocation: Allocation) -> Mapping[int, tuple[int, ...]]:
         """Take core ids for every node of which only some CPUs are taken.
 
         Raises `ValueError` where core ids that the policy chose itself are not free or not enough.
@@ -35,7 +35,7 @@ class CoreBook:
                 continue
             if part.cpus == self.pool and allocation.cores is EMPTY:
                 continue  # all pools are alike, and all are given whole
-            for n in bits(part.nodes):
+            for n in bit_indices(part.nodes):
                 node = nodes[n]
                 if part.cpus == node.cpus and n not in allocation.cores:
                     continue

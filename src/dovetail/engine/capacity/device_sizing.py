@@ -15,9 +15,9 @@ from math import ceil
 
 from dovetail.history.base import canonical_inputs
 from dovetail.interfaces import History
-from dovetail.model import Choice, Cluster, Device, Job, Record, Request, Run, bits
-from dovetail.model.fitting import memory_taken, suits, whole_devices
-from dovetail.model.job import alone, with_device_sizes
+from dovetail.model import Choice, Cluster, Device, Job, Record, Request, Run, bit_indices
+from dovetail.model.fitting import memory_taken, suits_request, whole_devices
+from dovetail.model.job import with_device_sizes, without_sharing
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, Reservation, device_peak_of
 from dovetail.runtimes.peaks import KILL_RISK
@@ -48,7 +48,7 @@ def with_sizes(choices: Sequence[Choice], sizes: Sequence[Sizes]) -> tuple[Choic
 
 def with_devices_alone(job: Job) -> Job:
     """A job with ``gpus = "auto"`` as one that has its devices to itself."""
-    choices = tuple(Choice(choice.implementation, alone(choice.request)) for choice in job.choices)
+    choices = tuple(Choice(choice.implementation, without_sharing(choice.request)) for choice in job.choices)
     shared = {choice.implementation.name for choice in job.choices if choice.request.sharing}
     auto = tuple(name for name in job.sizing.gpu_auto if name not in shared)
     return replace(job, choices=choices, sizing=replace(job.sizing, gpu_auto=auto))
@@ -60,7 +60,7 @@ class DeviceSizes:
     def __init__(self, history: History | None) -> None:
         self._model = None if history is None else MemoryModel(history, device_peak_of)
 
-    def learns(self, job: Job, cluster: Cluster) -> bool:
+    def learns_sizes(self, job: Job, cluster: Cluster) -> bool:
         """Whether what runs show may change the sizes of this job. O(1) mostly."""
         if self._model is None or job.foreign:
             return False
@@ -80,14 +80,14 @@ class DeviceSizes:
         if largest is None:
             return sizes_of(request)
         least = self._least(job, choice, cluster)
-        found = self.reservation(job, choice, cluster)
+        found = self.predict_reservation(job, choice, cluster)
         if found is None or found.peak is None:
             return 0, min(least, largest)
         if auto:
-            return min(_whole(max(found.amount, least)), largest), 0
+            return min(_round_to_mebibytes(max(found.amount, least)), largest), 0
         return 0, min(max(int(found.peak.expected), least), largest)
 
-    def reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
+    def predict_reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
         """What runs before make one expect on each device; ``None`` where nothing is known."""
         largest = largest_for(choice.request, cluster)
         if self._model is None or not largest or not choice.request.devices:
@@ -102,7 +102,9 @@ class DeviceSizes:
                 Run.resolved_request(choice.request),
                 canonical_inputs(job.inputs),
             )
-            found = self._model.reserve(query, request=largest, machine=largest, risk=risk, most=largest)
+            found = self._model.choose_reservation(
+                query, request=largest, machine=largest, risk=risk, most=largest
+            )
             if found.peak is not None and (best is None or found.amount > best.amount):
                 best = found
         return best
@@ -178,7 +180,7 @@ def held_of(record: Record, cluster: Cluster) -> int | None:
     found = [
         memory_taken(size, part.units, part.gpu_memory)
         for part in allocation.parts
-        for n in bits(part.nodes)
+        for n in bit_indices(part.nodes)
         for d in part.devices
         if (size := cluster.nodes[n].devices[d].memory) is not None
     ]
@@ -204,7 +206,7 @@ def largest_for(request: Request, cluster: Cluster) -> int | None:
 
 def _sizes_on(devices: Sequence[Device], kind: str, request: Request) -> list[int | None]:
     any_size = with_device_sizes(request, 0, 0)
-    return [device.memory for device in devices if suits(device, kind, any_size)]
+    return [device.memory for device in devices if suits_request(device, kind, any_size)]
 
 
 def _is_alone(request: Request) -> bool:
@@ -236,6 +238,6 @@ def _is_no_larger(run: Run, inputs: Mapping[str, float | str]) -> bool:
     return True
 
 
-def _whole(size: float) -> int:
+def _round_to_mebibytes(size: float) -> int:
     """In whole MiB."""
     return ceil(size / MEBIBYTE) * MEBIBYTE

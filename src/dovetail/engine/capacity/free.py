@@ -28,7 +28,7 @@ from dovetail.model.fitting import (
     cpus_on,
     memory_taken,
     shares_device,
-    suits,
+    suits_request,
     takes_alike,
     units_taken,
     whole_devices,
@@ -44,7 +44,7 @@ MOST_CPUS = 1 << 40  # above the CPUs of any node
 MOST_BYTES = 1 << 62  # above the memory of any device
 
 
-def lowest(mask: int, count: int) -> int:
+def lowest_set_bits(mask: int, count: int) -> int:
     """The ``count`` lowest set bits of a mask that has at least so many. O(log n) big-int steps at best."""
     if count == 1:
         return mask & -mask
@@ -147,15 +147,15 @@ class Layout:
         self.everything = 0  # mask of all nodes
         self._class_index: dict[NodeClass, int] = {}
         for group in cluster.groups:
-            self._add(group.node, group.first, group.count)
+            self._append_nodes(group.node, group.first, group.count)
 
-    def _add(self, node: Node, first: int, count: int) -> None:
+    def _append_nodes(self, node: Node, first: int, count: int) -> None:
         """Neighbouring nodes that are all like this one."""
         node_class = self._class_of(node)
         c = self._class_index.setdefault(node_class, len(self._class_index))
         if c == len(self._classes):
             self._classes.append(node_class)
-        state = self._intern(
+        state = self._intern_state(
             NodeState(
                 c,
                 node_class.cpus,
@@ -168,9 +168,9 @@ class Layout:
         self.full[state] = self.full.get(state, 0) | mask
         self.everything |= mask
 
-    def grow(self, node: Node) -> Cluster:
+    def append_node(self, node: Node) -> Cluster:
         """One more node, at the end; returns the cluster with it."""
-        self._add(node, len(self.cluster), 1)
+        self._append_nodes(node, len(self.cluster), 1)
         self.cluster = Cluster((*self.cluster.nodes, node), self.cluster.label, closed=self.cluster.closed)
         return self.cluster
 
@@ -181,7 +181,7 @@ class Layout:
         memory = UNLIMITED if node.memory is None else node.memory
         return NodeClass(node.cpus, node.host_cpus, memory, devices, node.partitions)
 
-    def _intern(self, state: NodeState) -> int:
+    def _intern_state(self, state: NodeState) -> int:
         found = self._ids.get(state)
         if found is None:
             found = self._ids[state] = len(self.states)
@@ -205,13 +205,13 @@ class Layout:
     def fit_state(self, request: Request, state_id: int) -> Fit | None:
         """How one node in this state meets the request, or ``None``; remembered."""
         state = self.states[state_id]
-        share = self._share(request, state)
+        share = self._make_share(request, state)
         after = None if share is None else self.after_take(state_id, share)
         fit = None
         if share is not None and after is not None:
             rank = self.rank[state_id]
             if share.devices and shares_device(request):
-                tightest = max(self._tightness(state, d) for d in share.devices)
+                tightest = max(self._share_tightness(state, d) for d in share.devices)
                 rank = tightest * MOST_BYTES + rank if self.placement == "spread" else tightest
             if state.kept and any(state.kept[d] for d in share.devices):
                 rank -= KEPT_FIRST
@@ -224,7 +224,7 @@ class Layout:
         node = self._classes[node_class]
         return cpus_on(request, node.cpus, node.host_cpus)
 
-    def _share(self, request: Request, state: NodeState) -> Share | None:
+    def _make_share(self, request: Request, state: NodeState) -> Share | None:
         node_class = self._classes[state.node_class]
         cpus = self.cpus_of(request, state.node_class)
         if request.cpus == WHOLE_POOL and cpus == 0:
@@ -240,11 +240,11 @@ class Layout:
         devices = node_class.devices
         free = [d for d in range(len(devices)) if self._has_room(request, state, d)]
         if shares_device(request):
-            free.sort(key=lambda d: self._tightness(state, d))
+            free.sort(key=lambda d: self._share_tightness(state, d))
         if state.kept:  # what others may not use goes first: it leaves them the rest
             free.sort(key=lambda d: not state.kept[d])
         for alike in takes_alike(request, devices, free):
-            chosen = _chosen(request, devices, alike)
+            chosen = _choose_devices(request, devices, alike)
             if chosen is not None:
                 units = units_taken(request, devices[chosen[0]])
                 return Share(cpus, chosen, units, request.memory, request.gpu_memory)
@@ -260,7 +260,7 @@ class Layout:
             return True
         return state.device_memory[d] >= memory_taken(device.memory, units, request.gpu_memory)
 
-    def _tightness(self, state: NodeState, d: int) -> int:
+    def _share_tightness(self, state: NodeState, d: int) -> int:
         """Where a device stands among those that suffice for a share: least free memory, then least share."""
         memory = state.device_memory[d] if state.device_memory else UNLIMITED
         if memory == UNLIMITED:
@@ -271,7 +271,7 @@ class Layout:
 
     def tightness(self, state_id: int, device: int) -> int:
         """The same of a state by its id; lower is taken first."""
-        return self._tightness(self.states[state_id], device)
+        return self._share_tightness(self.states[state_id], device)
 
     def whole_devices(self, state_id: int, kind: str, models: tuple[str, ...]) -> tuple[int, ...]:
         """Indices of the devices of a kind of which nothing is taken in this state."""
@@ -288,7 +288,7 @@ class Layout:
 
     def with_kept(self, state_id: int, kept: tuple[int, ...]) -> int:
         """The same state with these reservations of its devices."""
-        return self._intern(self.states[state_id]._replace(kept=kept))
+        return self._intern_state(self.states[state_id]._replace(kept=kept))
 
     def after_take(self, state_id: int, share: Share) -> int | None:
         """State after a node gives the share; ``None`` if it has not got it."""
@@ -301,16 +301,16 @@ class Layout:
 
     def step(self, state_id: int, share: tuple[Any, ...], *, giving: bool) -> int | None:
         """State after a share is taken or given; ``None`` if that cannot be; remembered."""
-        after = self._moved(state_id, Share(*share), +1 if giving else -1)
+        after = self._compute_step(state_id, Share(*share), +1 if giving else -1)
         self.steps(share, giving=giving)[state_id] = after
         return after
 
-    def least(self, one: int, other: int) -> int:
+    def common_state(self, one: int, other: int) -> int:
         """The state of a node that has what two states of it have in common; remembered."""
         key = (one, other)
         if key not in self._least:
             a, b = self.states[one], self.states[other]
-            self._least[key] = self._intern(
+            self._least[key] = self._intern_state(
                 NodeState(
                     a.node_class,
                     min(a.cpus, b.cpus),
@@ -322,7 +322,7 @@ class Layout:
             )
         return self._least[key]
 
-    def _moved(self, state_id: int, share: Share, sign: int) -> int | None:
+    def _compute_step(self, state_id: int, share: Share, sign: int) -> int | None:
         state = self.states[state_id]
         node_class = self._classes[state.node_class]
         cpus = state.cpus + sign * share.cpus
@@ -344,7 +344,7 @@ class Layout:
         if state.memory != UNLIMITED and not 0 <= memory <= node_class.memory:
             return None
         after = NodeState(state.node_class, cpus, memory, tuple(devices), tuple(device_memory), state.kept)
-        return self._intern(after)
+        return self._intern_state(after)
 
 
 def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
@@ -354,12 +354,14 @@ def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
     return tuple(UNLIMITED if device.memory is None else device.memory for device in devices)
 
 
-def _chosen(request: Request, devices: Sequence[Device], free: Sequence[int]) -> tuple[int, ...] | None:
+def _choose_devices(
+    request: Request, devices: Sequence[Device], free: Sequence[int]
+) -> tuple[int, ...] | None:
     """The first of these devices of each kind in the request; ``None`` where they are too few."""
     chosen: list[int] = []
     for kind, count in request.devices:
         wanted = whole_devices(count)
-        eligible = [d for d in free if suits(devices[d], kind, request)]
+        eligible = [d for d in free if suits_request(devices[d], kind, request)]
         if len(eligible) < wanted:
             return None
         chosen += eligible[:wanted]
@@ -443,7 +445,7 @@ class FreeCapacity:
                 only, eligible = fit, mask
         if only is None or eligible.bit_count() < wanted:
             return None
-        return Allocation(request, (_part((lowest(eligible, wanted), *only[0])),))
+        return Allocation(request, (_part((lowest_set_bits(eligible, wanted), *only[0])),))
 
     def claim(self, request: Request) -> Allocation | None:
         """`fit`, and take what was found. O(distinct states)."""
@@ -464,7 +466,7 @@ class FreeCapacity:
                 only, where, eligible = fit, state, mask
         if only is None or eligible.bit_count() < request.nodes:
             return None
-        chosen = lowest(eligible, request.nodes)
+        chosen = lowest_set_bits(eligible, request.nodes)
         if chosen == eligible:
             del states[where]
         else:
@@ -502,7 +504,7 @@ class FreeCapacity:
             together = 0
             for mask, _ in by_rank[rank]:
                 together |= mask
-            picked = lowest(together, min(missing, together.bit_count()))
+            picked = lowest_set_bits(together, min(missing, together.bit_count()))
             taken = [(mask & picked, share) for mask, share in by_rank[rank] if mask & picked]
             for mask, share in taken if len(taken) == 1 else sorted(taken, key=_lowest_node):
                 chosen[share] = chosen.get(share, 0) | mask
@@ -540,7 +542,7 @@ class FreeCapacity:
                 if len(request.devices) != 1 or count > 1 or request.devices[0][0] != unit.kind:
                     return self.fit(request, within=bit)  # more than this one device: any that fit
                 device = layout.cluster.nodes[unit.node].devices[unit.device]
-                if not suits(device, unit.kind, request):
+                if not suits_request(device, unit.kind, request):
                     return None
                 if state.kept and state.kept[unit.device] & request.avoids:
                     return None
@@ -564,7 +566,7 @@ class FreeCapacity:
         """Mark as used; raises `ValueError`, nothing changed, if any of it is not free."""
         parts = allocation.parts
         if len(parts) == 1 and not allocation.donors:
-            self.move(parts[0], False)
+            self.move_part(parts[0], False)
         else:
             self._move_all(allocation, False)
 
@@ -572,7 +574,7 @@ class FreeCapacity:
         """Mark as free again; raises `ValueError`, nothing changed, if it was not in use."""
         parts = allocation.parts
         if len(parts) == 1 and not allocation.donors:
-            self.move(parts[0], True)
+            self.move_part(parts[0], True)
         else:
             self._move_all(allocation, True)
 
@@ -581,14 +583,14 @@ class FreeCapacity:
         try:
             for part in allocation.parts:
                 if part.nodes:
-                    self.move(part, giving)
+                    self.move_part(part, giving)
             for donor in allocation.donors:
-                self.move(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
+                self.move_part(Part(1 << donor.donor, 0, (donor.device,), FRACTION_UNITS, 0), giving)
         except ValueError:
             self._states = before
             raise
 
-    def move(self, part: Part, giving: bool) -> None:
+    def move_part(self, part: Part, giving: bool) -> None:
         """`take` or `give` one part."""
         nodes, states, layout = part[0], self._states, self._layout
         steps = (layout.given if giving else layout.taken)[part[1:]]
@@ -651,7 +653,7 @@ class FreeCapacity:
         found = free.fit(request) if pending or time == now else None
         return None if found is None else (time, found)
 
-    def lose(self, node: int) -> None:
+    def remove_node(self, node: int) -> None:
         """A node without running jobs is gone."""
         bit = 1 << node
         for state, mask in self._states.items():
@@ -677,7 +679,7 @@ class FreeCapacity:
             if mask & bit:
                 after = self._layout.with_kept(state, kept)
                 if after != state:
-                    self.lose(node)
+                    self.remove_node(node)
                     self.set_state(node, after)
                 return
 
@@ -696,7 +698,7 @@ class FreeCapacity:
         """The nodes in each state, by its id."""
         return self._states.copy()
 
-    def alike(self) -> bool:
+    def has_like_nodes(self) -> bool:
         """Whether all nodes of the cluster are alike, with CPUs and without devices."""
         states = [self._layout.states[state] for state in self._layout.full]
         return len(states) == 1 and states[0].cpus > 0 and not states[0].devices
@@ -708,12 +710,12 @@ class FreeCapacity:
 
     def takes_whole_nodes(self, request: Request) -> bool:
         """Whether that is so, and the request takes whole pools."""
-        if not self.alike():
+        if not self.has_like_nodes():
             return False
         state = self._layout.states[next(iter(self._layout.full))]
         return self._layout.cpus_of(request, state.node_class) == state.cpus
 
-    def masks(self) -> Iterable[tuple[NodeState, int]]:
+    def iterate_state_masks(self) -> Iterable[tuple[NodeState, int]]:
         """(state, nodes in it) of every state in use."""
         return [(self._layout.states[state], mask) for state, mask in self._states.items()]
 

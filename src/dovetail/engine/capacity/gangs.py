@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dovetail.model import FRACTION_UNITS, WHOLE_POOL, Allocation, Choice, Cluster, Request, bits
+from dovetail.model import FRACTION_UNITS, WHOLE_POOL, Allocation, Choice, Cluster, Request, bit_indices
 from dovetail.model.fitting import units_taken
 
 
@@ -57,7 +57,7 @@ def _share_fault(cluster: Cluster, request: Request, allocation: Allocation, mas
     assert part is not None
     if part.gpu_memory != request.gpu_memory:
         return f"is given {part.gpu_memory} bytes of each device and needs {request.gpu_memory}"
-    for n in bits(mask):
+    for n in bit_indices(mask):
         devices = cluster.nodes[n].devices
         if any(not 0 <= d < len(devices) for d in part.devices):
             return "is given a device that does not exist"
@@ -80,10 +80,10 @@ def _lent_fault(cluster: Cluster, request: Request, allocation: Allocation) -> s
         if not 0 <= donor.donor < len(cluster):
             return "borrows a device of a node that does not exist"
         lent.setdefault(donor.client, []).append((donor.donor, donor.device))
-    if not lent.keys() <= set(bits(allocation.mask)):
+    if not lent.keys() <= set(bit_indices(allocation.mask)):
         return "borrows a device for a node that it does not use"
     for part in allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             held = [(n, device) for device in part.devices] + lent.get(n, [])
             if any(not 0 <= d < len(cluster.nodes[node].devices) for node, d in held):
                 return "is given a device that does not exist"

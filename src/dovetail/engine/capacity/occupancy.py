@@ -18,7 +18,7 @@ from dovetail.model import (
     Placed,
     Seconds,
     Unit,
-    bits,
+    bit_indices,
     without_nodes,
 )
 
@@ -51,11 +51,11 @@ class Occupancy:
 
     # ------------------------------------------------------------------- holding
 
-    def reserve(self, allocation: Allocation) -> Allocation:
+    def reserve_allocation(self, allocation: Allocation) -> Allocation:
         """Take an allocation, core ids chosen. Raises `ValueError`, nothing changed, if it is not free."""
         parts = allocation.parts
         if len(parts) == 1 and not allocation.donors:  # mostly
-            self.free.move(parts[0], False)
+            self.free.move_part(parts[0], False)
             if parts[0].cpus == self._cores.pool and allocation.cores is EMPTY:
                 return allocation  # whole pools need no core ids
         else:
@@ -64,18 +64,18 @@ class Occupancy:
 
     def _with_cores(self, allocation: Allocation) -> Allocation:
         try:
-            cores = self._cores.assign(allocation)
+            cores = self._cores.assign_cores(allocation)
         except ValueError:
             self._give_capacity(allocation)
             raise
         return allocation if cores is EMPTY else replace(allocation, cores=cores)
 
-    def enter(self, placed: Placed) -> None:
+    def enter_job(self, placed: Placed) -> None:
         """A job runs that holds what was reserved."""
         self.running[placed.job.id] = placed
         shown = placed.allocation
         if self.drained:
-            shown = self._shown[placed.job.id] = without_nodes(shown, _mask(self.drained))
+            shown = self._shown[placed.job.id] = without_nodes(shown, _mask_of_nodes(self.drained))
         times, bound = self.release_times, placed.bound
         at = bisect_right(times, bound)
         times.insert(at, bound)
@@ -95,28 +95,28 @@ class Occupancy:
         if self.uncounted and placed.job.id in self.uncounted:
             self.uncounted.discard(placed.job.id)
             return
-        self._withdraw(placed)
+        self._remove_from_indices(placed)
         allocation = placed.allocation
         parts = allocation.parts
         if len(parts) == 1 and allocation.cores is EMPTY and not allocation.donors and not self.drained:
-            self.free.move(parts[0], True)  # mostly
+            self.free.move_part(parts[0], True)  # mostly
         else:
-            self._give(allocation)
+            self._release_allocation(allocation)
 
-    def retake(self, placed: Placed) -> Placed:
+    def retake_place(self, placed: Placed) -> Placed:
         """A job that has left holds its old place again, cores included. Raises `ValueError`."""
         self._take_capacity(placed.allocation)
         placed = replace(placed, allocation=self._with_cores(placed.allocation))
-        self.enter(placed)
+        self.enter_job(placed)
         return placed
 
-    def rebind(self, before: Placed, after: Placed) -> None:
+    def rebind_job(self, before: Placed, after: Placed) -> None:
         """The same job on the same place has another bound."""
         if before.job.id in self.uncounted:
             self.running[before.job.id] = after
             return
-        self._withdraw(before)
-        self.enter(after)
+        self._remove_from_indices(before)
+        self.enter_job(after)
 
     def exchange(self, before: Placed, after: Placed) -> Placed:
         """The job holds another allocation from now on; returns ``after`` with its core ids.
@@ -124,9 +124,11 @@ class Occupancy:
         Raises `ValueError`, nothing changed, if that is not free beside what the job held before.
         """
         old, new = before.allocation, after.allocation
-        beyond = _mask(self.drained) & ~_mask({*old.nodes, *(donor.donor for donor in old.donors)})
-        self._withdraw(before)
-        self._give(old)
+        beyond = _mask_of_nodes(self.drained) & ~_mask_of_nodes(
+            {*old.nodes, *(donor.donor for donor in old.donors)}
+        )
+        self._remove_from_indices(before)
+        self._release_allocation(old)
         kept = {n: c for n, c in old.cores.items() if new.mask >> n & 1}
         try:
             if without_nodes(new, beyond) != new:
@@ -135,14 +137,14 @@ class Occupancy:
             allocation = self._with_cores(replace(new, cores=kept or EMPTY))
         except ValueError:
             self._take_capacity(old)
-            self._cores.assign(old)
-            self.enter(before)
+            self._cores.assign_cores(old)
+            self.enter_job(before)
             raise
         after = replace(after, allocation=allocation)
-        self.enter(after)
+        self.enter_job(after)
         return after
 
-    def _give(self, allocation: Allocation) -> None:
+    def _release_allocation(self, allocation: Allocation) -> None:
         if allocation.cores is not EMPTY:
             self._cores.release(allocation)
         self._give_capacity(allocation)
@@ -151,7 +153,7 @@ class Occupancy:
         if not self.drained:
             self.free.give(allocation)
             return
-        ours, aside = self._split(allocation)
+        ours, aside = self._split_drained_part(allocation)
         self.free.give(ours)
         self._aside.give(aside)
 
@@ -159,7 +161,7 @@ class Occupancy:
         if not self.drained:
             self.free.take(allocation)
             return
-        ours, aside = self._split(allocation)
+        ours, aside = self._split_drained_part(allocation)
         self.free.take(ours)
         try:
             self._aside.take(aside)
@@ -167,12 +169,12 @@ class Occupancy:
             self.free.give(ours)
             raise
 
-    def _split(self, allocation: Allocation) -> tuple[Allocation, Allocation]:
+    def _split_drained_part(self, allocation: Allocation) -> tuple[Allocation, Allocation]:
         """What lies on nodes that take new jobs, and what on drained ones."""
-        mask = _mask(self.drained)
+        mask = _mask_of_nodes(self.drained)
         return without_nodes(allocation, mask), without_nodes(allocation, ~mask & self.layout.everything)
 
-    def _withdraw(self, placed: Placed) -> None:
+    def _remove_from_indices(self, placed: Placed) -> None:
         """Take the job out of the indices."""
         shown = self._shown.pop(placed.job.id, placed.allocation) if self._shown else placed.allocation
         times, releases = self.release_times, self.releases
@@ -195,18 +197,18 @@ class Occupancy:
             or any(donor.donor == node for donor in placed.allocation.donors)
         ]
 
-    def lose(self, node: int) -> None:
+    def remove_node(self, node: int) -> None:
         """A node on which nothing runs any more is gone."""
-        (self._aside if node in self.drained else self.free).lose(node)
+        (self._aside if node in self.drained else self.free).remove_node(node)
         self.drained.discard(node)
         self.lost.add(node)
 
-    def drain(self, node: int) -> None:
+    def drain_node(self, node: int) -> None:
         """A node gives nothing to new jobs; O(running jobs)."""
         if node in self.lost or node in self.drained:
             return
         state = self.free.state_of(node)
-        self.free.lose(node)
+        self.free.remove_node(node)
         self._aside.set_state(node, state)
         self.drained.add(node)
         self._show_releases()
@@ -215,7 +217,7 @@ class Occupancy:
         """A lost or drained node is back."""
         if node in self.drained:
             state = self._aside.state_of(node)
-            self._aside.lose(node)
+            self._aside.remove_node(node)
             self.free.set_state(node, state)
             self.drained.discard(node)
             self._show_releases()
@@ -241,7 +243,7 @@ class Occupancy:
             whole.keep(node, kept)
         return whole.by_state()
 
-    def shown(self, placed: Placed) -> Allocation | None:
+    def visible_allocation(self, placed: Placed) -> Allocation | None:
         """What a running job holds of nodes that take new jobs; ``None`` if it is not counted."""
         if placed.job.id in self.uncounted:
             return None
@@ -249,7 +251,7 @@ class Occupancy:
 
     def _show_releases(self) -> None:
         """Make ``releases`` anew without what lies on drained nodes."""
-        mask = _mask(self.drained)
+        mask = _mask_of_nodes(self.drained)
         self._shown.clear()
         entries: list[tuple[Seconds, Allocation]] = []
         for placed in self.running.values():
@@ -263,10 +265,10 @@ class Occupancy:
         self.releases[:] = entries
         self.release_times[:] = [when for when, _ in entries]
 
-    def grow(self, node: Node) -> Cluster:
+    def append_node(self, node: Node) -> Cluster:
         """A node that was never there takes the next index; returns the cluster with it."""
-        self.cluster = self.layout.grow(node)
-        self._cores.grow(self.cluster)
+        self.cluster = self.layout.append_node(node)
+        self._cores.extend_cluster(self.cluster)
         self.free.join(len(self.cluster) - 1)
         return self.cluster
 
@@ -282,7 +284,7 @@ class Occupancy:
                         self._on_unit.setdefault(key, []).append(placed)
         return self._on_unit.get((unit.node, unit.device), ())
 
-    def validate(self) -> None:
+    def validate_books(self) -> None:
         """Compare the books with what the running jobs hold; raises `InvariantError`. O(running + states)."""
         known = FreeCapacity(self.layout, self.unused_states())
         cores: set[tuple[int, int]] = set()
@@ -303,11 +305,11 @@ class Occupancy:
         for node in self.lost:
             if any(placed.job.id not in self.uncounted for placed in self.held_on(node)):
                 raise InvariantError(f"jobs run on node {node}, which is lost")
-            known.lose(node)
+            known.remove_node(node)
         together = self.free.copy()
         for node in self.drained:
             together.set_state(node, self._aside.state_of(node))
-        if sorted(known.masks()) != sorted(together.masks()):
+        if sorted(known.iterate_state_masks()) != sorted(together.iterate_state_masks()):
             raise InvariantError("free capacity is not the cluster less what running jobs hold")
         if sorted(shown) != self.release_times or [when for when, _ in self.releases] != self.release_times:
             raise InvariantError("releases are not the running jobs' bounds in order")
@@ -315,7 +317,7 @@ class Occupancy:
             raise InvariantError("a job that does not run is kept as uncounted")
 
 
-def _mask(nodes: set[int]) -> int:
+def _mask_of_nodes(nodes: set[int]) -> int:
     mask = 0
     for node in nodes:
         mask |= 1 << node
@@ -325,7 +327,7 @@ def _mask(nodes: set[int]) -> int:
 def _unit_keys(allocation: Allocation) -> list[_UnitKey]:
     keys: list[_UnitKey] = []
     for part in allocation.parts:
-        for node in bits(part.nodes):
+        for node in bit_indices(part.nodes):
             if part.cpus:
                 keys.append((node, None))
             keys.extend((node, device) for device in part.devices)

@@ -27,7 +27,7 @@ STEADY = 0.02
 """A waiting job keeps its size while a better one is within this share of it: its promise stands."""
 
 
-def resized(job: Job, memory: Sequence[int], kills: int) -> Job:
+def resize_memory(job: Job, memory: Sequence[int], kills: int) -> Job:
     """The job with so many bytes a node in each of its choices."""
     choices = tuple(
         Choice(choice.implementation, replace(choice.request, memory=size))
@@ -36,9 +36,9 @@ def resized(job: Job, memory: Sequence[int], kills: int) -> Job:
     return replace(job, choices=choices, sizing=replace(job.sizing, kills=kills))
 
 
-def sized(job: Job, event: Sized) -> Job:
+def apply_sizes(job: Job, event: Sized) -> Job:
     """The job with its requests from now on."""
-    job = resized(job, event.memory, event.kills)
+    job = resize_memory(job, event.memory, event.kills)
     if not event.gpu:
         return job
     sizing = replace(job.sizing, gpu_kills=event.gpu_kills)
@@ -56,7 +56,7 @@ def with_device_sizes_of(job: Job, held: Request) -> Job:
 def as_it_started(job: Job, held: Request) -> Job:
     """A job that runs, as large as it was when it started with what it holds."""
     if job.sizing.auto and not job.sizing.kills:
-        job = resized(job, [held.memory] * len(job.choices), 0)
+        job = resize_memory(job, [held.memory] * len(job.choices), 0)
     return job if job.sizing.gpu_kills else with_device_sizes_of(job, held)
 
 
@@ -64,7 +64,7 @@ def sized_whole(whole: Job, before: Job, event: Sized) -> Job:
     """The same of a job that has choices set aside: these request no less than the others."""
     most = max(event.memory)
     # At least what the tried choice needed: an app that outgrew one size outgrows it everywhere.
-    whole = resized(whole, [max(choice.request.memory, most) for choice in whole.choices], event.kills)
+    whole = resize_memory(whole, [max(choice.request.memory, most) for choice in whole.choices], event.kills)
     if not event.gpu:
         return whole
     known = {
@@ -92,7 +92,7 @@ class Sizes:
 
     def of_new(self, job: Job, cluster: Cluster) -> Job:
         """The job as it is to come in: one that requests ``auto`` has a size from the beginning."""
-        learns = self.devices.learns(job, cluster)
+        learns = self.devices.learns_sizes(job, cluster)
         # A kill has set the sizes already: learned ones would be smaller.
         if learns and not job.sizing.gpu_kills:
             self.waiting[job.id] = None
@@ -100,12 +100,14 @@ class Sizes:
         if not job.sizing.auto or job.sizing.kills:
             return job
         self.waiting[job.id] = None
-        return resized(job, self._sizes(job, cluster), 0)
+        return resize_memory(job, self._choice_sizes(job, cluster), 0)
 
     def waits(self, job: Job, cluster: Cluster) -> None:
         """A job that has been tried waits again."""
         sizing = job.sizing
-        if (sizing.auto and not sizing.kills) or (not sizing.gpu_kills and self.devices.learns(job, cluster)):
+        if (sizing.auto and not sizing.kills) or (
+            not sizing.gpu_kills and self.devices.learns_sizes(job, cluster)
+        ):
             self.waiting[job.id] = None
 
     def begun(self, job: JobId) -> None:
@@ -128,35 +130,35 @@ class Sizes:
         # A job may come in and be cancelled, or forgotten, before this is called.
         apps = {records[id].job.app.name for id in self.waiting if id in records}
         # By stamps of the history: only apps with new runs are looked at again.
-        changed = {name for name in apps if self._seen.get(name) != self._stamp(name)}
+        changed = {name for name in apps if self._seen.get(name) != self._history_stamp(name)}
         for id in list(self.waiting) if changed else ():
             if id not in records or not (waits(id) or bound(id)):
                 continue
             job = records[id].job
             if job.app.name in changed:
                 # A job in a device's FIFO keeps its memory size: the device was chosen for it.
-                found += [one for one in self._due(job, cluster) if one.gpu or not bound(id)]
+                found += [one for one in self._find_due_resize(job, cluster) if one.gpu or not bound(id)]
         for name in changed:
-            self._seen[name] = self._stamp(name)
+            self._seen[name] = self._history_stamp(name)
         return found
 
-    def _due(self, job: Job, cluster: Cluster) -> list[Sized]:
+    def _find_due_resize(self, job: Job, cluster: Cluster) -> list[Sized]:
         """What one of them is to request now, if that differs by much."""
         memory = now = tuple(choice.request.memory for choice in job.choices)
         gpu = before = tuple(sizes_of(choice.request) for choice in job.choices)
         if job.sizing.auto and not job.sizing.kills:
-            memory = self._sizes(job, cluster)
-        if not job.sizing.gpu_kills and self.devices.learns(job, cluster):
+            memory = self._choice_sizes(job, cluster)
+        if not job.sizing.gpu_kills and self.devices.learns_sizes(job, cluster):
             gpu = self._device_sizes(job, cluster)
         # A small difference is not worth an event, a new place in every order and a new prediction.
-        if not _differ(memory, now) and not any(map(_differ, gpu, before)):
+        if not _differ_enough(memory, now) and not any(map(_differ_enough, gpu, before)):
             return []
         sizing = job.sizing
         return [Sized(job.id, memory, sizing.kills, () if gpu == before else gpu, sizing.gpu_kills)]
 
     def _device_sizes(self, job: Job, cluster: Cluster) -> tuple[tuple[int, int], ...]:
         """Sizes of each choice on its devices; jobs that are alike share them until the history changes."""
-        stamp = self._stamp(job.app.name)
+        stamp = self._history_stamp(job.app.name)
         key = ("devices", job.app.name, canonical_inputs(job.inputs), job.choices, job.sizing, len(cluster))
         known = self._known_devices.get(key)
         if known is None or known[0] != stamp:
@@ -166,12 +168,12 @@ class Sizes:
             known = self._known_devices[key] = stamp, self.devices.of(job, cluster)
         return known[1]
 
-    def _stamp(self, app: str) -> Hashable:
-        return 0 if self._model is None else self._model.history.stamp(app)
+    def _history_stamp(self, app: str) -> Hashable:
+        return 0 if self._model is None else self._model.history.app_stamp(app)
 
-    def _sizes(self, job: Job, cluster: Cluster) -> tuple[int, ...]:
+    def _choice_sizes(self, job: Job, cluster: Cluster) -> tuple[int, ...]:
         """Bytes for each choice; jobs that are alike share them until the history changes."""
-        stamp, auto = self._stamp(job.app.name), job.sizing.auto
+        stamp, auto = self._history_stamp(job.app.name), job.sizing.auto
         shapes = tuple(
             (name, replace(choice.request, memory=0) if name in auto else choice.request)
             for choice in job.choices
@@ -182,25 +184,25 @@ class Sizes:
         if known is None or known[0] != stamp:
             if len(self._known) > 4096:
                 self._known.clear()
-            sizes = tuple(self._size(job, choice, cluster) for choice in job.choices)
+            sizes = tuple(self._choice_size(job, choice, cluster) for choice in job.choices)
             known = self._known[key] = stamp, sizes
         return known[1]
 
-    def _size(self, job: Job, choice: Choice, cluster: Cluster) -> int:
+    def _choice_size(self, job: Job, choice: Choice, cluster: Cluster) -> int:
         if choice.implementation.name not in job.sizing.auto:
             return choice.request.memory
-        found = self.reservation(job, choice, cluster)
+        found = self.predict_reservation(job, choice, cluster)
         return 0 if found is None else found.amount
 
-    def reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
+    def predict_reservation(self, job: Job, choice: Choice, cluster: Cluster) -> Reservation | None:
         """What a first try is to hold of a node; ``None`` where nodes do not give their memory.
 
         Where nothing is known that is the job's share of the largest node by its CPUs or devices.
         """
-        node = _largest(choice, cluster)
+        node = _largest_fitting_node(choice, cluster)
         if node is None or not node.memory:
             return None
-        share = _share(choice, node) * node.memory
+        share = _node_fraction(choice, node) * node.memory
         # Rounded down: as many jobs as have CPUs are to have room.
         fair = max(int(share) // MEBIBYTE, 1) * MEBIBYTE
         best = Reservation(fair, None, None, "no run yet: its share of a node")
@@ -218,10 +220,12 @@ class Sizes:
             )
             # The job's own risk, if it names one, wins over the default.
             risk = KILL_RISK if job.sizing.risk is None else job.sizing.risk
-            found = model.reserve(query, request=share, machine=node.memory, risk=risk, most=node.memory)
+            found = model.choose_reservation(
+                query, request=share, machine=node.memory, risk=risk, most=node.memory
+            )
             # The largest need over the classes that it may run on: the choice is not bound to one.
             if found.peak is not None and (not known or found.amount > best.amount):
-                best = replace(found, amount=_whole(found.amount, node.memory))
+                best = replace(found, amount=_round_to_mebibytes(found.amount, node.memory))
                 known = True
         return best
 
@@ -248,7 +252,7 @@ class Sizes:
             return f"it was killed {kills} times and is not tried again"
         sizes: list[int] = []
         for choice in job.choices:
-            node = _largest(choice, cluster)
+            node = _largest_fitting_node(choice, cluster)
             if node is None:
                 sizes.append(choice.request.memory)
                 continue
@@ -257,19 +261,19 @@ class Sizes:
                 wanted = second_try(held, peak, float(most or 0))
             else:
                 wanted = float(held) * retry
-            sizes.append(max(choice.request.memory, _whole(wanted, most)))
+            sizes.append(max(choice.request.memory, _round_to_mebibytes(wanted, most)))
         # Where no node has more, another try would end as this one did.
         if max(sizes, default=0) <= held:
             return f"it needs more than {held / 1e6:,.0f} MB on a node, and no node has more for it"
         return Sized(job.id, tuple(sizes), kills)
 
 
-def _differ(wanted: Sequence[int], now: Sequence[int]) -> bool:
+def _differ_enough(wanted: Sequence[int], now: Sequence[int]) -> bool:
     """Whether a better size is so far from the present one that it is worth a change."""
     return any(abs(a - b) > STEADY * b for a, b in zip(wanted, now, strict=True))
 
 
-def _largest(choice: Choice, cluster: Cluster) -> Node | None:
+def _largest_fitting_node(choice: Choice, cluster: Cluster) -> Node | None:
     """The node with most memory of those that have the rest of what a choice needs."""
     request = replace(choice.request, memory=0)
     nodes = [group.node for group in cluster.groups if fits_node(request, group.node)]
@@ -278,7 +282,7 @@ def _largest(choice: Choice, cluster: Cluster) -> Node | None:
     return max(nodes, key=lambda node: node.memory or 0, default=None)
 
 
-def _share(choice: Choice, node: Node) -> float:
+def _node_fraction(choice: Choice, node: Node) -> float:
     """Which part of the node's CPUs or devices, whichever is more, a choice takes."""
     request = choice.request
     shares = [cpus_on(request, node.cpus, node.host_cpus) / node.cpus] if node.cpus else []
@@ -287,7 +291,7 @@ def _share(choice: Choice, node: Node) -> float:
     return min(max(shares, default=1.0), 1.0)
 
 
-def _whole(size: float, most: int | None) -> int:
+def _round_to_mebibytes(size: float, most: int | None) -> int:
     """In whole MiB, and no more than there is."""
     found = ceil(size / MEBIBYTE) * MEBIBYTE
     return found if most is None else min(found, most)

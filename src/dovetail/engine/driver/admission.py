@@ -80,7 +80,7 @@ class Admission:
         """When the next job may begin that waits for its moment; infinite if none does."""
         return self.gates[0][0] if self.gates else INFINITE
 
-    def begin(self) -> None:
+    def begin_instant(self) -> None:
         """A new instant: what became of the jobs of the last one is known to ``state_of``."""
         self._never.clear()
 
@@ -102,11 +102,13 @@ class Admission:
         for other in dict.fromkeys(depends.job for depends in job.depends):
             state = State.CANCELLED if other in self._never else self._state_of(other)
             begun = state is None and self._has_begun(other)
-            broken = self._settle(waiting, other, state, now) if state is not None or begun else None
+            broken = (
+                self._settle_dependency(waiting, other, state, now) if state is not None or begun else None
+            )
             # Submitted first, then cancelled: every job that came in has a record with its reason.
             if broken is not None:
                 yield replace(event, held=str(broken))
-                yield Cancelled(job.id, _why(broken, state))
+                yield Cancelled(job.id, _explain_broken_dependency(broken, state))
                 # Known at this instant already, before the engine has its record: later jobs of it may depend
                 # on this one.
                 self._never.add(job.id)
@@ -114,7 +116,7 @@ class Admission:
                 return
         for depends in waiting.depends:
             self._dependents.setdefault(depends.job, []).append(job.id)
-        self._throttle(waiting)
+        self._pass_throttles(waiting)
         if waiting.reason:
             self._waiting[job.id] = waiting
         yield event if waiting.by_user or not waiting.reason else replace(event, held=waiting.reason)
@@ -126,7 +128,7 @@ class Admission:
             waiting.until = moment
             heapq.heappush(self.gates, (moment, waiting.job.id))
 
-    def _settle(
+    def _settle_dependency(
         self, waiting: _Waiting, other: JobId, state: State | None, now: Seconds
     ) -> Dependency | None:
         """Another job has begun (no ``state``) or ended: what depends on it comes true.
@@ -136,7 +138,7 @@ class Admission:
         for depends in [one for one in waiting.depends if one.job == other]:
             if state is None and depends.kind != "after":
                 continue
-            broken = state is not None and _broken(depends, state)
+            broken = state is not None and _is_broken_dependency(depends, state)
             if depends not in waiting.depends:
                 continue  # another alternative has come true
             if broken:
@@ -151,15 +153,15 @@ class Admission:
             waiting.depends = [one for one in waiting.depends if one not in gone]
         return None
 
-    def again(self, job: Job) -> Iterator[Event]:
+    def readmit_job(self, job: Job) -> Iterator[Event]:
         """A job that had ended for good is to run once more: behind its throttles again."""
         waiting = _Waiting(job)
-        self._throttle(waiting)
+        self._pass_throttles(waiting)
         if waiting.reason:
             self._waiting[job.id] = waiting
             yield Held(job.id, waiting.reason)
 
-    def adopted(self, job: Job) -> None:
+    def count_adopted_job(self, job: Job) -> None:
         """A job that runs already takes its places among the throttled."""
         for throttle in job.throttles:
             self._through.setdefault(throttle.key, {})[job.id] = throttle.weight
@@ -169,7 +171,7 @@ class Admission:
         # A little more than the limit, for weights that are fractions and do not add up exactly.
         return throttle.weight + (sum(through.values()) if through else 0.0) <= throttle.limit + 1e-9
 
-    def _throttle(self, waiting: _Waiting) -> None:
+    def _pass_throttles(self, waiting: _Waiting) -> None:
         """Let the job through its throttles if nothing else holds it and all of them have room."""
         job = waiting.job
         # A place behind a throttle is only taken by a job that could start: a held one would block the
@@ -184,8 +186,8 @@ class Admission:
             else:
                 through.setdefault(throttle.key, {})[job.id] = throttle.weight
 
-    def _reconsider(self, waiting: _Waiting) -> Iterator[Event]:
-        self._throttle(waiting)
+    def _reconsider_job(self, waiting: _Waiting) -> Iterator[Event]:
+        self._pass_throttles(waiting)
         if waiting.reason:
             yield Held(waiting.job.id, waiting.reason)
         else:
@@ -200,7 +202,7 @@ class Admission:
             # Moments in the heap may be out of date: the job's own one decides.
             if waiting is not None and waiting.until is not None and waiting.until <= now:
                 waiting.until = None
-                yield from self._reconsider(waiting)
+                yield from self._reconsider_job(waiting)
 
     def begun(self, job: JobId, now: Seconds) -> bool:
         """The job has started; whether others wait for that, which are then `due`."""
@@ -209,7 +211,7 @@ class Admission:
             waiting = self._waiting.get(dependent)
             if waiting is None or not any(d.job == job and d.kind == "after" for d in waiting.depends):
                 continue
-            self._settle(waiting, job, None, now)
+            self._settle_dependency(waiting, job, None, now)
             # Through the heap, so it is let go at the next instant: a start is ordered in the middle of one.
             if waiting.until is None:
                 waiting.until = now
@@ -223,9 +225,9 @@ class Admission:
         trial = _Waiting(job, depends=list(job.depends))
         for other in dict.fromkeys(depends.job for depends in job.depends):
             state = self._state_of(other)
-            broken = None if state is None else self._settle(trial, other, state, now)
+            broken = None if state is None else self._settle_dependency(trial, other, state, now)
             if broken is not None:
-                return _why(broken, state)
+                return _explain_broken_dependency(broken, state)
         # A chain of dependencies must not lead back: nothing in it would ever start.
         seen: set[JobId] = set()
         left = [one.job for one in trial.depends]
@@ -252,8 +254,8 @@ class Admission:
         if not same:
             self._depend_on_others(waiting, now, epoch)
         # Its old places are given on after it has taken its new ones: it goes first where both are one.
-        freed = list(self._free(before))
-        yield from self._reconsider(waiting)
+        freed = list(self._free_throttles(before))
+        yield from self._reconsider_job(waiting)
         yield from freed
 
     def _depend_on_others(self, waiting: _Waiting, now: Seconds, epoch: Seconds) -> None:
@@ -269,7 +271,7 @@ class Admission:
         for other in dict.fromkeys(depends.job for depends in job.depends):
             state = self._state_of(other)
             if state is not None or self._has_begun(other):
-                self._settle(waiting, other, state, now)
+                self._settle_dependency(waiting, other, state, now)
         for depends in waiting.depends:
             self._dependents.setdefault(depends.job, []).append(job.id)
 
@@ -280,17 +282,17 @@ class Admission:
             waiting = self._waiting.get(dependent)
             if waiting is None:
                 continue
-            broken = self._settle(waiting, job.id, state, now)
+            broken = self._settle_dependency(waiting, job.id, state, now)
             if broken is not None:
-                yield Cancelled(dependent, _why(broken, state))
+                yield Cancelled(dependent, _explain_broken_dependency(broken, state))
                 # Depth first: a cancelled job's own dependents are lost with it, at the same instant.
                 yield from self.ended(waiting.job, State.CANCELLED, now)
                 continue
             if not waiting.depends:
-                yield from self._reconsider(waiting)
-        yield from self._free(job)
+                yield from self._reconsider_job(waiting)
+        yield from self._free_throttles(job)
 
-    def _free(self, job: Job) -> Iterator[Event]:
+    def _free_throttles(self, job: Job) -> Iterator[Event]:
         """Give the job's places behind its throttles to those who wait for them, in order."""
         for throttle in job.throttles:
             self._throttled.get(throttle.key, {}).pop(job.id, None)
@@ -309,7 +311,7 @@ class Admission:
                 for other in waiting.job.throttles:
                     self._throttled.get(other.key, {}).pop(waiter, None)
                 waiting.throttled = False
-                yield from self._reconsider(waiting)
+                yield from self._reconsider_job(waiting)
 
     def hold(self, job: Job) -> Iterator[Event]:
         """A person holds a waiting job back."""
@@ -319,20 +321,20 @@ class Admission:
         waiting.by_user = True
         yield Held(job.id, HELD)
         # A held job gives its place behind a throttle away, or it would block others while a person thinks.
-        yield from self._free(job)
+        yield from self._free_throttles(job)
 
     def release(self, job: JobId) -> Iterator[Event]:
         """That hold is over; other reasons may remain."""
         waiting = self._waiting.get(job)
         if waiting is not None and waiting.by_user:
             waiting.by_user = False
-            yield from self._reconsider(waiting)
+            yield from self._reconsider_job(waiting)
 
 
-def _broken(depends: Dependency, state: State) -> bool:
+def _is_broken_dependency(depends: Dependency, state: State) -> bool:
     completed = state is State.COMPLETED
     return (depends.kind == "afterok" and not completed) or (depends.kind == "afternotok" and completed)
 
 
-def _why(depends: Dependency, state: State | None) -> str:
+def _explain_broken_dependency(depends: Dependency, state: State | None) -> str:
     return f"{depends} cannot come true: that job is {state}"

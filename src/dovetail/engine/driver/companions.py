@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import field
 
-from dovetail.model import Companions, JobId, Placed, Seconds, bits
+from dovetail.model import Companions, JobId, Placed, Seconds, bit_indices
 from dovetail.records import dataclass
 
 MOST = 16
@@ -40,14 +40,14 @@ class CompanyBook:
         """A job begins; ``slowdown`` is expected of it there."""
         keeps = placed.allocation.request.sharing
         guest = _Guest(placed.job.app.name, now, keeps, slowdown)
-        places = tuple(_places(placed))
+        places = tuple(_device_places(placed))
         self._guests[placed.job.id] = guest, places
         for place in places:
             self._at.setdefault(place, {})[placed.job.id] = guest
 
-    def beside(self, placed: Placed) -> list[str]:
+    def apps_beside(self, placed: Placed) -> list[str]:
         """The apps whose runs are on a device of this job now."""
-        here = [self._at.get(place, {}) for place in _places(placed) if place[1] >= 0]
+        here = [self._at.get(place, {}) for place in _device_places(placed) if place[1] >= 0]
         return [guest.app for guests in here for job, guest in guests.items() if job != placed.job.id]
 
     def ended(self, job: JobId, now: Seconds, alone: Seconds | None) -> Companions | None:
@@ -78,9 +78,9 @@ class CompanyBook:
         return Companions(spans[0], spans[1], alone, guest.slowdown)
 
 
-def _places(placed: Placed) -> Iterator[_Place]:
+def _device_places(placed: Placed) -> Iterator[_Place]:
     for part in placed.allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             for d in part.devices:
                 yield n, d
             if part.cpus or not part.devices:

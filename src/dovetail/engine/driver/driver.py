@@ -1,6 +1,6 @@
 """One driver for every world: what a simulation, a live run and a service have in common.
 
-    what happened ──► Driver.instant(now) ──► orders: start this, stop that, move, hand over
+    what happened ──► Driver.process_instant(now) ──► orders: start this, stop that, move, hand over
                           │
                           ├─ admission    who may be seen by the policy (dependencies, holds, throttles)
                           ├─ priority     who goes first, where priorities or fair shares are on
@@ -49,9 +49,9 @@ from dovetail.engine.driver.reservations import Reservations
 from dovetail.engine.driver.runs import RunRecorder
 from dovetail.engine.driver.wishes import WISHES, Wish, Wishes, WishEvent, refusal_of, subject_of
 from dovetail.engine.state.books import Bound
-from dovetail.engine.state.checkpoint import checkpoint
+from dovetail.engine.state.checkpoint import make_checkpoint
 from dovetail.engine.state.core import EVENTS, Engine
-from dovetail.engine.state.mistakes import blaming
+from dovetail.engine.state.mistakes import blame_policy
 from dovetail.engine.state.phases import AT_WORK, Phase
 from dovetail.engine.state.progress import Expectations
 from dovetail.history.base import MeasuredHistory
@@ -141,10 +141,10 @@ class DriverOptions:
 class Driver:
     """One run of a policy over a cluster.
 
-    `happened` gathers what comes in between instants (events of the world, and people's wishes: `submit`,
-    `cancel`, `hold`, `release`, `requeue`, `update`); `instant` takes it in, runs the policy and returns the
-    orders; `note` writes the journal, after the orders were given. A `Planner` plans whenever jobs have come
-    in, and ``follow`` carries its plan out.
+    `queue_events` gathers what comes in between instants (events of the world, and people's wishes: `submit`,
+    `cancel`, `hold`, `release`, `requeue`, `update`); `process_instant` takes it in, runs the policy and
+    returns the orders; `write_last_instant` writes the journal, after the orders were given. A `Planner`
+    plans whenever jobs have come in, and ``follow`` carries its plan out.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Driver:
         self._adopting: set[JobId] = set()  # come in at the next instant, and run already
         self._carried: list[Order] = []  # stops that no executor has carried out yet
         if options.survives:
-            self.engine.unforeseen = self._unforeseen
+            self.engine.unforeseen = self._end_failed_event
         self._later: deque[Iterator[Event]] = deque()  # what ends bring beyond what one instant takes
         self._room = 0  # how much more this one does
         self._ended: dict[JobId, Record] = {}
@@ -254,52 +254,52 @@ class Driver:
 
     # ------------------------------------------------------------- what comes in
 
-    def happened(self, *events: Event) -> None:
+    def queue_events(self, *events: Event) -> None:
         """Keep events for the next instant."""
         self.pending.extend(events)
 
     def submit(self, job: Job, *, held: str = "", attempts: int = 0, failures: int = 0) -> Wish:
         """A job comes in (held back by its user, if ``held``; started ``attempts`` times before)."""
-        return self._wish(Submitted(job, held, attempts, failures))
+        return self._add_wish(Submitted(job, held, attempts, failures))
 
-    def adopt(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
+    def adopt_job(self, job: Job, adopted: Adopted, *, failures: int = 0) -> None:
         """A job comes in that runs already: its place counts as used, its deadline holds."""
         self._adopting.add(job.id)
         self.pending += [Submitted(job, "", adopted.attempt - 1, failures), adopted]
 
     def cancel(self, job: JobId, detail: str = "") -> Wish:
         """Cancel a waiting job, stop a running one."""
-        return self._wish(Cancelled(job, detail))
+        return self._add_wish(Cancelled(job, detail))
 
     def hold(self, job: JobId) -> Wish:
         """Keep a waiting job back until it is released."""
-        return self._wish(Held(job))
+        return self._add_wish(Held(job))
 
     def release(self, job: JobId) -> Wish:
         """Let a held job go."""
-        return self._wish(Released(job))
+        return self._add_wish(Released(job))
 
     def requeue(self, job: JobId) -> Wish:
         """Another attempt: of an ended job now, of a running one after it has been stopped."""
-        return self._wish(Requeued(job))
+        return self._add_wish(Requeued(job))
 
     def update(self, job: JobId, into: Job, fields: Sequence[str]) -> Wish:
         """Change these fields of a waiting job to what ``into`` has; of a running one only the walltime."""
-        return self._wish(Updated(job, into, tuple(fields)))
+        return self._add_wish(Updated(job, into, tuple(fields)))
 
-    def move(self, job: JobId, after: JobId | None, turn: float) -> Wish:
+    def move_job(self, job: JobId, after: JobId | None, turn: float) -> Wish:
         """Give a waiting job the place after another one that waits, or the first."""
-        return self._wish(Moved(job, after, turn))
+        return self._add_wish(Moved(job, after, turn))
 
     def signal(self, job: JobId, number: int, to: Recipients = "all") -> Wish:
         """Send a running job a signal; it goes on. Refused where the executor cannot (`LiveRun`)."""
-        return self._wish(Signalled(job, number, to))
+        return self._add_wish(Signalled(job, number, to))
 
-    def _wish(self, event: WishEvent | Submitted) -> Wish:
+    def _add_wish(self, event: WishEvent | Submitted) -> Wish:
         self.pending.append(event)
         return self._wishes.add(event)
 
-    def wanted(self, job: JobId) -> Literal["cancel", "requeue"] | None:
+    def pending_wish(self, job: JobId) -> Literal["cancel", "requeue"] | None:
         """What a person wants of a job that runs, and has not had yet."""
         if job in self._to_requeue:
             return "requeue"
@@ -321,7 +321,7 @@ class Driver:
     def cancel_stranded(self) -> None:
         """Cancel what waits for nodes that are gone for good. O(1) while none is."""
         # What waits for other jobs comes first: else their ends would cancel it as lost.
-        for job, why in self._stranded.find().items():
+        for job, why in self._stranded.find_stranded().items():
             self.cancel(job, why)
 
     @property
@@ -343,7 +343,7 @@ class Driver:
         return bool(engine.handed_over) or any(not p.job.foreign for p in engine.at_work)
 
     @property
-    def waiting(self) -> bool:
+    def has_waiting_jobs(self) -> bool:
         """Whether anything waits for what may still come: in the queue, in a FIFO, or held back.
 
         Jobs that cannot end before the cluster does, and those that wait for them, wait for another one.
@@ -358,12 +358,12 @@ class Driver:
         return [job for job in engine.horizon.narrowed if job in engine.held]
 
     @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether what was decided cannot be kept on record, so that nothing starts until it can."""
-        return self.ledger is not None and self.ledger.blocked
+        return self.ledger is not None and self.ledger.is_blocked
 
     @property
-    def withheld(self) -> int:
+    def count_withheld_orders(self) -> int:
         """How many orders wait until they are on record."""
         return len(self._withheld.orders)
 
@@ -381,17 +381,17 @@ class Driver:
 
     # --------------------------------------------------------------- one instant
 
-    def instant(self, now: Seconds, events: Sequence[Event] = ()) -> Sequence[Order]:
+    def process_instant(self, now: Seconds, events: Sequence[Event] = ()) -> Sequence[Order]:
         """Take in what has happened up to now, call the policy, and return what is to be done.
 
-        The orders have taken effect in the engine. Call `note` when they were given.
+        The orders have taken effect in the engine. Call `write_last_instant` when they were given.
         """
         # The short way of a plain simulation: none of the books below is in use, and an instant costs
         # microseconds.
         if self.direct and not self.pending:
             wakes = self.engine.wake_times
             if not (wakes and wakes[0] <= now):
-                self.engine.handle(now, events)
+                self.engine.handle_events(now, events)
                 return self.engine.changes.started
         happened = [*self.pending, *events, *self.reservations.over(now)]
         self.pending.clear()
@@ -402,12 +402,12 @@ class Driver:
         if self._withheld.retry <= now:
             self._try_again(now)
         # Before anything else: an end is only an end of a job that the engine has seen begin.
-        self._begun(happened, now)
+        self._start_ended_unseen(happened, now)
         batch = self._one_after_the_other(happened, now)
         # A job whose place was given away may go on after all: until that is settled, no job gets a place.
         decides = (
             not self.draining
-            and not self.blocked
+            and not self.is_blocked
             and not self.pauses
             and not (self.prefill is not None and self.prefill.recalled)
         )
@@ -420,11 +420,11 @@ class Driver:
             self._noted.append((now, batch, decisions, decides))
             if decides and self.prefill is not None and not self.yields:
                 self._give_places_away(self.prefill, now)
-        self._enforce(now)
+        self._enforce_deadlines(now)
         # On record before it is done: after a crash a successor must know of every job that may run.
         if self.ledger is not None and batch:
             self.ledger.keep(now, batch, self._orders, self.engine)
-            if self.ledger.blocked:
+            if self.ledger.is_blocked:
                 # The disk is full or gone: stops may still go, but nothing starts that no record would show.
                 self._orders = self._withheld.keep_back(self._orders, now)
         return self._orders
@@ -435,7 +435,7 @@ class Driver:
         What is wanted of a job to which something else happens at this instant is looked at once that has
         been applied: so each wish meets its job as it stands.
         """
-        batch, left = self._batch(happened, now)
+        batch, left = self._make_batch(happened, now)
         applied = plans = False
         # Each round applies what the wishes of the next one are checked against.
         while left:
@@ -447,7 +447,7 @@ class Driver:
                 self._noted.append((now, batch, (), False))
                 if self.ledger is not None:
                     self.ledger.keep(now, batch, (), self.engine)
-            batch, left = self._batch(left, now)
+            batch, left = self._make_batch(left, now)
         self._plans = self._plans or plans
         if applied and not any(isinstance(event, Woken) for event in batch):
             batch.append(Woken())  # the policy has seen none of it yet
@@ -456,21 +456,21 @@ class Driver:
     def _give_places_away(self, prefill: Prefill, now: Seconds) -> None:
         """Have the policy choose followers of jobs that end in a moment, and followers of those."""
         engine = self.engine
-        prefill.look(now)
+        prefill.update_expected_ends(now)
         # Not with promises: an early place would have to be held against them. Not before a new journal
         # either, since a checkpoint cannot hold jobs that have given their places away.
         while (engine.queue or engine.device_queues) and not (engine.promises.held or self._rotates):
-            ending: list[Event] = [Ending(job) for job in prefill.near(now)]
+            ending: list[Event] = [Ending(job) for job in prefill.jobs_near_end(now)]
             if not ending:
                 return
-            decisions = engine.handle(now, ending)
+            decisions = engine.handle_events(now, ending)
             self._order_all(decisions, now)
             self._settle_failed(ending, now)
             self._noted.append((now, ending, decisions, True))
             if not decisions:
                 return
 
-    def _begun(self, happened: list[Event], now: Seconds) -> None:
+    def _start_ended_unseen(self, happened: list[Event], now: Seconds) -> None:
         """Jobs that an outside scheduler has started and that have ended since have run: start them first."""
         handed_over = self.engine.handed_over
         if not handed_over:
@@ -482,57 +482,57 @@ class Driver:
             if isinstance(event, Started) and event.job in over and event.job in handed_over
         ]
         if begun:
-            self.engine.handle(now, begun, ask=False)
+            self.engine.handle_events(now, begun, ask=False)
             if self.turns is not None:
                 self.turns += [("begun", event.job) for event in begun if isinstance(event, Started)]
             if self.ledger is not None:
                 self.ledger.keep(now, begun, (), self.engine)
             if self.journal is not None:
-                self.journal.batch(now, begun, self.engine, (), ask=False)
+                self.journal.write_batch(now, begun, self.engine, (), ask=False)
 
     def _try_again(self, now: Seconds) -> None:
         """What was withheld may go as soon as it is on record; then the policy decides again."""
         assert self.ledger is not None
         if not self.ledger.settle():
-            self._withheld.postpone(now)
+            self._withheld.postpone_retry(now)
             return
         self._orders += self._withheld.let_go()
         # A wake-up that is due now makes this very instant call the policy, which has seen none of these
         # jobs.
         self.engine.wake_times.insert(0, now)
 
-    def note(self) -> None:
+    def write_last_instant(self) -> None:
         """Write the last instant into the journal."""
         noted, self._noted = self._noted, []
         if self.journal is not None:
             for now, events, decisions, decides in noted:
-                self.journal.batch(now, events, self.engine, decisions, ask=decides)
+                self.journal.write_batch(now, events, self.engine, decisions, ask=decides)
 
-    def impose(self, now: Seconds, decisions: Sequence[Decision]) -> None:
+    def impose_decisions(self, now: Seconds, decisions: Sequence[Decision]) -> None:
         """Decisions that an earlier driver has made, and given the orders for: they stand."""
         engine = self.engine
-        engine.impose(now, decisions, engine.last_enqueued)
+        engine.impose_decisions(now, decisions, engine.last_enqueued)
         if self.journal is not None and decisions:
-            self.journal.batch(now, [], engine, decisions, ask=False, imposed=True)
+            self.journal.write_batch(now, [], engine, decisions, ask=False, imposed=True)
 
     def begin_journal(self, now: Seconds, make: Callable[[], JournalSink]) -> JournalSink | None:
         """Go on in a new journal, which begins with how things stand; returns the old one.
 
         ``None``, and nothing changed, at a moment at which that cannot be done. Call it between instants.
-        Jobs that have ended are forgotten, as by `retire`: the new journal knows nothing of them.
+        Jobs that have ended are forgotten, as by `retire_job`: the new journal knows nothing of them.
         """
         engine, before = self.engine, self.journal
-        found = None if self.pending or self._noted else checkpoint(engine, now)
+        found = None if self.pending or self._noted else make_checkpoint(engine, now)
         # Remembered only if places given away are the reason: they come back by themselves within seconds.
         self._rotates = found is None and bool(engine.ending)
         if found is None:
             return None
         # In this order: the checkpoint holds no ended jobs, so the new journal must not mention them.
         for job in [job for job, record in engine.records.items() if record.end is not None]:
-            engine.retire(job)
+            engine.retire_job(job)
         self.journal = journal = make()
-        journal.batch(now, found.jobs, engine, (), ask=False)
-        journal.batch(now, found.nodes, engine, found.decisions, ask=False, imposed=True)
+        journal.write_batch(now, found.jobs, engine, (), ask=False)
+        journal.write_batch(now, found.nodes, engine, found.decisions, ask=False, imposed=True)
         return before
 
     def _handle(self, now: Seconds, batch: list[Event], decides: bool) -> Sequence[Decision]:
@@ -544,14 +544,14 @@ class Driver:
         ):
             # The planner sees the batch applied, and the policy then its plan: one call of each.
             self._plans = False
-            engine.handle(now, batch, ask=False)
-            engine.predictions.refresh()
-            with blaming(self.planner, engine.policy_name, "plan"):
+            engine.handle_events(now, batch, ask=False)
+            engine.predictions.refresh_cache()
+            with blame_policy(self.planner, engine.policy_name, "plan"):
                 planned = Planned(self.planner.plan(engine.view))
             batch.append(planned)
-            decisions = engine.handle(now, [planned])
+            decisions = engine.handle_events(now, [planned])
         else:
-            decisions = engine.handle(now, batch, ask=decides)
+            decisions = engine.handle_events(now, batch, ask=decides)
         self._moments.ended(batch, now, self.epoch)
         for event in batch:
             if isinstance(event, Adopted):
@@ -560,15 +560,15 @@ class Driver:
                     continue
                 if self.turns is not None:
                     self.turns.append(("adopted", event.job))
-                self.admission.adopted(placed.job)
+                self.admission.count_adopted_job(placed.job)
                 # The orders of this instant are not carried out: what is due already is due in the next.
-                self._watch(placed, placed.start_time, now)
+                self._watch_deadline(placed, placed.start_time, now)
             elif isinstance(event, Updated):
                 placed = engine.running.get(event.job)
                 # A changed walltime moves the deadline; one that waits behind others gets it when it begins.
                 if placed is not None and not self.after(event.job):
-                    self._deadlines.forget(event.job)
-                    self._watch(placed, placed.start_time, now)
+                    self._deadlines.forget_job(event.job)
+                    self._watch_deadline(placed, placed.start_time, now)
             elif isinstance(event, Cancelled):  # one that waited: what runs is stopped, and ends later
                 record = engine.records.get(event.job)
                 if record is not None and record.end is not None:
@@ -577,12 +577,12 @@ class Driver:
                 self.turns.append(("requeued" if isinstance(event, Requeued) else "begun", event.job))
         return decisions
 
-    def _batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
+    def _make_batch(self, happened: Sequence[Event], now: Seconds) -> tuple[list[Event], list[Event]]:
         """What the engine is to take in: late news left out, consequences added; and wishes for later."""
         engine = self.engine
         self._happening = happened
         # Wishes are collected first and applied last: whatever happened by itself wins over what is wanted.
-        self.admission.begin()
+        self.admission.begin_instant()
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
         ends: list[Ended] = []
@@ -595,7 +595,7 @@ class Driver:
             try:
                 self._take_in(event, now, batch, submitted, ends)
             except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
-                self._unforeseen(event, error, now)
+                self._end_failed_event(event, error, now)
         if ends:
             # Of several ends of one job the first counts: a lost node and the job's own end may both be
             # reported.
@@ -609,10 +609,10 @@ class Driver:
                 try:
                     batch.extend(self._at_the_end(event, now))
                 except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
-                    self._unforeseen(event, error, now)
+                    self._end_failed_event(event, error, now)
         if self._later and self._room:
-            batch.extend(self._some(self._later.popleft()))
-        left = self._apply(wishes, submitted, batch, now) if wishes else []
+            batch.extend(self._limit_follow_ups(self._later.popleft()))
+        left = self._apply_wishes(wishes, submitted, batch, now) if wishes else []
         # After the ends: a dependency that comes true at this instant may let a job through a gate at once.
         # Ranks come last, since they hold back what all the others have let through.
         if self.admission.gates:
@@ -623,7 +623,7 @@ class Driver:
             batch = self.priorities.in_turn(batch, now, engine.records)
         # Only now, when all ends of this instant are in the history that sizes are learned from.
         if batch and self.sizes.waiting:
-            batch.extend(self.sizes.due(engine.records, self._waits, self._bound, engine.cluster))
+            batch.extend(self.sizes.due(engine.records, self._is_waiting, self._is_bound, engine.cluster))
         if batch and self.reservations.used:
             batch.extend(self.reservations.due(batch, submitted, now))
         wakes = engine.wake_times
@@ -631,7 +631,7 @@ class Driver:
             # One wake-up stands for all that are due: the policy sees the moment, not their number.
             del wakes[: bisect_right(wakes, now)]
             batch.append(Woken())
-        self._stranded.heard(batch)
+        self._stranded.take_in_events(batch)
         return batch, left
 
     def _take_in(
@@ -645,8 +645,8 @@ class Driver:
         """One event of the world, into the ends or into the batch."""
         engine = self.engine
         if isinstance(event, Ended):
-            if self._current(event):
-                ends.append(self._explained(event))
+            if self._is_current_end(event):
+                ends.append(self._explain_unstarted_end(event))
         elif isinstance(event, NodeLost):
             # Its jobs end here rather than by their executor's word: a node that is gone may never send any.
             ends.extend(self._lost_with(event.node))
@@ -655,11 +655,11 @@ class Driver:
             batch.append(self._moments.started(event, now, self.epoch))
         elif isinstance(event, Submitted):
             if event.job.id in engine.records or event.job.id in submitted:
-                self._refuse(event, event.job.id, "it is known already")
+                self._refuse_wish(event, event.job.id, "it is known already")
                 return
-            self._wishes.answer(event)
+            self._wishes.answer_wish(event)
             # The job is resized before it comes in, so that no policy ever sees a request without a size.
-            job = self.sizes.of_new(self._sharing(event.job, now), engine.cluster)
+            job = self.sizes.of_new(self._apply_sharing(event.job, now), engine.cluster)
             submitted[job.id] = job
             event = event if job is event.job else replace(event, job=job)
             if job.id in self._adopting:  # nothing that it once waited for holds it back
@@ -681,7 +681,7 @@ class Driver:
         else:
             raise TypeError(f"an executor reported {type(event).__name__}, which is no event")
 
-    def _sharing(self, job: Job, now: Seconds) -> Job:
+    def _apply_sharing(self, job: Job, now: Seconds) -> Job:
         """A job with ``gpus = "auto"``, as this policy takes it; from the first one on company is kept."""
         # Company costs a look at every start and end: it is kept from the first job that may share a device.
         if not any(choice.request.sharing for choice in job.choices):
@@ -695,11 +695,11 @@ class Driver:
                 self._company.started(placed, now)
         return job
 
-    def _joined(self, placed: Placed, now: Seconds) -> None:
+    def _note_companions(self, placed: Placed, now: Seconds) -> None:
         """A job begins: note who is beside it, and what that was expected to cost."""
         assert self._company is not None
         job, device, slowdown = placed.job, self.engine.records[placed.job.id].device_class, None
-        others = self._company.beside(placed)
+        others = self._company.apps_beside(placed)
         if placed.predicted and device is not None and others:
             known = self.engine.predictions.known_of(job.id)
             nodes = placed.allocation.request.nodes
@@ -709,12 +709,12 @@ class Driver:
 
     def _left_alone(self, job: JobId, now: Seconds) -> Companions | None:
         assert self._company is not None
-        placed = self._placed(job)
+        placed = self._placed_job(job)
         found = self._company.ended(job, now, None if placed is None else placed.predicted)
         self.engine.records[job].beside = found
         return found
 
-    def _apply(
+    def _apply_wishes(
         self, wishes: Sequence[WishEvent], new: Mapping[JobId, Job], batch: list[Event], now: Seconds
     ) -> list[Event]:
         """Apply wishes, or refuse them; returns those of whose jobs the batch decides something already."""
@@ -735,24 +735,24 @@ class Driver:
             ):
                 left.append(wish)
                 continue
-            refused = refusal_of(wish, self.engine.phase(wish.job), new=wish.job in new)
+            refused = refusal_of(wish, self.engine.phase_of(wish.job), new=wish.job in new)
             if not refused and isinstance(wish, Moved) and wish.after is not None:
-                refused = "" if self._waits(wish.after) else f"job {wish.after} does not wait"
+                refused = "" if self._is_waiting(wish.after) else f"job {wish.after} does not wait"
             if not refused and isinstance(wish, Updated):
                 refused = self._refusal_of_update(wish, now)
             if refused:
-                self._refuse(wish, wish.job, refused)
+                self._refuse_wish(wish, wish.job, refused)
                 continue
             # Before the wish is applied: an error in the middle must not let a second wish near the same job.
             touched.add(wish.job)
             try:
-                for event in self._said(wish, new, now):
+                for event in self._expand_wish(wish, new, now):
                     batch.append(event)
                     touched.add(subject_of(event))
             except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
-                self._unforeseen(wish, error, now)
+                self._end_failed_event(wish, error, now)
             else:
-                self._wishes.answer(wish)
+                self._wishes.answer_wish(wish)
         return left
 
     def _refusal_of_update(self, wish: Updated, now: Seconds) -> str:
@@ -764,14 +764,14 @@ class Driver:
             return self.admission.why_never(into, now)
         return ""
 
-    def _refuse(self, event: WishEvent | Submitted, job: JobId, why: str) -> None:
+    def _refuse_wish(self, event: WishEvent | Submitted, job: JobId, why: str) -> None:
         """A wish cannot be fulfilled: note it, and answer its sender."""
         _log.info("job %s is not %s: %s", job, _PAST[type(event)], why, extra={"job": job})
-        self._wishes.answer(event, why)
+        self._wishes.answer_wish(event, why)
 
     # ------------------------------------------------------------- errors of ours
 
-    def _unforeseen(self, event: Event | Decision, error: Exception, now: Seconds) -> None:
+    def _end_failed_event(self, event: Event | Decision, error: Exception, now: Seconds) -> None:
         """An error of ours at an event: its job ends by it, whatever it did; the run goes on."""
         # In a simulation and in tests an error of ours must be seen; a service must survive it.
         if not self.options.survives:
@@ -781,12 +781,12 @@ class Driver:
         more = None if job is None else {"job": job}
         _log.error("an error in Dovetail at %s%s", *about, exc_info=error, extra=more)
         why = f"an error in Dovetail ended it: {type(error).__name__}: {error}"
-        self._wishes.answer(event, why)
+        self._wishes.answer_wish(event, why)
         if job is None:
             return
-        placed, outside = self._placed(job), job in self.engine.handed_over
+        placed, outside = self._placed_job(job), job in self.engine.handed_over
         # The engine's books may be half-changed by the error: the job is taken out of each of them.
-        ended = self.engine.expel(job, now, why)
+        ended = self.engine.expel_job(job, now, why)
         if placed is not None or outside or isinstance(event, Adopted):
             attempt = 1 if placed is None else placed.attempt
             # What runs of it must be stopped, since no book holds its place any more.
@@ -821,11 +821,11 @@ class Driver:
     def _after_failure(self, record: Record, now: Seconds) -> None:
         """Who waits for a job that was lost to an error of ours may go, or never will."""
         job = record.job.id
-        self._gone(job, now)
+        self._note_gone_job(job, now)
         if self.priorities is not None:
             self.priorities.left(job)
             self.priorities.ended(job, now)
-        brings: list[Event] = self._some(self.admission.ended(record.job, State.NODE_FAIL, now))
+        brings: list[Event] = self._limit_follow_ups(self.admission.ended(record.job, State.NODE_FAIL, now))
         if self.priorities is not None:
             brings = self.priorities.in_turn(brings, now, self.engine.records)
         if brings:
@@ -836,7 +836,7 @@ class Driver:
                 self.ledger.keep(now, brings, (), self.engine)
         self.engine.wake_times.insert(0, now)  # the policy has seen none of it
 
-    def _explained(self, event: Ended) -> Ended:
+    def _explain_unstarted_end(self, event: Ended) -> Ended:
         """The end of a job that never began under an outside scheduler, because we had it stopped: why."""
         why = self._reasons.pop(event.job, "") if self._reasons else ""
         if why and event.state is State.CANCELLED and event.job in self.engine.handed_over:
@@ -849,10 +849,10 @@ class Driver:
         if job in self.engine.handed_over:
             return [event]
         # The executor's answer crossed with the job's end: there is nothing to put back.
-        if job not in self.engine.records or self._placed(job) is None:
+        if job not in self.engine.records or self._placed_job(job) is None:
             return []
         # In this order: those behind it take its place in line before it waits again itself.
-        self._gone(job, now)
+        self._note_gone_job(job, now)
         if self.priorities is not None:
             self.priorities.ended(job, now)
         stopped, again, unwanted = job in self._stopping, job in self._to_requeue, job in self._unwanted
@@ -862,25 +862,27 @@ class Driver:
         # A stop that came before it began decides: cancelled for good, unless it was to run again anyway.
         if not stopped or again or (job in self.engine.preempted and not unwanted):
             return [event]
-        ended = self._some(self.admission.ended(self.engine.records[job].job, State.CANCELLED, now))
+        ended = self._limit_follow_ups(
+            self.admission.ended(self.engine.records[job].job, State.CANCELLED, now)
+        )
         return [event, Cancelled(job, why), *ended]
 
-    def _gone(self, job: JobId, now: Seconds) -> None:
+    def _note_gone_job(self, job: JobId, now: Seconds) -> None:
         """A job has ended, or will not begin: for those that waited for it alone, time runs from now."""
         if self._company is not None:
             self._company.ended(job, now, None)
-        for other in self.prefill.gone(job, now) if self.prefill is not None else ():
-            placed = self._placed(other)
+        for other in self.prefill.remove_job(job, now) if self.prefill is not None else ():
+            placed = self._placed_job(other)
             if placed is not None:
-                self._watch(placed, now)
+                self._watch_deadline(placed, now)
 
-    def _placed(self, job: JobId) -> Placed | None:
+    def _placed_job(self, job: JobId) -> Placed | None:
         """A job that runs, also if its place has been given away."""
         return self.engine.running.get(job) or self.engine.ending.get(job)
 
-    def _current(self, event: Ended) -> bool:
+    def _is_current_end(self, event: Ended) -> bool:
         """Whether an end is news: of a job that runs, and of its present attempt."""
-        placed = self._placed(event.job)
+        placed = self._placed_job(event.job)
         if placed is None:
             return event.job in self.engine.handed_over
         # The attempt's number shows whether the news is of an earlier attempt.
@@ -895,37 +897,37 @@ class Driver:
             self._orders.append(Stop(placed.job.id, placed.attempt, State.NODE_FAIL, f"node {name} was lost"))
         return ends
 
-    def _said(self, event: WishEvent, new: Mapping[JobId, Job], now: Seconds) -> Iterable[Event]:
+    def _expand_wish(self, event: WishEvent, new: Mapping[JobId, Job], now: Seconds) -> Iterable[Event]:
         """What a wish that can be fulfilled brings (``new``: jobs that come in at this instant)."""
-        phase, admission = self.engine.phase(event.job), self.admission
+        phase, admission = self.engine.phase_of(event.job), self.admission
         runs = phase in AT_WORK
         job = new[event.job] if event.job in new else self.engine.records[event.job].job
         if isinstance(event, Cancelled):
             if not runs:
-                return [event, *self._some(admission.ended(job, State.CANCELLED, now))]
+                return [event, *self._limit_follow_ups(admission.ended(job, State.CANCELLED, now))]
             # A cancel after a requeue wins, and a requeue after a cancel: each takes back the other.
             self._to_requeue.discard(event.job)  # what is wanted last counts
             self._unwanted.add(event.job)
-            self._stop(event.job, State.CANCELLED, event.detail)
+            self._order_stop(event.job, State.CANCELLED, event.detail)
             return []
         if isinstance(event, Requeued):
             if not runs:
-                return [event, *admission.again(job)]
+                return [event, *admission.readmit_job(job)]
             self._unwanted.discard(event.job)
             self._to_requeue.add(event.job)
-            self._stop(event.job, State.CANCELLED, "requeued")
+            self._order_stop(event.job, State.CANCELLED, "requeued")
             return []
         if isinstance(event, Held):
             return admission.hold(job)
         if isinstance(event, Updated):
-            return self._changed(event, job, now, runs=runs)
+            return self._expand_update(event, job, now, runs=runs)
         if isinstance(event, Signalled):
             self._orders.append(Signal(event.job, event.number, event.to))
         if isinstance(event, Moved | Signalled):
             return [event]
         return admission.release(event.job)
 
-    def _changed(self, event: Updated, before: Job, now: Seconds, *, runs: bool) -> Iterable[Event]:
+    def _expand_update(self, event: Updated, before: Job, now: Seconds, *, runs: bool) -> Iterable[Event]:
         """The fields that the update changes, in the job as it is now, and what that brings."""
         whole = self.engine.choices.whole(event.job)
         into = replace(whole, **{name: getattr(event.into, name) for name in event.fields})
@@ -935,10 +937,10 @@ class Driver:
         brought = [] if runs else list(self.admission.changed(before, into, now, self.epoch))
         return [replace(event, into=into), *brought]
 
-    def _after(self, event: Ended, now: Seconds) -> list[Event]:
+    def _follow_up_end(self, event: Ended, now: Seconds) -> list[Event]:
         """What an end brings with it: another attempt, or news for those who wait for it."""
         self._stopping.discard(event.job)
-        self._gone(event.job, now)
+        self._note_gone_job(event.job, now)
         engine = self.engine
         record = engine.records[event.job]
         requested = event.job in engine.preempted or event.job in self._to_requeue
@@ -959,9 +961,9 @@ class Driver:
             _log.info(words, event.job, record.attempts, event.state, extra={"job": event.job})
             return [Requeued(event.job)]
         self._ended[event.job] = record
-        return self._some(self.admission.ended(record.job, event.state, now))
+        return self._limit_follow_ups(self.admission.ended(record.job, event.state, now))
 
-    def _some(self, brought: Iterator[Event]) -> list[Event]:
+    def _limit_follow_ups(self, brought: Iterator[Event]) -> list[Event]:
         """Of what an end brings, what this instant takes; the rest comes at the next ones."""
         if self.options.most_at_once is None:
             return list(brought)
@@ -976,7 +978,7 @@ class Driver:
         """An end, and what it brings with it."""
         if event.state is State.OUT_OF_MEMORY:
             return self._out_of_memory(event, now)
-        return [event, *self._after(event, now)]
+        return [event, *self._follow_up_end(event, now)]
 
     def _out_of_memory(self, event: Ended, now: Seconds) -> list[Event]:
         """A job was killed for memory: it waits again with more, or its end gives the reason why not."""
@@ -991,14 +993,14 @@ class Driver:
         if isinstance(sized, Sized) and not unwanted and record.attempts <= self.options.requeues:
             self._stopping.discard(event.job)
             self._to_requeue.discard(event.job)
-            self._gone(event.job, now)
+            self._note_gone_job(event.job, now)
             words = "job %s waits again with more memory: attempt %d ended as %s"
             _log.info(words, event.job, record.attempts, event.state, extra={"job": event.job})
             # The size follows the requeue: only a waiting job can change its request.
             return [event, Requeued(event.job), sized]
         if isinstance(sized, str) and not requested:
             event = replace(event, detail="; ".join(filter(None, (event.detail, sized))))
-        return [event, *self._after(event, now)]
+        return [event, *self._follow_up_end(event, now)]
 
     def _with_device_memory(self, event: Ended) -> Ended:
         """An end for want of a device's memory, with what was too little: what the job was given of it."""
@@ -1009,31 +1011,31 @@ class Driver:
             return event
         return replace(event, usage=replace(usage, gpu_memory=held))
 
-    def _waits(self, job: JobId) -> bool:
-        return self.engine.phase(job) in (Phase.QUEUED, Phase.HELD)
+    def _is_waiting(self, job: JobId) -> bool:
+        return self.engine.phase_of(job) in (Phase.QUEUED, Phase.HELD)
 
     def _has_begun(self, job: JobId) -> bool:
-        return job in self.engine.records and self.engine.phase(job) in AT_WORK
+        return job in self.engine.records and self.engine.phase_of(job) in AT_WORK
 
-    def _bound(self, job: JobId) -> bool:
-        return self.engine.phase(job) is Phase.BOUND
+    def _is_bound(self, job: JobId) -> bool:
+        return self.engine.phase_of(job) is Phase.BOUND
 
     def _final_state(self, job: JobId) -> State | None:
         record = self.engine.records.get(job)
         if record is None:
             return State.CANCELLED if job in self._rejected else self._ended_before(job)
-        return record.state if self.engine.phase(job) is Phase.ENDED else None
+        return record.state if self.engine.phase_of(job) is Phase.ENDED else None
 
     # -------------------------------------------------------------------- orders
 
     def _order_all(self, decisions: Sequence[Decision], now: Seconds) -> None:
         for decision in decisions:
             try:
-                self._order(decision, now)
+                self._order_decision(decision, now)
             except Exception as error:  # noqa: BLE001 - whatever it is ends this job only
-                self._unforeseen(decision, error, now)
+                self._end_failed_event(decision, error, now)
 
-    def _order(self, decision: Decision, now: Seconds) -> None:
+    def _order_decision(self, decision: Decision, now: Seconds) -> None:
         engine = self.engine
         if isinstance(decision, Start):
             placed = engine.running[decision.job]
@@ -1041,9 +1043,9 @@ class Driver:
             prefill = self.prefill
             # A job that begins after others gets its deadline when it begins, not when it is ordered.
             if prefill is None or prefill.started(placed, engine.records[decision.job].predicted, now):
-                self._watch(placed, now)
+                self._watch_deadline(placed, now)
             if self._company is not None:
-                self._joined(placed, now)
+                self._note_companions(placed, now)
             self._orders.append(placed)
             if self.turns is not None:
                 self.turns.append(("begun", decision.job))
@@ -1063,11 +1065,11 @@ class Driver:
         elif isinstance(decision, Preempt) and decision.job in engine.handed_over:
             self._orders.append(Withdraw(decision.job))
         elif isinstance(decision, Preempt):
-            self._stop(decision.job, State.CANCELLED, decision.reason)
+            self._order_stop(decision.job, State.CANCELLED, decision.reason)
 
-    def _stop(self, job: JobId, state: State, detail: str = "") -> None:
+    def _order_stop(self, job: JobId, state: State, detail: str = "") -> None:
         # It was never sent to the executor, so no end will come from there: report it ourselves.
-        if self._withheld.orders and self._withheld.drop(job):
+        if self._withheld.orders and self._withheld.drop_start(job):
             self.pending.append(Ended(job, state, None, detail))
         elif job not in self._stopping:
             self._stopping.add(job)
@@ -1076,10 +1078,10 @@ class Driver:
             # Else its requeue, which a policy wanted, would bring it back after this stop.
             if job in self.engine.handed_over:  # nor is it to go another way
                 self.engine.preempted.discard(job)
-            placed = self._placed(job)
+            placed = self._placed_job(job)
             self._orders.append(Stop(job, 1 if placed is None else placed.attempt, state, detail))
 
-    def _enforce(self, now: Seconds) -> None:
+    def _enforce_deadlines(self, now: Seconds) -> None:
         """Order what is due: signals, and the end of jobs at their limit."""
         ending = self.engine.ending
         # Jobs that gave their place away still run, and their limits hold.
@@ -1087,14 +1089,16 @@ class Driver:
         for job, number in self._deadlines.due(now, at_work):
             if number:
                 launch = at_work[job].job.launch
-                self._orders.append(Signal(job, number, "all" if launch is None else launch.signalled))
+                self._orders.append(
+                    Signal(job, number, "all" if launch is None else launch.signal_recipients)
+                )
             else:
-                self._stop(job, State.TIMEOUT)
+                self._order_stop(job, State.TIMEOUT)
         # Not while the ledger is blocked: a follower taken back could not be started again.
-        if self.prefill is not None and not self.blocked:
-            self._orders.extend(Withdraw(job) for job in self.prefill.overdue(now))
+        if self.prefill is not None and not self.is_blocked:
+            self._orders.extend(Withdraw(job) for job in self.prefill.overdue_jobs(now))
 
-    def _watch(self, placed: Placed, since: Seconds, after: Seconds = -INFINITE) -> None:
+    def _watch_deadline(self, placed: Placed, since: Seconds, after: Seconds = -INFINITE) -> None:
         if self.options.enforce and not placed.job.foreign:
             self._deadlines.watch(placed, since, after)
 
@@ -1105,9 +1109,10 @@ class Driver:
         ended, self._ended = self._ended, {}
         return list(ended.values())
 
-    def retire(self, job: JobId) -> Record:
-        """Forget an ended job (see `Engine.retire`); jobs that depend on it later use ``ended_before``."""
-        return self.engine.retire(job)
+    def retire_job(self, job: JobId) -> Record:
+        """Forget an ended job (see `Engine.retire_job`); jobs that depend on it later use
+        ``ended_before``."""
+        return self.engine.retire_job(job)
 
     def result(self, workload: Workload, records: Sequence[Record] | None = None, **about: object) -> Result:
         """What became of the workload's jobs, in file order; ``about`` are further fields of the result.
@@ -1165,7 +1170,7 @@ def _job_of(order: Order) -> JobId | None:
 class JournalSink(Protocol):
     """Takes what happened at each instant (see `dovetail.engine.journal.journal`)."""
 
-    def batch(
+    def write_batch(
         self,
         now: Seconds,
         events: Sequence[Event],
@@ -1186,7 +1191,7 @@ class LedgerSink(Protocol):
     """Keeps what every job has become, before anything is done about it (`dovetail.running.ledger`)."""
 
     @property
-    def blocked(self) -> bool:
+    def is_blocked(self) -> bool:
         """Whether something could not be kept yet: until it is, nothing is to start."""
         ...
 

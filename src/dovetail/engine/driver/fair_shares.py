@@ -73,9 +73,9 @@ class FairShares:
 
     def standing(self, user: str, now: Seconds) -> float:
         """Usage divided by share; who has less goes first."""
-        return self.used(user, now) / self.share(user)
+        return self.used(user, now) / self.share_of_user(user)
 
-    def share(self, user: str) -> float:
+    def share_of_user(self, user: str) -> float:
         """A user's share; 1 by default."""
         return self._shares.get(user, 1.0)
 

@@ -106,7 +106,7 @@ class Sharing(Protocol):
 class Watch(Protocol):
     """Sees how long instants take (`dovetail.running.watchdog`)."""
 
-    def begin(self) -> None:
+    def begin_instant(self) -> None:
         """An instant begins."""
         ...
 
@@ -169,7 +169,7 @@ class LiveRun:
         self._signalled = inf  # when that began to count
         self._gave_up = False
         if isinstance(executor, FailsByItself):
-            executor.when_failed(self.fail)
+            executor.when_failed(self.fail_run)
         self._failure: BaseException | None = None
         self._start = 0.0
         self._arrived = 0
@@ -183,11 +183,11 @@ class LiveRun:
         # Events carry times of the engine; the loop's clock may lag behind one by rounding.
         return max(asyncio.get_running_loop().time() - self._start, self.driver.engine.view.now)
 
-    def wake(self) -> None:
+    def wake_loop(self) -> None:
         """Something has come in at the driver: have the next instant now."""
         self._wake.set()
 
-    def interrupt(self) -> None:
+    def interrupt_run(self) -> None:
         """Cancel what waits and stop what runs; safe to call from a signal handler of the loop."""
         # The loop must not sleep on: it may have been waiting for hours.
         self.stopped, self._spares_running = True, False
@@ -195,7 +195,7 @@ class LiveRun:
         self._expect_the_end(self._ends_within)
 
     def terminate(self) -> None:
-        """End on a signal: `interrupt`, but where our place is being taken away with all jobs.
+        """End on a signal: `interrupt_run`, but where our place is being taken away with all jobs.
 
         Then these end with it, what waits goes on waiting, and `run` returns when all is recorded.
         """
@@ -203,7 +203,7 @@ class LiveRun:
         if isinstance(self.executor, TakenAway) and self._asks_whether is None and not self.stopped:
             self._asks_whether = asyncio.get_running_loop().create_task(self._ask_whether(self.executor))
         else:
-            self.interrupt()
+            self.interrupt_run()
 
     async def _ask_whether(self, executor: TakenAway) -> None:
         try:
@@ -213,10 +213,10 @@ class LiveRun:
             taken = False
         self.place_is_taken = taken
         if not taken:
-            self.interrupt()
+            self.interrupt_run()
 
-    def press(self) -> None:
-        """Ctrl-C: `interrupt`; pressed again, what runs has had its grace, and is killed.
+    def handle_interrupt_key(self) -> None:
+        """Ctrl-C: `interrupt_run`; pressed again, what runs has had its grace, and is killed.
 
         Some senders (GNU timeout) signal twice at once: that is one press.
         """
@@ -224,7 +224,7 @@ class LiveRun:
         self._pressed = min(self._pressed, now)
         # Twice within a moment is one press: GNU timeout signals the process and its group.
         self._hurried = self._hurried or now - self._pressed >= TWICE
-        self.interrupt()
+        self.interrupt_run()
 
     def cancel_waiting(self) -> None:
         """Cancel what waits; what runs goes on to its end."""
@@ -238,12 +238,12 @@ class LiveRun:
         # Set through the driver: it may be draining already for want of space.
         self._wake.set()
 
-    def fail(self, error: BaseException) -> None:
+    def fail_run(self, error: BaseException) -> None:
         """Have `run` raise this at the next instant."""
         self._failure = self._failure or error
         self._wake.set()
 
-    def lacks(self, what: str) -> None:
+    def pause_for_lack(self, what: str) -> None:
         """Nothing can be started now for want of this: pause, and try again."""
         self._lacking = what
         self._wake.set()
@@ -289,7 +289,7 @@ class LiveRun:
         assert self._task is not None
         self._task.cancel()
 
-    async def _close(self) -> None:
+    async def _close_executor(self) -> None:
         """Close the executor, or leave it; what does not come to its end is left to the next start."""
         executor = self.executor
         ending = executor.close
@@ -320,17 +320,17 @@ class LiveRun:
         listener: asyncio.Future[None] = loop.create_future()
         listens = isinstance(executor, HearsEvents)
         if isinstance(executor, HearsEvents):
-            executor.listen(self._heard)
+            executor.listen(self._receive_event)
         else:
-            listener = asyncio.create_task(self._listen())
+            listener = asyncio.create_task(self._receive_events())
             listener.add_done_callback(self._heard_no_more)
         if not self._stays:
-            self._quiet.begin()
+            self._quiet.begin_watching()
         try:
             while not self._finished():
-                slept = await self._sleep()
+                slept = await self._sleep_until_due()
                 if not listens:
-                    await self._settle()
+                    await self._settle_events()
                 # Without a pause the loop would serve instants alone: sockets, signals and timers need turns.
                 elif not slept:  # signals and sockets have their turn, an answer takes some
                     for _ in range(TURNS if self.driver.has_more else 1):
@@ -354,7 +354,7 @@ class LiveRun:
             self._quiet.end()
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
-            await self._close()
+            await self._close_executor()
 
     def _finished(self) -> bool:
         driver = self.driver
@@ -364,19 +364,19 @@ class LiveRun:
             return False
         if driver.draining:
             return True
-        return not driver.waiting and (self.stopped or self._arrived == len(self.arrivals))
+        return not driver.has_waiting_jobs and (self.stopped or self._arrived == len(self.arrivals))
 
     # -------------------------------------------------------------------- events
 
-    def _heard(self, event: Event) -> None:
+    def _receive_event(self, event: Event) -> None:
         if type(event) is not Foreseen:
-            self._quiet.stir()
-        self.driver.happened(event)
+            self._quiet.note_activity()
+        self.driver.queue_events(event)
         self._wake.set()
 
-    async def _listen(self) -> None:
+    async def _receive_events(self) -> None:
         async for event in self.executor.events():
-            self._heard(event)
+            self._receive_event(event)
 
     def _heard_no_more(self, listener: asyncio.Future[None]) -> None:
         if not listener.cancelled() and (error := listener.exception()) is not None:
@@ -393,7 +393,7 @@ class LiveRun:
             due = min(due, self.arrivals[self._arrived].job.submit_time)
         return due
 
-    async def _sleep(self) -> bool:
+    async def _sleep_until_due(self) -> bool:
         """Until an event comes or the next known moment; whether there was any waiting to do."""
         until = self._next_time()
         loop = asyncio.get_running_loop()
@@ -409,7 +409,7 @@ class LiveRun:
             timer.cancel()
         return True
 
-    async def _settle(self) -> None:
+    async def _settle_events(self) -> None:
         """Let all that happens at this instant come out of the executor's stream: then it is one instant."""
         # Three turns: an executor's queue, its generator and ours; all ends of one moment come as one batch.
         for _ in range(3):
@@ -420,17 +420,17 @@ class LiveRun:
     async def _watched_instant(self) -> None:
         watch = self._watch
         if watch is None:
-            await self._instant()
+            await self._process_instant()
             return
         # Copied before: the instant empties the list, and a slow one is described by what came in.
         events = self.driver.pending.copy()
-        watch.begin()
+        watch.begin_instant()
         try:
-            await self._instant()
+            await self._process_instant()
         finally:
             watch.end(events)
 
-    async def _instant(self) -> None:
+    async def _process_instant(self) -> None:
         """One instant: what has happened, what is due, the policy's answer, and its execution."""
         driver, now = self.driver, self.now
         arrivals = self.arrivals
@@ -438,20 +438,20 @@ class LiveRun:
         self._see_what_lacks(now)
         halted = None if self._halts is None or self.stopped else self._halts(driver.pending)
         if halted is not None:
-            self.cancel_waiting() if halted == "soon" else self.interrupt()
+            self.cancel_waiting() if halted == "soon" else self.interrupt_run()
         while self._arrived < len(arrivals):
             if arrivals[self._arrived].job.submit_time > now and not self.stopped:
                 break
-            driver.happened(arrivals[self._arrived])
+            driver.queue_events(arrivals[self._arrived])
             self._arrived += 1
         if self.stopped:  # jobs must be known before they can be cancelled: the policy sees none of it
             # Draining, so the policy starts nothing of what is about to be cancelled.
             driver.draining = True
-            await self._do(now)
+            await self._execute_orders(now)
             driver.cancel_everything(running=not self._spares_running)
         elif self._neighbours is not None:
             self._neighbours.before(driver, now)
-        await self._do(now)
+        await self._execute_orders(now)
         # Not in a service, where a node may come back tomorrow.
         if not (self.stopped or self._stays or self.lack):
             driver.cancel_stranded()
@@ -478,17 +478,17 @@ class LiveRun:
         elif self.lack and now >= self._try_again:
             if driver.pauses:
                 driver.pauses = False
-                driver.happened(Woken())
+                driver.queue_events(Woken())
                 self._try_again = now + PAUSE
             else:  # what has been started since was not taken back
                 self.lack, self._try_again = "", inf
                 self._tell("what was lacking is there again: jobs start")
 
-    async def _do(self, now: Seconds) -> None:
-        orders = self.driver.instant(now)
+    async def _execute_orders(self, now: Seconds) -> None:
+        orders = self.driver.process_instant(now)
         if any(type(order) is not AskStart for order in orders):
-            self._quiet.stir()
-        if self.driver.blocked is not self._blocked:
+            self._quiet.note_activity()
+        if self.driver.is_blocked is not self._blocked:
             self._say_whether_blocked()
         try:
             # In the order of the decisions: a stop may free what the next start uses.
@@ -497,14 +497,14 @@ class LiveRun:
         finally:
             # Also after an error: decisions that took effect must be in the journal, or its replay would
             # differ.
-            self.driver.note()
+            self.driver.write_last_instant()
 
     def _say_whether_blocked(self) -> None:
         """Once when nothing can be kept on record any more, and once when it can again."""
-        self._blocked = self.driver.blocked
+        self._blocked = self.driver.is_blocked
         ledger = self.driver.ledger
         if self._blocked and ledger is not None:
-            runs = len(list(self.driver.engine.at_work)) - self.driver.withheld
+            runs = len(list(self.driver.engine.at_work)) - self.driver.count_withheld_orders
             self._tell(
                 f"{ledger.why_blocked}: nothing starts until it is on record; what runs ({runs}) goes on"
             )
@@ -543,7 +543,7 @@ class LiveRun:
             else:
                 raise ExecutorError(f"cannot {_WORDS[type(order)]}")
         except Exception as error:  # noqa: BLE001 - a backend is a plugin: whatever it raises ends this job only
-            self._refused(order, error)
+            self._handle_failed_order(order, error)
 
     def _log_start(self, placed: Placed) -> None:
         if not _log.isEnabledFor(logging.INFO):  # naming nodes costs more than the check
@@ -554,22 +554,22 @@ class LiveRun:
         how, attempt = placed.implementation.name, placed.attempt
         _log.info("job %s starts as %s on %s (attempt %d)", job, how, where, attempt, extra={"job": job})
 
-    def _refused(self, order: Order, error: Exception) -> None:
+    def _handle_failed_order(self, order: Order, error: Exception) -> None:
         """The executor raised at an order: the job fails, or stays where it is."""
         why = str(error) or type(error).__name__
         if isinstance(order, Move):
-            self._heard(Migrated(order.placed.job.id, why))
+            self._receive_event(Migrated(order.placed.job.id, why))
         # For want of a resource of this machine, not by the job's fault: it waits again and is not failed.
         elif isinstance(order, Placed) and lack_of(error):
             self._lacking = lack_of(error)
-            self._heard(Withdrawn(order.job.id))
+            self._receive_event(Withdrawn(order.job.id))
         # An attempt that never ran must not be counted as a failure of the device.
         elif isinstance(order, Placed | HandOver):
             detail = f"the executor could not start it: {why}"
             attempt = order.attempt if isinstance(order, Placed) else None
-            self._heard(Ended(order.job.id, State.FAILED, None, detail, attempt=attempt, ran=False))
+            self._receive_event(Ended(order.job.id, State.FAILED, None, detail, attempt=attempt, ran=False))
         elif isinstance(order, AskStart):
-            self._heard(Foreseen(order.shape, None, why=why))
+            self._receive_event(Foreseen(order.shape, None, why=why))
         elif isinstance(order, Withdraw):
             self.troubles.append(f"jobs that were to follow job {order.job} could not be taken back: {why}")
         else:
@@ -613,7 +613,7 @@ REASONS = 3
 
 
 class Quiet:
-    """Watches a run by its event loop's clock, between `begin` and `end`."""
+    """Watches a run by its event loop's clock, between `begin_watching` and `end`."""
 
     def __init__(self, driver: Driver, executor: Executor, tell: Callable[[str], None]) -> None:
         self._driver, self._tell = driver, tell
@@ -622,36 +622,36 @@ class Quiet:
         self._pause = QUIET
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
+    def begin_watching(self) -> None:
         """From now on."""
-        self.stir()
-        self._arm()
+        self.note_activity()
+        self._arm_timer()
 
     def end(self) -> None:
         """No more."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def stir(self) -> None:
+    def note_activity(self) -> None:
         """Something has happened. O(1)."""
         self._since = asyncio.get_running_loop().time()
         self._pause = QUIET
 
-    def _arm(self) -> None:
+    def _arm_timer(self) -> None:
         # At least a second from now: a clock that was set back would make this a busy loop.
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(max(self._since + self._pause, loop.time() + 1.0), self._look)
+        self._timer = loop.call_at(max(self._since + self._pause, loop.time() + 1.0), self._check_silence)
 
-    def _look(self) -> None:
+    def _check_silence(self) -> None:
         silence = asyncio.get_running_loop().time() - self._since
         if silence >= self._pause:
-            why = self._why()
+            why = self._explain_silence()
             if why:
                 self._tell(f"nothing has happened for {silence:.0f} s: {why}")
             self._pause = min(2 * self._pause, self._pause + MOST)
-        self._arm()
+        self._arm_timer()
 
-    def _why(self) -> str:
+    def _explain_silence(self) -> str:
         """What jobs wait for, in a sentence; empty where some run, or none waits, and there is no trouble."""
         engine = self._driver.engine
         trouble = "" if self._executor is None else self._executor.trouble()

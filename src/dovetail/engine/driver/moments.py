@@ -43,7 +43,7 @@ class Deadlines:
             notice = max(since, end - launch.notice, math.nextafter(after, INFINITE))
             heapq.heappush(self._heap, (notice, placed.job.id, placed.attempt, launch.signal))
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """Nothing is due of a job any more, until it is watched again. O(jobs that are watched)."""
         self._heap = [entry for entry in self._heap if entry[1] != job]
         heapq.heapify(self._heap)
@@ -90,17 +90,19 @@ class MeasuredMoments:
             if record.end is not None and record.start is not None:
                 moved = record.since  # a job that has moved began at its first place: that start stays
                 if moved is not None:
-                    record.end = max(moved, _within(record.start, now, event, epoch)[1])
+                    record.end = max(moved, _clip_to_events(record.start, now, event, epoch)[1])
                 else:
-                    record.start, record.end = _within(record.start, now, event, epoch)
+                    record.start, record.end = _clip_to_events(record.start, now, event, epoch)
             elif record.earlier and record.earlier[-1].end == now:  # it is to be tried again already
                 *before, span = record.earlier
                 if not (before and before[-1].state is None):
-                    start, end = _within(span.start, now, event, epoch)
+                    start, end = _clip_to_events(span.start, now, event, epoch)
                     record.earlier = (*before, replace(span, start=start, end=end))
 
 
-def _within(earliest: Seconds, latest: Seconds, event: Ended, epoch: Seconds) -> tuple[Seconds, Seconds]:
+def _clip_to_events(
+    earliest: Seconds, latest: Seconds, event: Ended, epoch: Seconds
+) -> tuple[Seconds, Seconds]:
     """When a job began and ended, after the decision to start it and before its end was taken in.
 
     The clock may be another machine's, or have been set meanwhile: then the run time counts, which is a

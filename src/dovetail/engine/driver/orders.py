@@ -82,10 +82,10 @@ class UnrecordedOrders:
         begins = (Placed, HandOver, Move)
         self.orders += [order for order in orders if isinstance(order, begins)]
         if self.retry == INFINITE:
-            self.postpone(now)
+            self.postpone_retry(now)
         return [order for order in orders if not isinstance(order, begins)]
 
-    def postpone(self, now: Seconds) -> None:
+    def postpone_retry(self, now: Seconds) -> None:
         """They are not on record yet."""
         self.retry = now + PATIENCE
 
@@ -95,7 +95,7 @@ class UnrecordedOrders:
         orders, self.orders = self.orders, []
         return orders
 
-    def drop(self, job: JobId) -> bool:
+    def drop_start(self, job: JobId) -> bool:
         """Whether the order that would have begun the job was kept back; it will not be given then."""
         left = [one for one in self.orders if not isinstance(one, Placed | HandOver) or one.job.id != job]
         found = len(left) < len(self.orders)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from dovetail.engine.state.books import Books
-from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Seconds, bits
+from dovetail.model import Allocation, Cluster, JobId, Placed, Prediction, Seconds, bit_indices
 
 _NOBODY: frozenset[JobId] = frozenset()
 _Unit = tuple[int, str, int]
@@ -85,7 +85,7 @@ class Prefill:
                 self._lines.setdefault(unit, []).append(job)
             if not before:
                 self._began[job] = now
-            self._ends[job] = self._end(job, now)
+            self._ends[job] = self._expected_end(job, now)
         return not before
 
     def _last_on(self, units: Sequence[_Unit]) -> set[JobId]:
@@ -109,20 +109,20 @@ class Prefill:
             found = self._units_at[key] = tuple(_units_of(allocation, self._books.cluster))
         return found
 
-    def look(self, now: Seconds) -> None:
+    def update_expected_ends(self, now: Seconds) -> None:
         """Expect anew when everybody ends: what has not ended by now does not end in the past."""
         # In order of starts, so that the ends of those before are known when one behind is looked at.
         self._ends.clear()
         for job in self._takes:
-            self._ends[job] = self._end(job, now)
+            self._ends[job] = self._expected_end(job, now)
 
-    def _end(self, job: JobId, now: Seconds) -> Seconds:
+    def _expected_end(self, job: JobId, now: Seconds) -> Seconds:
         before = self._before.get(job)
         if before is None:
             return max(now, self._began[job] + self._takes[job])
         return max([self._ends.get(one, now) for one in before]) + self._takes[job]
 
-    def near(self, now: Seconds) -> Sequence[JobId]:
+    def jobs_near_end(self, now: Seconds) -> Sequence[JobId]:
         """Jobs that will end in a moment and have not given their places away yet.
 
         If there is one, those that end little later come along: what follows them all is one decision.
@@ -139,13 +139,13 @@ class Prefill:
         soon = now + AHEAD + ALONG
         return [job for end, job in found if end <= soon]
 
-    def gone(self, job: JobId, now: Seconds) -> Iterator[JobId]:
+    def remove_job(self, job: JobId, now: Seconds) -> Iterator[JobId]:
         """A job has ended, or has not begun and will not: those that begin now, since nothing is before them.
 
         Who was to follow one that has not begun follows those before it.
         """
         before, behind = self._before.pop(job, _NOBODY), self._behind.pop(job, _NOBODY)
-        self._forget(job)
+        self._forget_job(job)
         # The line closes up: who followed the job now follows those before it.
         for one in before:
             self._behind[one].discard(job)
@@ -162,9 +162,9 @@ class Prefill:
 
     def goes_on(self, job: JobId) -> None:
         """A job has taken its place back, and is not expected to end soon any more."""
-        self._forget(job)
+        self._forget_job(job)
 
-    def _forget(self, job: JobId) -> None:
+    def _forget_job(self, job: JobId) -> None:
         for unit in self._units.pop(job, ()):
             self._lines[unit].remove(job)
         for book in (self._takes, self._began, self._ends):
@@ -176,17 +176,17 @@ class Prefill:
         if self.recalled or not self._ending:
             # One question at a time: its answer changes what is overdue.
             return inf
-        return min((end for _, end in self._heads()), default=inf) + PATIENCE
+        return min((end for _, end in self._heads_of_lines()), default=inf) + PATIENCE
 
-    def overdue(self, now: Seconds) -> Sequence[JobId]:
+    def overdue_jobs(self, now: Seconds) -> Sequence[JobId]:
         """Jobs that should have ended by now: the executor is to report which followers have not begun."""
         if now < self.next_time():
             return ()
-        late = [job for job, end in self._heads() if end + PATIENCE <= now]
+        late = [job for job, end in self._heads_of_lines() if end + PATIENCE <= now]
         self.recalled.update(late)
         return late
 
-    def _heads(self) -> Iterator[tuple[JobId, Seconds]]:
+    def _heads_of_lines(self) -> Iterator[tuple[JobId, Seconds]]:
         """Jobs that have begun and given their places away, and when they should have ended."""
         return ((job, at + self._takes[job]) for job, at in self._began.items() if job in self._ending)
 
@@ -194,7 +194,7 @@ class Prefill:
 def _units_of(allocation: Allocation, cluster: Cluster) -> Iterator[_Unit]:
     """Cores, devices, memory of a place; all CPUs of a node whose cores have no numbers."""
     for part in allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             for device in part.devices:
                 yield n, DEVICE, device
             cores = allocation.cores_on(n, cluster.nodes[n])

@@ -12,7 +12,7 @@ from operator import is_not
 
 from dovetail.engine.capacity.free import FreeCapacity, Layout
 from dovetail.engine.state.core import Engine
-from dovetail.engine.state.mistakes import blaming
+from dovetail.engine.state.mistakes import blame_policy
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
 from dovetail.model import (
@@ -33,7 +33,7 @@ from dovetail.model import (
     Truth,
     Workload,
 )
-from dovetail.model.fitting import suits
+from dovetail.model.fitting import suits_request
 from dovetail.model.tables import JobTable
 
 MOST_UNITS = 250_000
@@ -53,7 +53,7 @@ class Validator:
         self._truth = truth
         self._cluster = cluster
 
-    def _fits(self, request: Request) -> bool:
+    def _fits_cluster(self, request: Request) -> bool:
         found = self._possible.get(request)
         if found is None:
             # Where another one like it fits that needs more memory, so does this one.
@@ -66,36 +66,36 @@ class Validator:
             self._possible[request] = found
         return found
 
-    def _timed(self, job: Job, choice: Choice) -> bool:
+    def _has_true_time(self, job: Job, choice: Choice) -> bool:
         truth = self._truth
         return truth is None or truth.seconds(job, choice.implementation, choice.request) is not None
 
-    def admits(self, table: JobTable) -> bool:
+    def admits_table(self, table: JobTable) -> bool:
         """Whether all jobs of a table may enter as they are. O(forms)."""
-        return all(self._fits(choices[0].request) for _, choices in table.forms)
+        return all(self._fits_cluster(choices[0].request) for _, choices in table.forms)
 
-    def admit(self, job: Job) -> Job | Rejected:
+    def admit_job(self, job: Job) -> Job | Rejected:
         """The job with the choices that are possible here, or why there is none."""
         choices, truth = job.choices, self._truth
         if len(choices) == 1 and self._possible.get(choices[0].request):  # traces have a hundred thousand
             only = choices[0]
             if truth is None or truth.seconds(job, only.implementation, only.request) is not None:
                 return job
-        fitting = [choice for choice in choices if self._fits(choice.request)]
+        fitting = [choice for choice in choices if self._fits_cluster(choice.request)]
         if not fitting:
-            return Rejected(job.id, lacking(choices, self._cluster))
-        timed = tuple(choice for choice in fitting if self._timed(job, choice))
+            return Rejected(job.id, describe_lack(choices, self._cluster))
+        timed = tuple(choice for choice in fitting if self._has_true_time(job, choice))
         if not timed:
             return Rejected(job.id, "its run time is unknown")
         return job if len(timed) == len(choices) else replace(job, choices=timed)
 
 
-def prepare(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Workload:
+def prepare_workload(workload: Workload, cluster: Cluster, *, need_truth: bool) -> Workload:
     """The workload as it can run on the cluster: choices dropped, jobs rejected with a reason. O(jobs)."""
     validator = Validator(cluster, workload.truth if need_truth else None)
-    if workload.table is not None and validator.admits(workload.table):
+    if workload.table is not None and validator.admits_table(workload.table):
         return workload
-    found = list(map(validator.admit, workload.jobs))
+    found = list(map(validator.admit_job, workload.jobs))
     if not any(map(is_not, found, workload.jobs)):
         return workload
     jobs = [job for job in found if isinstance(job, Job)]
@@ -118,7 +118,7 @@ def check_policy(policy: object, name: str, workload: Workload, cluster: Cluster
             "(fcfs, sjf, easy and conservative have no such limit)"
         )
     refuses = getattr(policy, "refuses", None)
-    with blaming(policy, name, "refuses"):
+    with blame_policy(policy, name, "refuses"):
         reason = refuses(workload.jobs, cluster) if refuses is not None else None
     if reason:
         raise UnsupportedWorkload(f"policy {name} {reason}")
@@ -151,14 +151,14 @@ def check_depends(workload: Workload) -> None:
         raise InputError(f"dependencies go round in a circle: {circle}", where=workload.name) from None
 
 
-def lacking(choices: tuple[Choice, ...], cluster: Cluster) -> str:
+def describe_lack(choices: tuple[Choice, ...], cluster: Cluster) -> str:
     """What the machine lacks for each of the choices, none of which fits. O(shapes of nodes) a choice."""
     nodes = [group.node for group in cluster.groups]
-    found = dict.fromkeys(_lack(choice.request, nodes, cluster) for choice in choices)
+    found = dict.fromkeys(_describe_missing_resource(choice.request, nodes, cluster) for choice in choices)
     return "; ".join(found)
 
 
-def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
+def _describe_missing_resource(request: Request, nodes: list[Node], cluster: Cluster) -> str:
     """The first thing of which no node has enough, else that too few nodes have all of it."""
     for kind, count in request.devices:
         most = max((sum(d.kind == kind for d in node.devices) for node in nodes), default=0)
@@ -169,13 +169,18 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
     if request.models and not any(d.model in request.models for node in nodes for d in node.devices):
         return f"needs a device of model {' or '.join(request.models)}, and there is none"
     for kind, _ in request.devices:
-        sizes = [d.memory for node in nodes for d in node.devices if suits(d, kind, _any_size(request))]
+        sizes = [
+            d.memory for node in nodes for d in node.devices if suits_request(d, kind, _any_size(request))
+        ]
         wanted, most_bytes = (
             max(request.gpu_memory, request.gpu_least),
             max((m or 0 for m in sizes), default=0),
         )
         if sizes and None not in sizes and wanted > most_bytes:
-            return f"needs {_size(wanted)} of memory on a {kind}, and none has more than {_size(most_bytes)}"
+            return (
+                f"needs {_format_size(wanted)} of memory on a {kind}, and none has more than "
+                f"{_format_size(most_bytes)}"
+            )
     cpus = max((node.cpus for node in nodes), default=0)
     if request.cpus in (WHOLE_POOL, HOST_CPUS):
         if not cpus and not request.devices:
@@ -186,7 +191,7 @@ def _lack(request: Request, nodes: list[Node], cluster: Cluster) -> str:
     memory = [node.memory for node in nodes]
     if all(size is not None and size < request.memory for size in memory):
         most_memory = max((size or 0 for size in memory), default=0)
-        needed, there = _size(request.memory), _size(most_memory)
+        needed, there = _format_size(request.memory), _format_size(most_memory)
         return f"needs {needed} of memory on a node, and no node has more than {there}"
     if request.nodes > len(cluster.nodes):
         return f"needs {request.nodes} nodes, and there are {len(cluster.nodes)}"
@@ -198,7 +203,7 @@ def _any_size(request: Request) -> Request:
     return replace(request, gpu_memory=0, gpu_least=0)
 
 
-def _size(count: float) -> str:
+def _format_size(count: float) -> str:
     """Bytes in the unit in which they read well.
 
     >>> _size(34_359_738_368), _size(512)
@@ -223,7 +228,7 @@ class StrandedJobs:
         self._validator: Validator | None = None  # of the nodes that are left
         self._came: list[JobId] = []
 
-    def heard(self, batch: Iterable[Event]) -> None:
+    def take_in_events(self, batch: Iterable[Event]) -> None:
         """Take in what has happened. O(batch)."""
         for event in batch:
             if isinstance(event, NodeLost) and event.for_good:
@@ -235,7 +240,7 @@ class StrandedJobs:
             elif self._gone and isinstance(event, Submitted | Requeued):
                 self._came.append(event.job.id if isinstance(event, Submitted) else event.job)
 
-    def find(self) -> Mapping[JobId, str]:
+    def find_stranded(self) -> Mapping[JobId, str]:
         """Jobs that can never start, and why; those that wait for others come first.
 
         O(queue) after nodes have left, else O(jobs that came since).
@@ -251,7 +256,7 @@ class StrandedJobs:
             came = [*(job.id for job in engine.queue), *bound, *engine.held]
         found: dict[JobId, str] = {}
         for job in map(self._as_submitted, came):
-            answer = validator.admit(job)
+            answer = validator.admit_job(job)
             if isinstance(answer, Rejected):
                 found[job.id] = f"{NO_NODE}: {answer.reason}"
         behind = self._waiting_for(found)

@@ -146,7 +146,7 @@ class Priorities:
         if empty or last_of_user or len(group.through) < WINDOW // 2:
             self.due = self.due or any(other.behind for other in self._groups.values())
 
-    def _entered(self, job: Job) -> None:
+    def _enter_job(self, job: Job) -> None:
         owner, nice, ways = job.user or "", job.options.get(NICE, 0), self._ways_of(job)
         # One group for all users where neither shares nor nice values distinguish them: fewer to rank.
         key = job.priority, owner if nice or self.shares is not None else "", nice, ways
@@ -174,7 +174,7 @@ class Priorities:
     def _is_nice(self, group: _Group) -> bool:
         """Whether it waits for jobs of its user that have a lower nice value, and run in the same places."""
         return group.nice > 0 and any(
-            priority == group.priority and nice < group.nice and not _apart(group.ways, ways)
+            priority == group.priority and nice < group.nice and not _are_disjoint(group.ways, ways)
             for priority, nice, ways in self._waiting[group.user]
         )
 
@@ -197,7 +197,7 @@ class Priorities:
         if not (arrived or has_moved or self.due) and (self.shares is None or now < self._next_look):
             return list(batch)
         self.due = False
-        moved = dict(self._moved(now))
+        moved = dict(self._move_jobs(now))
         released = {event.job for event in batch if isinstance(event, Released)}
         for event in batch:
             if isinstance(event, Moved) and self._is_moved(event):
@@ -256,39 +256,41 @@ class Priorities:
                 if isinstance(event, Submitted):
                     job = event.job
                     if not (event.held or job.foreign or job.id in adopted):
-                        self._entered(job)
+                        self._enter_job(job)
                         arrived.add(job.id)
                 elif isinstance(event, Updated):
                     if event.job in self._group_of:  # one that is held back comes when it is released
                         self.left(event.job)
-                        self._entered(event.into)
+                        self._enter_job(event.into)
                         arrived.add(event.job)
                 elif isinstance(event, Released | Requeued):
-                    self._entered(new[event.job] if event.job in new else records[event.job].job)
+                    self._enter_job(new[event.job] if event.job in new else records[event.job].job)
                     arrived.add(event.job)
                 elif isinstance(event, Held | Cancelled):
                     self.left(event.job)
                     arrived.discard(event.job)
         return arrived
 
-    def _moved(self, now: Seconds) -> Iterator[tuple[JobId, bool]]:
+    def _move_jobs(self, now: Seconds) -> Iterator[tuple[JobId, bool]]:
         """Jobs that are let in, or held back, from now on. O(groups log groups) and O(1) a move."""
         if self.shares is not None and now >= self._next_look:
             self._standing.clear()
             self._next_look = now + LOOK
-        ranked = sorted(((self._rank(group, now), group) for group in self._groups.values()), key=_rank_of)
+        ranked = sorted(
+            ((self._group_rank(group, now), group) for group in self._groups.values()), key=_rank_of
+        )
         for _, apart in groupby(ranked, lambda entry: entry[0][0]):
             higher: set[tuple[str, str]] = set()
             for _, level in groupby(apart, _rank_of):
                 groups = [group for _, group in level]
                 for group in groups:
-                    let_in = _apart(group.ways, higher) and not self._is_nice(group)
+                    let_in = _are_disjoint(group.ways, higher) and not self._is_nice(group)
                     for job in group.let_through() if let_in else group.held_back():
                         yield job, let_in
                 for group in groups:
                     higher |= group.ways
 
-    def _rank(self, group: _Group, now: Seconds) -> tuple[float, float, float]:
+    def _group_rank(self, group: _Group, now: Seconds) -> tuple[float, float, float]:
         """Ascending; only those whose first numbers are the same wait for each other."""
         standing = 0.0
         if self.shares is not None:
@@ -302,7 +304,7 @@ def _rank_of(entry: tuple[tuple[float, float, float], _Group]) -> tuple[float, f
     return entry[0]
 
 
-def _apart(ways: Ways, others: Iterable[tuple[str, str]]) -> bool:
+def _are_disjoint(ways: Ways, others: Iterable[tuple[str, str]]) -> bool:
     """Whether no job could run where another one could."""
     return not any(
         kind == other and (not where or not there or where == there)

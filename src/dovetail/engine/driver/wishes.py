@@ -42,7 +42,7 @@ class Wish:
     refused: str = ""
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether it has had its answer."""
         return self.applied or bool(self.refused)
 
@@ -91,7 +91,7 @@ class Wishes:
         wish = self._waiting[id(event)] = Wish(event)
         return wish
 
-    def answer(self, event: Event | Decision, refused: str = "") -> None:
+    def answer_wish(self, event: Event | Decision, refused: str = "") -> None:
         """The wish for which an event stands, if it does, was applied, or ``refused``."""
         wish = self._waiting.pop(id(event), None) if self._waiting else None
         if wish is not None:

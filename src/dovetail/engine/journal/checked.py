@@ -43,7 +43,7 @@ _ENDLESS: Mapping[type, tuple[str, ...]] = {Plan: ("objective", "bound", "second
 _Right = Callable[[Any], bool]
 
 
-def checked(made: T) -> T:
+def check_fields(made: T) -> T:
     """The same object. Raises `ValueError` naming the first field that is not of its class's type."""
     kind: type = type(made)
     _check_of(kind)(made)
@@ -59,14 +59,14 @@ def _check_of(kind: type) -> Callable[[Any], None]:
         defaults = {field.name: field.default for field in dataclasses.fields(kind) if field.init}
     else:
         defaults = dict.fromkeys(kind._fields, dataclasses.MISSING)  # type: ignore[attr-defined]
-    needs: dict[str, object] = {"wrong": _wrong}
+    needs: dict[str, object] = {"wrong": _raise_wrong_field}
     text = "def check(made):\n pass\n"
     for at, (name, default) in enumerate(defaults.items()):
-        right, fine = _right(hints[name]), _surely(hints[name], needs)
+        right, fine = _make_check(hints[name]), _quick_test(hints[name], needs)
         if name in _ENDLESS.get(kind, ()):
             right = _any_number
         elif kind is Part and name == "nodes":
-            right, fine = _mask, "False"
+            right, fine = _is_node_mask, "False"
         needs |= {f"default{at}": default, f"right{at}": right}
         text += f" value = made.{name}\n"
         text += (
@@ -76,14 +76,14 @@ def _check_of(kind: type) -> Callable[[Any], None]:
     return needs["check"]  # type: ignore[return-value]
 
 
-def _wrong(made: object, name: str, value: object) -> None:
+def _raise_wrong_field(made: object, name: str, value: object) -> None:
     raise ValueError(f"{type(made).__name__} whose {name} is {value!r:.60}")
 
 
-def _surely(hint: Any, needs: dict[str, object]) -> str:
+def _quick_test(hint: Any, needs: dict[str, object]) -> str:
     """An expression that is soon tested and true of no wrong value; ``needs`` gets the classes in it."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_surely(one, needs) for one in typing.get_args(hint))
+        return " or ".join(_quick_test(one, needs) for one in typing.get_args(hint))
     if hint is None or hint is type(None):
         return "value is None"
     if hint is float:
@@ -100,35 +100,35 @@ def _any_number(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and not math.isnan(value))
 
 
-def _mask(value: Any) -> bool:
+def _is_node_mask(value: Any) -> bool:
     return type(value) is int and 0 < value < 1 << (1 << 20)
 
 
 @cache
-def _right(hint: Any) -> _Right:
+def _make_check(hint: Any) -> _Right:
     """The check of one type."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        rights = tuple(_right(argument) for argument in arguments if argument is not type(None))
+        rights = tuple(_make_check(argument) for argument in arguments if argument is not type(None))
         if len(rights) == 1 < len(arguments):
             (only,) = rights
             return lambda value: value is None or only(value)
-        first, *rest = map(_right, arguments)
+        first, *rest = map(_make_check, arguments)
         return lambda value: first(value) or any(right(value) for right in rest)
     if origin is typing.Literal:
         return lambda value: value in arguments
     if origin is tuple and len(arguments) == 2 and arguments[1] is ...:
-        one = _right(arguments[0])
+        one = _make_check(arguments[0])
         return lambda value: isinstance(value, tuple) and all(map(one, value))
     if origin is tuple:
-        rights = tuple(map(_right, arguments))
+        rights = tuple(map(_make_check, arguments))
         return lambda value: (
             isinstance(value, tuple)
             and len(value) == len(rights)
             and all(right(one) for right, one in zip(rights, value, strict=True))
         )
     if origin is not None and issubclass(origin, Mapping):
-        key, each = map(_right, arguments)
+        key, each = map(_make_check, arguments)
 
         return lambda value: (
             (type(value) is dict or isinstance(value, Mapping))  # the second takes its time
@@ -136,19 +136,19 @@ def _right(hint: Any) -> _Right:
             and all(map(each, value.values()))
         )
     if origin is not None and issubclass(origin, Sequence | Set):
-        item = _right(arguments[0])
+        item = _make_check(arguments[0])
         return lambda value: (
-            isinstance(value, list | tuple | Set | Nodes) and all(map(item, _distinct(value)))
+            isinstance(value, list | tuple | Set | Nodes) and all(map(item, _distinct_nodes(value)))
         )
-    return _plain(hint)
+    return _make_plain_check(hint)
 
 
-def _distinct(values: Any) -> Any:
+def _distinct_nodes(values: Any) -> Any:
     """What is to be checked: of a large cluster one node of each group, whose decoder has seen the names."""
     return (node for node, _ in values.parts) if isinstance(values, Nodes) else values
 
 
-def _plain(hint: Any) -> _Right:
+def _make_plain_check(hint: Any) -> _Right:
     if hint is None or hint is type(None):
         return lambda value: value is None
     if hint is float:
@@ -162,11 +162,11 @@ def _plain(hint: Any) -> _Right:
     if hint in _SHARED:
         return lambda value: isinstance(value, hint)
 
-    def nested(value: Any) -> bool:
+    def check_nested(value: Any) -> bool:
         if not isinstance(value, hint):
             return False
         if _known.get(id(value)) is not value:
-            checked(value)
+            check_fields(value)
             if hint in _OFTEN:
                 if len(_known) >= _MOST_KNOWN:
                     _known.clear()
@@ -175,4 +175,4 @@ def _plain(hint: Any) -> _Right:
 
     if hint is Any:
         return lambda value: True
-    return nested
+    return check_nested

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.model import (
     EMPTY,
     Adopted,
@@ -63,7 +63,7 @@ Json = Any
 T = TypeVar("T")
 
 
-def _named(kinds: Any) -> dict[str, type]:
+def _kinds_by_name(kinds: Any) -> dict[str, type]:
     """Events or decisions by their names in a journal."""
     named = {
         re.sub("(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(): kind for kind in typing.get_args(kinds)
@@ -71,7 +71,7 @@ def _named(kinds: Any) -> dict[str, type]:
     return dict(sorted(named.items()))
 
 
-_EVENTS, _DECISIONS = _named(Event), _named(Decision)
+_EVENTS, _DECISIONS = _kinds_by_name(Event), _kinds_by_name(Decision)
 _NAMES = {kind: name for known in (_EVENTS, _DECISIONS) for name, kind in known.items()}
 _LISTS = (DeviceClass, Donor, RecentEnd, RecentSubmission, Shape, TimeUsed)
 """Written as the list of their fields; other dataclasses as objects."""
@@ -81,28 +81,28 @@ _SCALARS = frozenset((str, int, float, bool, type(None)))
 # ------------------------------------------------------------------------- by the fields of a class
 
 
-def decode(kind: type[T], data: Json) -> T:
-    """The value of that class that `encode` wrote."""
+def decode_fields(kind: type[T], data: Json) -> T:
+    """The value of that class that `encode_value` wrote."""
     hint: Any = kind
-    return _reader(hint)(data)  # type: ignore[no-any-return]
+    return _make_reader(hint)(data)  # type: ignore[no-any-return]
 
 
 @cache
-def _names(kind: Any) -> tuple[str, ...]:
+def _field_names(kind: Any) -> tuple[str, ...]:
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     return kind._fields  # type: ignore[no-any-return]
 
 
-def _plain(item: Any) -> dict[str, Json]:
-    return {name: encode(getattr(item, name)) for name in _names(item.__class__)}
+def _encode_as_mapping(item: Any) -> dict[str, Json]:
+    return {name: encode_value(getattr(item, name)) for name in _field_names(item.__class__)}
 
 
-def _listed(item: Any) -> list[Json]:
-    return [encode(getattr(item, name)) for name in _names(item.__class__)]
+def _encode_as_list(item: Any) -> list[Json]:
+    return [encode_value(getattr(item, name)) for name in _field_names(item.__class__)]
 
 
-def encode(value: Any) -> Json:
+def encode_value(value: Any) -> Json:
     """A value of the model as JSON; jobs, apps and clusters have functions of their own."""
     kind = type(value)
     if kind in _SCALARS:
@@ -110,30 +110,30 @@ def encode(value: Any) -> Json:
     if kind in _OWN_FORMS:
         return _OWN_FORMS[kind][0](value)
     if kind in _LISTS:
-        return _listed(value)
+        return _encode_as_list(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list | tuple):
-        return list(map(encode, value))
-    return _plain(value) if dataclasses.is_dataclass(kind) else value
+        return list(map(encode_value, value))
+    return _encode_as_mapping(value) if dataclasses.is_dataclass(kind) else value
 
 
 @cache
-def _readers(kind: Any) -> Mapping[str, Callable[[Json], Any]]:
+def _field_readers(kind: Any) -> Mapping[str, Callable[[Json], Any]]:
     """How each field of a class is read, in order."""
     hints = typing.get_type_hints(kind)
-    return {name: _reader(hints[name]) for name in _names(kind)}
+    return {name: _make_reader(hints[name]) for name in _field_names(kind)}
 
 
 @cache
-def _reader(hint: Any) -> Callable[[Json], Any]:
+def _make_reader(hint: Any) -> Callable[[Json], Any]:
     """How a value of a type is read; what is nothing but text, a number or a switch is taken as it stands."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType) and type(None) in arguments:
-        read = _reader(next(one for one in arguments if one is not type(None)))
+        read = _make_reader(next(one for one in arguments if one is not type(None)))
         return lambda data: None if data is None else read(data)
     if origin is tuple and arguments[-1] is ...:
-        each = _reader(arguments[0])
+        each = _make_reader(arguments[0])
         return lambda data: tuple(map(each, data))
     if origin is tuple or origin is Mapping:
         return tuple if origin is tuple else dict
@@ -147,16 +147,16 @@ def _reader(hint: Any) -> Callable[[Json], Any]:
 
 
 def _of_list(kind: Any, fields: Sequence[Json]) -> Any:
-    """What `_listed` wrote; fields at the end that have a default may be missing."""
-    readers = _readers(kind)
+    """What `_encode_as_list` wrote; fields at the end that have a default may be missing."""
+    readers = _field_readers(kind)
     if len(fields) > len(readers):
         raise TypeError("more fields than there are")
     return kind(*(read(value) for read, value in zip(readers.values(), fields, strict=False)))
 
 
 def _of_object(kind: Any, data: Mapping[str, Json]) -> Any:
-    """What `_plain` wrote."""
-    readers = _readers(kind)
+    """What `_encode_as_mapping` wrote."""
+    readers = _field_readers(kind)
     return kind(**{name: readers[name](value) if name in readers else value for name, value in data.items()})
 
 
@@ -167,10 +167,14 @@ def encode_cluster(cluster: Cluster) -> Json:
     """A cluster as JSON: node by node, a large one group by group, numbered names as their stem and count."""
     if not isinstance(cluster.nodes, Nodes):
         closed = {"closed": sorted(cluster.closed)} if cluster.closed else {}
-        return {"label": cluster.label, "nodes": [_plain(node) for node in cluster.nodes], **closed}
+        return {
+            "label": cluster.label,
+            "nodes": [_encode_as_mapping(node) for node in cluster.nodes],
+            **closed,
+        }
     groups = [
         {
-            "node": _plain(node),
+            "node": _encode_as_mapping(node),
             "names": [names.stem, len(names)] if isinstance(names, Numbered) else list(names),
         }
         for node, names in cluster.nodes.parts
@@ -186,7 +190,7 @@ def decode_cluster(data: Json) -> Cluster:
     groups = [(_node_from(group["node"]), _node_names(group["names"])) for group in data["groups"]]
     found = sum(len(names) for _, names in groups)
     if found > MOST_NAMES:
-        raise ValueError(f"{shown(found)} nodes")
+        raise ValueError(f"{show_value(found)} nodes")
     return Cluster.of(groups, data["label"])
 
 
@@ -195,7 +199,7 @@ def _node_names(data: Json) -> Sequence[str]:
     if len(data) == 2 and type(data[1]) is int:
         stem, count = data
         if type(stem) is not str or not 0 < count <= MOST_NAMES:
-            raise ValueError(f"{shown(count)} nodes named {shown(stem)}")
+            raise ValueError(f"{show_value(count)} nodes named {show_value(stem)}")
         return Numbered(stem, count)
     if not all(type(name) is str for name in data):
         raise ValueError("a node whose name is no text")
@@ -204,14 +208,14 @@ def _node_names(data: Json) -> Sequence[str]:
 
 def _node_from(data: Json) -> Node:
     early = ("name", "cores", "devices", "memory", "host_cpus", "cpu_model")  # in files of all versions
-    fields = {name: data[name] for name in _names(Node) if name in early or name in data}
+    fields = {name: data[name] for name in _field_names(Node) if name in early or name in data}
     return _of_object(Node, fields)  # type: ignore[no-any-return]
 
 
 # --------------------------------------------------------------------------- places, apps and jobs
 
 
-def _request(request: Request) -> Json:
+def _encode_request(request: Request) -> Json:
     plain = [request.nodes, request.cpus, [list(d) for d in request.devices], request.memory, request.models]
     further = [request.partition, request.gpu_memory, request.gpu_least, request.sharing, request.avoids]
     while further and not further[-1]:
@@ -225,7 +229,7 @@ def _request_once(request: Request) -> Json:
     if known is None or known[0] is not request:
         if len(_request_forms) >= _MOST_REQUESTS:
             _request_forms.clear()
-        known = _request_forms[id(request)] = request, _request(request)
+        known = _request_forms[id(request)] = request, _encode_request(request)
     return known[1]
 
 
@@ -236,7 +240,7 @@ _requests: dict[bytes, Request] = {}
 
 def _request_from(data: Json) -> Request:
     """A request; the same object for all equal ones."""
-    key = encoded(data)
+    key = encode_json(data)
     found = _requests.get(key)
     if found is None:
         nodes, cpus, devices, memory, models, *further = data
@@ -248,7 +252,7 @@ def _request_from(data: Json) -> Request:
     return found
 
 
-def _allocation(allocation: Allocation) -> Json:
+def _encode_allocation(allocation: Allocation) -> Json:
     return {
         "request": _request_once(allocation.request),
         "parts": [
@@ -299,7 +303,7 @@ def _launch_from(data: Json) -> Launch:
     return _of_object(Launch, fields)  # type: ignore[no-any-return]
 
 
-def _command(command: Command | None) -> Json:
+def _encode_command(command: Command | None) -> Json:
     if command is None:
         return None
     tasks = [] if command.tasks == 1 else [command.tasks]
@@ -317,7 +321,8 @@ def encode_app(app: App) -> dict[str, Json]:
     """An app without its name."""
     data: dict[str, Json] = {
         "implementations": [
-            [i.name, i.kind, _request(i.request), _command(i.command)] for i in app.implementations
+            [i.name, i.kind, _encode_request(i.request), _encode_command(i.command)]
+            for i in app.implementations
         ]
     }
     return {**data, "restartable": True} if app.restartable else data
@@ -332,16 +337,16 @@ def decode_app(name: str, data: Mapping[str, Json]) -> App:
     return App(name, implementations, data.get("restartable", False))
 
 
-def _choices(job: Job) -> Json:
-    return [[c.implementation.name, _request(c.request)] for c in job.choices]
+def _encode_choices(job: Job) -> Json:
+    return [[c.implementation.name, _encode_request(c.request)] for c in job.choices]
 
 
 def encode_job(job: Job, choices: Json = None) -> dict[str, Json]:
     """A job without its app and what it starts in; ``choices`` where they are encoded already."""
-    data: dict[str, Json] = {"id": job.id, "choices": _choices(job) if choices is None else choices}
+    data: dict[str, Json] = {"id": job.id, "choices": _encode_choices(job) if choices is None else choices}
     for (name, default), value in zip(_OPTIONAL, _optional_of(job), strict=True):
         if value is not default and value != default:
-            data[_WRITTEN.get(name, name)] = encode(value)
+            data[_WRITTEN.get(name, name)] = encode_value(value)
     return data
 
 
@@ -354,7 +359,7 @@ def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None)
     fields = {"launch": launch, **data, "app": app, "choices": _choices_from(data, app)}
     if _BATCH_OPTIONS in fields:
         fields["batch_options"] = tuple(fields.pop(_BATCH_OPTIONS))
-    readers = _readers(Job)
+    readers = _field_readers(Job)
     for name in _NESTED & data.keys():
         fields[name] = readers[name](data[name])
     return Job(**fields)
@@ -362,7 +367,7 @@ def decode_job(data: Mapping[str, Json], app: App, launch: Launch | None = None)
 
 def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
     """The choices of a job; the same object for jobs of one app that have the same."""
-    key = id(app), encoded(data["choices"])
+    key = id(app), encode_json(data["choices"])
     known = _choices_of_apps.get(key)
     if known is not None and known[0] is app:
         return known[1]
@@ -373,23 +378,23 @@ def _choices_from(data: Mapping[str, Json], app: App) -> tuple[Choice, ...]:
     return choices
 
 
-def _dependency(item: Dependency) -> Json:
+def _encode_dependency(item: Dependency) -> Json:
     rest = [item.delay, item.alternative] if item.delay or item.alternative else []
     return [item.kind, item.job, *rest]
 
 
-def _throttle(throttle: Throttle) -> Json:
+def _encode_throttle(throttle: Throttle) -> Json:
     return [throttle.key, throttle.limit, *([throttle.weight] if throttle.weight != 1 else [])]
 
 
 _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
-    Allocation: (_allocation, _allocation_from),
-    Dependency: (_dependency, lambda data: Dependency(*data)),
-    Launch: (_plain, _launch_from),
-    Node: (_plain, _node_from),
-    Request: (_request, _request_from),
+    Allocation: (_encode_allocation, _allocation_from),
+    Dependency: (_encode_dependency, lambda data: Dependency(*data)),
+    Launch: (_encode_as_mapping, _launch_from),
+    Node: (_encode_as_mapping, _node_from),
+    Request: (_encode_request, _request_from),
     State: (attrgetter("value"), State),
-    Throttle: (_throttle, lambda data: Throttle(*data)),
+    Throttle: (_encode_throttle, lambda data: Throttle(*data)),
 }
 
 
@@ -403,7 +408,7 @@ class Codec:
         self._apps: dict[str, App] = {}
         self._choices: tuple[tuple[Choice, ...], Json] = ((), [])
 
-    def _job(self, job: Job) -> Json:
+    def _encode_new_job(self, job: Job) -> Json:
         data = {**encode_job(job, self._choices_of(job)), "app": job.app.name}
         if self._apps.get(job.app.name) is not job.app:
             self._apps[job.app.name] = job.app
@@ -413,7 +418,7 @@ class Codec:
     def _choices_of(self, job: Job) -> Json:
         """Its choices; jobs that follow each other mostly share them."""
         if self._choices[0] is not job.choices:
-            self._choices = (job.choices, _choices(job))
+            self._choices = (job.choices, _encode_choices(job))
         return self._choices[1]
 
     def _job_from(self, data: dict[str, Any]) -> Job:
@@ -425,17 +430,17 @@ class Codec:
             del data["implementations"]
         return decode_job(data, self._apps[name])
 
-    def event(self, event: Event) -> Json:
+    def encode_event(self, event: Event) -> Json:
         """An event as a list: its name, then its fields."""
         name = _NAMES[type(event)]
         if isinstance(event, Submitted):
-            job = self._job(event.job)
+            job = self._encode_new_job(event.job)
             if event.attempts:
                 return [name, job, event.held, event.attempts, event.failures]
             return [name, job, event.held] if event.held else [name, job]
         if isinstance(event, Updated):
-            return [name, event.job, self._job(event.into), list(event.fields)]
-        form = [name, *_listed(event)]
+            return [name, event.job, self._encode_new_job(event.into), list(event.fields)]
+        form = [name, *_encode_as_list(event)]
         if isinstance(event, Started):
             del form[5:]  # its own moment is in the field before
         elif isinstance(event, Adopted):
@@ -452,7 +457,7 @@ class Codec:
         return form
 
     def event_from(self, data: Json) -> Event:
-        """The event that `event` encoded."""
+        """The event that `encode_event` encoded."""
         name, *fields = data
         if name == "submitted":
             job, *rest = fields
@@ -463,49 +468,49 @@ class Codec:
         if name == "adopted" and len(fields) == 8:
             known = fields.pop()
             fields[6] = float("inf") if known and fields[6] is None else fields[6]
-        return _of_list(_kind(_EVENTS, name), fields)  # type: ignore[no-any-return]
+        return _of_list(_find_kind(_EVENTS, name), fields)  # type: ignore[no-any-return]
 
     @staticmethod
-    def decision(decision: Decision) -> Json:
+    def encode_decision(decision: Decision) -> Json:
         """A decision as a list: its name, then its fields."""
         if type(decision) is Reserve:  # renewals are spelt out
-            place = _allocation(decision.allocation)
+            place = _encode_allocation(decision.allocation)
             return ["reserve", decision.job, decision.implementation, place, decision.start]
-        form = [_NAMES[type(decision)], *_listed(decision)]
+        form = [_NAMES[type(decision)], *_encode_as_list(decision)]
         if isinstance(decision, Submit) and decision.foreseen is None:
             del form[7:]
         return form
 
     @staticmethod
     def decision_from(data: Json) -> Decision:
-        """The decision that `decision` encoded."""
+        """The decision that `encode_decision` encoded."""
         name, *fields = data
-        return _of_list(_kind(_DECISIONS, name), fields)  # type: ignore[no-any-return]
+        return _of_list(_find_kind(_DECISIONS, name), fields)  # type: ignore[no-any-return]
 
     @staticmethod
-    def asked(asked: tuple[Any, ...]) -> Json:
+    def encode_question(asked: tuple[Any, ...]) -> Json:
         """A question to the runtime model, with its answer."""
         plain: list[Any] = list(asked)
         for i, item in enumerate(asked):
             if type(item) is DeviceClass:
                 plain[i] = (item.kind, item.model)
             elif type(item) is Prediction:
-                plain[i] = found = _plain(item)
+                plain[i] = found = _encode_as_mapping(item)
                 if found["upper"] == float("inf"):
                     found["upper"] = None
         return plain
 
 
-def _kind(known: Mapping[str, type], name: Json) -> type:
+def _find_kind(known: Mapping[str, type], name: Json) -> type:
     if name not in known:
-        raise ValueError(f"{shown(name)}, expected one of {', '.join(known)}")
+        raise ValueError(f"{show_value(name)}, expected one of {', '.join(known)}")
     return known[name]
 
 
 _SLOWLY = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def encoded(form: Any) -> bytes:
+def encode_json(form: Any) -> bytes:
     """A form as JSON: finite numbers only; names may be bytes that are no UTF-8."""
     try:
         return orjson.dumps(form)
@@ -513,7 +518,7 @@ def encoded(form: Any) -> bytes:
         return _SLOWLY(form).encode()
 
 
-def decoded(data: bytes) -> Any:
+def decode_json(data: bytes) -> Any:
     """The form again. Raises `ValueError` where it is none."""
     try:
         return orjson.loads(data)

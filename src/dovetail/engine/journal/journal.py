@@ -14,15 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from dovetail.engine.journal.checked import DAMAGED, checked
-from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encoded
+from dovetail.engine.journal.checked import DAMAGED, check_fields
+from dovetail.engine.journal.codec import Codec, decode_cluster, encode_cluster, encode_json
 from dovetail.engine.journal.plausible import Plausible, check_nodes
 from dovetail.engine.state.core import Engine
 from dovetail.engine.state.predictions import Question
 from dovetail.engine.state.progress import Expectations
 from dovetail.errors import InputError, JournalError, PolicyError
 from dovetail.files.reading import read_text
-from dovetail.files.sentences import printable, shown
+from dovetail.files.sentences import make_printable, show_value
 from dovetail.interfaces import Policy
 from dovetail.model import (
     Choice,
@@ -46,7 +46,7 @@ from dovetail.model import (
     class_of,
     spelt_out,
 )
-from dovetail.plugins import holding
+from dovetail.plugins import hold_moves
 from dovetail.records import dataclass
 
 VERSION = 1
@@ -84,9 +84,9 @@ class JournalWriter:
             "cluster": encode_cluster(cluster),
             **(about or {}),
         }
-        self._line(_ENCODE(header).encode())
+        self._write_line(_ENCODE(header).encode())
 
-    def _line(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         self.size += len(line) + 1
         owed = self._owed + line + b"\n" if self._owed else line + b"\n"
         try:
@@ -96,7 +96,7 @@ class JournalWriter:
             pass
         self._owed = owed
 
-    def batch(
+    def write_batch(
         self,
         now: Seconds,
         events: Sequence[Event],
@@ -113,9 +113,9 @@ class JournalWriter:
         codec = self._codec
         line: dict[str, Any] = {
             "now": now,
-            "events": [codec.event(event) for event in events],
-            "asked": [codec.asked(question) for question in engine.predictions.take_questions()],
-            "decisions": [codec.decision(decision) for decision in spelt_out(decisions)],
+            "events": [codec.encode_event(event) for event in events],
+            "asked": [codec.encode_question(question) for question in engine.predictions.take_questions()],
+            "decisions": [codec.encode_decision(decision) for decision in spelt_out(decisions)],
         }
         if not ask:
             line["ask"] = False
@@ -123,12 +123,12 @@ class JournalWriter:
             line["imposed"] = True
             line["enqueued"] = engine.last_enqueued
         plans = any(isinstance(event, Planned) for event in events)  # their numbers may be infinite
-        self._line(_ENCODE(line).encode() if plans else encoded(line))
+        self._write_line(_ENCODE(line).encode() if plans else encode_json(line))
 
     def close(self) -> None:
         """Close the file, with what could not be written before, if that can be done now."""
         if self._owed:
-            self._line(b"")
+            self._write_line(b"")
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -165,40 +165,42 @@ def read_journal(path: str | Path) -> Journal:
     header: Mapping[str, Any] | None = None
     plausible: Plausible | None = None
     cluster = Cluster(())
-    for number, data in _lines(path):
+    for number, data in _read_lines(path):
         try:
             if plausible is None:
-                header, cluster = _header(data, name)
+                header, cluster = _read_header(data, name)
                 plausible = Plausible(cluster)
             else:
-                batches.append(_batch(codec, data, plausible))
+                batches.append(_read_batch(codec, data, plausible))
         except DAMAGED as error:
             what = "the first line of a journal" if header is None else "an instant"
-            raise JournalError(f"{name}: line {number}: found {_found(error)}, expected {what}") from error
+            raise JournalError(
+                f"{name}: line {number}: found {_describe_error(error)}, expected {what}"
+            ) from error
     if header is None:
         raise JournalError(f"{name}: the file is empty, expected a Dovetail journal")
     return Journal(name, header, cluster, batches)
 
 
-def _found(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What is wrong, on one line."""
     if isinstance(error, KeyError):
-        return f"no field {shown(str(error.args[0]))}"
-    return printable(str(error)) if type(error) is ValueError else "something of another form"
+        return f"no field {show_value(str(error.args[0]))}"
+    return make_printable(str(error)) if type(error) is ValueError else "something of another form"
 
 
-def _header(data: Any, name: str) -> tuple[Mapping[str, Any], Cluster]:
+def _read_header(data: Any, name: str) -> tuple[Mapping[str, Any], Cluster]:
     if not isinstance(data, dict) or data.get("dovetail_journal") != VERSION:
         raise JournalError(f"{name}: line 1: expected a Dovetail journal of version {VERSION}")
     for field, kind in (("policy", str), ("placement", str), ("hold_moves", bool)):
         if not isinstance(data.get(field, False if kind is bool else None), kind):
-            raise ValueError(f"{field} {shown(data.get(field))}")
+            raise ValueError(f"{field} {show_value(data.get(field))}")
     if data["placement"] not in PLACEMENTS:
-        raise ValueError(f"placement {shown(data['placement'])}")
-    return data, check_nodes(checked(decode_cluster(data["cluster"])))
+        raise ValueError(f"placement {show_value(data['placement'])}")
+    return data, check_nodes(check_fields(decode_cluster(data["cluster"])))
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, Any]]:
+def _read_lines(path: str | Path) -> Iterator[tuple[int, Any]]:
     try:
         text = read_text(path, "a Dovetail journal", most=MOST_JOURNAL)
     except InputError as error:
@@ -224,15 +226,15 @@ def _no_number(text: str) -> float:
     raise ValueError(text)
 
 
-def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> JournalBatch:
+def _read_batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> JournalBatch:
     """One instant; events are checked one by one, since jobs are known from their submission on."""
-    now = plausible.moment(data["now"])
-    events = [plausible.event(codec.event_from(event)) for event in data["events"]]
+    now = plausible.check_moment(data["now"])
+    events = [plausible.check_event(codec.event_from(event)) for event in data["events"]]
     batch = JournalBatch(
         now,
         events,
-        [plausible.asked(_asked(question)) for question in data["asked"]],
-        [plausible.decision(codec.decision_from(decision)) for decision in data["decisions"]],
+        [plausible.check_question(_read_question(question)) for question in data["asked"]],
+        [plausible.check_decision(codec.decision_from(decision)) for decision in data["decisions"]],
         data.get("ask", True),
         data.get("imposed", False),
         data.get("enqueued"),
@@ -240,11 +242,11 @@ def _batch(codec: Codec, data: Mapping[str, Any], plausible: Plausible) -> Journ
     if not all(type(data.get(name, True)) is bool for name in ("ask", "imposed")):
         raise ValueError("a switch that is neither true nor false")
     if batch.enqueued is not None and type(batch.enqueued) is not int:
-        raise ValueError(f"enqueued {shown(batch.enqueued)}")
+        raise ValueError(f"enqueued {show_value(batch.enqueued)}")
     return batch
 
 
-def _asked(data: list[Any]) -> Question:
+def _read_question(data: list[Any]) -> Question:
     if data[0] == "predict":
         _, job, name, nodes, device, found = data
         if found is not None:
@@ -269,7 +271,7 @@ class _JournalledAnswers:
         for *question, answer in asked:
             self._answers[tuple(question)] = answer
 
-    def _answer(self, *question: Any) -> Any:
+    def _find_answer(self, *question: Any) -> Any:
         if question not in self._answers:
             raise JournalError(f"the replay needs an answer that the journal lacks: {question}")
         return self._answers[question]
@@ -278,18 +280,19 @@ class _JournalledAnswers:
         self, job: Job, implementation: Implementation, request: Request, device: DeviceClass
     ) -> Prediction | None:
         return cast(
-            "Prediction | None", self._answer("predict", job.id, implementation.name, request.nodes, device)
+            "Prediction | None",
+            self._find_answer("predict", job.id, implementation.name, request.nodes, device),
         )
 
     def runs(self, app: str, implementation: str, device: DeviceClass) -> int:
-        return cast(int, self._answer("runs", app, implementation, device))
+        return cast(int, self._find_answer("runs", app, implementation, device))
 
     def untried(self, app: str, implementation: str, device: DeviceClass) -> bool:
         key = (app, implementation, device)
         return bool(self._answers.get(("untried", *key), not self._answers.get(("runs", *key), 1)))
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
-        found = self._answer("bound", job.id, implementation.name, request.nodes)
+        found = self._find_answer("bound", job.id, implementation.name, request.nodes)
         return float("inf") if found is None else cast(Seconds, found)
 
 
@@ -298,17 +301,17 @@ def replay(journal: Journal, policy: Policy) -> int:
 
     Raises `JournalError` at the first difference.
     """
-    from dovetail.plugins import named  # only a replay waits for them
+    from dovetail.plugins import load_named  # only a replay waits for them
     from dovetail.rates.communication import BORROWING
 
     remembered = _JournalledAnswers()
     header, holds = journal.header.get("forecast"), journal.header.get("hold_moves", False)
     rates = None
     if header is not None:
-        rates = named("dovetail.rates", BORROWING, "rate model").from_json(header, journal.cluster)
+        rates = load_named("dovetail.rates", BORROWING, "rate model").from_json(header, journal.cluster)
     engine = Engine(
         journal.cluster,
-        cast(Policy, holding(policy)) if holds else policy,
+        cast(Policy, hold_moves(policy)) if holds else policy,
         remembered,
         forecast=None if rates is None else Expectations(rates),
         policy_name=journal.header["policy"],
@@ -320,15 +323,15 @@ def replay(journal: Journal, policy: Policy) -> int:
     for number, batch in enumerate(journal.batches, 1):
         remembered.learn(batch.asked)
         try:
-            decided = engine.handle(batch.now, batch.events, ask=batch.ask)
+            decided = engine.handle_events(batch.now, batch.events, ask=batch.ask)
             if batch.imposed:
-                engine.impose(batch.now, batch.decisions, batch.enqueued)
+                engine.impose_decisions(batch.now, batch.decisions, batch.enqueued)
                 decided = batch.decisions
         except (*DAMAGED, PolicyError) as error:  # what cannot have happened, on the journal's own terms
             # The engine's own errors on a damaged journal are the journal's errors, not ours.
             raise JournalError(
                 f"{journal.name}: instant {number} (at {batch.now:g} s) cannot be replayed: "
-                f"{printable(str(error)) or type(error).__name__}"
+                f"{make_printable(str(error)) or type(error).__name__}"
             ) from error
         if spelt_out(decided) != list(batch.decisions):
             raise JournalError(

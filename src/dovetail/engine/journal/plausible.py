@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
-from dovetail.engine.journal.checked import checked
+from dovetail.engine.journal.checked import check_fields
 from dovetail.model import (
     HOST_CPUS,
     Adopted,
@@ -67,7 +67,7 @@ def check_nodes(cluster: Cluster) -> Cluster:
         raise ValueError("a cluster without nodes")
     large = isinstance(cluster.nodes, Nodes)  # like nodes are one object there
     for node in [group.node for group in cluster.groups] if large else cluster.nodes:
-        checked(node)
+        check_fields(node)
         if len(set(node.cores)) < len(node.cores) or min(node.cores, default=0) < 0 or node.host_cpus < 0:
             raise ValueError(f"cores of node {node.name!r:.60} that no machine has")
         if len({device.name for device in node.devices}) < len(node.devices):
@@ -92,7 +92,7 @@ class Plausible:
         self._jobs: dict[JobId, Job] = {}
         self._now = -LATEST
 
-    def moment(self, now: Any) -> Seconds:
+    def check_moment(self, now: Any) -> Seconds:
         """Instants follow each other."""
         # Types first: a bool is a number to Python, and NaN compares as false everywhere.
         if type(now) not in (int, float) or not self._now <= now <= LATEST:
@@ -100,36 +100,36 @@ class Plausible:
         self._now = now
         return float(now)
 
-    def event(self, event: Event) -> Event:
+    def check_event(self, event: Event) -> Event:
         """What happens is about jobs and nodes that there are."""
-        checked(event)
+        check_fields(event)
         if isinstance(event, Submitted):
-            self._submitted(event.job)
+            self._check_submission(event.job)
         elif isinstance(event, Started | Adopted):
-            job = self._job(event.job)
+            job = self._known_job(event.job)
             if isinstance(event, Adopted):
-                self._implementation(job, event.implementation)
+                self._check_implementation(job, event.implementation)
                 if event.attempt < 1:
                     raise ValueError(f"attempt {event.attempt}")
             if event.allocation is not None:
-                self._place(event.allocation)
+                self._check_allocation(event.allocation)
         elif isinstance(event, Sized):
-            choices = self._job(event.job).choices  # of which some may have been dropped since
+            choices = self._known_job(event.job).choices  # of which some may have been dropped since
             wrong = not 0 < len(event.memory) <= len(choices) or min(event.memory) < 0
             wrong = wrong or min(event.kills, event.gpu_kills) < 0
             if wrong or (event.gpu and len(event.gpu) != len(event.memory)):
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
         elif isinstance(event, KeptOff):
-            self._job(event.job)
+            self._known_job(event.job)
             if not 0 <= event.avoids < 1 << MOST_RESERVATIONS:
                 raise ValueError(f"reservations {event.avoids!r:.60} of job {event.job!r:.60}")
         elif isinstance(event, Reserved):
             for one in event.reservations:
                 self._reservation(one)
         elif isinstance(event, Updated):
-            self._updated(event)
+            self._check_update(event)
         elif isinstance(event, Ended):
-            self._job(event.job)
+            self._known_job(event.job)
         elif isinstance(event, NodeJoined) and event.new is not None:
             check_nodes(Cluster((event.new,)))
             # Names must differ, since a place is written by number and read by name.
@@ -141,9 +141,9 @@ class Plausible:
                 raise ValueError(f"node {event.node} of {len(self._nodes)}")
         elif isinstance(event, Planned):
             for item in event.plan.items:
-                self._request(item.request)
-                self._implementation(self._job(item.job), item.implementation)
-                self._unit(item.unit)
+                self._check_request(item.request)
+                self._check_implementation(self._known_job(item.job), item.implementation)
+                self._check_device_unit(item.unit)
         return event
 
     def _reservation(self, one: Reservation) -> None:
@@ -156,27 +156,27 @@ class Plausible:
             if not 0 <= place[1] < len(self._nodes[place[0]].devices):
                 raise ValueError(f"a reservation {one.id!r:.60} of no device")
 
-    def decision(self, decision: Decision) -> Decision:
+    def check_decision(self, decision: Decision) -> Decision:
         """What was decided is about jobs and places that there are."""
-        checked(decision)
+        check_fields(decision)
         if isinstance(decision, Inquire):
             return decision
         if isinstance(decision, Renew):
             for promise in decision.promises:
-                self.decision(promise)
+                self.check_decision(promise)
             return decision
-        job = self._job(decision.job)
+        job = self._known_job(decision.job)
         if isinstance(decision, Start | Reserve | Migrate):
-            self._place(decision.allocation)
+            self._check_allocation(decision.allocation)
         if isinstance(decision, Start | Reserve | Enqueue | Submit | Intend):
-            self._implementation(job, decision.implementation)
+            self._check_implementation(job, decision.implementation)
         if isinstance(decision, Enqueue):
-            self._unit(decision.unit)
+            self._check_device_unit(decision.unit)
         if isinstance(decision, Submit):
-            self._request(decision.request)
+            self._check_request(decision.request)
         return decision
 
-    def asked(self, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    def check_question(self, asked: tuple[Any, ...]) -> tuple[Any, ...]:
         """A question to the model, with an answer that a model can give."""
         kind, *question, answer = asked
         # By exact type: a subclass would be a value that a replay could not write again.
@@ -186,7 +186,7 @@ class Plausible:
         if isinstance(device, DeviceClass) and not (type(device.kind) is type(device.model) is str):
             raise ValueError(f"the device class {tuple(device)!r:.60}")
         if kind not in ("runs", "untried"):
-            self._job(question[0])
+            self._known_job(question[0])
         if isinstance(answer, Prediction):
             numbers = (answer.expected, answer.upper, answer.lower)
             if not set(map(type, numbers)) <= {int, float} or type(answer.samples) is not int:
@@ -211,16 +211,16 @@ class Plausible:
 
     # ------------------------------------------------------------------- parts
 
-    def _submitted(self, job: Job) -> None:
+    def _check_submission(self, job: Job) -> None:
         if job.id in self._jobs:
             raise ValueError(f"job {job.id!r:.60} submitted twice")
         if not job.choices:
             raise ValueError(f"job {job.id!r:.60} without any choice")
         for choice in job.choices:
-            self._request(choice.request)
+            self._check_request(choice.request)
         for implementation in job.app.implementations:
-            self._request(implementation.request)
-        checked(job.app)
+            self._check_request(implementation.request)
+        check_fields(job.app)
         at_least: dict[str, tuple[float | None, float]] = {
             "nodes": (job.nodes, 1),
             "retries": (job.retries, 0),
@@ -241,32 +241,32 @@ class Plausible:
                 raise ValueError(f"job {job.id!r:.60} whose communication is less than nothing")
         self._jobs[job.id] = job
 
-    def _updated(self, event: Updated) -> None:
-        self._job(event.job)
+    def _check_update(self, event: Updated) -> None:
+        self._known_job(event.job)
         if event.into.id != event.job:
             raise ValueError(f"job {event.job!r:.60} that becomes {event.into.id!r:.60}")
         del self._jobs[event.job]
-        self._submitted(event.into)
+        self._check_submission(event.into)
 
-    def _job(self, name: JobId) -> Job:
+    def _known_job(self, name: JobId) -> Job:
         if name not in self._jobs:
             raise ValueError(f"job {name!r:.60}, which was not submitted")
         return self._jobs[name]
 
     @staticmethod
-    def _implementation(job: Job, name: str) -> None:
+    def _check_implementation(job: Job, name: str) -> None:
         if all(implementation.name != name for implementation in job.app.implementations):
             raise ValueError(
                 f"implementation {name!r:.60} of job {job.id!r:.60}, which has none of that name"
             )
 
-    def _unit(self, unit: int | None) -> None:
+    def _check_device_unit(self, unit: int | None) -> None:
         if unit is not None and not 0 <= unit < sum(1 + len(node.devices) for node in self._nodes):
             raise ValueError(f"device {unit}, which the cluster does not have")
 
     @staticmethod
-    def _request(request: Request) -> None:
-        checked(request)
+    def _check_request(request: Request) -> None:
+        check_fields(request)
         counts = (request.cpus, request.memory)
         if (
             not 1 <= request.nodes <= MOST_NODES
@@ -279,11 +279,11 @@ class Plausible:
             if not (isfinite(share) and 0 < share <= MOST_CPUS) or (share > 1 and share != int(share)):
                 raise ValueError(f"a request for {share:g} devices")
 
-    def _place(self, allocation: Allocation) -> None:
-        self._request(allocation.request)
+    def _check_allocation(self, allocation: Allocation) -> None:
+        self._check_request(allocation.request)
         taken = 0
         for part in allocation.parts:
-            checked(part)
+            check_fields(part)
             # A node in two parts would be counted twice.
             if part.nodes >> len(self._nodes) or part.nodes & taken:
                 raise ValueError("an allocation on nodes that the cluster does not have")

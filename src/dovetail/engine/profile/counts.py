@@ -121,10 +121,10 @@ class CountProfile:
             self._line_up(promise, duration)
         self._steps.note_all(now)  # whether there are gaps before their starts is not known
 
-    def _advance(self, now: Seconds) -> None:
+    def _advance_to(self, now: Seconds) -> None:
         if now > self._now:
             self._now = now
-            self._steps.advance(now)
+            self._steps.advance_to(now)
 
     def _line_up(self, promise: Promise, duration: Seconds) -> PromiseInLine:
         """Line up a promise whose slot has been taken."""
@@ -136,23 +136,23 @@ class CountProfile:
         self.line.insert(waiting, (promise.start, duration), (count, 1, class_, self._steps.version))
         return waiting
 
-    def _forget(self, job: JobId) -> tuple[Seconds, Seconds, int] | None:
+    def _forget_promise(self, job: JobId) -> tuple[Seconds, Seconds, int] | None:
         """A job holds no promise any more; start, end and nodes of the slot, which it still takes."""
         promise = self.line.of_job.get(job)
         if promise is None:
             return None
-        start, duration = self.line.remove(promise)
+        start, duration = self.line.remove_promise(promise)
         return start, start + duration, self.units.count(promise.allocation.request)
 
-    def _take(self, start: Seconds, end: Seconds, nodes: int) -> bool:
+    def _take_nodes(self, start: Seconds, end: Seconds, nodes: int) -> bool:
         """Take nodes; ``False``, nothing changed, if they are not free."""
         if start < end:
-            if self._steps.least(start, end) < nodes:
+            if self._steps.least_free(start, end) < nodes:
                 return False
             self._steps.take(start, end, nodes)
         return True
 
-    def _give(self, start: Seconds, end: Seconds, nodes: int) -> None:
+    def _give_nodes(self, start: Seconds, end: Seconds, nodes: int) -> None:
         """Give nodes back that were taken, or what is left of the time."""
         start = max(start, self._now)
         if start < end:
@@ -168,7 +168,7 @@ class CountProfile:
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
         nodes = self.units.count(allocation.request)
-        if not self._take(start, start + duration, nodes):
+        if not self._take_nodes(start, start + duration, nodes):
             return False
         if duration > 0:
             self._undecided[start, start + duration, nodes] += 1
@@ -180,9 +180,9 @@ class CountProfile:
         O(runs) quick checks, and about √n for each look at what has been given back and each move.
         """
         line = self.line
-        draft, runs = line.draft(), line.runs
+        draft, runs = line.make_draft(), line.runs
         self._steps.make_room(4 * len(line))
-        draft.count, moved = self._steps.compress(
+        draft.count, moved = self._steps.compress_promises(
             self._now, runs.shape[: runs.count], runs.slot[: runs.count], draft.shape, draft.slot
         )
         draft.changed()
@@ -190,19 +190,19 @@ class CountProfile:
             self._renewal = Renewal(line, draft, self._now)
             return Renew(self._renewal)
         self._renewal = None
-        line.adopt(draft, self._now)
+        line.adopt_draft(draft, self._now)
         return None
 
-    def _planned(self) -> Runs:
+    def _planned_runs(self) -> Runs:
         return self.line.runs if self._renewal is None else self._renewal.draft
 
     def due(self) -> list[Promise]:
         """The promises whose time has come, in the order of the queue."""
-        return list(self.line.until(self._planned(), self._now))
+        return list(self.line.promises_until(self._planned_runs(), self._now))
 
     def next_due(self) -> Promise | None:
         """The promise whose time comes next."""
-        return self.line.first_after(self._planned(), self._now)
+        return self.line.first_after(self._planned_runs(), self._now)
 
     # ------------------------------------------------------------ what happens
 
@@ -210,14 +210,14 @@ class CountProfile:
         """The profile at this instant; ``None`` if something was planned and not decided."""
         if not self.whole or self._undecided or self._renewal is not None:
             return None
-        self._advance(now)
+        self._advance_to(now)
         return self
 
-    def _decided(self, start: Seconds, end: Seconds, nodes: int) -> None:
+    def _note_decided_slot(self, start: Seconds, end: Seconds, nodes: int) -> None:
         """A slot is taken: the one that was planned, or another one."""
         slot = start, end, nodes
         if slot not in self._undecided:
-            self.whole = self._take(start, end, nodes) and self.whole
+            self.whole = self._take_nodes(start, end, nodes) and self.whole
         elif self._undecided[slot] > 1:
             self._undecided[slot] -= 1
         else:
@@ -226,50 +226,50 @@ class CountProfile:
     def started(self, placed: Placed) -> None:
         """A job has started."""
         now, end, nodes = placed.start_time, placed.bound, self.units.count(placed.allocation.request)
-        self._advance(now)
-        slot = self._forget(placed.job.id)
+        self._advance_to(now)
+        slot = self._forget_promise(placed.job.id)
         if slot is not None:
             if slot[0] <= now and slot[1] == end:
                 return  # it has what it was promised
-            self._give(*slot)
-        self._decided(now, end, nodes)
+            self._give_nodes(*slot)
+        self._note_decided_slot(now, end, nodes)
 
     def ended(self, placed: Placed, now: Seconds) -> None:
         """A running job has ended."""
-        self._advance(now)
-        self._give(now, placed.bound, self.units.count(placed.allocation.request))
+        self._advance_to(now)
+        self._give_nodes(now, placed.bound, self.units.count(placed.allocation.request))
 
-    def overdue(self, now: Seconds) -> bool:
+    def has_overdue_promise(self, now: Seconds) -> bool:
         """Whether a promise should have been kept before."""
         starts = self.line.runs.starts()
         return len(starts) > 0 and bool(starts.min() < now)
 
     def promised(self, promise: Promise, duration: Seconds) -> Promise:
         """A start has been promised."""
-        self.dropped(promise.job.id)
+        self.drop_job(promise.job.id)
         if duration <= 0:
             self.whole = False  # jobs of no length are not for this profile
             return promise
         count = self.units.count(promise.allocation.request)
-        self._decided(promise.start, promise.start + duration, count)
+        self._note_decided_slot(promise.start, promise.start + duration, count)
         return self._line_up(promise, duration)
 
-    def renewed(self, decision: Renew) -> bool:
+    def accept_renewal(self, decision: Renew) -> bool:
         """Whether the decision is the renewal that has just been planned; it counts then.
 
         Jobs that are due now keep the promise that they had: they start.
         """
         if self._renewal is None or decision.promises is not self._renewal:
             return False
-        self.line.adopt(self._renewal.draft, self._now)
+        self.line.adopt_draft(self._renewal.draft, self._now)
         self._renewal = None
         return True
 
-    def dropped(self, job: JobId) -> None:
+    def drop_job(self, job: JobId) -> None:
         """A job waits no more."""
-        slot = self._forget(job)
+        slot = self._forget_promise(job)
         if slot is not None:
-            self._give(*slot)
+            self._give_nodes(*slot)
 
     def let_go(self) -> list[Promise]:
         """The promises with their starts as they are now."""

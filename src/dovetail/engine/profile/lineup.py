@@ -110,7 +110,7 @@ class Lineup:
             run = runs.of(row)
             within = row - (int(runs.ends()[run]) - int(runs.shape[run, JOBS]))
             if within:
-                self._split(run, within)
+                self._split_run(run, within)
                 run += 1
         before = run - 1
         if run and runs.shape[before, NODES] == shape[NODES] and tuple(runs.slot[before]) == slot:
@@ -118,11 +118,11 @@ class Lineup:
             runs.shape[before, VERSION] = min(shape[VERSION], runs.shape[before, VERSION])
         else:
             self._make_room(runs.count + 1)
-            self._shift(run, 1)
+            self._shift_runs(run, 1)
             self.runs.shape[run], self.runs.slot[run] = shape, slot
         self.runs.changed()
 
-    def remove(self, promise: PromiseInLine) -> tuple[Seconds, Seconds]:
+    def remove_promise(self, promise: PromiseInLine) -> tuple[Seconds, Seconds]:
         """Take a promise out; its start and duration. O(runs)."""
         row = bisect_left(self._keys, promise.key)
         runs = self.runs
@@ -131,22 +131,22 @@ class Lineup:
         del self._keys[row], self._promises[row], self.of_job[promise.job.id]
         runs.shape[run, JOBS] -= 1
         if not runs.shape[run, JOBS]:
-            self._shift(run + 1, -1)
+            self._shift_runs(run + 1, -1)
         runs.changed()
         if not promise.left:
             promise.leave(start)
         return start, duration
 
-    def _split(self, run: int, within: int) -> None:
+    def _split_run(self, run: int, within: int) -> None:
         """Make two runs of one, the first with so many promises."""
         self._make_room(self.runs.count + 1)
-        self._shift(run + 1, 1)
+        self._shift_runs(run + 1, 1)
         runs = self.runs
         runs.shape[run + 1], runs.slot[run + 1] = runs.shape[run], runs.slot[run]
         runs.shape[run, JOBS] = within
         runs.shape[run + 1, JOBS] -= within
 
-    def _shift(self, run: int, by: int) -> None:
+    def _shift_runs(self, run: int, by: int) -> None:
         """Move the runs from one on; ``by`` is 1 or -1."""
         runs = self.runs
         for rows in (runs.shape, runs.slot):
@@ -161,13 +161,13 @@ class Lineup:
             larger.slot[: larger.count] = self.runs.slot[: larger.count]
             self.runs = larger
 
-    def draft(self) -> Runs:
+    def make_draft(self) -> Runs:
         """Runs without content, with room for one run a promise: what a renewal is written to."""
         if len(self._other.shape) < len(self):
             self._other = Runs(2 * len(self))
         return self._other
 
-    def adopt(self, draft: Runs, now: Seconds) -> None:
+    def adopt_draft(self, draft: Runs, now: Seconds) -> None:
         """Take over what was written to the draft; promises that are due now keep the start that they had."""
         for promise in self._of_runs(draft, now):
             promise.leave(promise.start)
@@ -180,7 +180,7 @@ class Lineup:
             end = int(ends[run])
             yield from self._promises[end - int(runs.shape[run, JOBS]) : end]
 
-    def until(self, runs: Runs, when: Seconds) -> Iterator[Promise]:
+    def promises_until(self, runs: Runs, when: Seconds) -> Iterator[Promise]:
         """The promises that start by then, in order, by these runs, as promises for that time."""
         for promise in self._of_runs(runs, when):
             yield Promise(promise.job, promise.implementation, promise.allocation, when)
@@ -206,8 +206,8 @@ class Renewal(Sequence[Reserve]):
         self.draft = draft
         self._now = now
         self._promises = list(line)
-        self._before = _rows(line.runs)
-        self._after = _rows(draft)
+        self._before = _rows_of_runs(line.runs)
+        self._after = _rows_of_runs(draft)
         self._moves: list[Reserve] | None = None
 
     def _spelt_out(self) -> list[Reserve]:
@@ -234,6 +234,6 @@ class Renewal(Sequence[Reserve]):
         return self._spelt_out()[index]
 
 
-def _rows(runs: Runs) -> tuple[Floats, Ints]:
+def _rows_of_runs(runs: Runs) -> tuple[Floats, Ints]:
     """The start of each run, and how many promises it has."""
     return runs.starts().copy(), runs.shape[: runs.count, JOBS].copy()

@@ -8,7 +8,7 @@ from math import inf, nextafter
 
 from dovetail.engine.capacity.free import Fits, FreeCapacity, Layout, Share
 from dovetail.engine.profile.timeline import NodeTimeline
-from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bits
+from dovetail.model import FRACTION_UNITS, Allocation, Request, Seconds, bit_indices
 
 Slot = tuple[Seconds, Seconds, Allocation]
 """Start, duration, and what is held."""
@@ -65,7 +65,7 @@ class NodeProfile:
                 found[state] = mask
         return found
 
-    def pull(
+    def pull_slot(
         self, start: Seconds, duration: Seconds, allocation: Allocation
     ) -> tuple[Seconds, Allocation] | None:
         """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
@@ -74,7 +74,7 @@ class NodeProfile:
             self._settled[id(allocation)] = allocation, self._copied_at
             return None
         lines, given = self._lines, self._given
-        before = {node: (lines[node], given.get(node, 0)) for node in bits(allocation.mask)}
+        before = {node: (lines[node], given.get(node, 0)) for node in bit_indices(allocation.mask)}
         self.give(start, start + duration, allocation)
         found = self.earliest(allocation.request, duration, start)
         if found is None:
@@ -105,11 +105,11 @@ class NodeProfile:
         key = version, id(fits), duration
         if self._closed.get(key, self.now) < start:
             # For a request and a duration the answer holds for all later slots: each line is searched once.
-            if self._opens(version, request, fits, duration, start):
+            if self._opens_earlier_gap(version, request, fits, duration, start):
                 return True
             self._closed[key] = start
         # Its own nodes: where less is held just before it, the slot itself may slide forward.
-        for node in bits(allocation.mask):
+        for node in bit_indices(allocation.mask):
             if self._given.get(node, 0) > version:
                 state = self._lines[node].before(start)
                 fit = fits[state] if state in fits else self._layout.fit_state(request, state)
@@ -117,7 +117,9 @@ class NodeProfile:
                     return True
         return False
 
-    def _opens(self, version: int, request: Request, fits: Fits, duration: Seconds, before: Seconds) -> bool:
+    def _opens_earlier_gap(
+        self, version: int, request: Request, fits: Fits, duration: Seconds, before: Seconds
+    ) -> bool:
         """Whether a node to which something was given after that version has a gap before that time."""
         layout, lines, now = self._layout, self._lines, self.now
         idle = sum(self._idle_fit(request).values())
@@ -132,7 +134,7 @@ class NodeProfile:
             if line is None:
                 if idle >> node & 1:
                     return True
-            elif line.following(layout, request, fits, duration, now, before) < before:
+            elif line.next_fitting_time(layout, request, fits, duration, now, before) < before:
                 return True
         return False
 
@@ -143,7 +145,7 @@ class NodeProfile:
             nodes = self._given_since[version] = [n for n, when in self._given.items() if when > version]
         return nodes
 
-    def forget(self, allocation: Allocation) -> None:
+    def forget_slot(self, allocation: Allocation) -> None:
         """Such a slot is held no more."""
         self._settled.pop(id(allocation), None)
 
@@ -159,7 +161,7 @@ class NodeProfile:
             until = before
             for node, first in firsts.items():
                 if first <= start:
-                    first = self._lines[node].following(layout, request, fits, duration, start, until)
+                    first = self._lines[node].next_fitting_time(layout, request, fits, duration, start, until)
                     firsts[node] = first
                     if missing == 1 and first < until:
                         # Later ones are of no use, but those of the same time are: hence the next
@@ -167,7 +169,7 @@ class NodeProfile:
                         until = nextafter(first, inf)  # later ones are of no use, others of that time are
             ready = [node for node, first in firsts.items() if first == start]
             if missing <= len(ready):
-                return start, self._place(ready, request, start, duration)
+                return start, self._place_request(ready, request, start, duration)
             later = [first for first in firsts.values() if start < first < before]
             if missing - len(ready) > len(later):
                 return None
@@ -180,28 +182,30 @@ class NodeProfile:
         able = [
             node
             for node, line in self._lines.items()
-            if line.following(layout, request, fits, duration, start, nextafter(start, inf)) == start
+            if line.next_fitting_time(layout, request, fits, duration, start, nextafter(start, inf)) == start
         ]
-        return self._fit(able, request, start, duration)
+        return self._fit_request(able, request, start, duration)
 
-    def _place(self, nodes: Iterable[int], request: Request, start: Seconds, duration: Seconds) -> Allocation:
-        allocation = self._fit(nodes, request, start, duration)
+    def _place_request(
+        self, nodes: Iterable[int], request: Request, start: Seconds, duration: Seconds
+    ) -> Allocation:
+        allocation = self._fit_request(nodes, request, start, duration)
         assert allocation is not None
         return allocation
 
-    def _fit(
+    def _fit_request(
         self, nodes: Iterable[int], request: Request, start: Seconds, duration: Seconds
     ) -> Allocation | None:
         """By the placement rule, on idle nodes and on these."""
         least = self._idle_fit(request)
         for node in nodes:
-            state = self._lines[node].least(self._layout, start, duration)
+            state = self._lines[node].least_free_state(self._layout, start, duration)
             least[state] = least.get(state, 0) | 1 << node
         return FreeCapacity(self._layout, least).fit(request)
 
     def hold(self, start: Seconds, duration: Seconds, allocation: Allocation) -> bool:
         """Take a slot; ``False``, nothing changed, if it is not free."""
-        return self._change(start, start + duration, allocation, giving=False)
+        return self._change_timelines(start, start + duration, allocation, giving=False)
 
     def hold_all(self, slots: Iterable[Slot]) -> bool:
         """Take these slots; ``False`` if they are not all free (the profile is then of no use)."""
@@ -209,7 +213,7 @@ class NodeProfile:
 
     def give(self, start: Seconds, end: Seconds, allocation: Allocation) -> None:
         """Give a held slot back, or what is left of it; raises `ValueError` if it was not held."""
-        if not self._change(start, end, allocation, giving=True):
+        if not self._change_timelines(start, end, allocation, giving=True):
             raise ValueError("a slot is given back that was not held")
         self.was_given(allocation)
 
@@ -217,18 +221,20 @@ class NodeProfile:
         """Note that nodes have been given something, as a copy sees it or this profile."""
         self._version += 1
         self._given_since.clear()
-        for node, _ in _shares(allocation):
+        for node, _ in _node_shares(allocation):
             self._given[node] = self._version
 
     def take(self, start: Seconds, end: Seconds, allocation: Allocation) -> bool:
         """`hold` with the end given."""
-        return self._change(start, end, allocation, giving=False)
+        return self._change_timelines(start, end, allocation, giving=False)
 
-    def _change(self, start: Seconds, end: Seconds, allocation: Allocation, *, giving: bool) -> bool:
+    def _change_timelines(
+        self, start: Seconds, end: Seconds, allocation: Allocation, *, giving: bool
+    ) -> bool:
         layout, now, lines = self._layout, self.now, self._lines
         changed: dict[int, NodeTimeline] = {}
-        for node, share in _shares(allocation):
-            line = changed.get(node) or lines.get(node) or self._wake(node)
+        for node, share in _node_shares(allocation):
+            line = changed.get(node) or lines.get(node) or self._wake_node(node)
             after = None if line is None else line.changed(layout, now, start, end, share, giving=giving)
             if after is None:
                 return False
@@ -240,14 +246,14 @@ class NodeProfile:
 
     def rest(self, allocation: Allocation) -> None:
         """Count its nodes as idle again where nothing is to come."""
-        for node, _ in _shares(allocation):
+        for node, _ in _node_shares(allocation):
             line = self._lines.get(node)
             if line is not None and line.times[-1] <= self.now:
                 del self._lines[node]
                 state = line.states[-1]
                 self._idle[state] = self._idle.get(state, 0) | 1 << node
 
-    def _wake(self, node: int) -> NodeTimeline | None:
+    def _wake_node(self, node: int) -> NodeTimeline | None:
         """The timeline of an idle node, which is idle no more; ``None`` if the node is lost."""
         bit = 1 << node
         for state, mask in self._idle.items():
@@ -261,11 +267,11 @@ class NodeProfile:
         return None
 
 
-def _shares(allocation: Allocation) -> Iterator[tuple[int, Share]]:
+def _node_shares(allocation: Allocation) -> Iterator[tuple[int, Share]]:
     """Each node of an allocation, and what it gives."""
     for part in allocation.parts:
         share = Share(*part[1:])
-        for node in bits(part.nodes):
+        for node in bit_indices(part.nodes):
             yield node, share
     for donor in allocation.donors:
         yield donor.donor, Share(0, (donor.device,), FRACTION_UNITS, 0)

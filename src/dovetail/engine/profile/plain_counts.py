@@ -29,15 +29,15 @@ class PlainCountProfile:
         self._instant: list[list[int] | None] = [None]  # nodes of who is in it; not one: None
         for when, allocation in releases:
             if when > self._times[-1]:
-                self._insert(len(self._times), when, self._free[-1], None)
+                self._insert_step(len(self._times), when, self._free[-1], None)
             self._free[-1] += allocation.request.nodes
 
-    def _insert(self, at: int, when: Seconds, free: int, instant: list[int] | None) -> None:
+    def _insert_step(self, at: int, when: Seconds, free: int, instant: list[int] | None) -> None:
         self._times.insert(at, when)
         self._free.insert(at, free)
         self._instant.insert(at, instant)
 
-    def pull(
+    def pull_slot(
         self, start: Seconds, duration: Seconds, allocation: Allocation
     ) -> tuple[Seconds, Allocation] | None:
         """Move a held slot to the first gap that begins earlier; where to, or ``None`` if it stays."""
@@ -47,10 +47,10 @@ class PlainCountProfile:
             return None
         first = bisect_right(times, start) - 1
         own = (first, bisect_left(times, start + duration)) if duration > 0 else None
-        gap = self._gap(nodes, duration, start, own)
+        gap = self._find_gap(nodes, duration, start, own)
         if gap is None:
             return None
-        self._release(start, duration, allocation)
+        self._release_slot(start, duration, allocation)
         moved = Allocation(allocation.request, ())
         self.hold(gap, duration, moved)
         return gap, moved
@@ -59,10 +59,10 @@ class PlainCountProfile:
         self, request: Request, duration: Seconds, before: Seconds = inf
     ) -> tuple[Seconds, Allocation] | None:
         """The first gap; the allocation names no nodes."""
-        gap = self._gap(request.nodes, duration, before)
+        gap = self._find_gap(request.nodes, duration, before)
         return None if gap is None else (gap, Allocation(request, ()))
 
-    def _gap(
+    def _find_gap(
         self, nodes: int, duration: Seconds, before: Seconds, own: tuple[int, int] | None = None
     ) -> Seconds | None:
         """The first time from which so many nodes are free; those of the job's ``own`` slot are."""
@@ -94,7 +94,7 @@ class PlainCountProfile:
         nodes, free = allocation.request.nodes, self._free
         if duration <= 0:
             return self._hold_instant(start, nodes)
-        first, last = self._between(start, start + duration)
+        first, last = self._steps_between(start, start + duration)
         if min(free[first:last]) < nodes:
             return False
         for step in range(first, last):
@@ -116,21 +116,21 @@ class PlainCountProfile:
         self._instant = [None] * len(self._times)
         return min(self._free) >= 0
 
-    def _release(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
+    def _release_slot(self, start: Seconds, duration: Seconds, allocation: Allocation) -> None:
         nodes = allocation.request.nodes
         if duration <= 0:
-            for at in range(bisect_left(self._times, start), self._begin(start)):
+            for at in range(bisect_left(self._times, start), self._first_step_at(start)):
                 instant = self._instant[at]
                 if instant is not None and nodes in instant:
                     instant.remove(nodes)
                     self._free[at] += nodes
                     return
-        first, last = self._between(start, start + duration)
+        first, last = self._steps_between(start, start + duration)
         for step in range(first, last):
             self._free[step] += nodes
 
     def _hold_instant(self, start: Seconds, nodes: int) -> bool:
-        base, free = self._begin(start), self._free
+        base, free = self._first_step_at(start), self._free
         for at in range(bisect_left(self._times, start), base):
             instant = self._instant[at]
             if instant is not None and free[at] >= nodes:
@@ -139,20 +139,20 @@ class PlainCountProfile:
                 return True
         if free[base] < nodes:
             return False
-        self._insert(base, start, free[base] - nodes, [nodes])
+        self._insert_step(base, start, free[base] - nodes, [nodes])
         return True
 
-    def _between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
-        first = self._begin(start)
+    def _steps_between(self, start: Seconds, end: Seconds) -> tuple[int, int]:
+        first = self._first_step_at(start)
         last = bisect_left(self._times, end)
         if last == len(self._times) or self._times[last] != end:
-            self._insert(last, end, self._free[last - 1], None)
+            self._insert_step(last, end, self._free[last - 1], None)
         return first, last
 
-    def _begin(self, when: Seconds) -> int:
+    def _first_step_at(self, when: Seconds) -> int:
         """The step in which slots begin at this time, after the instants of jobs without length."""
         at = bisect_right(self._times, when) - 1
         if self._times[at] != when:
             at += 1
-            self._insert(at, when, self._free[at - 1], None)
+            self._insert_step(at, when, self._free[at - 1], None)
         return at

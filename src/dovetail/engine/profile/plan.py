@@ -49,7 +49,7 @@ class PlainPlan:
         now = self.profile.now
         moves: list[Reserve] = []
         for row, (promise, duration) in enumerate(self._promises):
-            moved = self.profile.pull(promise.start, duration, promise.allocation)
+            moved = self.profile.pull_slot(promise.start, duration, promise.allocation)
             if moved is not None:
                 start, allocation = moved
                 self.changes[change_of(-1, promise.start, promise.start + duration, promise.allocation)] += 1
@@ -69,10 +69,10 @@ class PlainPlan:
         """The promise whose time comes next; the first in order of equals."""
         now = self.profile.now
         later = (promise for promise, _ in self._promises if promise.start > now)
-        return min(later, key=_start, default=None)
+        return min(later, key=_promised_start, default=None)
 
 
-def _start(promise: Promise) -> Seconds:
+def _promised_start(promise: Promise) -> Seconds:
     return promise.start
 
 
@@ -109,7 +109,7 @@ class NodeProfileCache:
 
     def plan(self, now: Seconds) -> Profile | None:
         """A copy to plan with; ``None`` if the changes do not fit into what is kept."""
-        if not self._whole or not self._settle():
+        if not self._whole or not self._settle_changes():
             return None
         self._profile.now = now
         if self._in_order is None:
@@ -117,11 +117,11 @@ class NodeProfileCache:
         self._plan = PlainPlan(self._profile.copy(), self._in_order)
         return self._plan
 
-    def overdue(self, now: Seconds) -> bool:
+    def has_overdue_promise(self, now: Seconds) -> bool:
         """Whether a promise should have been kept before."""
         return any(promise.start < now for promise, _ in self._held.values())
 
-    def _settle(self) -> bool:
+    def _settle_changes(self) -> bool:
         """Enter what has changed, the plan as a whole if just that was decided; ``False`` if it won't fit."""
         plan, self._plan = self._plan, None
         gone: list[Interval] = []
@@ -132,69 +132,69 @@ class NodeProfileCache:
                 gone += [] if old is None else [old]
                 new += [] if slot is None else [slot]
         self._before.clear()
-        if plan is not None and plan.changes == _changes(gone, new):
+        if plan is not None and plan.changes == _count_changes(gone, new):
             assert isinstance(plan.profile, NodeProfile)
             self._profile = plan.profile
             for _, _, allocation in gone:
-                self._profile.forget(allocation)
+                self._profile.forget_slot(allocation)
             return True
         profile = self._profile
         for start, end, allocation in gone:
-            profile.forget(allocation)
+            profile.forget_slot(allocation)
             if end > profile.now:
                 profile.give(max(start, profile.now), end, allocation)
             profile.rest(allocation)
         return all(profile.take(max(start, profile.now), end, allocation) for start, end, allocation in new)
 
-    def _change(self, job: JobId, slot: Interval | None) -> None:
+    def _change_slot(self, job: JobId, slot: Interval | None) -> None:
         """A job has another slot, or none."""
         old = self._slots.pop(job, None)
         self._before.setdefault(job, old)
         if slot is not None:
             self._slots[job] = slot
 
-    def _forget(self, job: JobId) -> None:
+    def _forget_promise(self, job: JobId) -> None:
         if self._held.pop(job, None) is not None:
             self._in_order = None
 
     def started(self, placed: Placed) -> None:
         """A job has started."""
         slot = self._slots.get(placed.job.id)
-        self._forget(placed.job.id)
+        self._forget_promise(placed.job.id)
         if slot is None or not _as_promised(slot, placed):
-            self._change(placed.job.id, (placed.start_time, placed.bound, placed.allocation))
+            self._change_slot(placed.job.id, (placed.start_time, placed.bound, placed.allocation))
 
     def ended(self, placed: Placed, now: Seconds) -> None:
         """A running job has ended, before its limit perhaps."""
         if self._plan is not None:
-            self._whole = self._settle() and self._whole
+            self._whole = self._settle_changes() and self._whole
         self._profile.now = now
-        self._change(placed.job.id, None)
+        self._change_slot(placed.job.id, None)
 
     def promised(self, promise: Promise, duration: Seconds) -> Promise:
         """A start has been promised, or another one."""
         self._held[promise.job.id] = promise, duration
         self._in_order = None
-        self._change(promise.job.id, (promise.start, promise.start + duration, promise.allocation))
+        self._change_slot(promise.job.id, (promise.start, promise.start + duration, promise.allocation))
         return promise
 
-    def renewed(self, decision: Renew) -> bool:
+    def accept_renewal(self, decision: Renew) -> bool:
         """Promises on nodes are renewed one by one."""
         return False
 
-    def dropped(self, job: JobId) -> None:
+    def drop_job(self, job: JobId) -> None:
         """A job waits no more."""
         if self._plan is not None:
-            self._whole = self._settle() and self._whole
-        self._forget(job)
-        self._change(job, None)
+            self._whole = self._settle_changes() and self._whole
+        self._forget_promise(job)
+        self._change_slot(job, None)
 
     def let_go(self) -> list[Promise]:
         """None stands here only."""
         return []
 
 
-def _changes(gone: Iterable[Interval], new: Iterable[Interval]) -> Counter[Change]:
+def _count_changes(gone: Iterable[Interval], new: Iterable[Interval]) -> Counter[Change]:
     """Slots that are given back and taken, as a plan notes them."""
     changes = Counter(change_of(-1, *slot) for slot in gone)
     changes.update(change_of(1, *slot) for slot in new)

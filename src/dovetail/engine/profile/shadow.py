@@ -56,7 +56,7 @@ class NodeShadow:
             if request.cpus > most or request.cpus * request.nodes > total:
                 continue
             if self._free.count(request) >= request.nodes:
-                if self._place(request, False) is not None:
+                if self._place_request(request, False) is not None:
                     yield request, inf
                 elif self.start < inf:
                     yield request, self.start
@@ -64,7 +64,7 @@ class NodeShadow:
     def backfill(self, request: Request, end: Seconds) -> Allocation | None:
         """Take nodes for a job that starts now and ends by then; ``None`` if that would delay the head."""
         in_time = end <= self.start < inf
-        allocation = self._place(request, in_time)
+        allocation = self._place_request(request, in_time)
         if allocation is not None:
             self._free.take(allocation)
             self._places.clear()
@@ -73,7 +73,7 @@ class NodeShadow:
                 self._planned = self._then.fit(self._head)
         return allocation
 
-    def _place(self, request: Request, in_time: bool) -> Allocation | None:
+    def _place_request(self, request: Request, in_time: bool) -> Allocation | None:
         """Where a job would start; remembered. O(distinct node states)."""
         key = request, in_time
         if key not in self._places:

@@ -27,7 +27,7 @@ class NodeTimeline:
         self.instants = instants
         self._open: dict[int, list[int]] = {}  # by the identity of the request's fits
 
-    def _step(self, when: Seconds) -> int:
+    def _step_at(self, when: Seconds) -> int:
         """The step in force at a time, after its instants."""
         return bisect_right(self.times, when) - 1
 
@@ -40,7 +40,7 @@ class NodeTimeline:
                 steps.append(step)
         return steps
 
-    def following(
+    def next_fitting_time(
         self,
         layout: Layout,
         request: Request,
@@ -64,7 +64,7 @@ class NodeTimeline:
                 start = after
             if start >= before:
                 return inf
-            blocked = self._blocked(layout, request, fits, step, start + duration)
+            blocked = self._blocking_step(layout, request, fits, step, start + duration)
             if blocked is None:
                 return start
             index += 1
@@ -72,7 +72,9 @@ class NodeTimeline:
                 index = bisect_left(steps, blocked, index)
         return inf
 
-    def _blocked(self, layout: Layout, request: Request, fits: Fits, step: int, end: Seconds) -> int | None:
+    def _blocking_step(
+        self, layout: Layout, request: Request, fits: Fits, step: int, end: Seconds
+    ) -> int | None:
         """What ends a gap that begins in ``step``, before ``end``; ``None`` if nothing does.
 
         A later step, if the request does not fit there; ``step``, if it only does not fit throughout.
@@ -85,22 +87,22 @@ class NodeTimeline:
                 fit = fits[state] if state in fits else layout.fit_state(request, state)
                 if fit is None:
                     return at
-                least = layout.least(least, state)
+                least = layout.common_state(least, state)
                 fit = fits[least] if least in fits else layout.fit_state(request, least)
                 if fit is None:
                     return step
             at += 1
         return None
 
-    def least(self, layout: Layout, start: Seconds, duration: Seconds) -> int:
+    def least_free_state(self, layout: Layout, start: Seconds, duration: Seconds) -> int:
         """The state with what is free from ``start`` on, for so long."""
         times, states = self.times, self.states
-        step, end = self._step(start), start + duration
+        step, end = self._step_at(start), start + duration
         least = states[step]
         step += 1
         while step < len(times) and times[step] < end:
             if states[step] != least:
-                least = layout.least(least, states[step])
+                least = layout.common_state(least, states[step])
             step += 1
         return least
 
@@ -115,15 +117,15 @@ class NodeTimeline:
 
         Steps that are over are left out.
         """
-        over = self._step(now)
+        over = self._step_at(now)
         times, states, instants = self.times[over:], self.states[over:], self.instants[over:]
         after = layout.steps(share, giving=giving)
         twin = NodeTimeline(times, states, instants)
         if start >= end:
-            return twin if twin._instant(layout, now, start, share, giving) else None
-        first = twin._split(start)
+            return twin if twin._change_instant(layout, now, start, share, giving) else None
+        first = twin._split_step(start)
         if end < inf:
-            twin._split(end)
+            twin._split_step(end)
             last = bisect_left(times, end)
         else:
             last = len(times)
@@ -134,13 +136,13 @@ class NodeTimeline:
                 return None
             states[step] = moved
         if giving:
-            twin._join(last)
-            twin._join(first)
+            twin._join_steps(last)
+            twin._join_steps(first)
         return twin
 
-    def _split(self, when: Seconds) -> int:
+    def _split_step(self, when: Seconds) -> int:
         """The step that begins at this time, after its instants; made if there is none."""
-        step = self._step(when)
+        step = self._step_at(when)
         if self.times[step] != when:
             step += 1
             self.times.insert(step, when)
@@ -148,15 +150,17 @@ class NodeTimeline:
             self.instants.insert(step, None)
         return step
 
-    def _join(self, step: int) -> None:
+    def _join_steps(self, step: int) -> None:
         """Make one step of two that are alike."""
         if step == 0 or step >= len(self.times) or self.states[step] != self.states[step - 1]:
             return
         if self.instants[step] is None and self.instants[step - 1] is None:
             del self.times[step], self.states[step], self.instants[step]
 
-    def _instant(self, layout: Layout, now: Seconds, when: Seconds, share: Share, giving: bool) -> bool:
-        base = self._split(when)
+    def _change_instant(
+        self, layout: Layout, now: Seconds, when: Seconds, share: Share, giving: bool
+    ) -> bool:
+        base = self._split_step(when)
         for step in range(bisect_left(self.times, when), base):
             held = self.instants[step]
             assert held is not None
@@ -167,7 +171,7 @@ class NodeTimeline:
             moved = after[state] if state in after else layout.step(state, share, giving=giving)
             if moved is not None:
                 self.states[step] = moved
-                self.instants[step] = _without(held, share) if giving else (*held, share)
+                self.instants[step] = _without_share(held, share) if giving else (*held, share)
                 return True
         if giving:
             return when <= now  # over, and left out
@@ -180,6 +184,6 @@ class NodeTimeline:
         return True
 
 
-def _without(held: tuple[Share, ...], share: Share) -> tuple[Share, ...]:
+def _without_share(held: tuple[Share, ...], share: Share) -> tuple[Share, ...]:
     at = held.index(share)
     return held[:at] + held[at + 1 :]

@@ -36,7 +36,7 @@ class TimesByPlace:
     """A `Truth` of a table's jobs: the text of an id is not looked up among a million."""
 
     def __init__(self, jobs: JobTable) -> None:
-        self._seconds = array("d", bytes(8 * _places(jobs)))
+        self._seconds = array("d", bytes(8 * _count_places(jobs)))
         np.asarray(self._seconds)[jobs.place] = jobs.seconds
 
     def seconds(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
@@ -53,7 +53,7 @@ class EndedColumns:
     def __init__(self, jobs: JobTable, cluster: Cluster) -> None:
         self._jobs = jobs
         self._cluster = cluster
-        places = _places(jobs)
+        places = _count_places(jobs)
         self._start = array("d", bytes(8 * places))
         self._end = array("d", bytes(8 * places))
         self._promised = array("d", [np.nan]) * places
@@ -144,6 +144,6 @@ class EndedColumns:
         return [kept.get(record.job.id, record) for record in taken] if kept else taken
 
 
-def _places(jobs: JobTable) -> int:
+def _count_places(jobs: JobTable) -> int:
     """How many places in the file they are spread over."""
     return int(jobs.place.max(initial=-1)) + 1

@@ -33,7 +33,7 @@ class Followers:
     def _is_follower(self, job: Job) -> bool:
         return job.id in self._workload.follows and self._workload.follows[job.id][0] in self._there
 
-    def leaders(self) -> Iterator[Job]:
+    def iterate_leaders(self) -> Iterator[Job]:
         """The jobs that are submitted at their own time, in order."""
         return (job for job in self._workload.jobs if not self._is_follower(job))
 

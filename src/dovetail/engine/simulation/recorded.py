@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from dovetail.engine.capacity.cores import CoreBook
 from dovetail.engine.capacity.free import FreeCapacity, Layout
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.engine.simulation.request import best_times
 from dovetail.errors import InputError
 from dovetail.model import (
@@ -32,12 +32,12 @@ from dovetail.records import dataclass
 from dovetail.spec.values import RECORDED
 
 
-def recorded(workload: Workload, cluster: Cluster) -> Result:
+def replay_log(workload: Workload, cluster: Cluster) -> Result:
     """The result that the log itself holds. O(jobs log jobs).
 
     Jobs without a start in it are pending. Raises `InputError` where it has none at all.
     """
-    ready = prepare(workload, cluster, need_truth=True)
+    ready = prepare_workload(workload, cluster, need_truth=True)
     starts = ready.recorded
     jobs = sorted(ready.jobs, key=lambda job: job.index)
     known = [job for job in jobs if job.id in starts]
@@ -49,7 +49,7 @@ def recorded(workload: Workload, cluster: Cluster) -> Result:
     ledger = _Ledger(ready, cluster)
     for job in sorted(known, key=lambda job: (starts[job.id], job.index)):
         ledger.start(job, starts[job.id])
-    ledger.until(float("inf"))
+    ledger.end_jobs_until(float("inf"))
     unknown = "its start is not recorded"
     records = [ledger.records.get(job.id) or Record(job, wait_reason=unknown) for job in jobs]
     return Result(
@@ -92,10 +92,10 @@ class _Ledger:
 
     def start(self, job: Job, at: Seconds) -> None:
         """The job starts, on what is free, else on what is not."""
-        self.until(at)
+        self.end_jobs_until(at)
         there = self._placed.get(job.id)
         if there is not None:  # the log has the implementation and the place
-            self._begin(job, at, job.app.implementation(there[0]), there[1], taken=False)
+            self._begin_job(job, at, job.app.implementation(there[0]), there[1], taken=False)
             return
         choice = job.choices[0]
         found = self._free.fit(choice.request)
@@ -105,10 +105,10 @@ class _Ledger:
             assert found is not None, "jobs larger than the machine were rejected"
         else:
             self._free.take(found)
-            found = replace(found, cores=self._cores.assign(found))
-        self._begin(job, at, choice.implementation, found, taken=taken)
+            found = replace(found, cores=self._cores.assign_cores(found))
+        self._begin_job(job, at, choice.implementation, found, taken=taken)
 
-    def _begin(
+    def _begin_job(
         self, job: Job, at: Seconds, implementation: Implementation, place: Allocation, *, taken: bool
     ) -> None:
         """The job runs on this place, which is ``taken`` from what was free."""
@@ -116,33 +116,33 @@ class _Ledger:
         assert seconds is not None, "jobs without a true time were rejected"
         cpus = sum(part.nodes.bit_count() * part.cpus for part in place.parts)
         amounts = (float(cpus), place.request.nodes * place.request.gpus)
-        self._hold(amounts, 1)
+        self._hold_amounts(amounts, 1)
         heappush(self._running, (at + seconds, job.index, place, taken, amounts))
         self.records[job.id] = Record(
             job, State.COMPLETED, implementation, place, at, at + seconds, exit_code=0
         )
 
-    def until(self, moment: Seconds) -> None:
+    def end_jobs_until(self, moment: Seconds) -> None:
         """Let end what ends by then."""
         while self._running and self._running[0][0] <= moment:
             end, _, allocation, taken, amounts = heappop(self._running)
-            self._pass(end)
-            self._hold(amounts, -1)
+            self._pass_time(end)
+            self._hold_amounts(amounts, -1)
             if taken:
                 self._cores.release(allocation)
                 self._free.give(allocation)
         if self._running:
-            self._pass(moment)
+            self._pass_time(moment)
         self._now = moment
 
-    def _pass(self, moment: Seconds) -> None:
+    def _pass_time(self, moment: Seconds) -> None:
         for what in (self._cpus, self._devices):
             if moment > self._now and what.held > what.capacity + 1e-9:
                 what.seconds += moment - self._now
                 what.most = max(what.most, what.held - what.capacity)
         self._now = moment
 
-    def _hold(self, amounts: tuple[float, float], sign: int) -> None:
+    def _hold_amounts(self, amounts: tuple[float, float], sign: int) -> None:
         for what, amount in zip((self._cpus, self._devices), amounts, strict=True):
             what.held += sign * amount
 
@@ -156,12 +156,12 @@ class _Ledger:
             if what.seconds > 0:
                 found.append(
                     f"The log holds more {name} than the {what.capacity:,} of the machine, for "
-                    f"{_long(what.seconds)} in all, by up to {what.most:,.6g}."
+                    f"{_format_duration(what.seconds)} in all, by up to {what.most:,.6g}."
                 )
         return [Note(text, "recorded") for text in found]
 
 
-def _long(seconds: Seconds) -> str:
+def _format_duration(seconds: Seconds) -> str:
     for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {name}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
 from dovetail.engine.driver.orders import Move, Order, Stop
-from dovetail.engine.driver.prepare import check_depends, check_policy, prepare
+from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_workload
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
 from dovetail.engine.simulation.followers import Followers
@@ -73,14 +73,14 @@ def simulate(
     `PolicyError`.
     """
     opts = options or SimulationOptions()
-    ready = prepare(workload, cluster, need_truth=True)
+    ready = prepare_workload(workload, cluster, need_truth=True)
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
     request = SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts)
     reason = "a journal, a history that learns, incidents or ranks go through the engine" if beside else ""
     if opts.compiled == "auto" and not beside:
-        found = _compiled(request)
+        found = _simulate_compiled(request)
         if isinstance(found, Result):
             return found
         reason = found.reason
@@ -91,7 +91,7 @@ def simulate(
         return replace(simulation.run(), interpreted=reason)
 
 
-def _compiled(request: SimulationRequest) -> Result | NotModelled:
+def _simulate_compiled(request: SimulationRequest) -> Result | NotModelled:
     """What the compiled simulation makes of it, where one models it."""
     rates: object = request.rates
     if isinstance(rates, HasStandIn):
@@ -187,7 +187,7 @@ class _Simulation:
 
     def run(self) -> Result:
         """Go from event to event until nothing is left to happen."""
-        jobs, incidents = self._line(), self.incidents
+        jobs, incidents = self._iterate_submissions(), self.incidents
         driver, progress = self.driver, self.progress
         engine = driver.engine
         engine.packs &= self.columns is None
@@ -229,7 +229,7 @@ class _Simulation:
                 events += map(Submitted, followers.due(now))
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
-            self._instant(now, events)
+            self._process_instant(now, events)
             if followers:
                 followers.ended(driver.ended(), now)
             if ends:
@@ -238,14 +238,14 @@ class _Simulation:
                 if show is not None:
                     done += len(ends)
                     show(done, total)
-        return self._result()
+        return self._make_result()
 
-    def _line(self) -> Iterator[Job]:
+    def _iterate_submissions(self) -> Iterator[Job]:
         """The jobs by submission; those that are columns are made when their time comes, and not kept."""
         table = self.workload.table
         if self.followers:
-            return self.followers.leaders()
-        return iter(self.workload.jobs) if table is None or self.columns is None else table.fleeting()
+            return self.followers.iterate_leaders()
+        return iter(self.workload.jobs) if table is None or self.columns is None else table.iterate_fleeting()
 
     def _put_away(self, columns: EndedColumns, ends: Sequence[Ended]) -> None:
         """What has ended leaves the engine."""
@@ -253,11 +253,11 @@ class _Simulation:
         records = engine.records
         for end in ends:
             if columns.take(records[end.job]):
-                engine.retire(end.job)
+                engine.retire_job(end.job)
 
-    def _instant(self, now: Seconds, events: list[Event]) -> None:
+    def _process_instant(self, now: Seconds, events: list[Event]) -> None:
         driver = self.driver
-        orders = driver.instant(now, events)
+        orders = driver.process_instant(now, events)
         for order in orders:
             self._carry_out(order, now)
         # The short way needs none of what follows: no rates, no journal, no checks.
@@ -266,33 +266,33 @@ class _Simulation:
         moves = [order for order in orders if isinstance(order, Move)]
         # Rates change by what the instant did, so this follows the orders.
         if self.rated or moves:
-            self._shift(moves, now)
-        driver.note()
+            self._shift_rates(moves, now)
+        driver.write_last_instant()
         if self.options.validate:
-            driver.engine.validate()
+            driver.engine.validate_books()
 
     def _carry_out(self, order: Order, now: Seconds) -> None:
         """Do in virtual time what the driver orders."""
         if isinstance(order, Placed):
-            self._begin(order, now)
+            self._begin_job(order, now)
         elif isinstance(order, Stop):
             self.progress.stop(order.job)
             running = self.driver.engine.running.get(order.job)
             # A stop for an earlier attempt comes too late, and must not end the present one.
             if running is not None and running.attempt == order.attempt:
-                self.driver.happened(Ended(order.job, order.state, None, order.detail))
+                self.driver.queue_events(Ended(order.job, order.state, None, order.detail))
 
-    def _shift(self, moves: list[Move], now: Seconds) -> None:
+    def _shift_rates(self, moves: list[Move], now: Seconds) -> None:
         """What started, ended and moved changes the rates; who moves holds its source while it is stalled."""
         changes = self.driver.engine.changes
-        stalls = self.progress.shift(now, *self.news.of(changes))
+        stalls = self.progress.shift_rates(now, *self.news.of(changes))
         for move in moves:
             job = move.placed.job.id
             # Sorted in, since incidents are read from the front.
             arrives = now + stalls.get(job, 0.0)
             insort(self.incidents, (arrives, Migrated(job)), key=itemgetter(0))
 
-    def _begin(self, placed: Placed, now: Seconds) -> None:
+    def _begin_job(self, placed: Placed, now: Seconds) -> None:
         job = placed.job
         seconds = placed.predicted
         if not self.foreseen:
@@ -301,7 +301,7 @@ class _Simulation:
         limit = self.unlimited if job.walltime is None else job.walltime
         self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)
 
-    def _result(self) -> Result:
+    def _make_result(self) -> Result:
         options, columns = self.options, self.columns
         return self.driver.result(
             self.workload,

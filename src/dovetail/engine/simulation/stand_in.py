@@ -35,11 +35,11 @@ from dovetail.model import (
     Seconds,
     State,
     Workload,
-    bits,
+    bit_indices,
 )
 from dovetail.model.tables import RecordTable
 from dovetail.native import rigid
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.conservative import Conservative
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -72,7 +72,7 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
     perfectly known, at rate 1. Under `Conservative` every job has a bound above zero and none runs past it.
     """
     workload, cluster, policy = wanted.workload, wanted.cluster, wanted.policy
-    why = _unlike(wanted)
+    why = _find_unmodelled(wanted)
     if why:
         return NotModelled(why)
     assert isinstance(policy, Fcfs | Easy | Conservative)
@@ -83,12 +83,12 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
     classes = {(device.kind, device.model, device.memory) for device in cluster.groups[0].node.devices}
     if len(classes) > 1 or len(layout.states[full].devices) > MOST_DEVICES:
         return NotModelled(f"nodes have devices of several classes, or more than {MOST_DEVICES}")
-    jobs = _columns(workload, lambda request: _share(layout, request, full) is not None)
+    jobs = _make_columns(workload, lambda request: _whole_share(layout, request, full) is not None)
     if isinstance(jobs, NotModelled):
         return jobs
-    bound, limit = _bounds(jobs, wanted.options)
+    bound, limit = _compute_bounds(jobs, wanted.options)
     # Under conservative an overrun moves every promise, which the compiled one does not model.
-    if isinstance(policy, Conservative) and not _lasting(jobs, bound, limit):
+    if isinstance(policy, Conservative) and not _are_promises_kept(jobs, bound, limit):
         return NotModelled("under conservative some job has a bound of zero or none, or runs past it")
     counted = _takes_whole_nodes(workload, layout)
     # Then the engine would begin by counting nodes and name them later: other nodes than the twin's.
@@ -96,17 +96,19 @@ def stand_in(wanted: SimulationRequest) -> Result | NotModelled:
         return NotModelled(
             "only the jobs of the first instant take whole nodes"
         )  # the engine names nodes later
-    found = _simulated(wanted, jobs, layout, full, bound, limit, counted=counted)
-    records = _whole_records(wanted, jobs, found) if counted else _records(wanted, jobs, layout, full, found)
+    found = _simulate_jobs(wanted, jobs, layout, full, bound, limit, counted=counted)
+    records = (
+        _whole_records(wanted, jobs, found) if counted else _make_records(wanted, jobs, layout, full, found)
+    )
     if wanted.options.progress is not None:
         wanted.options.progress(len(records), len(records))
-    return _result(wanted, records, jobs, found)
+    return _make_result(wanted, records, jobs, found)
 
 
 # ------------------------------------------------------------------------------------------ what is modelled
 
 
-def _unlike(wanted: SimulationRequest) -> str:
+def _find_unmodelled(wanted: SimulationRequest) -> str:
     """What of policy, options, times or machine is not modelled; empty: nothing."""
     policy, workload = wanted.policy, wanted.workload
     if type(policy) not in (Fcfs, Easy, Conservative):
@@ -126,10 +128,10 @@ def _unlike(wanted: SimulationRequest) -> str:
         return "jobs are submitted some time after others have ended"
     if not workload.jobs:
         return "there are no jobs"
-    return "" if library() is not None else "no C compiler was at hand when the package was built"
+    return "" if load_library() is not None else "no C compiler was at hand when the package was built"
 
 
-def _requests(workload: Workload) -> set[Request]:
+def _distinct_requests(workload: Workload) -> set[Request]:
     table = workload.table
     if table is not None:
         return {choices[0].request for _, choices in table.forms}
@@ -140,17 +142,19 @@ def _takes_whole_nodes(workload: Workload, layout: Layout) -> bool:
     """Whether every job takes whole nodes without devices: then the engine counts nodes."""
     free = FreeCapacity(layout)
     whole = free.takes_whole_nodes
-    return free.alike() and all(not requests.devices and whole(requests) for requests in _requests(workload))
+    return free.has_like_nodes() and all(
+        not requests.devices and whole(requests) for requests in _distinct_requests(workload)
+    )
 
 
 def _counted_first(workload: Workload, layout: Layout) -> bool:
     """Whether all jobs of the first instant take whole nodes without devices, which are not named then."""
     free = FreeCapacity(layout)
     first = takewhile(lambda job: job.submit_time <= workload.jobs[0].submit_time, workload.jobs)
-    return free.alike() and all(free.takes_whole_nodes(job.choices[0].request) for job in first)
+    return free.has_like_nodes() and all(free.takes_whole_nodes(job.choices[0].request) for job in first)
 
 
-def _share(layout: Layout, request: Request, full: int) -> Share | None:
+def _whole_share(layout: Layout, request: Request, full: int) -> Share | None:
     """What an idle node gives, if that is CPUs or whole devices; else ``None``."""
     fits = layout.fits[request]
     fit = fits[full] if full in fits else layout.fit_state(request, full)
@@ -162,7 +166,7 @@ def _share(layout: Layout, request: Request, full: int) -> Share | None:
 # -------------------------------------------------------------------------------------------- jobs as columns
 
 
-def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | NotModelled:
+def _make_columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | NotModelled:
     """The jobs as columns, O(jobs).
 
     `NotModelled` where any depends on another, may be tried again, is throttled, has several choices, takes
@@ -170,7 +174,7 @@ def _columns(workload: Workload, suits: Callable[[Request], bool]) -> _Jobs | No
     """
     table = workload.table
     if table is not None:
-        if not all(suits(request) for request in _requests(workload)):
+        if not all(suits(request) for request in _distinct_requests(workload)):
             return NotModelled("jobs take shares of devices, or nothing of a node")
         if not np.isfinite(table.seconds).all():
             return NotModelled("some job takes an unknown time")
@@ -213,7 +217,7 @@ def _unlike_job(job: Job, suits: Callable[[Request], bool], known: dict[Request,
     return "" if known[request] else "takes a share of a device, or nothing of a node"
 
 
-def _bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
+def _compute_bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
     """What is known beforehand of each run time, and after how long each job is ended."""
     walltime, default = jobs.walltime, options.default_walltime
     missing = np.isnan(walltime)
@@ -223,7 +227,7 @@ def _bounds(jobs: _Jobs, options: SimulationOptions) -> tuple[Floats, Floats]:
     return bound, np.where(missing, inf if isinstance(default, str) else default, walltime)
 
 
-def _lasting(jobs: _Jobs, bound: Floats, limit: Floats) -> bool:
+def _are_promises_kept(jobs: _Jobs, bound: Floats, limit: Floats) -> bool:
     """Whether every promise can be kept: all bounds are above zero and finite, no job runs past its own."""
     ends = np.minimum(jobs.seconds, limit)
     return bool((bound > 0).all() and np.isfinite(bound).all() and (ends <= bound).all())
@@ -236,7 +240,7 @@ def _by_rank(workload: Workload, policy: object, bound: Floats) -> Ints:
     # The file's order is the order of arrival, and nothing else ranks: no keys need to be made.
     if table is not None and key is ORDERS["fcfs"].key:
         return np.arange(len(bound))  # jobs of a table have no priorities
-    jobs = workload.jobs if table is None else table.fleeting()
+    jobs = workload.jobs if table is None else table.iterate_fleeting()
     if bounded:
         keys = [key(job, limit) for job, limit in zip(jobs, bound.tolist(), strict=True)]
     else:
@@ -244,7 +248,7 @@ def _by_rank(workload: Workload, policy: object, bound: Floats) -> Ints:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
 
-def _simulated(
+def _simulate_jobs(
     wanted: SimulationRequest,
     jobs: _Jobs,
     layout: Layout,
@@ -260,7 +264,7 @@ def _simulated(
     if counted:
         cpus, devices, room = np.full(len(bound), state.cpus), np.zeros(len(bound), np.int64), None
     else:
-        shares = [_share(layout, job.choices[0].request, full) for job in workload.jobs]
+        shares = [_whole_share(layout, job.choices[0].request, full) for job in workload.jobs]
         requests = [(s.cpus, len(s.devices), s.memory if memory else 0) for s in shares if s is not None]
         cpus, devices, room = np.array(requests, np.int64).T
     sizes = np.zeros(len(bound), np.int64) if room is None else room
@@ -269,7 +273,7 @@ def _simulated(
         values, place = np.unique(column, return_inverse=True)
         line = np.unique(line * len(values) + place, return_inverse=True)[1]
     ranked = _by_rank(workload, policy, bound)
-    return rigid.simulate(
+    return rigid.simulate_rigid(
         rigid.Columns(
             jobs.submit, jobs.seconds, bound, limit, jobs.nodes, cpus, devices, sizes, ranked, line
         ),
@@ -316,12 +320,12 @@ def _whole_records(wanted: SimulationRequest, jobs: _Jobs, found: rigid.Schedule
     )
 
 
-def _records(
+def _make_records(
     wanted: SimulationRequest, jobs: _Jobs, layout: Layout, full: int, found: rigid.Schedule
 ) -> list[Record]:
     """The records in file order."""
     devices: dict[str, DeviceClass] = {}
-    allocations = _allocations(wanted, layout, full, found)
+    allocations = _make_allocations(wanted, layout, full, found)
     made = []
     for place in np.argsort(jobs.place, kind="stable").tolist():
         job = wanted.workload.jobs[place]
@@ -348,7 +352,7 @@ def _records(
     return made
 
 
-def _allocations(
+def _make_allocations(
     wanted: SimulationRequest, layout: Layout, full: int, found: rigid.Schedule
 ) -> list[Allocation]:
     """What each job held, by submission; core ids are given out as jobs start and end."""
@@ -361,21 +365,22 @@ def _allocations(
             cores.release(allocations[~event])
             continue
         request = jobs[event].choices[0].request
-        share = _share(layout, request, full)
+        share = _whole_share(layout, request, full)
         assert share is not None
         masks: dict[int, int] = {}  # the nodes that give the same devices
         for at in range(first[event], first[event + 1]):
             masks[devices[at]] = masks.get(devices[at], 0) | 1 << node[at]
         parts = (
-            Part(mask, share.cpus, tuple(bits(d)), share.units, share.memory) for d, mask in masks.items()
+            Part(mask, share.cpus, tuple(bit_indices(d)), share.units, share.memory)
+            for d, mask in masks.items()
         )
         allocation = Allocation(request, tuple(parts))
-        named = cores.assign(allocation)
+        named = cores.assign_cores(allocation)
         allocations[event] = allocation if named is EMPTY else replace(allocation, cores=named)
     return [allocations[place] for place in range(len(jobs))]
 
 
-def _result(
+def _make_result(
     wanted: SimulationRequest, records: Sequence[Record], jobs: _Jobs, found: rigid.Schedule
 ) -> Result:
     """The records with the request."""

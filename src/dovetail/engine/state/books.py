@@ -183,16 +183,16 @@ class Books:
 
     def withdraw(self, job: Job) -> None:
         """It leaves them, and what was promised to it and intended for it is void."""
-        self.unqueue(job)
-        self.promises.drop(job.id)
+        self.remove_from_queue(job)
+        self.promises.drop_promise(job.id)
         self.intended.pop(job.id, None)
-        self.profiles.dropped(job.id)
+        self.profiles.drop_job(job.id)
 
-    def unqueue(self, job: Job) -> None:
+    def remove_from_queue(self, job: Job) -> None:
         """A waiting job leaves the queue or its FIFO."""
         unit = self.bound_to.pop(job.id, None)
         if unit is None:
-            self.queue.remove(job)
+            self.queue.remove_job(job)
             return
         fifo = self.device_queues[unit]
         # By identity at the head, the usual case; elsewhere a job was cancelled out of order.
@@ -214,7 +214,7 @@ class Books:
         record.earlier = (*record.earlier, span)
         record.since = None
 
-    def _fault(self, job: Job, allocation: Allocation) -> str | None:
+    def _find_allocation_fault(self, job: Job, allocation: Allocation) -> str | None:
         """What keeps an allocation from being one of the job's; ``None`` if it is."""
         # By request alone: a policy names an implementation, and its request decides what it may hold.
         choice = next((c for c in job.choices if c.request == allocation.request), None)
@@ -243,7 +243,7 @@ class Books:
             if self._keep_questions or self._keep_considered or job.id in predictions.cached:
                 prediction = predictions.predict(job, implementation, allocation.request, device)
                 if self._keep_considered:
-                    record.considered = self._considered(job)
+                    record.considered = self._considered_choices(job)
             else:  # this is the only use: nothing is cached
                 prediction = predictions.model.predict(job, implementation, allocation.request, device)
             predicted = None if prediction is None else prediction.expected
@@ -259,7 +259,7 @@ class Books:
         attempt = record.attempts = record.attempts + 1
         placed = Placed(job, implementation, allocation, start, predicted, start + bound, device, attempt)
         if counted:
-            self.occupancy.enter(placed)
+            self.occupancy.enter_job(placed)
         else:
             self.occupancy.enter_uncounted(placed)
         if self.profiles.kept is not None:
@@ -277,7 +277,7 @@ class Books:
         if allocation.donors:
             record.remote_gpus = len(allocation.donors)
 
-    def _considered(self, job: Job) -> tuple[tuple[str, Seconds | None], ...]:
+    def _considered_choices(self, job: Job) -> tuple[tuple[str, Seconds | None], ...]:
         """Every way to run the job that was looked at, and its expected time."""
         return tuple(
             (f"{name} on {cls}" + (f" x{nodes}" if job.moldable else ""), p.expected if p else None)
@@ -314,7 +314,9 @@ class Books:
         record.since = now
         record.allocation, record.device_class = moved.allocation, device
 
-    def _renewed(self, before: Placed, target: Allocation, now: Seconds) -> tuple[Seconds | None, Seconds]:
+    def _renew_expectation(
+        self, before: Placed, target: Allocation, now: Seconds
+    ) -> tuple[Seconds | None, Seconds]:
         """Expected time and bound after a move: what is left takes as long as the new class needs."""
         device = self.class_of(before.implementation, target)
         # The same class needs the same time for the rest: nothing is predicted anew.
@@ -329,9 +331,9 @@ class Books:
         learned = self.learned_bounds and before.job.walltime is None
         return spent + left * new.expected, now + left * new.upper if learned else before.bound
 
-    def arrive(self, before: Placed, placed: Placed, target: Allocation, now: Seconds) -> None:
+    def complete_move(self, before: Placed, placed: Placed, target: Allocation, now: Seconds) -> None:
         """The work has moved: the old place is free, and what is expected of the job is renewed."""
-        self.change_place(placed, target, now, expected=self._renewed(before, target, now))
+        self.change_place(placed, target, now, expected=self._renew_expectation(before, target, now))
         record = self.records[placed.job.id]
         record.migrations += max(0, len(before.allocation.donors) - len(target.donors))
         self.view.changes.migrated.append(self.running[placed.job.id])
@@ -371,14 +373,14 @@ class Books:
         """The bound where it may change as more is learned; 0 where it cannot."""
         return self.bound(job, implementation, request) if self.learned_bounds else 0.0
 
-    def expect(self) -> None:
+    def update_promise_bounds(self) -> None:
         """Note what is known of the jobs that hold promises, if that is more than last time."""
         version = self.predictions.version
         # Compared by version, since predicting for every promise at every instant would be quadratic.
         if version != self._expected:
             self._expected = version
             for held in self.promises.held.values():
-                self.promises.expect(
+                self.promises.update_bound(
                     held.job.id, self.bound(held.job, held.implementation, held.allocation.request)
                 )
 
@@ -424,7 +426,7 @@ class Books:
         """Jobs that run: those whose end is near enough to have given up their places come first."""
         return chain(self.ending.values(), self.running.values())
 
-    def phase(self, job: JobId) -> Phase:
+    def phase_of(self, job: JobId) -> Phase:
         """Where a job stands, by the books. O(1)."""
         record = self.records.get(job)
         if record is None:
@@ -441,9 +443,9 @@ class Books:
             return Phase.HANDED_OVER
         return Phase.BOUND if job in self.bound_to else Phase.QUEUED
 
-    def validate(self) -> None:
+    def validate_books(self) -> None:
         """Hold all books against each other; raises `InvariantError`. O(known jobs): for tests."""
-        self.occupancy.validate()
+        self.occupancy.validate_books()
         queued = {job.id for job in self.queue}
         bound = [job.id for fifo in self.device_queues.values() for job, _ in fifo]
         if len(queued) != len(self.queue):
@@ -451,7 +453,7 @@ class Books:
         if sorted(bound) != sorted(self.bound_to):
             raise InvariantError("the FIFOs are not what jobs are bound to")
         for job, record in self.records.items():
-            phase = self.phase(job)
+            phase = self.phase_of(job)
             places = (job in queued, job in self.bound_to, job in self.held, job in self.handed_over)
             expected = [Phase.QUEUED, Phase.BOUND, Phase.HELD, Phase.HANDED_OVER]
             if list(places) != [phase is one for one in expected]:
@@ -464,8 +466,8 @@ class Books:
         if strangers:
             raise InvariantError(f"jobs without a record: {', '.join(sorted(strangers))}")
         for job, promise in self.promises.held.items():
-            if self.phase(job) not in (Phase.QUEUED, Phase.BOUND):
-                raise InvariantError(f"job {job} holds a promise while it is {self.phase(job).value}")
+            if self.phase_of(job) not in (Phase.QUEUED, Phase.BOUND):
+                raise InvariantError(f"job {job} holds a promise while it is {self.phase_of(job).value}")
             if promise.job is not self.records[job].job:
                 raise InvariantError(f"the promise to job {job} is to another one")
         if not self.moving.keys() <= self.running.keys():

@@ -43,7 +43,7 @@ class Checkpoint:
     decisions: Sequence[Decision]
 
 
-def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
+def make_checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
     """How the engine stands; ``None`` at a moment that cannot be written so: then try again later.
 
     That is while a job moves, has borrowed what cannot move, has given its place away, is being put back,
@@ -66,9 +66,9 @@ def checkpoint(engine: Engine, now: Seconds) -> Checkpoint | None:
         return None
     if any(promise.start < now for promise in engine.promises.held.values()):
         return None
-    engine.predictions.forget()
-    engine.suspensions.forget()
-    engine.recent.forget()
+    engine.predictions.forget_all()
+    engine.suspensions.forget_counts()
+    engine.recent.forget_past()
     jobs: list[Event] = []
     for job in _by_place(engine):
         record, running = engine.records[job.id], engine.running.get(job.id)

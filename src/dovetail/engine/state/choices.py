@@ -25,21 +25,21 @@ class ChoiceLimits:
         self.horizon = Horizon(books.predictions, books.classes_of)
         self.suspensions = Suspensions()
 
-    def look(self, now: Seconds) -> None:
+    def check_waiting_jobs(self, now: Seconds) -> None:
         """Before the policy decides: what waits may have become too late, or have come in meanwhile."""
         if now >= self.horizon.next_look and self.horizon.due(now):
-            for job in self._waiting():
-                self.narrow(job, now)
-        if self.suspensions.limits or self.suspensions.changed:
+            for job in self._waiting_jobs():
+                self.narrow_choices(job, now)
+        if self.suspensions.limits_choices or self.suspensions.changed:
             self.look_at_suspensions(now)
 
-    def _waiting(self) -> list[Job]:
+    def _waiting_jobs(self) -> list[Job]:
         books = self._books
         return [*books.queue, *(job for fifo in books.device_queues.values() for job, _ in fifo)]
 
-    def narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
+    def narrow_choices(self, job: Job, now: Seconds, without: Choice | None = None) -> bool:
         """Leave a waiting job the choices that end before the cluster does; whether that changed anything."""
-        left = self.horizon.narrow(job, now, without)
+        left = self.horizon.narrow_choices(job, now, without)
         if left is job:
             # Withdrawn and put back in: queue orders and profiles go by the job as it is.
             return False
@@ -58,7 +58,7 @@ class ChoiceLimits:
         # Back to all choices first, then narrowed by the new end: a later one allows more than the old one
         # did.
         before, self.horizon.narrowed = self.horizon.narrowed, {}
-        self.horizon.move(now, left)
+        self.horizon.move_end(now, left)
         for name, job in before.items():
             if name in self._books.queue or name in self._books.bound_to:
                 self._books.withdraw(self._books.records[name].job)
@@ -73,7 +73,7 @@ class ChoiceLimits:
         reason = self._books.held.get(job, "")
         return reason.startswith((SUSPENDED, PAUSED, TOO_LATE))
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """A job is another one from now on: it has all its choices, until they are looked at again."""
         self.suspensions.narrowed.pop(job, None)
         if self.horizon.narrowed.pop(job, None) is not None:
@@ -90,7 +90,7 @@ class ChoiceLimits:
         # Taken over before the loop, which fills it again with what is suspended now.
         before, suspensions.narrowed, suspensions.changed = suspensions.narrowed, {}, False
         for name, job in before.items():
-            phase = self._books.phase(name)
+            phase = self._books.phase_of(name)
             if phase in (Phase.UNKNOWN, Phase.ENDED):
                 continue
             record = self._books.records[name]
@@ -106,8 +106,8 @@ class ChoiceLimits:
                 self.horizon.narrowed.pop(name, None)
                 record.job, record.wait_reason = job, ""
                 self._books.enter_queue(job)
-        if suspensions.limits:
-            for job in self._waiting():
+        if suspensions.limits_choices:
+            for job in self._waiting_jobs():
                 self.leave_out_suspended(job)
         self._books.view.changes.incident = True
 
@@ -127,7 +127,7 @@ class ChoiceLimits:
                 (job.app.name, choice.implementation.name, device)
                 for device in self._books.classes_of(choice, None)
             ]
-            blocked = [way for way in ways if self.suspensions.blocked(way)]
+            blocked = [way for way in ways if self.suspensions.is_blocked(way)]
             if not blocked:
                 left.append(choice)
             elif len(blocked) == len(ways):
@@ -141,7 +141,7 @@ class ChoiceLimits:
                 )
         # Unproven: the app may be what fails. Then a job that has no other way is tried all the same.
         unproven = not left and not all(
-            self.suspensions.proven((job.app.name, choice.implementation.name, device))
+            self.suspensions.is_proven((job.app.name, choice.implementation.name, device))
             for choice in job.choices
             if not self.suspensions.paused_for(choice.implementation.kind)
             for device in self._books.classes_of(choice, None)
@@ -158,12 +158,12 @@ class ChoiceLimits:
             self._books.hold_back(record, paused or f"{SUSPENDED}: {reason}")
         return True
 
-    def weigh(self, record: Record, event: Ended, now: Seconds) -> None:
+    def weigh_end(self, record: Record, event: Ended, now: Seconds) -> None:
         """What an end shows of the device: whether the app's implementation fails there at once, or works."""
         if record.implementation is not None and record.device_class is not None and record.start is not None:
             way = (record.job.app.name, record.implementation.name, record.device_class)
             if event.state is State.COMPLETED and not self.suspensions.active:
-                self.suspensions.completed(way)
+                self.suspensions.note_completion(way)
             else:
                 self.suspensions.ended(
                     way,
@@ -198,7 +198,7 @@ class ChoiceLimits:
 
     def look_at_suspensions(self, now: Seconds) -> None:
         """Jobs that came in lose what is suspended; whose pause is over may be tried with one job."""
-        self.suspensions.lapse(now)
+        self.suspensions.lapse_suspensions(now)
         if self.suspensions.changed:
             self._suspensions_changed()
         for job in self._books.view.changes.submitted:

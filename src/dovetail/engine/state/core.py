@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.engine.capacity.free import Placement
-from dovetail.engine.capacity.sizing import sized, sized_whole
+from dovetail.engine.capacity.sizing import apply_sizes, sized_whole
 from dovetail.engine.state.books import PENDING, Books, Bound, no_bound
 from dovetail.engine.state.deciding import DECISIONS, Decisions
 from dovetail.engine.state.mistakes import mistake_in, wrong_decision
@@ -113,7 +113,7 @@ class Engine(Books):
 
     # ------------------------------------------------------------------ events
 
-    def handle(self, now: Seconds, events: Sequence[Event], *, ask: bool = True) -> Sequence[Decision]:
+    def handle_events(self, now: Seconds, events: Sequence[Event], *, ask: bool = True) -> Sequence[Decision]:
         """Take in what happened at ``now``, call the policy until it has nothing new, return what it decided.
 
         Every returned decision has been checked and has taken effect in the engine's state. With
@@ -124,10 +124,10 @@ class Engine(Books):
         # Cleared only once a policy has seen them: several calls may pass without one.
         if self._saw_changes:
             self._saw_changes = False
-            view.changes.begin()
+            view.changes.begin_instant()
         if len(events) > 1:  # mostly there is one
             # Ranks (see `_STEPS`), so that what ends frees its place before anything is placed.
-            events = sorted(events, key=_rank)
+            events = sorted(events, key=_event_rank)
         quiet = True
         for event in events:
             _, apply, incident = _STEPS[type(event)]
@@ -143,20 +143,20 @@ class Engine(Books):
         # Rates still change by what ended, though no policy has decided on it.
         if quiet or not ask:
             if self.forecast is not None and not quiet:
-                self.forecast.shift(now, self.changes)
+                self.forecast.note_changes(now, self.changes)
             return ()
-        self.predictions.refresh()
-        self.choices.look(now)
+        self.predictions.refresh_cache()
+        self.choices.check_waiting_jobs(now)
         # A job past its bound breaks promises without any event: looked for at each instant.
         bounds = self.occupancy.release_times
         if bounds and bounds[0] < now:
-            self.promises.overran(now)
-        decided = self._ask(now)
+            self.promises.note_overrun(now)
+        decided = self._call_policy(now)
         if self.forecast is not None:
-            self.forecast.shift(now, self.changes)
+            self.forecast.note_changes(now, self.changes)
         return decided
 
-    def _submit(self, event: Submitted, now: Seconds) -> None:
+    def _submit_job(self, event: Submitted, now: Seconds) -> None:
         job = event.job
         record = Record(job)
         record.attempts, record.failures = event.attempts, event.failures
@@ -168,9 +168,9 @@ class Engine(Books):
             self.enter_queue(job)
         self.view.changes.submitted.append(job)
 
-    def _hold(self, event: Held, now: Seconds) -> bool:
+    def _hold_job(self, event: Held, now: Seconds) -> bool:
         """A job that waits is held back; one that runs, or is not known, is left alone."""
-        if (self.phase(event.job), Held) not in STEPS:
+        if (self.phase_of(event.job), Held) not in STEPS:
             return True
         record = self.records[event.job]
         if event.job not in self.held:
@@ -188,13 +188,13 @@ class Engine(Books):
         self.view.changes.submitted.append(record.job)
         return False
 
-    def _size(self, event: Sized, now: Seconds) -> bool:
+    def _size_job(self, event: Sized, now: Seconds) -> bool:
         """A waiting job requests other amounts of memory; one that runs meanwhile is left alone."""
-        if (self.phase(event.job), Sized) not in STEPS:
+        if (self.phase_of(event.job), Sized) not in STEPS:
             return True
         record = self.records[event.job]
         before = record.job
-        record.job = sized(before, event)
+        record.job = apply_sizes(before, event)
         # Its other choices come back when a suspension or a horizon ends: they must not undo what a kill has
         # shown.
         whole = self.horizon.narrowed.get(event.job)
@@ -205,13 +205,13 @@ class Engine(Books):
             self.enter_queue(record.job)
         # Predictions depend on the request, so those for the old one are of no use.
         if self.predictions.cached:
-            self.predictions.drop(event.job)
+            self.predictions.drop_job(event.job)
         self.view.changes.incident = True
         return False
 
     def _keep_off(self, event: KeptOff, now: Seconds) -> bool:
         """A waiting job stays off other reservations than before; one that runs meanwhile is left alone."""
-        if (self.phase(event.job), KeptOff) not in STEPS:
+        if (self.phase_of(event.job), KeptOff) not in STEPS:
             return True
         record = self.records[event.job]
         before = record.job
@@ -225,13 +225,13 @@ class Engine(Books):
         self.view.changes.incident = True
         return False
 
-    def _update(self, event: Updated, now: Seconds) -> bool:
+    def _update_job(self, event: Updated, now: Seconds) -> bool:
         """A job is another one from now on, at its old place; what was set aside is looked at again."""
-        id, phase = event.job, self.phase(event.job)
+        id, phase = event.job, self.phase_of(event.job)
         if (phase, Updated) not in STEPS:
             return True
         if self.predictions.cached:
-            self.predictions.drop(id)
+            self.predictions.drop_job(id)
         self.view.changes.incident = True
         record = self.records[id]
         # What runs cannot become another job; only its walltime counts.
@@ -243,7 +243,7 @@ class Engine(Books):
         if not self.held.let_go(id):
             self.withdraw(record.job)
         # Set aside anew from its new choices: what was narrowed belonged to the old job.
-        self.choices.forget(id)
+        self.choices.forget_job(id)
         record.job = event.into
         if reason is not None and not aside:
             self.hold_back(record, reason)
@@ -253,9 +253,9 @@ class Engine(Books):
         self.view.changes.submitted.append(event.into)
         return False
 
-    def _move(self, event: Moved, now: Seconds) -> bool:
+    def _move_job(self, event: Moved, now: Seconds) -> bool:
         """A waiting job has another place; what was promised on the old ones holds no more."""
-        if (self.phase(event.job), Moved) not in STEPS:
+        if (self.phase_of(event.job), Moved) not in STEPS:
             return True
         record, waits = self.records[event.job], event.job not in self.held
         before = record.job
@@ -266,7 +266,7 @@ class Engine(Books):
         if event.job in narrowed:
             whole = narrowed[event.job]
             narrowed[event.job] = replace(whole, options={**whole.options, TURN: event.turn})
-        self.queue.move(before, event.after)
+        self.queue.move_job(before, event.after)
         if waits:
             self.enter_queue(record.job)
         # Promises were made in the old order of the queue.
@@ -283,11 +283,11 @@ class Engine(Books):
         record.job = job = replace(record.job, walltime=walltime)
         bound = placed.start_time + self.bound_of(job, placed.implementation, placed.allocation.request)
         # Releases are ordered by bounds, so the placed job is exchanged, not changed.
-        self.occupancy.rebind(placed, replace(placed, job=job, bound=bound))
+        self.occupancy.rebind_job(placed, replace(placed, job=job, bound=bound))
         self.profiles.machine_changed()
         self.promises.drop_all()
 
-    def _started(self, event: Started, now: Seconds) -> bool:
+    def _start_outside_job(self, event: Started, now: Seconds) -> bool:
         start = now if event.at is None else event.at
         submitted = self.outside.left(event.job, start, started=True)
         if submitted is None:
@@ -300,30 +300,30 @@ class Engine(Books):
         # Reserved where it fits our books, else counted as taken by others: refusing a fact would help no
         # one.
         try:  # what an outside scheduler chose is a fact, also where it overlaps what others hold
-            counted = bool(allocation.parts) and self._fault(record.job, allocation) is None
-            allocation = self.occupancy.reserve(allocation) if counted else allocation
+            counted = bool(allocation.parts) and self._find_allocation_fault(record.job, allocation) is None
+            allocation = self.occupancy.reserve_allocation(allocation) if counted else allocation
         except ValueError:
             counted = False
         device = event.device_class or self.class_of(implementation, allocation if counted else nowhere)
         self.run(record, implementation, allocation, device, start, counted=counted)
         return False
 
-    def _adopt(self, event: Adopted, now: Seconds) -> None:
+    def _adopt_job(self, event: Adopted, now: Seconds) -> None:
         """The job runs already: its place is a fact, which must be free."""
         record = self.records[event.job]
         implementation = record.job.app.implementation(event.implementation)
-        fault = self._fault(record.job, event.allocation)
+        fault = self._find_allocation_fault(record.job, event.allocation)
         if fault is not None:
             raise ValueError(f"job {event.job} cannot be adopted: it {fault}")
-        allocation = self.occupancy.reserve(event.allocation)
-        self.queue.remove(record.job)
+        allocation = self.occupancy.reserve_allocation(event.allocation)
+        self.queue.remove_job(record.job)
         record.attempts = event.attempt - 1
         device = self.class_of(implementation, allocation)
         # Its limit was chosen when it started, maybe by a learned bound: predicting it anew could differ.
         expected = None if event.limit is None else (event.predicted, event.limit)
         self.run(record, implementation, allocation, device, event.start_time, expected=expected)
 
-    def _end(self, event: Ended, now: Seconds) -> None:
+    def _end_job(self, event: Ended, now: Seconds) -> None:
         record = self.records[event.job]
         placed = self.running.get(event.job)
         if placed is None:
@@ -340,7 +340,7 @@ class Engine(Books):
             self.staying.discard(placed.job.id)
             if now > placed.bound:
                 # A run past its bound delays promises behind it: they are no fault of the policy.
-                self.promises.overran(now)
+                self.promises.note_overrun(now)
             self.view.changes.ended.append(placed)
             if self.looks_back:
                 self.recent.ended(placed, now)
@@ -352,25 +352,25 @@ class Engine(Books):
             self.outside.ended(event.job, at_limit=event.state is State.TIMEOUT)
         # On wide machines a mask takes kilobytes for each ended job.
         if self.packs and record.allocation is not None:
-            record.allocation = record.allocation.packed()
+            record.allocation = record.allocation.pack_runs()
         record.state = event.state
         record.end = now
         record.exit_code = event.exit_code
         record.detail = event.detail
         record.usage = event.usage
         if self.predictions.cached:
-            self.predictions.drop(event.job)
+            self.predictions.drop_job(event.job)
         suspensions = self.suspensions
         several = len(record.job.choices) > 1
         if several or event.state is State.FAILED or suspensions.active or suspensions.narrowed:
-            self.choices.weigh(record, event, now)
+            self.choices.weigh_end(record, event, now)
 
-    def _requeue(self, event: Requeued, now: Seconds) -> None:
+    def _requeue_job(self, event: Requeued, now: Seconds) -> None:
         """An ended job waits again, at its old place; what it held so far stays on record."""
         job = event.job
         record = self.records[job]
-        if self.phase(job) is not Phase.ENDED:
-            raise ValueError(f"job {job} is requeued while it is {self.phase(job).value}")
+        if self.phase_of(job) is not Phase.ENDED:
+            raise ValueError(f"job {job} is requeued while it is {self.phase_of(job).value}")
         self.preempted.discard(job)
         if record.start is not None and record.end is not None:
             self.close_span(record, record.end, record.state)
@@ -408,7 +408,7 @@ class Engine(Books):
         if placed is not None:
             # The profile was made as if the place were free: it must be made anew.
             self.profiles.let_go()
-            placed = self.occupancy.retake(placed)
+            placed = self.occupancy.retake_place(placed)
             self.records[event.job].allocation = placed.allocation
 
     def _not_begun(self, event: Withdrawn, now: Seconds) -> None:
@@ -430,22 +430,22 @@ class Engine(Books):
         record.attempts -= 1
         self._waits_again(record)
 
-    def _cancel(self, event: Cancelled, now: Seconds) -> bool:
+    def _cancel_job(self, event: Cancelled, now: Seconds) -> bool:
         job = event.job
-        if (self.phase(job), Cancelled) not in STEPS:
+        if (self.phase_of(job), Cancelled) not in STEPS:
             return True  # it runs, here or elsewhere: its driver stops it and reports the end
         record = self.records[job]
         if not self.held.let_go(job):
             self.withdraw(record.job)
         if self.looks_back:
-            self.recent.withdrawn(job)
+            self.recent.note_withdrawal(job)
         self.view.changes.withdrawn = True
         record.state, record.end, record.exit_code = State.CANCELLED, now, None
         record.detail = event.detail
-        self.predictions.drop(job)
+        self.predictions.drop_job(job)
         return False
 
-    def _migrated(self, event: Migrated, now: Seconds) -> bool:
+    def _complete_migration(self, event: Migrated, now: Seconds) -> bool:
         placed = self.running.get(event.job)
         if placed is not None and event.stays:
             self.staying.add(event.job)
@@ -457,10 +457,10 @@ class Engine(Books):
             self.view.changes.incident = True
             self.view.changes.moved.append(self.running[event.job])
         else:
-            self.arrive(before, placed, target, now)
+            self.complete_move(before, placed, target, now)
         return False
 
-    def expel(self, job: JobId, now: Seconds, detail: str) -> bool:
+    def expel_job(self, job: JobId, now: Seconds, detail: str) -> bool:
         """End a job whose handling went wrong, wherever it stands: as NODE_FAIL. Whether it had not ended.
 
         # Each book by itself, with errors logged: the one that raised at first may well raise again.
@@ -484,10 +484,10 @@ class Engine(Books):
             lambda: self.staying.discard(job),
             lambda: self.outside.left(job, now, started=False),
             lambda: self.outside.cut.pop(job, None),
-            lambda: self.promises.drop(job),
+            lambda: self.promises.drop_promise(job),
             lambda: self.intended.pop(job, None),
             lambda: self.preempted.discard(job),
-            lambda: self.predictions.drop(job),
+            lambda: self.predictions.drop_job(job),
         ]
         for book in clear:
             try:
@@ -498,29 +498,29 @@ class Engine(Books):
         self.view.changes.incident = True
         return True
 
-    def retire(self, job: JobId) -> Record:
+    def retire_job(self, job: JobId) -> Record:
         """Forget a job that has ended, for memory's sake. Raises `ValueError` before its end."""
         record = self.records.get(job)
         if record is None or record.end is None or job in self.running:
-            raise ValueError(f"job {job} cannot be retired while it is {self.phase(job).value}")
-        self.queue.forget(job)
+            raise ValueError(f"job {job} cannot be retired while it is {self.phase_of(job).value}")
+        self.queue.forget_job(job)
         return self.records.pop(job)
 
     # ------------------------------------------------------------------- nodes
 
-    def _lose(self, event: NodeLost, now: Seconds) -> None:
+    def _lose_node(self, event: NodeLost, now: Seconds) -> None:
         node = event.node
         if node in self.lost or node >= len(self.cluster):
             return
         # Before the node is lost: each end frees what its job held on other nodes.
         for placed in self.occupancy.held_on(node):
-            self._end(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
-        self.occupancy.lose(node)
+            self._end_job(Ended(placed.job.id, State.NODE_FAIL, None, "a node was lost"), now)
+        self.occupancy.remove_node(node)
         self._take_no_more(node)
 
-    def _drain(self, event: NodeDrained, now: Seconds) -> None:
+    def _drain_node(self, event: NodeDrained, now: Seconds) -> None:
         if event.node < len(self.cluster):
-            self.occupancy.drain(event.node)
+            self.occupancy.drain_node(event.node)
             self._take_no_more(event.node)
 
     def _take_no_more(self, node: int) -> None:
@@ -529,24 +529,24 @@ class Engine(Books):
         for unit in self.cluster.units if self.device_queues else ():
             if unit.node == node:
                 for job, _ in list(self.device_queues.get(unit.index, ())):
-                    self.unqueue(job)
+                    self.remove_from_queue(job)
                     self.queue.add(job)
         self._machine_changed()
         self.promises.drop_all()
 
-    def _join(self, event: NodeJoined, now: Seconds) -> None:
+    def _join_node(self, event: NodeJoined, now: Seconds) -> None:
         if event.new is None:
             self.occupancy.join(event.node)
         elif event.node != len(self.cluster):
             raise ValueError(f"new node {event.new.name} has index {event.node}, not {len(self.cluster)}")
         else:
-            self.cluster = self.occupancy.grow(event.new)
+            self.cluster = self.occupancy.append_node(event.new)
             # A new node may bring a class of devices of its own.
             self.only_class.clear()
         self._machine_changed()
 
-    def _pause(self, event: Paused, now: Seconds) -> None:
-        self.suspensions.pause(event.kinds)
+    def _pause_kinds(self, event: Paused, now: Seconds) -> None:
+        self.suspensions.pause_kinds(event.kinds)
 
     def _reserve(self, event: Reserved, now: Seconds) -> None:
         """Other devices are reserved than before; what was promised on them holds no more."""
@@ -567,7 +567,7 @@ class Engine(Books):
 
     # ------------------------------------------------------------- news of other schedulers
 
-    def _delayed(self, event: Delayed, now: Seconds) -> bool:
+    def _note_delay(self, event: Delayed, now: Seconds) -> bool:
         """An outside scheduler gives the reason why a job still waits there."""
         submitted = self.handed_over.get(event.job)
         if submitted is not None:
@@ -578,25 +578,25 @@ class Engine(Books):
         self.choices.move_horizon(now, event.left)
         self.wake_at(self.horizon.end, now)
 
-    def _planned(self, event: Planned, now: Seconds) -> None:
+    def _accept_plan(self, event: Planned, now: Seconds) -> None:
         self.view.plan = event.plan
 
-    def _recall(self, event: Recalled, now: Seconds) -> None:
-        self.recent.recall(event.ran, event.came)
+    def _recall_recent(self, event: Recalled, now: Seconds) -> None:
+        self.recent.recall_state(event.ran, event.came)
 
-    def _foreseen(self, event: Foreseen, now: Seconds) -> None:
-        self.outside.answered(event, now)
+    def _note_forecast(self, event: Foreseen, now: Seconds) -> None:
+        self.outside.take_answer(event, now)
 
-    def _signalled(self, event: Signalled, now: Seconds) -> bool:
+    def _note_signal(self, event: Signalled, now: Seconds) -> bool:
         """A running job goes on, whatever it makes of its signal: the policy is not called."""
         return True
 
-    def _nothing(self, event: Event, now: Seconds) -> None:
+    def _call_policy_only(self, event: Event, now: Seconds) -> None:
         """The policy is called: that is all."""
 
     # --------------------------------------------------------------- decisions
 
-    def _ask(self, now: Seconds) -> list[Decision]:
+    def _call_policy(self, now: Seconds) -> list[Decision]:
         decided: list[Decision] = []
         policy, view, timer, start = self.policy, self.view, self._timer, self._decisions.start
         rounds = 0
@@ -626,7 +626,7 @@ class Engine(Books):
                         if not start(decision, now):
                             again = True
                             continue
-                    elif not self._decisions.apply(decision, now):
+                    elif not self._decisions.apply_decision(decision, now):
                         continue
                 # A policy of a user's own may return anything: its mistake is named, an error of ours is
                 # raised as it is.
@@ -648,10 +648,10 @@ class Engine(Books):
             if rounds > 1000 + 4 * (len(self.queue) + len(self.running)):
                 raise PolicyError(self.policy_name, "-", "decides something new at one instant without end")
 
-    def impose(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
+    def impose_decisions(self, now: Seconds, decisions: Iterable[Decision], enqueued: int | None) -> None:
         """Take decisions that were made before (`dovetail.engine.state.checkpoint`), checked as any other."""
         for decision in decisions:
-            self._decisions.apply(decision, now)
+            self._decisions.apply_decision(decision, now)
         self.last_enqueued = enqueued
 
 
@@ -662,40 +662,40 @@ _Apply = Callable[[Engine, Any, Seconds], bool | None]
 # then the policy decides. An applier returns ``True`` where the policy need not be called because of it.
 # An incident is a change that the lists of `InstantChanges` do not hold.
 _STEPS: dict[type, tuple[int, _Apply, bool]] = {
-    Ended: (0, Engine._end, False),
+    Ended: (0, Engine._end_job, False),
     Withdrawn: (1, Engine._not_begun, True),
     Lingering: (2, Engine._take_place_back, True),
     Ending: (3, Engine._give_place_away, False),
-    Migrated: (4, Engine._migrated, False),
-    NodeLost: (5, Engine._lose, True),  # nodes as they came: one may join and be lost at once
-    NodeDrained: (5, Engine._drain, True),
-    NodeJoined: (5, Engine._join, True),
-    Paused: (6, Engine._pause, True),
+    Migrated: (4, Engine._complete_migration, False),
+    NodeLost: (5, Engine._lose_node, True),  # nodes as they came: one may join and be lost at once
+    NodeDrained: (5, Engine._drain_node, True),
+    NodeJoined: (5, Engine._join_node, True),
+    Paused: (6, Engine._pause_kinds, True),
     Reserved: (6, Engine._reserve, True),
     ClusterEnds: (6, Engine._cluster_ends, True),
-    Submitted: (7, Engine._submit, False),
-    Adopted: (8, Engine._adopt, True),
-    Requeued: (9, Engine._requeue, True),
-    Sized: (10, Engine._size, False),
+    Submitted: (7, Engine._submit_job, False),
+    Adopted: (8, Engine._adopt_job, True),
+    Requeued: (9, Engine._requeue_job, True),
+    Sized: (10, Engine._size_job, False),
     KeptOff: (10, Engine._keep_off, False),
-    Updated: (10, Engine._update, True),
-    Moved: (10, Engine._move, True),
-    Held: (11, Engine._hold, False),
+    Updated: (10, Engine._update_job, True),
+    Moved: (10, Engine._move_job, True),
+    Held: (11, Engine._hold_job, False),
     Released: (12, Engine._let_go, False),
-    Cancelled: (13, Engine._cancel, False),
-    Started: (14, Engine._started, False),
-    Delayed: (15, Engine._delayed, False),
-    Estimated: (16, Engine._nothing, True),
-    Foreseen: (17, Engine._foreseen, True),
-    Planned: (18, Engine._planned, True),
-    Recalled: (19, Engine._recall, True),
-    Woken: (20, Engine._nothing, False),
-    Signalled: (21, Engine._signalled, True),
+    Cancelled: (13, Engine._cancel_job, False),
+    Started: (14, Engine._start_outside_job, False),
+    Delayed: (15, Engine._note_delay, False),
+    Estimated: (16, Engine._call_policy_only, True),
+    Foreseen: (17, Engine._note_forecast, True),
+    Planned: (18, Engine._accept_plan, True),
+    Recalled: (19, Engine._recall_recent, True),
+    Woken: (20, Engine._call_policy_only, False),
+    Signalled: (21, Engine._note_signal, True),
 }
 
 EVENTS = frozenset(_STEPS)
 """Kinds of events that there are."""
 
 
-def _rank(event: Event) -> int:
+def _event_rank(event: Event) -> int:
     return _STEPS[type(event)][0]

@@ -33,7 +33,7 @@ class HeldJobs(dict[JobId, str]):
                 del found[value]
         return True
 
-    def alike(self, of: Callable[[Job], Any]) -> Mapping[Any, Collection[JobId]]:
+    def group_alike(self, of: Callable[[Job], Any]) -> Mapping[Any, Collection[JobId]]:
         """Those that have this in common, by what it is, which is the same for as long as a job is known.
 
         Kept up to date from the first call on: O(1) for each job.

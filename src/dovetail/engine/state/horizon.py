@@ -33,7 +33,7 @@ class Horizon:
         self._classes = classes
         self.next_look = inf
 
-    def move(self, now: Seconds, left: Seconds | None) -> None:
+    def move_end(self, now: Seconds, left: Seconds | None) -> None:
         """The end is ``left`` seconds away, or not known."""
         self.end = inf if left is None else now + left
         self.next_look = now
@@ -60,7 +60,7 @@ class Horizon:
             return False
         return start >= self.end or start + self.expected(job, choice, place) > self.end
 
-    def narrow(self, job: Job, now: Seconds, without: Choice | None = None) -> Job | None:
+    def narrow_choices(self, job: Job, now: Seconds, without: Choice | None = None) -> Job | None:
         """The job with those of its choices that are left, now or ``without`` one; ``None`` if none is."""
         left = tuple(c for c in job.choices if c is not without and not self.too_late(job, c, now))
         if len(left) == len(job.choices):

@@ -41,7 +41,7 @@ class LikeJobs:
             blocks.append([entry])
             least.append(entry[2])
             return
-        at = max(0, bisect_right(blocks, entry, key=_first) - 1) if len(blocks) > 1 else 0
+        at = max(0, bisect_right(blocks, entry, key=_first_place) - 1) if len(blocks) > 1 else 0
         block = blocks[at]
         insort(block, entry)
         if entry[2] < least[at]:
@@ -49,34 +49,34 @@ class LikeJobs:
         if len(block) > 2 * BLOCK:
             blocks.insert(at + 1, block[BLOCK:])
             del block[BLOCK:]
-            least[at : at + 1] = [min(map(_limit, block)), min(map(_limit, blocks[at + 1]))]
+            least[at : at + 1] = [min(map(_entry_limit, block)), min(map(_entry_limit, blocks[at + 1]))]
 
-    def remove(self, key: Any, place: float) -> None:
+    def remove_entry(self, key: Any, place: float) -> None:
         """Take an entry out."""
         self.size -= 1
         blocks = self._blocks
         at = 0
         if len(blocks) > 1:
-            at = max(0, bisect_right(blocks, (key, place + 1), key=_first) - 1)
+            at = max(0, bisect_right(blocks, (key, place + 1), key=_first_place) - 1)
         block = blocks[at]
         limit = block.pop(bisect_right(block, (key, place + 1)) - 1)[2]
         if not block:
             del blocks[at], self._least[at]
         elif limit <= self._least[at]:
-            self._least[at] = min(map(_limit, block))
+            self._least[at] = min(map(_entry_limit, block))
 
     def first(self, after: Entry | None) -> Entry | None:
         """The first entry, or the first after another one."""
         if after is None:
             return self._blocks[0][0] if self._blocks else None
-        return next(self._from(after), None)
+        return next(self._entries_from(after), None)
 
     def first_in_time(self, after: Entry | None, now: Seconds, deadline: Seconds) -> Entry | None:
         """The first entry, after another one, that has ended by the deadline if it starts now."""
         blocks = self._blocks
         at = 0
         if after is not None:
-            at = max(0, bisect_right(blocks, after, key=_first) - 1)
+            at = max(0, bisect_right(blocks, after, key=_first_place) - 1)
         for number in range(at, len(blocks)):
             if now + self._least[number] <= deadline:
                 for entry in blocks[number]:
@@ -84,20 +84,20 @@ class LikeJobs:
                         return entry
         return None
 
-    def _from(self, after: Entry) -> Iterator[Entry]:
+    def _entries_from(self, after: Entry) -> Iterator[Entry]:
         blocks = self._blocks
-        at = max(0, bisect_right(blocks, after, key=_first) - 1)
+        at = max(0, bisect_right(blocks, after, key=_first_place) - 1)
         for number in range(at, len(blocks)):
             for entry in blocks[number]:
                 if entry > after:
                     yield entry
 
 
-def _first(block: list[Entry]) -> tuple[Any, ...]:
+def _first_place(block: list[Entry]) -> tuple[Any, ...]:
     return block[0]
 
 
-def _limit(entry: Entry) -> Seconds:
+def _entry_limit(entry: Entry) -> Seconds:
     return entry[2]
 
 
@@ -124,7 +124,7 @@ class ByRequest(dict[Request, LikeJobs]):
             alike = self[request] = LikeJobs()
         alike.add((key, place, limit, job))
 
-    def remove(self, key: Any, place: float, job: Job) -> None:
+    def remove_job(self, key: Any, place: float, job: Job) -> None:
         """Take a job out again."""
         if len(job.choices) > 1:
             self.several -= 1
@@ -134,4 +134,4 @@ class ByRequest(dict[Request, LikeJobs]):
         if alike.size == 1:
             del self[request]
         else:
-            alike.remove(key, place)
+            alike.remove_entry(key, place)

@@ -22,18 +22,18 @@ def mistake_in(policy: object, name: str, error: Exception, call: str = "decide"
     if isinstance(error, DovetailError) or not _is_of_others(policy):
         return None
     file = inspect.getfile(type(policy))
-    frames = [(frame, line) for frame, line in _frames(error) if frame.f_code.co_filename == file]
+    frames = [(frame, line) for frame, line in _iterate_frames(error) if frame.f_code.co_filename == file]
     message = f"{type(error).__name__}: {error}"
     if not frames:
         return PolicyMistake(
-            name, "", f"{call} gives what cannot be used: {message}", _definition(policy, call)
+            name, "", f"{call} gives what cannot be used: {message}", _locate_method(policy, call)
         )
     frame, line = frames[-1]
-    return PolicyMistake(name, _job_in(frame), message, f"{_shown(file)}, line {line}")
+    return PolicyMistake(name, _job_in(frame), message, f"{_shorten_path(file)}, line {line}")
 
 
 @contextmanager
-def blaming(policy: object, name: str, call: str) -> Iterator[None]:
+def blame_policy(policy: object, name: str, call: str) -> Iterator[None]:
     """Around a call of a policy's method: raises `PolicyMistake` where its author's code fails."""
     try:
         yield
@@ -50,7 +50,7 @@ def wrong_decision(
     """What is no decision, or one with fields of other types; ``None`` where nothing is wrong with it."""
     if not _is_of_others(policy):
         return None
-    where = _definition(policy, "decide")
+    where = _locate_method(policy, "decide")
     if type(decision) not in kinds:
         expected = ", ".join(sorted(kind.__name__ for kind in kinds))
         return PolicyMistake(name, "", f"decides {decision!r}, expected one of {expected}", where)
@@ -69,7 +69,7 @@ def _is_of_others(policy: object) -> bool:
     return type(policy).__module__.partition(".")[0] not in OURS
 
 
-def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+def _iterate_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     trace = error.__traceback__
     while trace is not None:
         yield trace.tb_frame, trace.tb_lineno
@@ -85,14 +85,14 @@ def _job_in(frame: FrameType) -> str:
     return str(jobs.pop()) if len(jobs) == 1 else ""
 
 
-def _definition(policy: object, call: str) -> str:
+def _locate_method(policy: object, call: str) -> str:
     """Where a method stands."""
     method: Callable[..., Any] | None = getattr(type(policy), call, None)
     code = getattr(method, "__code__", None)
-    return f"{_shown(code.co_filename)}, line {code.co_firstlineno}" if code is not None else ""
+    return f"{_shorten_path(code.co_filename)}, line {code.co_firstlineno}" if code is not None else ""
 
 
-def _shown(file: str) -> str:
+def _shorten_path(file: str) -> str:
     """A path as a user in this folder writes it."""
     near = os.path.relpath(file)
     return file if near.startswith("..") else near

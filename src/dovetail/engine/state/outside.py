@@ -63,7 +63,7 @@ class OutsideBook:
         self._asked.add(shape)
         return True
 
-    def answered(self, event: Foreseen, now: Seconds) -> None:
+    def take_answer(self, event: Foreseen, now: Seconds) -> None:
         """An answer has come; what went there before the oldest answer is of no more interest."""
         shape = event.shape
         self._asked.discard(shape)

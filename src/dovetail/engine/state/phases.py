@@ -1,8 +1,8 @@
 """Where a job stands, and every step that it may take: the one table of transitions.
 
 A phase is finer than the `State` that people see: PENDING jobs are held, queued, bound to a unit's FIFO or
-handed over to an outside scheduler; RUNNING ones run or move. `Engine.phase` reads a job's phase from the
-engine's books, `Engine.validate` holds the books to it.
+handed over to an outside scheduler; RUNNING ones run or move. `Engine.phase_of` reads a job's phase from the
+engine's books, `Engine.validate_books` holds the books to it.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Predictions:
         """The version of the model behind."""
         return self.model.version
 
-    def refresh(self) -> None:
+    def refresh_cache(self) -> None:
         """Forget the cache if the model has changed; called once an instant."""
         version = self.model.version
         if version != self._version:
@@ -49,7 +49,7 @@ class Predictions:
             self.cached.clear()
             self._of_apps.clear()
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         """Predict everything anew: a journal that begins here has no earlier answer."""
         self.cached.clear()
         self._of_apps.clear()
@@ -108,7 +108,7 @@ class Predictions:
         """What has been predicted for a job since the model last changed."""
         return self.cached.get(job, {})
 
-    def drop(self, job: JobId) -> None:
+    def drop_job(self, job: JobId) -> None:
         """Forget a job that has ended."""
         self.cached.pop(job, None)
 

@@ -13,7 +13,7 @@ from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.engine.profile.plan import NodeProfileCache, PlainPlan
 from dovetail.interfaces import Profile
 from dovetail.model import Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 
 if TYPE_CHECKING:
     from dovetail.engine.state.books import Books
@@ -33,7 +33,7 @@ class ProfileBook:
 
     def __init__(self, engine: Books) -> None:
         self._engine = engine
-        self.counted = engine.free.alike()
+        self.counted = engine.free.has_like_nodes()
         """Whether all nodes are alike and every job so far takes whole nodes.
 
         Then any set of free nodes is as good as any other of its size, and capacity over time is a count.
@@ -72,7 +72,7 @@ class ProfileBook:
         engine = self._engine
         self._last_choices = None
         self._whole.clear()
-        self.counted = self.counted and not engine.occupancy.drained and engine.free.alike()
+        self.counted = self.counted and not engine.occupancy.drained and engine.free.has_like_nodes()
 
     def started(self, placed: Placed) -> None:
         """A job runs."""
@@ -96,26 +96,26 @@ class ProfileBook:
                 if self._unasked > PATIENCE:
                     self.kept = None
 
-    def reserved(self, promise: Promise) -> None:
+    def note_reservation(self, promise: Promise) -> None:
         """A start has been promised."""
         if self.kept is not None:
-            held = self.kept.promised(promise, self._duration(promise))
+            held = self.kept.promised(promise, self._promise_duration(promise))
             self._engine.promises.held[promise.job.id] = held
 
-    def renewed(self, decision: Renew) -> bool:
+    def accept_renewal(self, decision: Renew) -> bool:
         """Whether the decision is the renewal that has just been planned; it counts then."""
-        return self.kept is not None and self.kept.renewed(decision)
+        return self.kept is not None and self.kept.accept_renewal(decision)
 
-    def dropped(self, job: JobId) -> None:
+    def drop_job(self, job: JobId) -> None:
         """A job waits no more."""
         if self.kept is not None:
-            self.kept.dropped(job)
+            self.kept.drop_job(job)
 
     # ------------------------------------------------------ what policies use
 
     def running(self) -> Profile:
         """What is free as running jobs end by their limits."""
-        return PlainPlan(self._counts() if self.counted else self._nodes(), [])
+        return PlainPlan(self._count_free_nodes() if self.counted else self._make_node_profile(), [])
 
     def promised(self, key: Key, bounded: bool) -> Profile | None:
         """The same with all promises entered; ``None`` where an overrun has made them impossible."""
@@ -129,11 +129,11 @@ class ProfileBook:
             key,
             # Order, learned bounds, nodes: whatever else makes an old profile wrong.
         )
-        lasting = not late and self._lasting(engine.view.unpromised(key, bounded=bounded))
+        lasting = not late and self._is_lasting(engine.view.unpromised(key, bounded=bounded))
         if self.kept is not None:
             plan = self.kept.plan(now) if lasting and valid == self._valid else None
             if plan is not None:
-                return None if self.kept.overdue(now) else plan
+                return None if self.kept.has_overdue_promise(now) else plan
             self.let_go()
         if not self.counted:
             self._name_nodes()
@@ -141,7 +141,7 @@ class ProfileBook:
         if any(promise.start < now for promise in engine.promises.held.values()):
             return None
         self._valid = valid
-        return self._make(key, bounded, lasting)
+        return self._make_profile(key, bounded, lasting)
 
     def let_go(self) -> None:
         """Keep nothing any more: what has happened cannot be entered, or the order is another one."""
@@ -155,20 +155,20 @@ class ProfileBook:
 
     # ------------------------------------------------------------ making anew
 
-    def _make(self, key: Key, bounded: bool, keep: bool) -> Profile | None:
+    def _make_profile(self, key: Key, bounded: bool, keep: bool) -> Profile | None:
         """A profile made anew, and kept unless something in it is true at this instant only.
 
         Overdue jobs are expected to end at the next moment, again and again.
         """
         engine = self._engine
-        held = [(promise, self._duration(promise)) for promise in engine.promises.held.values()]
+        held = [(promise, self._promise_duration(promise)) for promise in engine.promises.held.values()]
         queue_order = engine.queue.place_in(key, bounded)
         keep = keep and all(duration > 0 for _, duration in held)
         # In C, where it is there; the plain one gives the same times.
-        units = self._units() if keep and library() is not None else None
+        units = self._units() if keep and load_library() is not None else None
         if units is not None:
-            return self._count(held, queue_order, units)
-        plain = self._counts() if self.counted else self._nodes()
+            return self._make_count_profile(held, queue_order, units)
+        plain = self._count_free_nodes() if self.counted else self._make_node_profile()
         slots: list[Slot] = [(promise.start, duration, promise.allocation) for promise, duration in held]
         if not plain.hold_all(slots):
             return None
@@ -195,9 +195,11 @@ class ProfileBook:
         return units if self._free_cpus() + sum(map(units.count, running)) == units.most else None
 
     def _free_cpus(self) -> int:
-        return sum(state.cpus * mask.bit_count() for state, mask in self._engine.free.masks())
+        return sum(state.cpus * mask.bit_count() for state, mask in self._engine.free.iterate_state_masks())
 
-    def _count(self, held: list[tuple[Promise, Seconds]], queue_order: Key, units: Units) -> Profile | None:
+    def _make_count_profile(
+        self, held: list[tuple[Promise, Seconds]], queue_order: Key, units: Units
+    ) -> Profile | None:
         """A count of units made anew and kept."""
         engine = self._engine
         profile = CountProfile(
@@ -216,7 +218,7 @@ class ProfileBook:
             engine.promises.held[promise.job.id] = promise
         return self.kept.plan(engine.view.now)
 
-    def _lasting(self, new: Iterable[Job]) -> bool:
+    def _is_lasting(self, new: Iterable[Job]) -> bool:
         """Whether a profile in which these jobs are planned is good for more than this instant.
 
         In the instant of a job of no length counts what began at its time when it was entered. And no nodes
@@ -228,17 +230,17 @@ class ProfileBook:
             bound(job, choice.implementation, choice.request) > 0 for job in new for choice in job.choices
         )
 
-    def _duration(self, promise: Promise) -> Seconds:
+    def _promise_duration(self, promise: Promise) -> Seconds:
         return self._engine.bound(promise.job, promise.implementation, promise.allocation.request)
 
-    def _counts(self) -> PlainCountProfile:
+    def _count_free_nodes(self) -> PlainCountProfile:
         # A job past its limit may end at any moment, but holds its nodes now: the next representable time.
         engine = self._engine
         soon = nextafter(engine.view.now, inf)  # for jobs past their limit: they are not free now
         releases = ((max(when, soon), allocation) for when, allocation in engine.releases)
         return PlainCountProfile(engine.view.now, engine.free.unused(), releases)
 
-    def _nodes(self) -> NodeProfile:
+    def _make_node_profile(self) -> NodeProfile:
         engine = self._engine
         now = engine.view.now
         soon = nextafter(now, inf)
@@ -249,7 +251,7 @@ class ProfileBook:
         }
         profile = NodeProfile(engine.layout, now, idle)
         for placed in engine.running.values():
-            held = engine.occupancy.shown(placed)
+            held = engine.occupancy.visible_allocation(placed)
             if held is not None and not profile.take(now, max(placed.bound, soon), held):
                 raise ValueError(f"job {placed.job.id} runs on what is not there")
         return profile
@@ -263,8 +265,8 @@ class ProfileBook:
         held, now = self._engine.promises.held, self._engine.view.now
         if all(promise.allocation.parts for promise in held.values()):
             return
-        profile = self._nodes()
-        timed = [(promise, self._duration(promise)) for promise in held.values()]
+        profile = self._make_node_profile()
+        timed = [(promise, self._promise_duration(promise)) for promise in held.values()]
         for promise, duration in sorted(timed, key=lambda entry: (entry[0].start, entry[1] > 0)):
             start = max(promise.start, now)
             found = profile.at(start, promise.allocation.request, duration)

@@ -68,12 +68,12 @@ class Progress:
         if self._rates is None:
             return heap[0][0] if heap else INFINITE
         while heap:
-            if self._current(heap[0]):
+            if self._is_current_entry(heap[0]):
                 return heap[0][0]
             heappop(heap)
         return INFINITE
 
-    def _current(self, entry: _Entry) -> bool:
+    def _is_current_entry(self, entry: _Entry) -> bool:
         work = self._work.get(entry[4].job)
         if work is None or entry[2] != work.order:
             return False  # it has ended, or been started anew
@@ -87,7 +87,7 @@ class Progress:
             entry = heappop(heap)
             if rates is None:
                 ends.append(entry)
-            elif self._current(entry):
+            elif self._is_current_entry(entry):
                 del self._work[entry[4].job]
                 ends.append(entry)
         if len(ends) > 1:
@@ -102,7 +102,7 @@ class Progress:
         else:
             self._work.pop(job, None)
 
-    def work(self, job: JobId) -> RemainingWork | None:
+    def remaining_work(self, job: JobId) -> RemainingWork | None:
         """What is left of a running job, where there is a rate model."""
         return self._work.get(job)
 
@@ -112,7 +112,7 @@ class Progress:
         left = work.left - max(0.0, self._now - work.since) * work.rate
         return 1.0 - max(0.0, left) / work.total if work.total > 0 else 1.0
 
-    def shift(
+    def shift_rates(
         self, now: Seconds, started: list[Placed], ended: list[Placed], migrated: list[Placed]
     ) -> Mapping[JobId, Seconds]:
         """Have the rate model apply the changes of this instant to the rates; returns the new stalls."""
@@ -158,7 +158,7 @@ class Expectations:
         self._progress = Progress(rates)
         self._news = UnseenChanges()
 
-    def shift(self, now: Seconds, changes: InstantChanges) -> None:
+    def note_changes(self, now: Seconds, changes: InstantChanges) -> None:
         """What an instant has changed. O(what changed)."""
         started, ended, moved = self._news.of(changes)
         for placed in ended:
@@ -166,9 +166,9 @@ class Expectations:
         for placed in started:
             if placed.predicted is not None:
                 self._progress.start(placed.job.id, placed.start_time, placed.predicted, float("inf"))
-        self._progress.shift(now, started, ended, moved)
+        self._progress.shift_rates(now, started, ended, moved)
 
     def expected(self, job: JobId) -> ExpectedWork | None:
         """What is left of a running job; ``None`` where nothing was predicted."""
-        work = self._progress.work(job)
+        work = self._progress.remaining_work(job)
         return None if work is None else ExpectedWork(work.total, work.left, work.since, work.rate)

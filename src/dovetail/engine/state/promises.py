@@ -24,7 +24,7 @@ class PromiseBook:
         self._late: set[JobId] = set()
         self._last_overrun = float("-inf")
 
-    def reserve(self, promise: Promise, now: Seconds, bound: Seconds = 0.0) -> str | None:
+    def reserve_promise(self, promise: Promise, now: Seconds, bound: Seconds = 0.0) -> str | None:
         """Hold a promise to a job of this bound; returns what is wrong with it, if anything."""
         old = self.held.get(promise.job.id)
         if promise.start < now:
@@ -40,12 +40,12 @@ class PromiseBook:
         self.held[promise.job.id] = promise
         return None
 
-    def expect(self, job: JobId, bound: Seconds) -> None:
+    def update_bound(self, job: JobId, bound: Seconds) -> None:
         """What is known now of how long a promised job may take: promises to others rest on it."""
         made, least = self._made[job]
         self._made[job] = made, min(bound, least)
 
-    def overran(self, now: Seconds) -> None:
+    def note_overrun(self, now: Seconds) -> None:
         """Some job is running past its bound, or will run past the one that was counted on."""
         self._last_overrun = now
 
@@ -61,10 +61,10 @@ class PromiseBook:
                 self.broken_by_overrun += 1
         self._late.discard(job)
         if bound > expected:
-            self.overran(now)
+            self.note_overrun(now)
         return promise.start
 
-    def drop(self, job: JobId) -> None:
+    def drop_promise(self, job: JobId) -> None:
         """The job will not start."""
         if self.held.pop(job, None) is not None:
             del self._made[job]

@@ -60,7 +60,7 @@ class Line(Sequence[Job]):
         else:
             insort(entries, entry, lo=self._gone)
 
-    def remove(self, key: Any, place: float) -> None:
+    def remove_entry(self, key: Any, place: float) -> None:
         """Take an entry out."""
         entries, gone = self._entries, self._gone
         if entries[gone][1] != place:
@@ -75,7 +75,7 @@ class Line(Sequence[Job]):
             gone = 0
         self._gone = gone
 
-    def find(self, place: float) -> bool:
+    def has_place(self, place: float) -> bool:
         """Whether the entry of that place is there, in a line whose keys are all the same."""
         at = bisect_left(self._entries, place, lo=self._gone, key=_place_of)
         return at < len(self._entries) and self._entries[at][1] == place
@@ -128,7 +128,7 @@ class JobQueue:
 
     def __contains__(self, job: object) -> bool:
         place = self._place.get(job.id if isinstance(job, Job) else job)  # type: ignore[call-overload]
-        return place is not None and self._line.find(place)
+        return place is not None and self._line.has_place(place)
 
     def add(self, job: Job) -> None:
         """Put a job at the end, or back at its old place. O(log n) and a move of pointers for each order."""
@@ -152,7 +152,7 @@ class JobQueue:
             elif order.line is not None:
                 order.line.add((key, place, job))
             elif key != order.constant:
-                order.line = self._sorted(order)
+                order.line = self._sort_line(order)
             if order.by_request is not None:
                 order.by_request.new[place] = job
         if self._requests is not None:
@@ -164,7 +164,7 @@ class JobQueue:
         """The waiting jobs in the order of their submission."""
         return self._line
 
-    def alike(self, of: Callable[[Job], Any]) -> Mapping[Any, Sequence[Job]]:
+    def group_alike(self, of: Callable[[Job], Any]) -> Mapping[Any, Sequence[Job]]:
         """The waiting jobs that have this in common, by what it is, each in the order of submission.
 
         Kept up to date from the first call on: O(log n) and a move of pointers for each job.
@@ -182,7 +182,7 @@ class JobQueue:
         self._places += place == self._places
         return place
 
-    def move(self, job: Job, after: JobId | None) -> None:
+    def move_job(self, job: Job, after: JobId | None) -> None:
         """Give a job that is not in the queue the place after another one, or the first. O(jobs known).
 
         Raises `ValueError` where nothing fits between two places any more.
@@ -198,26 +198,26 @@ class JobQueue:
             raise ValueError(f"no place is left between job {after} and the next one")
         self._place[job.id] = place
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """A job that will not come back gives up its place."""
         self._place.pop(job, None)
 
-    def remove(self, job: Job) -> None:
+    def remove_job(self, job: Job) -> None:
         """Take a waiting job out. O(log n) and a move of pointers for each order."""
         place = self._place[job.id]
-        self._line.remove(0, place)
+        self._line.remove_entry(0, place)
         for of, lines in self._alike.items():
             value = of(job)
-            lines[value].remove(0, place)
+            lines[value].remove_entry(0, place)
             if not lines[value]:
                 del lines[value]
         for order in self._orders.values():
             line, by_request = order.line, order.by_request
-            key = order.constant if line is None else self._key(order, job)
+            key = order.constant if line is None else self._order_key(order, job)
             if line is not None:
-                line.remove(key, place)
+                line.remove_entry(key, place)
             if by_request is not None and by_request.new.pop(place, None) is None:
-                by_request.remove(key, place, job)
+                by_request.remove_job(key, place, job)
         if self._requests is not None:
             for choice in job.choices:
                 left = self._requests[choice.request] - 1
@@ -226,32 +226,34 @@ class JobQueue:
                 else:
                     del self._requests[choice.request]
 
-    def _key(self, order: _Order, job: Job) -> Any:
+    def _order_key(self, order: _Order, job: Job) -> Any:
         return order.key(job, self._limit(job)) if order.bounded else order.key(job)
 
-    def _sorted(self, order: _Order) -> Line:
-        return Line(sorted((self._key(order, job), place, job) for _, place, job in self._line.entries()))
+    def _sort_line(self, order: _Order) -> Line:
+        return Line(
+            sorted((self._order_key(order, job), place, job) for _, place, job in self._line.entries())
+        )
 
-    def _order(self, key: Key, bounded: bool) -> _Order:
+    def _find_order(self, key: Key, bounded: bool) -> _Order:
         order = self._orders.get(key)
         if order is None:
             order = self._orders[key] = _Order(key, bounded)
-            keys = {self._key(order, job) for job in self._line}
+            keys = {self._order_key(order, job) for job in self._line}
             if len(keys) == 1:
                 order.constant = keys.pop()
             elif keys:
-                order.line = self._sorted(order)
+                order.line = self._sort_line(order)
         return order
 
     def by(self, key: Key, *, bounded: bool = False) -> Sequence[Job]:
         """The waiting jobs by ascending key, then submission; kept up to date from the first call on."""
-        order = self._orders.get(key) or self._order(key, bounded)
+        order = self._orders.get(key) or self._find_order(key, bounded)
         return order.line or self._line
 
     def place_in(self, key: Key, bounded: bool) -> Callable[[Job], Any]:
         """What a job of the queue is sorted by in this order: its key, then its place of submission."""
-        order = self._order(key, bounded)
-        return lambda job: (self._key(order, job), self._place[job.id])
+        order = self._find_order(key, bounded)
+        return lambda job: (self._order_key(order, job), self._place[job.id])
 
     def in_time(
         self, key: Key, now: Seconds, deadlines: Deadlines, *, bounded: bool = False
@@ -260,7 +262,7 @@ class JobQueue:
 
         Jobs with the same request are passed over at once. Jobs that could run in several ways come anyway.
         """
-        order = self._orders.get(key) or self._order(key, bounded)
+        order = self._orders.get(key) or self._find_order(key, bounded)
         by_request = order.by_request
         if by_request is None or by_request.new:
             by_request = self._by_request(order)
@@ -288,7 +290,7 @@ class JobQueue:
                 order.by_request.new[place] = job
         new = order.by_request.new
         for place, job in new.items():
-            key = order.constant if order.line is None else self._key(order, job)
+            key = order.constant if order.line is None else self._order_key(order, job)
             order.by_request.insert(key, place, job, self._limit(job))
         new.clear()
         return order.by_request

@@ -63,11 +63,11 @@ class Recent:
         if past is not None:
             past.start, past.seconds = placed.start_time, now - placed.start_time
 
-    def withdrawn(self, job: JobId) -> None:
+    def note_withdrawal(self, job: JobId) -> None:
         """A job was cancelled before it started."""
         self._past.pop(job, None)
 
-    def forget(self) -> None:
+    def forget_past(self) -> None:
         """Look back on nothing that came before now: a replay from a checkpoint does not know it."""
         self.stretch = None
         self._past.clear()
@@ -84,7 +84,7 @@ class Recent:
         submissions = len(self._begins) * PERIOD
         self.stretch = PastStretch(origin, now, submissions, tuple(jobs))
 
-    def recall(self, ran: Iterable[RecentEnd], came: Iterable[RecentSubmission]) -> None:
+    def recall_state(self, ran: Iterable[RecentEnd], came: Iterable[RecentSubmission]) -> None:
         """Remember this and nothing else: go on where another engine stopped."""
         self.ran.clear()
         self.ran.extend(ran)
@@ -114,7 +114,7 @@ class InstantChanges:
         """Whether anything changed that the lists do not hold."""
         return self.incident or self.withdrawn
 
-    def begin(self) -> None:
+    def begin_instant(self) -> None:
         """Another instant: lists of the last one that a policy has kept stay as they are."""
         self.instant += 1
         if self.submitted:

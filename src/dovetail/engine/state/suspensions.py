@@ -63,11 +63,11 @@ class Suspensions:
     _completed: dict[str, set[tuple[str, DeviceClass]]] = field(default_factory=dict)
 
     @property
-    def limits(self) -> bool:
+    def limits_choices(self) -> bool:
         """Whether any waiting job may have lost a choice."""
         return bool(self.active or self.paused)
 
-    def pause(self, kinds: Iterable[str]) -> None:
+    def pause_kinds(self, kinds: Iterable[str]) -> None:
         """From now on nothing starts on these kinds, and on all others what waits may."""
         self.paused, self.changed = frozenset(kinds), True
 
@@ -87,7 +87,7 @@ class Suspensions:
             suspect.trial, suspect.open = job, False
             self.changed = True
 
-    def completed(self, way: Way) -> None:
+    def note_completion(self, way: Way) -> None:
         """A job has completed: the app works there, and what failed before counts no more."""
         app, name, device = way
         self._completed.setdefault(app, set()).add((name, device))
@@ -95,7 +95,7 @@ class Suspensions:
         if not self.active and self._suspects:
             self._suspects.pop(way, None)
 
-    def lapse(self, now: Seconds) -> None:
+    def lapse_suspensions(self, now: Seconds) -> None:
         """Suspensions whose end has come are open to a trial."""
         for suspect in self._suspects.values():
             # One trial at a time: until it has ended the way stays closed to all others.
@@ -119,12 +119,12 @@ class Suspensions:
         ``elsewhere`` whether there is another class here on which the job could have run.
         """
         if state is State.COMPLETED:
-            self.completed(way)
+            self.note_completion(way)
         if self.active and state in (State.COMPLETED, State.FAILED):
-            self._decide(way, completed=state is State.COMPLETED)
+            self._judge_suspects(way, completed=state is State.COMPLETED)
         # Only failures within seconds of the start: a broken driver fails at once, an app's own error later.
         if state is State.FAILED and ran <= AT_ONCE:
-            self._failed(self._suspects.setdefault(way, _FailingWay()), way, job, now, known, elsewhere)
+            self._note_failure(self._suspects.setdefault(way, _FailingWay()), way, job, now, known, elsewhere)
             return
         suspect = self._suspects.get(way)
         if suspect is None:
@@ -138,7 +138,7 @@ class Suspensions:
         elif suspect.trial == job:  # cancelled, or its node was lost: the next one is the trial
             suspect.trial, suspect.open, self.changed = None, True, True
 
-    def _decide(self, way: Way, *, completed: bool) -> None:
+    def _judge_suspects(self, way: Way, *, completed: bool) -> None:
         """What an end on one class means for the app's suspensions on others that are not proven."""
         app, _, device = way
         # A copy, since entries are removed on the way.
@@ -154,7 +154,7 @@ class Suspensions:
                 self.active -= 1
                 self.changed = True
 
-    def _failed(
+    def _note_failure(
         self,
         suspect: _FailingWay,
         way: Way,
@@ -184,12 +184,12 @@ class Suspensions:
         self.changed = True
         _log.info("%s", self.reason(way))
 
-    def blocked(self, way: Way) -> bool:
+    def is_blocked(self, way: Way) -> bool:
         """Whether no job may start so now."""
         suspect = self._suspects.get(way)
         return suspect is not None and suspect.until is not None and not suspect.open
 
-    def proven(self, way: Way) -> bool:
+    def is_proven(self, way: Way) -> bool:
         """Whether the app has completed elsewhere: then also jobs wait that could run in no other way."""
         return self._suspects[way].proven
 
@@ -211,7 +211,7 @@ class Suspensions:
         ends = [s.until for s in self._suspects.values() if s.until is not None and not (s.open or s.trial)]
         return min(ends, default=None)
 
-    def forget(self) -> None:
+    def forget_counts(self) -> None:
         # A replay that begins here must count as we do, from nothing.
         """What was counted, where nothing is suspended: a journal that begins here has not seen it."""
         self._suspects.clear()

@@ -14,7 +14,7 @@ from typing import Any
 AMD = 4098
 
 
-def properties(path: Path) -> dict[str, int]:
+def read_properties(path: Path) -> dict[str, int]:
     """A node's ``name value`` lines."""
     pairs = (line.split() for line in path.read_text(encoding="ascii").splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
@@ -27,14 +27,14 @@ def probe(root: Path = Path("/")) -> dict[str, Any]:
         return {"devices": [], "why": "the kernel driver amdgpu (KFD) is not loaded"}
     devices: list[dict[str, Any]] = []
     for node in sorted(topology.iterdir(), key=lambda p: int(p.name)):
-        about = properties(node / "properties")
+        about = read_properties(node / "properties")
         if not about.get("simd_count") or about.get("vendor_id") != AMD:
             continue  # a CPU
-        devices.append(describe(root, node, about, len(devices)))
+        devices.append(describe_gpu(root, node, about, len(devices)))
     return {"devices": devices, "why": "" if devices else "the KFD topology lists no GPU"}
 
 
-def describe(root: Path, node: Path, about: dict[str, int], index: int) -> dict[str, Any]:
+def describe_gpu(root: Path, node: Path, about: dict[str, int], index: int) -> dict[str, Any]:
     """One GPU."""
     version = about.get("gfx_target_version", 0)
     target = f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
@@ -42,7 +42,7 @@ def describe(root: Path, node: Path, about: dict[str, int], index: int) -> dict[
     model = name.read_text(encoding="utf-8").strip() if name.is_file() else ""
     memory = 0
     for bank in (node / "mem_banks").glob("*/properties"):
-        found = properties(bank)
+        found = read_properties(bank)
         if found.get("heap_type") in (1, 2):  # frame buffer, public and private
             memory += found.get("size_in_bytes", 0)
     device: dict[str, Any] = {"index": index, "model": f"AMD {model or target}".replace("AMD AMD", "AMD")}

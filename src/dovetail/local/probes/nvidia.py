@@ -25,7 +25,7 @@ MOST_INSTANCES = 7
 UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
-def text(value: bytes | str) -> str:
+def decode_text(value: bytes | str) -> str:
     """NVML's strings are bytes in older versions."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -59,7 +59,7 @@ def probe() -> dict[str, Any]:
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not start: {error}"}
     try:
-        driver = text(read_nvml(pynvml, "nvmlSystemGetDriverVersion") or "")
+        driver = decode_text(read_nvml(pynvml, "nvmlSystemGetDriverVersion") or "")
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
         return {"devices": [], "why": f"NVML does not list its GPUs: {error}"}
@@ -76,11 +76,14 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
     """One GPU and its MIG instances; ``unusable`` is why no job can run on it."""
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        model = text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
+        model = decode_text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "NVIDIA GPU")
         about = {"index": index, "model": model, "driver": driver}
-        about |= {"uuid": text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or ""), **state_of(nvml, handle)}
+        about |= {
+            "uuid": decode_text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or ""),
+            **state_of(nvml, handle),
+        }
         mode = read_nvml(nvml, "nvmlDeviceGetComputeMode", handle)
-        slices = instances(nvml, handle) if is_cut(nvml, handle) else None
+        slices = mig_instances(nvml, handle) if is_cut(nvml, handle) else None
     except nvml.NVMLError as error:
         return [{"index": index, "model": "", "driver": driver, "unusable": f"{UNREADABLE}: {error}"}]
     notes = [UNLISTED] if about.pop("unlisted", False) else []
@@ -107,7 +110,7 @@ def is_cut(nvml: Any, handle: Any) -> bool:
     return bool((read_nvml(nvml, "nvmlDeviceGetMigMode", handle) or [0])[0])
 
 
-def instances(nvml: Any, handle: Any) -> list[Any]:
+def mig_instances(nvml: Any, handle: Any) -> list[Any]:
     """Handles of the MIG instances of a GPU."""
     found: list[Any] = []
     most = read_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
@@ -129,10 +132,10 @@ def numbers_of(nvml: Any, handle: Any) -> tuple[int, int] | None:
 def describe_slice(nvml: Any, handle: Any, gpu: Any, parent: dict[str, Any]) -> dict[str, Any]:
     """One MIG instance: model (``… MIG 3g.20gb``), UUID, the UUID's older form, and state."""
     try:
-        model = text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "")
+        model = decode_text(read_nvml(nvml, "nvmlDeviceGetName", handle) or "")
         numbers = numbers_of(nvml, handle)
         old = "" if numbers is None else f"MIG-{parent['uuid']}/{numbers[0]}/{numbers[1]}"
-        uuid = text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or old)
+        uuid = decode_text(read_nvml(nvml, "nvmlDeviceGetUUID", handle) or old)
         about = {"uuid": uuid, "old_uuid": old, **state_of(nvml, handle, gpu, numbers)}
         # Older drivers call it as its GPU.
         if " MIG " not in model:
@@ -213,9 +216,9 @@ class Watcher:
         self.found = [
             about for index in range(nvml.nvmlDeviceGetCount()) for about in describe(nvml, index, "")
         ]
-        self.events = self._events()
+        self.events = self._open_events()
 
-    def _events(self) -> Any:
+    def _open_events(self) -> Any:
         """Where the driver reports errors; ``None`` where it cannot."""
         nvml = self.nvml
         try:
@@ -227,16 +230,16 @@ class Watcher:
             return None
         return events
 
-    def look(self) -> list[dict[str, Any]]:
+    def read_states(self) -> list[dict[str, Any]]:
         """The state of every device and instance; ``fault`` is why one can run nothing now."""
-        faults = self._faults()
+        faults = self._read_faults()
         answer: list[dict[str, Any]] = []
         for index, known in self._by_index().items():
             try:
                 handle = self.nvml.nvmlDeviceGetHandleByIndex(index)
-                answer += self._states(handle, known)
+                answer += self._gpu_states(handle, known)
             except self.nvml.NVMLError as error:
-                answer += [{**_named(about), "fault": f"{UNREADABLE}: {error}"} for about in known]
+                answer += [{**_identity_fields(about), "fault": f"{UNREADABLE}: {error}"} for about in known]
         for about in answer:
             fault = faults.get(about["uuid"] or "") or faults.get(about["parent"] or "")
             if fault:
@@ -253,30 +256,30 @@ class Watcher:
                 found[index] = describe(self.nvml, index, "")
         return found
 
-    def _states(self, handle: Any, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _gpu_states(self, handle: Any, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """A GPU and those of its instances that were found at the start. Raises NVML's error."""
         nvml, (gpu, *slices) = self.nvml, known
-        states = [self._state(gpu, handle)]
+        states = [self._device_state(gpu, handle)]
         there: dict[str, Any] = {}
-        for one in instances(nvml, handle) if slices else ():
+        for one in mig_instances(nvml, handle) if slices else ():
             numbers = numbers_of(nvml, one)
             old = "" if numbers is None else f"MIG-{gpu['uuid']}/{numbers[0]}/{numbers[1]}"
-            there[text(read_nvml(nvml, "nvmlDeviceGetUUID", one) or old)] = one
+            there[decode_text(read_nvml(nvml, "nvmlDeviceGetUUID", one) or old)] = one
         for about in slices:
             found = there.get(about.get("uuid") or "")
             if found is None:
-                states.append({**_named(about), "fault": "its MIG instance is gone"})
+                states.append({**_identity_fields(about), "fault": "its MIG instance is gone"})
             else:
-                states.append(self._state(about, found, handle, numbers_of(nvml, found)))
+                states.append(self._device_state(about, found, handle, numbers_of(nvml, found)))
         return states
 
-    def _state(self, about: dict[str, Any], *handles: Any) -> dict[str, Any]:
+    def _device_state(self, about: dict[str, Any], *handles: Any) -> dict[str, Any]:
         try:
-            return {**_named(about), **state_of(self.nvml, *handles)}
+            return {**_identity_fields(about), **state_of(self.nvml, *handles)}
         except self.nvml.NVMLError as error:
-            return {**_named(about), "fault": f"{UNREADABLE}: {error}"}
+            return {**_identity_fields(about), "fault": f"{UNREADABLE}: {error}"}
 
-    def _faults(self) -> dict[str, str]:
+    def _read_faults(self) -> dict[str, str]:
         """Errors of devices that the driver has reported since the last look."""
         nvml = self.nvml
         found: dict[str, str] = {}
@@ -288,14 +291,14 @@ class Watcher:
             number = int(event.eventData)
             if number in HARD_XIDS:
                 try:
-                    uuid = text(nvml.nvmlDeviceGetUUID(event.device))
+                    uuid = decode_text(nvml.nvmlDeviceGetUUID(event.device))
                 except nvml.NVMLError:
                     continue  # its own state shows that
                 found[uuid] = f"the driver reports error Xid {number}"
         return found
 
 
-def _named(about: dict[str, Any]) -> dict[str, Any]:
+def _identity_fields(about: dict[str, Any]) -> dict[str, Any]:
     return {name: about.get(name) for name in ("index", "uuid", "old_uuid", "parent")}
 
 
@@ -305,7 +308,7 @@ def watch() -> None:
 
     watcher = Watcher(pynvml)
     for _ in sys.stdin:
-        print(json.dumps({"devices": watcher.look()}), flush=True)
+        print(json.dumps({"devices": watcher.read_states()}), flush=True)
 
 
 if __name__ == "__main__":

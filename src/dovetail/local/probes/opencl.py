@@ -50,7 +50,7 @@ def _ended_by(answers: IO[str], words: IO[str], failed: Mapping[int, str]) -> in
     status = 1
     try:
         os.dup2(words.fileno(), 2)
-        print(json.dumps(_devices(answers, failed)), file=answers, flush=True)
+        print(json.dumps(_list_devices(answers, failed)), file=answers, flush=True)
         status = 0
     finally:
         if status:
@@ -59,7 +59,7 @@ def _ended_by(answers: IO[str], words: IO[str], failed: Mapping[int, str]) -> in
         os._exit(status)
 
 
-def _devices(answers: IO[str], failed: Mapping[int, str]) -> dict[str, Any]:
+def _list_devices(answers: IO[str], failed: Mapping[int, str]) -> dict[str, Any]:
     import pyopencl as cl
 
     try:
@@ -88,14 +88,14 @@ def _devices(answers: IO[str], failed: Mapping[int, str]) -> dict[str, Any]:
                     "driver": device.driver_version.strip(),
                     "units": int(device.max_compute_units),
                     "type": "cpu" if device.type & cl.device_type.CPU else "gpu",
-                    "unusable": failed[index] if index in failed else _unusable(cl, device),
+                    "unusable": failed[index] if index in failed else _unusable_reason(cl, device),
                 }
             )
     why = "" if devices else "; ".join(notes) or "no OpenCL platform has a device"
     return {"devices": devices, "why": why}
 
 
-def _unusable(cl: Any, device: Any) -> str:
+def _unusable_reason(cl: Any, device: Any) -> str:
     """Why the device runs no kernel; empty if it does. Drivers may be older than CPUs, or lack a linker."""
     import numpy as np
 

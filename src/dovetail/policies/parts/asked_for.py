@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dovetail.interfaces import View
-from dovetail.model import CPU, Choice, Implementation, Job, fastest
+from dovetail.model import CPU, Choice, Implementation, Job, fastest_choice
 
 
 def kind_order(implementation: Implementation) -> int:
@@ -20,7 +20,7 @@ def by_kind(choices: Iterable[Choice]) -> list[Choice]:
 
 def fastest_asked(view: View, job: Job) -> Choice:
     """The fastest implementation at the requested node count; ties: the one that uses most."""
-    return fastest(view, job, by_kind(job.asked or job.choices))
+    return fastest_choice(view, job, by_kind(job.asked or job.choices))
 
 
 def asked_for(view: View, job: Job) -> Choice:

@@ -33,7 +33,7 @@ from dovetail.model import (
     Start,
     Unit,
     Wait,
-    bits,
+    bit_indices,
     class_of,
     class_on,
     one_node_choices,
@@ -87,12 +87,12 @@ def _holding_of(seconds: Seconds | None, request: Request, device: Device) -> Ho
 
 def places_for(view: View, job: Job) -> Sequence[UnitChoice]:
     """Where a job can run now, choice by choice in file order, units in device order. O(1) mostly."""
-    return _for_sharer(job, _places(view.cluster, job.choices)[0])
+    return _for_sharer(job, _sorted_places(view.cluster, job.choices)[0])
 
 
 def places_in_device_order(view: View, job: Job) -> Sequence[UnitChoice]:
     """The same in device order, whatever the file's. O(1) mostly."""
-    return _for_sharer(job, _places(view.cluster, job.choices)[1])
+    return _for_sharer(job, _sorted_places(view.cluster, job.choices)[1])
 
 
 def _for_sharer(job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
@@ -104,12 +104,12 @@ def _for_sharer(job: Job, places: Sequence[UnitChoice]) -> Sequence[UnitChoice]:
 
 @lru_cache(maxsize=1024)
 # Cached by the tuple of choices: thousands of jobs of a sweep have the same.
-def _places(
+def _sorted_places(
     cluster: Cluster, choices: tuple[Choice, ...]
 ) -> tuple[tuple[UnitChoice, ...], tuple[UnitChoice, ...]]:
     """Both orders: to look a job's choices up takes as long as to sort what they give."""
     places = tuple(
-        _place(choice, unit)
+        _make_place(choice, unit)
         for choice in choices
         if choice.request.nodes == 1
         for unit in units_for(cluster, choice.request)
@@ -117,7 +117,7 @@ def _places(
     return places, tuple(sorted(places, key=lambda place: place.unit.index))
 
 
-def _place(choice: Choice, unit: Unit) -> UnitChoice:
+def _make_place(choice: Choice, unit: Unit) -> UnitChoice:
     return UnitChoice(choice, unit, class_on(choice.implementation, unit))
 
 
@@ -128,7 +128,7 @@ def is_gang(job: Job) -> bool:
 
 def place_of(view: View, job: Job, implementation: Implementation, index: int) -> UnitChoice:
     """Where a job waits: as this implementation, for that unit."""
-    return _place(_choice_of(job, implementation), view.cluster.units[index])
+    return _make_place(_choice_of(job, implementation), view.cluster.units[index])
 
 
 def start_heads(view: View) -> Iterator[Decision]:
@@ -166,10 +166,10 @@ def start_sharers(
         allocation = free.fit_unit(choice.request, unit)
         if allocation is None:
             continue
-        if choice.request.sharing and not sharing.joins(job, choice, unit, within=turn > 0):
+        if choice.request.sharing and not sharing.may_join(job, choice, unit, within=turn > 0):
             continue
         free.take(allocation)
-        sharing.begins(job, choice, unit)
+        sharing.note_start(job, choice, unit)
         if turn:
             # It leaves its place in the FIFO first, so the engine sees a head start.
             yield Dequeue(job.id)
@@ -184,8 +184,8 @@ def _choice_of(job: Job, implementation: Implementation) -> Choice:
 class Backlog:
     """What every unit has to do, in predicted seconds, kept up to date while a policy makes its decisions.
 
-    ``decided`` holds the jobs that `assign` has placed, which the view's queue still shows. Building it costs
-    a step per unit; seconds are added up, a step per job in a FIFO, at the first question.
+    ``decided`` holds the jobs that `assign_job` has placed, which the view's queue still shows. Building it
+    costs a step per unit; seconds are added up, a step per job in a FIFO, at the first question.
     """
 
     def __init__(self, view: View) -> None:
@@ -221,11 +221,11 @@ class Backlog:
             self._unknown.append(int(occupant is not None and occupant.predicted is None))
             self._seconds.append(0.0 if occupant is None else view.remaining(occupant))
             for job, implementation in view.device_queues.get(unit.index, ()):
-                place = _place(_choice_of(job, implementation), unit)
+                place = _make_place(_choice_of(job, implementation), unit)
                 self._assigned.add((job.app.name, implementation.name, place.device_class))
-                self._add(unit.index, self.seconds(job, place))
+                self._add_load(unit.index, self.seconds(job, place))
 
-    def _add(self, index: int, seconds: Seconds | None) -> None:
+    def _add_load(self, index: int, seconds: Seconds | None) -> None:
         self._seconds[index] += seconds or 0.0
         self._unknown[index] += seconds is None
 
@@ -260,33 +260,33 @@ class Backlog:
 
     def can_start(self, place: UnitChoice) -> bool:
         """Whether the job could start there at once: it fits and nothing waits before it."""
-        return self._room(place) is not None
+        return self._allocation_at(place) is not None
 
-    def _room(self, place: UnitChoice) -> Allocation | None:
+    def _allocation_at(self, place: UnitChoice) -> Allocation | None:
         """What a job that started there at once would hold."""
         if self.fifo[place.unit.index]:
             return None
         allocation = self.free.fit_unit(place.choice.request, place.unit)
         if allocation is None or place.sharer is None:
             return allocation
-        return allocation if self.sharing.joins(place.sharer, place.choice, place.unit) else None
+        return allocation if self.device_sharing.may_join(place.sharer, place.choice, place.unit) else None
 
     @property
-    def sharing(self) -> Sharing:
+    def device_sharing(self) -> Sharing:
         """Who is on each device; found at the first question, then kept."""
         if self._sharing is None:
             self._sharing = Sharing(self.view)
         return self._sharing
 
-    def takes(self, job: Job, place: UnitChoice) -> Seconds | None:
+    def seconds_beside(self, job: Job, place: UnitChoice) -> Seconds | None:
         """Predicted seconds of the job there, beside who is there if it would share the device with them."""
         seconds = self.seconds(job, place)
-        if place.sharer is None or seconds is None or self.sharing.is_empty(place.unit):
+        if place.sharer is None or seconds is None or self.device_sharing.is_empty(place.unit):
             return seconds
-        ends = self.sharing.outlook(job, place.choice, place.unit) if self.can_start(place) else None
+        ends = self.device_sharing.outlook(job, place.choice, place.unit) if self.can_start(place) else None
         return seconds if ends is None else ends.comes
 
-    def ahead(self, place: UnitChoice) -> WorkAhead:
+    def work_ahead(self, place: UnitChoice) -> WorkAhead:
         """What is ahead of the job there; nothing if it could start at once."""
         if self.can_start(place):
             return NOTHING
@@ -297,12 +297,12 @@ class Backlog:
         ):
             return self._room_ahead(place)
         self._add_up()
-        used = [unit.index for unit in self._uses(place)]
+        used = [unit.index for unit in self._units_used(place)]
         return WorkAhead(max(self._unknown[u] for u in used), max(self._seconds[u] for u in used))
 
     def _is_shared(self, unit: Unit) -> bool:
         """Whether a job runs on a device that has not got all of it."""
-        return any(held.units < FRACTION_UNITS for held in self._shared().get(unit.index, ()))
+        return any(held.units < FRACTION_UNITS for held in self._shared_holdings().get(unit.index, ()))
 
     def tightness(self, place: UnitChoice) -> int:
         """Where a device stands by the placement rule among those on which a job that shares one could start.
@@ -312,10 +312,10 @@ class Backlog:
         """
         if place.unit.device is None or not shares_device(place.choice.request):
             return -1 if (place.unit.node, place.unit.device) in self.view.cluster.kept else 0
-        occupied = place.sharer is not None and not self.sharing.is_empty(place.unit)
+        occupied = place.sharer is not None and not self.device_sharing.is_empty(place.unit)
         return self.free.tightness(place.unit) + (OCCUPIED if occupied else 0)
 
-    def _shared(self) -> dict[int, list[Holding]]:
+    def _shared_holdings(self) -> dict[int, list[Holding]]:
         """What holds a part of a device and runs, by unit; found at the first question, then kept."""
         if self._holding is None:
             self._holding = {}
@@ -324,11 +324,11 @@ class Backlog:
             for placed in view.running.values():
                 left = inf if placed.predicted is None else view.remaining(placed)
                 for part in placed.allocation.parts:
-                    for n, d in ((n, d) for n in bits(part.nodes) for d in part.devices):
-                        self._hold(at[n, d], left, part.units, part.gpu_memory)
+                    for n, d in ((n, d) for n in bit_indices(part.nodes) for d in part.devices):
+                        self._hold_share(at[n, d], left, part.units, part.gpu_memory)
         return self._holding
 
-    def _hold(self, unit: Unit, left: Seconds, units: int, gpu_memory: int) -> None:
+    def _hold_share(self, unit: Unit, left: Seconds, units: int, gpu_memory: int) -> None:
         assert self._holding is not None
         assert unit.device is not None
         device = self.view.cluster.nodes[unit.node].devices[unit.device]
@@ -340,7 +340,7 @@ class Backlog:
         assert unit.device is not None
         device = self.view.cluster.nodes[unit.node].devices[unit.device]
         fifo = [
-            (job, _place(_choice_of(job, implementation), unit))
+            (job, _make_place(_choice_of(job, implementation), unit))
             for job, implementation in self.view.device_queues.get(unit.index, ())
         ]
         return [
@@ -355,7 +355,7 @@ class Backlog:
         device = self.view.cluster.nodes[unit.node].devices[unit.device]
         units, memory = FRACTION_UNITS, device.memory or 0
         ends: list[Holding] = []
-        for held in self._shared().get(unit.index, ()):
+        for held in self._shared_holdings().get(unit.index, ()):
             units, memory = units - held.units, memory - held.memory
             heappush(ends, held)
         now = 0.0
@@ -370,7 +370,7 @@ class Backlog:
             heappush(ends, Holding(now + one.left, one.units, one.memory))
         return WorkAhead(0, now)
 
-    def _uses(self, place: UnitChoice) -> Iterable[Unit]:
+    def _units_used(self, place: UnitChoice) -> Iterable[Unit]:
         """The unit, and its node's CPU pool where the implementation needs both."""
         yield place.unit
         if place.unit.device is not None and place.choice.implementation.kind.startswith("cpu+"):
@@ -394,29 +394,29 @@ class Backlog:
         self.free.take(allocation)
         return Start(job.id, choice.implementation.name, allocation)
 
-    def assign(self, job: Job, place: UnitChoice) -> Decision:
+    def assign_job(self, job: Job, place: UnitChoice) -> Decision:
         """Start the job there at once if possible, else put it into the unit's FIFO."""
         self._add_up()
         choice, unit = place.choice, place.unit
         self.decided.add(job.id)
         self._assigned.add((job.app.name, choice.implementation.name, place.device_class))
         decision: Decision
-        allocation = self._room(place)
+        allocation = self._allocation_at(place)
         if allocation is not None:
             self.free.take(allocation)
             if place.sharer is not None or self._sharing is not None:
-                self.sharing.begins(job, choice, unit)
+                self.device_sharing.note_start(job, choice, unit)
             decision = Start(job.id, choice.implementation.name, allocation)
             if self._holding is not None and unit.device is not None:
                 part, left = allocation.parts[0], self.seconds(job, place)
-                self._hold(unit, inf if left is None else left, part.units, part.gpu_memory)
+                self._hold_share(unit, inf if left is None else left, part.units, part.gpu_memory)
         else:
             self.fifo[unit.index] += 1
             self._bound.setdefault(unit.index, []).append((job, place))
             decision = Enqueue(job.id, choice.implementation.name, unit.index)
         seconds = self.seconds(job, place)
-        for used in self._uses(place):
-            self._add(used.index, seconds)
+        for used in self._units_used(place):
+            self._add_load(used.index, seconds)
             self.idle[used.index] = False
         return decision
 
@@ -444,20 +444,22 @@ class UnitFifos(ABC):
         heads = list(start_heads(view))
         if heads or not len(view.queue):
             return heads  # the policy is called again once they run
-        return self.assign(view, Backlog(view))
+        return self.assign_queue(view, Backlog(view))
 
     @abstractmethod
-    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+    def assign_queue(self, view: View, backlog: Backlog) -> Iterable[Decision]:
         """Where the jobs of the main queue go."""
 
 
 class DynamicQueue(UnitFifos):
     """While a unit is idle, the next job of the main queue goes to a unit, or into its FIFO."""
 
-    def assign(self, view: View, backlog: Backlog) -> Iterable[Decision]:
+    def assign_queue(self, view: View, backlog: Backlog) -> Iterable[Decision]:
         """Go through the queue once (rule 4); through what is new where the rest cannot run here anyway."""
         jobs: Iterable[Job] = view.queue
-        if not view.changes.incident and not any(_fits(view, request) for request in view.queue.requests()):
+        if not view.changes.incident and not any(
+            _fits_present_nodes(view, request) for request in view.queue.requests()
+        ):
             jobs = [job for job in view.changes.submitted if job in view.queue]
         for job in jobs:
             if is_gang(job):
@@ -469,15 +471,15 @@ class DynamicQueue(UnitFifos):
                 continue
             if not any(backlog.idle) and not any(backlog.can_start(place) for place in places):
                 return
-            place = self.place(backlog, job, places)
+            place = self.choose_place(backlog, job, places)
             if place is not None:
-                yield backlog.assign(job, place)
+                yield backlog.assign_job(job, place)
 
     @abstractmethod
-    def place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
+    def choose_place(self, backlog: Backlog, job: Job, places: Sequence[UnitChoice]) -> UnitChoice | None:
         """Where the next job goes: started there if it can be, else into the FIFO; ``None``: it waits."""
 
 
-def _fits(view: View, request: Request) -> bool:
+def _fits_present_nodes(view: View, request: Request) -> bool:
     """Whether a job with this request can run on nodes that are there. O(1) mostly."""
     return request.nodes > 1 or bool(units_for(view.cluster, request))

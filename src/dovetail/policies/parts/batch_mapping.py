@@ -69,7 +69,7 @@ class _Mapping:
         self.choices: dict[tuple[int, int], Choice] = {}
         self._untried: dict[tuple[int, int], Choice] = {}
         for g, like in enumerate(self.alike):
-            self._time(g, like[0])
+            self._unit_seconds(g, like[0])
         # A job that fits only where it was never tried is tried there: it may need more memory than before.
         nowhere = ~np.isfinite(self.times).any(axis=1)
         for (j, g), choice in self._untried.items():
@@ -77,11 +77,11 @@ class _Mapping:
                 self.times[j, g], self.choices[j, g] = 0.0, choice
         self.open = {unit.index for unit in units.open if units.has_room(unit)}
         self.ready = [
-            np.array([0.0 if unit.index in self.open else units.ready(unit) for unit in like])
+            np.array([0.0 if unit.index in self.open else units.seconds_until_free(unit) for unit in like])
             for like in self.alike
         ]
 
-    def _time(self, g: int, unit: Unit) -> None:
+    def _unit_seconds(self, g: int, unit: Unit) -> None:
         """Seconds of each job on one of the like units, by its fastest choice; 0 where unknown.
 
         What was never tried there does not wait for that unit, if something is known of the job.
@@ -106,12 +106,12 @@ class _Mapping:
         while self.open and unmapped.any():
             ends = self.times + np.array([ready.min() for ready in self.ready])
             best = np.where(unmapped, ends.min(axis=1), np.inf)
-            second = np.where(unmapped, self._second(ends), np.inf)
+            second = np.where(unmapped, self._second_completions(ends), np.inf)
             j = pick(Completions(best, second, unmapped))
             unmapped[j] = False
-            yield from self._assign(j, self._earliest(ends[j]))
+            yield from self._assign_job(j, self._earliest_unit(ends[j]))
 
-    def _second(self, ends: Times) -> Times:
+    def _second_completions(self, ends: Times) -> Times:
         """The least completion over all units but the best one; shape (jobs,)."""
         # Of like units the second that is ready counts as another unit, so the least over all but the best
         # unit is among the two earliest of each set.
@@ -119,13 +119,13 @@ class _Mapping:
         both = np.concatenate([ends, self.times + np.array(next_ready)], axis=1)
         return both.min(axis=1) if both.shape[1] == 1 else np.partition(both, 1, axis=1)[:, 1]
 
-    def _earliest(self, ends: Times) -> tuple[int, int]:
+    def _earliest_unit(self, ends: Times) -> tuple[int, int]:
         """(set of like units, place in it) of the first unit, by its index, with the least completion."""
         least = ends.min()
         ties = [(int(g), int(self.ready[g].argmin())) for g in np.flatnonzero(ends == least)]
         return min(ties, key=lambda at: self.alike[at[0]][at[1]].index)
 
-    def _assign(self, j: int, at: tuple[int, int]) -> Iterator[Decision]:
+    def _assign_job(self, j: int, at: tuple[int, int]) -> Iterator[Decision]:
         g, i = at
         job, unit, choice = self.jobs[j], self.alike[g][i], self.choices[j, g]
         units, seconds = self.units, self.times[j, g]
@@ -136,12 +136,12 @@ class _Mapping:
         allocation = units.free.fit_unit(choice.request, unit)
         if allocation is None:  # there is room, but not for this one: it waits there
             self.open.discard(unit.index)
-            self.ready[g][i] = units.ready(unit) + seconds
+            self.ready[g][i] = units.seconds_until_free(unit) + seconds
             return
         yield units.start(unit, Assignment(job, choice, allocation))
         if not units.has_room(unit):
             self.open.discard(unit.index)
-            self.ready[g][i] = units.ready(unit)
+            self.ready[g][i] = units.seconds_until_free(unit)
 
 
 def _like_units(view: View) -> list[list[Unit]]:

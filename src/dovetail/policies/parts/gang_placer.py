@@ -10,7 +10,7 @@ from __future__ import annotations
 from dovetail.files.arrays import np
 from dovetail.interfaces import View
 from dovetail.kernels.gangs import compiled_choose
-from dovetail.model import Allocation, Request, Seconds, bits
+from dovetail.model import Allocation, Request, Seconds, bit_indices
 from dovetail.policies.parts.ready_times import ReadyTimes
 
 
@@ -53,7 +53,7 @@ class GangPlacer:
             times.hold_until(allocation, end)
         self._begun.clear()
         at = np.full(len(self._view.cluster), np.inf)
-        at[list(bits(able))] = 0.0
+        at[list(bit_indices(able))] = 0.0
         shape = times.shape(request)
         wanted = request.nodes
         chosen, keys = np.empty(wanted, np.int64), np.empty(wanted)

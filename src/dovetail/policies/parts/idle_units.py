@@ -67,12 +67,12 @@ def ways_by_kind(view: View, job: Job) -> dict[str, Way]:
     ]
     for way in without_untried(view, job, ways):
         kind = device_kind(way.choice.request)
-        if kind not in found or _rank(way) < _rank(found[kind]):
+        if kind not in found or _way_rank(way) < _way_rank(found[kind]):
             found[kind] = way
     return found
 
 
-def _rank(way: Way) -> tuple[bool, Seconds]:
+def _way_rank(way: Way) -> tuple[bool, Seconds]:
     return way.choice.implementation.kind.startswith("cpu+"), inf if way.seconds is None else way.seconds
 
 
@@ -99,7 +99,7 @@ class IdleUnits:
             if device_kind(request) == unit.kind
         )
 
-    def ready(self, unit: Unit) -> Seconds:
+    def seconds_until_free(self, unit: Unit) -> Seconds:
         """Predicted seconds until the unit is free, given what has been started at this instant."""
         found = self._ready.get(unit.index)
         if found is None:
@@ -123,7 +123,7 @@ class IdleUnits:
             refused.add(choice.request)
         return None
 
-    def offer(self, choose: Callable[[Unit], Assignment | None]) -> Iterator[Decision]:
+    def offer_units(self, choose: Callable[[Unit], Assignment | None]) -> Iterator[Decision]:
         """Try what was never tried; offer all open units in order, one job each, until nothing changes."""
         yield from self.trials()
         units = [unit for unit in self.open if self.has_room(unit)]
@@ -147,13 +147,13 @@ class IdleUnits:
         trials = Trials(self.view)
         for job in self.view.queue if idle else ():
             if len(job.choices) > 1:
-                found = self._trial(trials, idle, job)
+                found = self._start_trial(trials, idle, job)
                 if found is not None:
                     yield found
                     if not idle:
                         return
 
-    def _trial(self, trials: Trials, idle: dict[DeviceClass, list[Unit]], job: Job) -> Decision | None:
+    def _start_trial(self, trials: Trials, idle: dict[DeviceClass, list[Unit]], job: Job) -> Decision | None:
         """Start the job on the first idle unit that fits, of a class on which its app was never tried."""
         choices = one_node_choices(job)
         for like, those in idle.items():
@@ -168,7 +168,7 @@ class IdleUnits:
                 for unit in those:
                     allocation = self.free.fit_unit(choice.request, unit)
                     if allocation is not None:
-                        trials.begin(job, choice, device)
+                        trials.begin_trial(job, choice, device)
                         those.remove(unit)
                         if not those:
                             del idle[like]
@@ -181,5 +181,5 @@ class IdleUnits:
         self.free.take(allocation)
         self._gone.add(job.id)
         seconds = seconds_on(self.view, job, choice, class_on(choice.implementation, unit)) or 0.0
-        self._ready[unit.index] = max(self.ready(unit), seconds)
+        self._ready[unit.index] = max(self.seconds_until_free(unit), seconds)
         return Start(job.id, choice.implementation.name, allocation)

@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dovetail.interfaces import Free, View
-from dovetail.model import Allocation, Cluster, Donor, JobId, Migrate, Part, Placed, Request, bits
+from dovetail.model import Allocation, Cluster, Donor, JobId, Migrate, Part, Placed, Request, bit_indices
 from dovetail.model.fitting import cpus_on
 
 Gpus = dict[int, tuple[int, ...]]
 """Node-local indices of GPUs by node."""
 
 
-def lends(request: Request) -> bool:
+def can_borrow(request: Request) -> bool:
     """Whether a request can be met with borrowed devices: whole ones, of one kind."""
     return len(request.devices) == 1 and request.devices[0][1] >= 1
 
 
 def _free_gpus(free: Free, request: Request) -> Gpus:
     kind = request.devices[0][0]
-    return {n: gpus for mask, gpus in free.devices(kind, request.models) for n in bits(mask)}
+    return {n: gpus for mask, gpus in free.devices(kind, request.models) for n in bit_indices(mask)}
 
 
-def borrow(free: Free, cluster: Cluster, request: Request, *, local: int = 0) -> Allocation | None:
+def borrow_devices(free: Free, cluster: Cluster, request: Request, *, local: int = 0) -> Allocation | None:
     """Where the gang starts with as few borrowed GPUs as possible; ``None`` if it cannot (RQ, section 2.1).
 
     Nodes with the most local GPUs first, then those with fewest free ones, then lowest index; donors are all
     GPUs that are left, also on the chosen nodes, from nodes with fewest of them first. Every process has at
     least ``local`` local GPUs. O(nodes · log nodes).
     """
-    if not lends(request):
+    if not can_borrow(request):
         return None
     wanted, gpus = int(request.devices[0][1]), _free_gpus(free, request)
     # Any device can serve any node of the gang, so their sum rules most gangs out before nodes are looked at.
@@ -37,7 +37,7 @@ def borrow(free: Free, cluster: Cluster, request: Request, *, local: int = 0) ->
         return None
     # CPUs and memory a node must have itself; devices can come from elsewhere.
     roomy = free.nodes(Request(1, request.cpus, (), request.memory))
-    fit = [(n, len(gpus.get(n, ()))) for n in bits(roomy)]
+    fit = [(n, len(gpus.get(n, ()))) for n in bit_indices(roomy)]
     fit = sorted(
         ((n, count) for n, count in fit if min(count, wanted) >= local),
         key=lambda room: (-min(room[1], wanted), room[1], room[0]),
@@ -51,10 +51,10 @@ def borrow(free: Free, cluster: Cluster, request: Request, *, local: int = 0) ->
     if len(lent) < len(missing):
         return None
     donors = tuple(Donor(client, n, gpu) for client, (n, gpu) in zip(missing, lent, strict=False))
-    return _gang(cluster, request, own, donors)
+    return _gang_allocation(cluster, request, own, donors)
 
 
-def _gang(cluster: Cluster, request: Request, own: Gpus, donors: tuple[Donor, ...]) -> Allocation:
+def _gang_allocation(cluster: Cluster, request: Request, own: Gpus, donors: tuple[Donor, ...]) -> Allocation:
     """An allocation of these nodes with their own GPUs; nodes that give the same together."""
     shares: dict[tuple[int, tuple[int, ...]], int] = {}
     for n, gpus in own.items():
@@ -92,7 +92,7 @@ def going_home(
     while moved:
         moved = False
         for job, allocation in list(borrowing.items()):
-            home = _home(view.cluster, free, allocation)
+            home = _move_home(view.cluster, free, allocation)
             if home is None or (keeps is not None and not keeps(view.running[job], allocation, home)):
                 continue
             free.give(allocation)
@@ -107,11 +107,11 @@ def going_home(
                 del borrowing[job]
 
 
-def _home(cluster: Cluster, free: Free, allocation: Allocation) -> Allocation | None:
+def _move_home(cluster: Cluster, free: Free, allocation: Allocation) -> Allocation | None:
     """The same gang with as much at home as is free there; ``None`` where nothing is."""
     request = allocation.request
     idle = _free_gpus(free, request)
-    own: Gpus = {n: part.devices for part in allocation.parts for n in bits(part.nodes)}
+    own: Gpus = {n: part.devices for part in allocation.parts for n in bit_indices(part.nodes)}
     staying: list[Donor] = []
     for donor in allocation.donors:
         at_home = [gpu for gpu in idle.get(donor.client, ()) if gpu not in own[donor.client]]
@@ -121,7 +121,7 @@ def _home(cluster: Cluster, free: Free, allocation: Allocation) -> Allocation | 
             staying.append(donor)
     if len(staying) == len(allocation.donors):
         return None
-    return _gang(cluster, request, own, tuple(staying))
+    return _gang_allocation(cluster, request, own, tuple(staying))
 
 
 def _given_back(before: Allocation, after: Allocation) -> Allocation:

@@ -16,7 +16,7 @@ def priority_first(job: Job) -> float:
     return -job.priority
 
 
-def shortest(job: Job, limit: Seconds) -> float:
+def by_walltime(job: Job, limit: Seconds) -> float:
     """Ascending walltime, priorities ignored."""
     return limit
 
@@ -39,20 +39,22 @@ def f1_first(job: Job, limit: Seconds) -> tuple[float, float]:
     F1 = log10(r) * n + 870 * log10(s): r is the requested time, n the processors, s the submission time.
     r and s below one second count as one second.
     """
-    return -job.priority, log10(max(1.0, limit)) * processors(job) + 870 * log10(max(1.0, job.submit_time))
+    return -job.priority, log10(max(1.0, limit)) * count_processors(job) + 870 * log10(
+        max(1.0, job.submit_time)
+    )
 
 
 def smallest_area_first(job: Job, limit: Seconds) -> tuple[float, float]:
     """Higher priority first, then ascending area: walltime times processors."""
-    return -job.priority, limit * processors(job)
+    return -job.priority, limit * count_processors(job)
 
 
 def smallest_root_area_first(job: Job, limit: Seconds) -> tuple[float, float]:
     """Higher priority first, then ascending walltime times the root of the processors."""
-    return -job.priority, limit * sqrt(processors(job))
+    return -job.priority, limit * sqrt(count_processors(job))
 
 
-def processors(job: Job) -> int:
+def count_processors(job: Job) -> int:
     """Nodes times CPUs on each, as the job requests them; whole pools and none count as one."""
     return job.nodes * max(1, job.choices[0].request.cpus)
 

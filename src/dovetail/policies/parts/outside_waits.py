@@ -28,7 +28,7 @@ class Delay(NamedTuple):
     seen: int  # own starts and the accounting, from which it was learned
 
     @staticmethod
-    def learned(logs: Sequence[float], used: TimeUsed | None) -> Delay:
+    def learn_delay(logs: Sequence[float], used: TimeUsed | None) -> Delay:
         """From logarithms of what was seen; what jobs ``used`` of their walltimes counts as one of them.
 
         Where the accounting has no times that one is `UNKNOWN_SHARE`. The bounds are those of a normal

@@ -15,7 +15,9 @@ def partitions_for(cluster: Cluster, request: Request, model: str = "") -> Seque
     nodes: dict[str, int] = {}
     jobs: dict[str, int] = {}
     for index, node in enumerate(cluster.nodes):
-        fitting = 0 if index in cluster.gone or model not in ("", node.cpu_model) else _times(node, request)
+        fitting = (
+            0 if index in cluster.gone or model not in ("", node.cpu_model) else _jobs_per_node(node, request)
+        )
         for partition in node.partitions if fitting else ():
             nodes[partition] = nodes.get(partition, 0) + 1
             jobs[partition] = jobs.get(partition, 0) + fitting
@@ -26,7 +28,7 @@ def partitions_for(cluster: Cluster, request: Request, model: str = "") -> Seque
     ]
 
 
-def _times(node: Node, request: Request) -> int:
+def _jobs_per_node(node: Node, request: Request) -> int:
     """How many such jobs fit on an empty node. Outside schedulers give every job a CPU at least."""
     fits = [node.cpus // max(1, cpus_on(request, node.cpus, node.host_cpus))]
     if request.memory and node.memory is not None:

@@ -30,11 +30,11 @@ from dovetail.model import (
     Start,
     Wait,
     Way,
-    bits,
+    bit_indices,
     fits_node,
     predicted_seconds,
 )
-from dovetail.model.fitting import cpus_on, suits, takes_alike, units_taken, whole_devices
+from dovetail.model.fitting import cpus_on, suits_request, takes_alike, units_taken, whole_devices
 
 Column = tuple[int, int]
 """(node, column): column 0 is the CPU pool, column 1 + d is device d."""
@@ -60,7 +60,7 @@ def shape_of(cluster: Cluster, request: Request) -> Shape:
     for n, node in enumerate(cluster.nodes):
         cpus = cpus_on(request, node.cpus, node.host_cpus)
         for d, device in enumerate(node.devices):
-            eligible[n, 1 + d] = any(suits(device, kind, request) for kind, _ in request.devices)
+            eligible[n, 1 + d] = any(suits_request(device, kind, request) for kind, _ in request.devices)
         able[n] = fits_node(request, node) and (cpus > 0 or bool(request.devices))
         pool = pool or cpus > 0
     return Shape(pool, sum(whole_devices(number) for _, number in request.devices), eligible, able)
@@ -78,7 +78,7 @@ class Gang:
     @property
     def end(self) -> Seconds:
         """When it is expected to end."""
-        return self.start + self.way.least
+        return self.start + self.way.least_seconds
 
 
 class ReadyTimes:
@@ -113,21 +113,21 @@ class ReadyTimes:
         for placed in view.running.values():
             # At least a moment from now: a job past its prediction still holds its place.
             end = placed.start_time + (placed.predicted or 0.0)
-            self._hold(placed.allocation, max(end, self.after_now), max(placed.bound, self.after_now))
+            self._hold_until(placed.allocation, max(end, self.after_now), max(placed.bound, self.after_now))
             self._idle &= ~placed.allocation.mask
         self._scratch = np.empty((2, len(cluster)), np.float64)
         self._chosen = np.empty(len(cluster), np.int64)
 
-    def _columns(self, allocation: Allocation) -> Iterator[Column]:
+    def _columns_of(self, allocation: Allocation) -> Iterator[Column]:
         for part in allocation.parts:
-            for n in bits(part.nodes):
+            for n in bit_indices(part.nodes):
                 if part.cpus and not (self._each and part.devices):
                     yield n, 0
                 for d in part.devices:
                     yield n, 1 + d
 
-    def _hold(self, allocation: Allocation, end: Seconds, sure: Seconds) -> None:
-        for at in self._columns(allocation):  # a pool may be shared: it is free after the last
+    def _hold_until(self, allocation: Allocation, end: Seconds, sure: Seconds) -> None:
+        for at in self._columns_of(allocation):  # a pool may be shared: it is free after the last
             self.ready[at] = max(end, self.ready[at])
             self.sure[at] = max(sure, self.sure[at])
         self.latest = max(self.latest, end)
@@ -135,15 +135,15 @@ class ReadyTimes:
     def hold_until(self, allocation: Allocation, end: Seconds) -> None:
         """A place is used from now on, and expected to be free again then."""
         end = max(end, self.after_now)
-        self._hold(allocation, end, end)
+        self._hold_until(allocation, end, end)
 
     def keep_promises(self) -> Iterator[Decision]:
         """Start the promised jobs whose turn has come; the others hold what they were promised."""
         claimed: set[Column] = set()
         for promise in self.view.reservations.values():
-            columns = set(self._columns(promise.allocation))
+            columns = set(self._columns_of(promise.allocation))
             # Promises that share a unit start one after the other, in their order.
-            started = not columns & claimed and self._take(promise.allocation)
+            started = not columns & claimed and self._try_take(promise.allocation)
             self._carry_on(promise, started)
             if started:
                 yield Start(promise.job.id, promise.implementation.name, promise.allocation)
@@ -154,7 +154,7 @@ class ReadyTimes:
         """What a promise means for the times at which its place will be free again."""
         job, request = promise.job, promise.allocation.request
         seconds = predicted_seconds(self.view, job, Choice(promise.implementation, request)) or 0.0
-        at = tuple(np.array(list(self._columns(promise.allocation))).T)
+        at = tuple(np.array(list(self._columns_of(promise.allocation))).T)
         start, sure = self.now, self.now
         if not started:
             start = max(float(self.ready[at].max()), self.after_now)
@@ -166,7 +166,7 @@ class ReadyTimes:
         self.sure[at] = np.maximum(self.sure[at], max(sure, self.after_now))
         self.latest = max(self.latest, start + seconds)
 
-    def _take(self, allocation: Allocation) -> bool:
+    def _try_take(self, allocation: Allocation) -> bool:
         try:
             self.free.take(allocation)
         except ValueError:  # not all of it is free
@@ -207,7 +207,7 @@ class ReadyTimes:
             able[n] = free.count(one, within=1 << int(n)) > 0
         return Shape(shape.pool, shape.count, shape.eligible, able)
 
-    def find(self, job: Job, way: Way, *, packed: bool) -> Gang | None:
+    def find_gang(self, job: Job, way: Way, *, packed: bool) -> Gang | None:
         """Where and when the gang can start first; ``None`` if it never can. See `kernels.gangs.place`."""
         request = way.choice.request
         shape = self.shape(request)
@@ -229,31 +229,31 @@ class ReadyTimes:
 
     def starts_now(self, job: Job, choice: Choice) -> bool:
         """Whether the job could start so at this instant."""
-        gang = self.find(job, Way(choice, None), packed=True)
+        gang = self.find_gang(job, Way(choice, None), packed=True)
         return gang is not None and gang.start <= self.now
 
     def sure_start(self, job: Job, choice: Choice) -> Seconds:
         """When it would start by the bounds of all that is before it; infinite where it cannot run."""
-        gang = self.find(job, Way(choice, None), packed=True)
+        gang = self.find_gang(job, Way(choice, None), packed=True)
         if gang is None:
             return inf
-        allocation = self._allocation(gang)
-        at = tuple(np.array(list(self._columns(allocation))).T)
+        allocation = self._gang_allocation(gang)
+        at = tuple(np.array(list(self._columns_of(allocation))).T)
         return self.now if gang.start <= self.now else max(float(self.sure[at].max()), gang.start)
 
-    def commit(self, gang: Gang) -> Decision | None:
+    def commit_gang(self, gang: Gang) -> Decision | None:
         """Give the gang its place: its start if that is now, else a promise.
 
         What it waits for may have no bound; then it holds its place at this instant only, and has to
         wait. ``None``, and nothing changed, if it cannot start after all: what is not planned here, such as
         memory, is missing.
         """
-        allocation = self._allocation(gang)
+        allocation = self._gang_allocation(gang)
         job, implementation = gang.job, gang.way.choice.implementation
-        at = tuple(np.array(list(self._columns(allocation))).T)
+        at = tuple(np.array(list(self._columns_of(allocation))).T)
         decision: Decision
         if gang.start <= self.now:
-            if not self._take(allocation):
+            if not self._try_take(allocation):
                 return None
             sure = self.now
             decision = Start(job.id, implementation.name, allocation)
@@ -269,14 +269,14 @@ class ReadyTimes:
         return decision
 
     def state(self) -> tuple[Floats, Floats, Free, Seconds]:
-        """All that a commitment changes, to go back to it with `restore`."""
+        """All that a commitment changes, to go back to it with `restore_state`."""
         return self.ready.copy(), self.sure.copy(), self.free.copy(), self.latest
 
-    def restore(self, state: tuple[Floats, Floats, Free, Seconds]) -> None:
+    def restore_state(self, state: tuple[Floats, Floats, Free, Seconds]) -> None:
         """Take back what was committed since."""
         self.ready, self.sure, self.free, self.latest = state
 
-    def _allocation(self, gang: Gang) -> Allocation:
+    def _gang_allocation(self, gang: Gang) -> Allocation:
         """The engine's form of the gang's place: nodes that give the same make one part."""
         request = gang.way.choice.request
         shape = self.shape(request)

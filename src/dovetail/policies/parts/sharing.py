@@ -12,7 +12,7 @@ from math import inf, log
 from typing import NamedTuple
 
 from dovetail.interfaces import View
-from dovetail.model import Choice, Implementation, Job, Request, Seconds, Unit, bits, class_on
+from dovetail.model import Choice, Implementation, Job, Request, Seconds, Unit, bit_indices, class_on
 
 GAIN = 0.02
 """Part of the time one after the other that must be gained: predictions are no better."""
@@ -38,7 +38,7 @@ class Together(NamedTuple):
     comes: Seconds
 
 
-def together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> Together:
+def run_together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> Together:
     """Two jobs on one device, the first ``slows`` times as slow beside the second, which is ``slowed``.
 
     >>> together(10.0, 1.25, 10.0, 1.25), together(4.0, 2.0, 10.0, 2.0)
@@ -51,7 +51,7 @@ def together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> Toge
     return Together(second + left - second / slows, second)
 
 
-def pays(left: Seconds, takes: Seconds, ends: Together) -> bool:
+def pays_off(left: Seconds, takes: Seconds, ends: Together) -> bool:
     """Whether both have ended sooner so than one after the other."""
     return max(ends) <= (1 - GAIN) * (left + takes)
 
@@ -76,7 +76,7 @@ class Sharing:
             left = None if placed.predicted is None else view.remaining(placed)
             guest = Guest(placed.job, placed.implementation, placed.allocation.request, left)
             for part in placed.allocation.parts:
-                for n in bits(part.nodes) if part.devices else ():
+                for n in bit_indices(part.nodes) if part.devices else ():
                     for d in part.devices:
                         self._at.setdefault(at[n, d], []).append(guest)
 
@@ -90,12 +90,12 @@ class Sharing:
         """Whether that device is empty."""
         return unit.index not in self._at
 
-    def begins(self, job: Job, choice: Choice, unit: Unit) -> None:
+    def note_start(self, job: Job, choice: Choice, unit: Unit) -> None:
         """A job starts there at this instant."""
-        alone = self._alone(job, choice.implementation, choice.request, unit)
+        alone = self._seconds_alone(job, choice.implementation, choice.request, unit)
         self._at.setdefault(unit.index, []).append(Guest(job, choice.implementation, choice.request, alone))
 
-    def joins(self, job: Job, choice: Choice, unit: Unit, *, within: bool = False) -> bool:
+    def may_join(self, job: Job, choice: Choice, unit: Unit, *, within: bool = False) -> bool:
         """Whether a job may start on that device; ``within``: only if it ends before who is there.
 
         Always where it is empty.
@@ -105,7 +105,7 @@ class Sharing:
 
     def outlook(self, job: Job, choice: Choice, unit: Unit) -> Together | None:
         """When both would end; ``None`` where it is not to share. What is tried counts as half as fast."""
-        takes = self._alone(job, choice.implementation, choice.request, unit)
+        takes = self._seconds_alone(job, choice.implementation, choice.request, unit)
         guests = self._at.get(unit.index, ())
         if not guests:
             return Together(0.0, inf if takes is None else takes)
@@ -114,33 +114,33 @@ class Sharing:
             return None
         guest = guests[0]
         left = guest.left or 0.0
-        ours, theirs = self._slowdowns(job, choice, guest, unit)
+        ours, theirs = self._mutual_slowdowns(job, choice, guest, unit)
         if ours is not None and theirs is not None:
-            ends = together(left, theirs, takes, ours)
-            if pays(left, takes, ends):
+            ends = run_together(left, theirs, takes, ours)
+            if pays_off(left, takes, ends):
                 return ends
         if self._may_be_tried(job, choice, takes, guest, unit, foreseen=ours is not None):
-            return together(left, ours or 2.0, takes, theirs or 2.0)
+            return run_together(left, ours or 2.0, takes, theirs or 2.0)
         return None
 
-    def _slowdowns(
+    def _mutual_slowdowns(
         self, job: Job, choice: Choice, guest: Guest, unit: Unit
     ) -> tuple[float | None, float | None]:
         """How many times as long the job takes beside the guest, and the guest beside the job."""
         way, request = choice.implementation, choice.request
         return (
-            self._slowdown(job, way, request, unit, guest.job.app.name),
-            self._slowdown(guest.job, guest.implementation, guest.request, unit, job.app.name),
+            self._slowdown_beside(job, way, request, unit, guest.job.app.name),
+            self._slowdown_beside(guest.job, guest.implementation, guest.request, unit, job.app.name),
         )
 
-    def _slowdown(
+    def _slowdown_beside(
         self, job: Job, way: Implementation, request: Request, unit: Unit, other: str
     ) -> float | None:
-        alone = self._alone(job, way, request, unit)
+        alone = self._seconds_alone(job, way, request, unit)
         found = self._view.predict(job, way, request, class_on(way, unit).beside(other))
         return None if found is None or not alone else found.expected / alone
 
-    def _alone(self, job: Job, way: Implementation, request: Request, unit: Unit) -> Seconds | None:
+    def _seconds_alone(self, job: Job, way: Implementation, request: Request, unit: Unit) -> Seconds | None:
         found = self._view.predict(job, way, request, class_on(way, unit))
         return None if found is None else found.expected
 
@@ -154,7 +154,10 @@ class Sharing:
         mine = job.app.name, choice.implementation.name, class_on(choice.implementation, unit)
         its = guest.job.app.name, guest.implementation.name, class_on(guest.implementation, unit)
         runs = self._view.runtimes.runs
-        times = {mine: takes, its: self._alone(guest.job, guest.implementation, guest.request, unit) or 0.0}
+        times = {
+            mine: takes,
+            its: self._seconds_alone(guest.job, guest.implementation, guest.request, unit) or 0.0,
+        }
         counts = {one: runs(*one) for one in times}
         tried = runs(mine[0], mine[1], mine[2].beside(its[0]))
         # A slowdown is measured against runs alone: without one of each app a trial would show nothing.
@@ -175,4 +178,4 @@ class Sharing:
             return False
         unit, (first, second) = self._view.cluster.units[index], guests[:2]
         choice = Choice(first.implementation, first.request)
-        return None in self._slowdowns(first.job, choice, second, unit)
+        return None in self._mutual_slowdowns(first.job, choice, second, unit)

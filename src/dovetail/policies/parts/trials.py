@@ -23,7 +23,7 @@ from dovetail.model import (
     Seconds,
     Way,
     classes_for,
-    fastest,
+    fastest_choice,
     seconds_on,
 )
 
@@ -36,7 +36,7 @@ class Trials:
         self._begun: set[tuple[str, str, DeviceClass]] = set()
 
     @cached_property
-    def _running(self) -> set[tuple[str, str]]:
+    def _running_ways(self) -> set[tuple[str, str]]:
         return {(placed.job.app.name, placed.implementation.name) for placed in self._view.running.values()}
 
     def untried(self, job: Job, choice: Choice, device: DeviceClass) -> bool:
@@ -44,11 +44,11 @@ class Trials:
         key = (job.app.name, choice.implementation.name, device)
         return (
             key not in self._begun
-            and key[:2] not in self._running
+            and key[:2] not in self._running_ways
             and never_tried(self._view, job, choice, device)
         )
 
-    def begin(self, job: Job, choice: Choice, device: DeviceClass) -> None:
+    def begin_trial(self, job: Job, choice: Choice, device: DeviceClass) -> None:
         """A job is tried there."""
         self._begun.add((job.app.name, choice.implementation.name, device))
 
@@ -67,18 +67,18 @@ class Trials:
             classes = classes_for(self._view.cluster, choice)
             if classes and all(self.untried(job, choice, device) for device in classes) and fits(choice):
                 for device in classes:
-                    self.begin(job, choice, device)
+                    self.begin_trial(job, choice, device)
                 return choice
         return next(filter(fits, choices), None) if nothing_known(self._view, job) else None
 
-    def preferred(self, job: Job, free: Free, promise: Promise | None = None) -> Choice:
+    def preferred_choice(self, job: Job, free: Free, promise: Promise | None = None) -> Choice:
         """An untried way that fits now, else as it was promised, else the one predicted to be fastest."""
         if len(job.choices) == 1:
             return job.choices[0]
         found = self.choice(job, lambda choice: free.fit(choice.request))
         if found is None and promise is not None and promise.job is job:
             return Choice(promise.implementation, promise.allocation.request)
-        return found or fastest(self._view, job)
+        return found or fastest_choice(self._view, job)
 
 
 def never_tried(view: View, job: Job, choice: Choice, device: DeviceClass) -> bool:
@@ -118,10 +118,10 @@ def fastest_or_first(view: View, job: Job, start: Callable[[Job, Choice], Second
     """
     choices = job.asked or job.choices
     if len(choices) == 1 or not nothing_known(view, job):
-        return fastest(view, job)
+        return fastest_choice(view, job)
 
-    def end(choice: Choice) -> tuple[Seconds, Seconds]:
+    def predicted_end(choice: Choice) -> tuple[Seconds, Seconds]:
         at = start(job, choice)
         return at + view.bound(job, choice.implementation, choice.request), at
 
-    return min(choices, key=end)
+    return min(choices, key=predicted_end)

@@ -17,13 +17,13 @@ from dovetail.report.gantt.lanes import (
     Bar,
     Lanes,
     bars_of,
-    density,
-    lanes,
+    make_density,
+    make_lanes,
+    round_ticks,
     tick_text,
-    ticks,
 )
-from dovetail.report.intervals import label
-from dovetail.report.tables import clipped
+from dovetail.report.intervals import policy_label
+from dovetail.report.tables import clip_text
 
 LONGEST_NAME = 32
 FAILED = ("did not complete", "#b3001b")
@@ -32,24 +32,27 @@ WIDTH = 792.0
 """Of all charts, in points: 11 inches."""
 
 
-def draw(result: Result, *, titled: bool = True) -> Drawing:
+def draw_gantt(result: Result, *, titled: bool = True) -> Drawing:
     """The chart: lanes up to 64 units, else shares in use."""
     few = len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS
-    drawn = _lanes(result, titled) if few else _density(result, titled)
+    drawn = _draw_lanes(result, titled) if few else _draw_density(result, titled)
     if titled:
-        drawn.heading(f"{label(result)}: {wording.seconds(result.makespan)}", wording.where(result))
+        drawn.add_heading(
+            f"{policy_label(result)}: {wording.spell_seconds(result.makespan)}",
+            wording.describe_setting(result),
+        )
     return drawn
 
 
-def _lanes(result: Result, titled: bool) -> Drawing:
-    made = lanes(result)
-    names = [clipped(name, LONGEST_NAME, keep_end=True) for name in made.names]
+def _draw_lanes(result: Result, titled: bool) -> Drawing:
+    made = make_lanes(result)
+    names = [clip_text(name, LONGEST_NAME, keep_end=True) for name in made.names]
     tones = AppColours(result.records)
     count = len(names)
     each, size = (30.0, 9.0) if count <= 16 else (22.0, 9.0) if count <= 32 else (14.0, 7.0)
-    left, top, inner = _room(names, size, titled)
+    left, top, inner = _chart_margins(names, size, titled)
     bottom = top + max(1, count) * each
-    entries = [*tones.legend(), *([FAILED] if made.failed else [])]
+    entries = [*tones.legend_entries(), *([FAILED] if made.failed else [])]
     rows = _legend_rows(entries, left)
     drawn = Drawing(WIDTH, bottom + 32 + 14 * len(rows))
     for lane, (name, bars) in enumerate(zip(names, made.bars, strict=True)):
@@ -72,7 +75,7 @@ def _lanes(result: Result, titled: bool) -> Drawing:
     return drawn
 
 
-def _room(names: Sequence[str], size: float, titled: bool) -> tuple[float, float, float]:
+def _chart_margins(names: Sequence[str], size: float, titled: bool) -> tuple[float, float, float]:
     """Where the chart begins, from the left and from above, and how wide it is."""
     left = 16 + max((text_width(name, size) for name in names), default=0.0)
     return left, 54.0 if titled else 8.0, WIDTH - left - 44
@@ -95,7 +98,7 @@ def _draw_bar(
         size = min(8.5, height * 0.72)
         # Letters below five points cannot be read.
         room = int((wide - 4) / (size * drawing.LETTER)) if size >= 5 else 0
-        name = made.labels.fitting(bar.record, room)
+        name = made.labels.fitting_label(bar.record, room)
         if name:
             middle = y + height / 2 + size * 0.36
             drawn.add(Label(x + wide / 2, middle, name, size, ink_on(colour), "middle"))
@@ -114,7 +117,7 @@ def time_axis(
     """Round seconds, minutes, hours or days from the first submission on; ``named``: with their numbers."""
     first, last = span
     length = last - first or 1.0
-    at = [t - first for t in ticks(first, last, 10)]
+    at = [t - first for t in round_ticks(first, last, 10)]
     step = at[1] - at[0] if len(at) > 1 else length
     drawn.add(Line([(left, y), (left + inner, y)], MUTED, 0.6))
     for moment in at:
@@ -141,11 +144,11 @@ def _legend_rows(
     return rows
 
 
-def _density(result: Result, titled: bool) -> Drawing:
-    chart = density(result)
-    names = [clipped(name, LONGEST_NAME, keep_end=True) for name in chart.names]
+def _draw_density(result: Result, titled: bool) -> Drawing:
+    chart = make_density(result)
+    names = [clip_text(name, LONGEST_NAME, keep_end=True) for name in chart.names]
     count = len(names)
-    left, top, inner = _room(names, 7, titled)
+    left, top, inner = _chart_margins(names, 7, titled)
     high = min(432.0, max(108.0, count * 6.5))
     drawn = Drawing(WIDTH, top + high + 24)
     drawn.add(Shading(left, top, inner, high, BLUE, chart.share))

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from rich.cells import cell_len
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Cluster, Record, Result, Seconds, State, Unit
-from dovetail.model.hostlist import compress
+from dovetail.model.hostlist import compress_names
 from dovetail.records import dataclass
 from dovetail.report.columns import Floats, Ints, columns_of
 from dovetail.report.run_summary import FAILED
@@ -77,7 +77,7 @@ class Bar:
     failed: bool = False
 
     @property
-    def height(self) -> float:
+    def lane_share(self) -> float:
         """The share of the lane that it takes."""
         return sum(high - low for low, high in self.shares)
 
@@ -117,7 +117,7 @@ class Labels:
 
     That is what ids of one app do not have in common, at either end.
 
-    >>> Labels.parts("run:sim/seed_17-alpha", ("run:sim/seed_1", "-alpha"))
+    >>> Labels.id_parts("run:sim/seed_17-alpha", ("run:sim/seed_1", "-alpha"))
     ['run:sim/seed_17-alpha', 'seed_17-alpha', '17']
     """
 
@@ -129,10 +129,10 @@ class Labels:
 
     def of(self, record: Record) -> list[str]:
         """Names of a job, the longest first."""
-        return self.parts(record.job.id, self._common.get(record.job.app.name, ("", "")))
+        return self.id_parts(record.job.id, self._common.get(record.job.app.name, ("", "")))
 
     @staticmethod
-    def parts(id: str, common: tuple[str, str]) -> list[str]:
+    def id_parts(id: str, common: tuple[str, str]) -> list[str]:
         """The id, it without folders and kind of program, what differs (as whole words, then bare)."""
         start, end = len(common[0]), len(id) - len(common[1])
         # Whole numbers: cutting inside of one would turn job 17 and job 18 into 7 and 8.
@@ -143,9 +143,9 @@ class Labels:
         last = max(id.rfind("/"), id.rfind(":")) + 1
         word = max(last, *(id.rfind(mark, 0, start) + 1 for mark in "-_. =,"))
         names = [id, id[last:], id[word:end], id[start:end].strip("-_. =,")]
-        return list(dict.fromkeys(printable(name) for name in names if name))
+        return list(dict.fromkeys(make_printable(name) for name in names if name))
 
-    def fitting(self, record: Record, room: int) -> str:
+    def fitting_label(self, record: Record, room: int) -> str:
         """The longest name of so many letters at most; else the end of the shortest; nothing below three."""
         names = self.of(record)
         found = next((name for name in names if cell_len(name) <= room), "")
@@ -192,7 +192,7 @@ class AppColours:
         """The colour, as ``#rrggbb``."""
         return self.colours.get(self.name(record), OTHER)
 
-    def legend(self) -> list[tuple[str, str]]:
+    def legend_entries(self) -> list[tuple[str, str]]:
         """(name, colour) of each, and of all others together."""
         shown = [(name or "no user", colour) for name, colour in self.colours.items()]
         return shown + ([(f"{self.others} others", OTHER)] if self.others else [])
@@ -210,7 +210,7 @@ def bars_of(result: Result) -> int:
     return sum(allocation.mask.bit_count() for allocation in held if allocation is not None)
 
 
-def lanes(result: Result, span: Span | None = None) -> Lanes:
+def make_lanes(result: Result, span: Span | None = None) -> Lanes:
     """One lane for each unit. O(bars log bars)."""
     columns = columns_of(result)
     cluster = result.cluster
@@ -219,7 +219,7 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
     # By start, then by job: of bars that begin together the same one is at the bottom in every drawing.
     order = np.lexsort((stretches.job, stretches.start))
     found: list[list[Bar]] = [[] for _ in units]
-    free = [np.full(_slots(cluster, unit), -np.inf) for unit in units]
+    free = [np.full(_lane_slots(cluster, unit), -np.inf) for unit in units]
     rows: list[list[Seconds]] = [[] for _ in units]
     for which, where, amounts in held_units(columns, order):
         for i, u, amount in zip(which.tolist(), where.tolist(), amounts.tolist(), strict=True):
@@ -227,7 +227,9 @@ def lanes(result: Result, span: Span | None = None) -> Lanes:
             whole = len(free[u])
             # A share that rounds to nothing still shows as one slot.
             wanted = round(amount) if units[u].device is None else max(1, round(amount * whole))
-            shares = tuple((low / whole, high / whole) for low, high in _take(free[u], wanted, start, end))
+            shares = tuple(
+                (low / whole, high / whole) for low, high in _take_slots(free[u], wanted, start, end)
+            )
             record = columns.records[int(stretches.job[i])]
             row = lowest_free(rows[u], start, end)
             found[u].append(Bar(record, start, end, shares, row, stretches.states[i] in UNFINISHED))
@@ -250,11 +252,11 @@ def lowest_free(ends: list[Seconds], start: Seconds, end: Seconds) -> int:
     return row
 
 
-def _slots(cluster: Cluster, unit: Unit) -> int:
+def _lane_slots(cluster: Cluster, unit: Unit) -> int:
     return SLOTS if unit.device is not None else cluster.nodes[unit.node].cpus
 
 
-def _take(free: Floats, wanted: int, start: float, end: float) -> list[tuple[int, int]]:
+def _take_slots(free: Floats, wanted: int, start: float, end: float) -> list[tuple[int, int]]:
     """The lowest slots that are free from ``start`` on, as runs; they are taken until ``end``."""
     slack = 1e-9 * max(1.0, abs(start))
     slots = np.flatnonzero(free <= start + slack)[:wanted]
@@ -268,7 +270,9 @@ def _take(free: Floats, wanted: int, start: float, end: float) -> list[tuple[int
     return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
-def density(result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Span | None = None) -> Density:
+def make_density(
+    result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Span | None = None
+) -> Density:
     """Shares in use in at most about ``rows`` rows: neighbouring units of one kind share a row.
 
     Worked out once for a result, as long as the request is the same: pages and files show the same chart.
@@ -276,14 +280,14 @@ def density(result: Result, rows: int = ROWS, intervals: int = COLUMNS, span: Sp
     known = _DENSITIES.get(result)
     key = rows, intervals, span or (columns_of(result).first, columns_of(result).last)
     if known is None or known[0] != key:
-        known = _DENSITIES[result] = key, _density(result, *key)
+        known = _DENSITIES[result] = key, _compute_density(result, *key)
     return known[1]
 
 
 _DENSITIES: WeakKeyDictionary[Result, tuple[tuple[int, int, Span], Density]] = WeakKeyDictionary()
 
 
-def _density(result: Result, rows: int, intervals: int, span: Span) -> Density:
+def _compute_density(result: Result, rows: int, intervals: int, span: Span) -> Density:
     columns, cluster = columns_of(result), result.cluster
     kinds, of_unit = unit_kinds(cluster)
     groups = np.full(len(of_unit), -1, np.int64)
@@ -307,13 +311,13 @@ def _group_name(cluster: Cluster, members: Ints, kind: str) -> str:
     first, last = (cluster.nodes[units[int(i)].node].name for i in members[[0, -1]])
     if len(members) <= 64:
         nodes = list(dict.fromkeys(cluster.nodes[units[i].node].name for i in members.tolist()))
-        name = compress(nodes)
+        name = compress_names(nodes)
         if len(name) <= 20:
             return f"{name} {kind}"
     return f"{first}–{last} {kind}"
 
 
-def ticks(first: float, last: float, most: int) -> list[float]:
+def round_ticks(first: float, last: float, most: int) -> list[float]:
     """Round times between two times, at most ``most`` of them, counted from ``first``.
 
     Steps are 1, 2 or 5 times a power of ten below a minute, and round minutes, hours or days above.

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from dovetail.files.sentences import printable
+from dovetail.files.sentences import make_printable
 from dovetail.model import Record, Result
 from dovetail.report.gantt.lanes import (
     MOST_BARS,
@@ -24,8 +24,8 @@ from dovetail.report.gantt.lanes import (
     Lanes,
     Span,
     bars_of,
-    density,
-    lanes,
+    make_density,
+    make_lanes,
     span_of,
 )
 
@@ -49,16 +49,16 @@ class PageCharts:
         self._digits = max(0, 6 - math.floor(math.log10(length))) if length > 0 else 0
 
     @cached_property
-    def _tones(self) -> AppColours:
+    def _app_colours(self) -> AppColours:
         """The colours of all jobs, needed where any are drawn one by one."""
-        return AppColours(self._records)
+        return AppColours(self._all_records)
 
     @cached_property
-    def _labels(self) -> Labels:
-        return Labels(self._records)
+    def _job_labels(self) -> Labels:
+        return Labels(self._all_records)
 
     @cached_property
-    def _records(self) -> list[Record]:
+    def _all_records(self) -> list[Record]:
         records = {r.job.id: r for result in self._results for r in result.records}
         return list(records.values())
 
@@ -67,7 +67,7 @@ class PageCharts:
         if not any(r.run_time is not None for r in result.records):
             return "<p>Nothing has run.</p>"
         few = len(result.cluster.units) <= MOST_LANES and bars_of(result) <= MOST_BARS
-        self._charts.append(self._lanes(result) if few else self._density(result))
+        self._charts.append(self._lanes_data(result) if few else self._density_data(result))
         place = len(self._charts) - 1
         name = orjson.dumps(f"Schedule under {label}").decode().replace("<", "\\u003c").replace("'", "&#39;")
         return f"<div class='chart gantt' data-chart='{place}' data-name='{name}'></div>"
@@ -76,10 +76,10 @@ class PageCharts:
         """What all charts of the page show, as JSON in an element of its own; nothing without charts."""
         if not self._charts:
             return ""
-        legend = self._tones.legend() if any("lanes" in chart for chart in self._charts) else []
+        legend = self._app_colours.legend_entries() if any("lanes" in chart for chart in self._charts) else []
         data = {
             "span": self.span,
-            "legend": [[printable(name), colour] for name, colour in legend],
+            "legend": [[make_printable(name), colour] for name, colour in legend],
             "marked": self._marked,
             "jobs": self._told,
             "words": list(self._words),
@@ -88,58 +88,58 @@ class PageCharts:
         text = orjson.dumps(data).decode().replace("<", "\\u003c")
         return f'<script type="application/json" id="charts">{text}</script>'
 
-    def _lanes(self, result: Result) -> dict[str, Any]:
-        made = lanes(result, self.span)
+    def _lanes_data(self, result: Result) -> dict[str, Any]:
+        made = make_lanes(result, self.span)
         self._marked = self._marked or made.failed
         named = zip(made.names, made.used, strict=True)
-        names = [[printable(name), round(used, 4), made.rows(i)] for i, (name, used) in enumerate(named)]
-        return {"lanes": names, "bars": self._bars(made)}
+        names = [[make_printable(name), round(used, 4), made.rows(i)] for i, (name, used) in enumerate(named)]
+        return {"lanes": names, "bars": self._bar_rows(made)}
 
-    def _bars(self, made: Lanes) -> list[list[Any]]:
+    def _bar_rows(self, made: Lanes) -> list[list[Any]]:
         """For each job and place: its number, start, end, its details, its stretches of lanes."""
         found: dict[tuple[str, float], list[Any]] = {}
         for lane, bars in enumerate(made.bars):
             for bar in bars:
-                known = found.setdefault((bar.record.job.id, bar.start), self._job(bar))
+                known = found.setdefault((bar.record.job.id, bar.start), self._job_row(bar))
                 for low, high in bar.shares:
                     known[-1] += [lane, round(low * WHOLE), round(high * WHOLE)]
         return list(found.values())
 
-    def _job(self, bar: Bar) -> list[Any]:
+    def _job_row(self, bar: Bar) -> list[Any]:
         first, record = self.span[0], bar.record
         predicted = record.predicted
         return [
-            self._number(record),
-            self._rounded(bar.start - first),
-            self._rounded(bar.end - first),
-            self._word(str(record.state)),
-            self._word(record.implementation.name if record.implementation else ""),
+            self._job_number(record),
+            self._round_time(bar.start - first),
+            self._round_time(bar.end - first),
+            self._word_number(str(record.state)),
+            self._word_number(record.implementation.name if record.implementation else ""),
             None if predicted is None or not math.isfinite(predicted.expected) else predicted.expected,
-            self._word(predicted.basis if predicted else ""),
+            self._word_number(predicted.basis if predicted else ""),
             1 if bar.failed else 0,
             [],
         ]
 
-    def _number(self, record: Record) -> int:
+    def _job_number(self, record: Record) -> int:
         """The number of a job, which is written once for all charts."""
         job = record.job
         place = self._jobs.setdefault(job.id, len(self._jobs))
         if place == len(self._told):
-            names = self._labels.of(record)
-            tone = self._tones.of(record)
-            submit = self._rounded(job.submit_time - self.span[0])
-            self._told.append([names, printable(job.app.name), submit, tone])
+            names = self._job_labels.of(record)
+            tone = self._app_colours.of(record)
+            submit = self._round_time(job.submit_time - self.span[0])
+            self._told.append([names, make_printable(job.app.name), submit, tone])
         return place
 
-    def _word(self, text: str) -> int:
-        return self._words.setdefault(printable(text), len(self._words))
+    def _word_number(self, text: str) -> int:
+        return self._words.setdefault(make_printable(text), len(self._words))
 
-    def _rounded(self, value: float) -> float | int:
+    def _round_time(self, value: float) -> float | int:
         rounded = round(value, self._digits)
         return int(rounded) if rounded == int(rounded) else rounded
 
-    def _density(self, result: Result) -> dict[str, Any]:
-        chart = density(result, span=self.span)
+    def _density_data(self, result: Result) -> dict[str, Any]:
+        chart = make_density(result, span=self.span)
         most = len(DIGITS) - 1
         rows = ["".join(DIGITS[round(share * most)] for share in row) for row in chart.share.tolist()]
-        return {"groups": list(map(printable, chart.names)), "shares": rows}
+        return {"groups": list(map(make_printable, chart.names)), "shares": rows}

@@ -13,12 +13,12 @@ from dovetail.report.gantt.lanes import (
     AppColours,
     Bar,
     Lanes,
-    density,
-    lanes,
+    make_density,
+    make_lanes,
+    round_ticks,
     tick_text,
-    ticks,
 )
-from dovetail.report.tables import clipped
+from dovetail.report.tables import clip_text
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 FILLS = "█▓"
@@ -28,7 +28,7 @@ AT_RIGHT = 6
 """Columns of text that the share in use takes."""
 
 
-def terminal(result: Result, *, width: int = 80, units: int = 24) -> RenderableType:
+def terminal_chart(result: Result, *, width: int = 80, units: int = 24) -> RenderableType:
     """The chart, ``width`` wide at most.
 
     Jobs that share a unit at one time lie in rows below each other. At the right is the mean share of the
@@ -40,57 +40,57 @@ def terminal(result: Result, *, width: int = 80, units: int = 24) -> RenderableT
         return Text("Nothing has run.")
     count = len(result.cluster.units)
     if count <= units:
-        made = lanes(result)
+        made = make_lanes(result)
         rows = sum(made.rows(lane) for lane in range(count))
         # As many rows as units are always accepted, as one row a unit is the least that this form can have.
         if rows <= max(MOST_ROWS, count):
-            return _rows(made, AppColours(result.records), width)
-    return _levels(result, min(count, units), width)
+            return _lane_rows(made, AppColours(result.records), width)
+    return _density_rows(result, min(count, units), width)
 
 
-def _rows(made: Lanes, tones: AppColours, width: int) -> RenderableType:
-    names = _names(made.names, width)
+def _lane_rows(made: Lanes, tones: AppColours, width: int) -> RenderableType:
+    names = _padded_names(made.names, width)
     margin = len(names[0]) + 1
     cells = max(1, width - margin - AT_RIGHT - 1)
     lines = []
     for lane, (name, bars, used) in enumerate(zip(names, made.bars, made.used, strict=True)):
         for row in range(made.rows(lane)):
-            body = _row(tuple(bar for bar in bars if bar.row == row), made, cells, tones)
+            body = _lane_text(tuple(bar for bar in bars if bar.row == row), made, cells, tones)
             end = f" {used:>5.0%}" if not row else ""
             lines.append(Text.assemble(((name if not row else "").ljust(margin), "dim"), body, (end, "dim")))
-    return Group(*lines, *_axis(made.first, made.last, margin, cells))
+    return Group(*lines, *_time_axis(made.first, made.last, margin, cells))
 
 
-def _levels(result: Result, rows: int, width: int) -> RenderableType:
+def _density_rows(result: Result, rows: int, width: int) -> RenderableType:
     # The width that is left for the chart depends on the names of the groups, so these are formed once with a
     # single column.
-    names = _names(density(result, rows, 1).names, width)
+    names = _padded_names(make_density(result, rows, 1).names, width)
     margin = len(names[0]) + 1
     cells = max(1, width - margin - 1)
-    chart = density(result, rows, cells)
+    chart = make_density(result, rows, cells)
     lines = [
-        Text.assemble((name.ljust(margin), "dim"), (_blocks(share), "green"))
+        Text.assemble((name.ljust(margin), "dim"), (_block_letters(share), "green"))
         for name, share in zip(names, chart.share, strict=True)
     ]
     first, last = float(chart.edges[0]), float(chart.edges[-1])
-    return Group(*lines, *_axis(first, last, margin, cells))
+    return Group(*lines, *_time_axis(first, last, margin, cells))
 
 
-def _names(names: tuple[str, ...], width: int) -> list[str]:
+def _padded_names(names: tuple[str, ...], width: int) -> list[str]:
     """All of one width, which leaves room for the chart."""
-    short = [clipped(name, max(8, width // 3), keep_end=True) for name in names]
+    short = [clip_text(name, max(8, width // 3), keep_end=True) for name in names]
     longest = max(map(len, short))
     return [name.ljust(longest) for name in short]
 
 
-def _blocks(share: Floats) -> str:
+def _block_letters(share: Floats) -> str:
     # Rounded up, so that any use at all is visible; the tiny term keeps a share that rounding has lifted
     # above a level from the next one.
     heights = np.ceil(np.clip(share, 0, 1) * (len(LEVELS) - 1) - 1e-9).astype(int)
     return "".join(LEVELS[h] for h in heights)
 
 
-def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> Text:
+def _lane_text(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> Text:
     """Bars that follow each other as text: each cell shows the job that holds most of it."""
     span = made.last - made.first or 1.0
     owner = np.full(cells, -1)
@@ -98,7 +98,7 @@ def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> T
     for i, bar in enumerate(bars):
         low, high = ((t - made.first) / span * cells for t in (bar.start, bar.end))
         for cell in range(int(low), min(cells, int(np.ceil(high)))):
-            part = (min(high, cell + 1) - max(low, cell)) * bar.height
+            part = (min(high, cell + 1) - max(low, cell)) * bar.lane_share
             if part > held[cell]:
                 owner[cell], held[cell] = i, part
     text = Text()
@@ -114,7 +114,7 @@ def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> T
             style = "red" if bar.failed else tones.of(bar.record)
             # Two cells less: a bar keeps its fill on both sides of a name, or neighbours' names would run
             # into each other.
-            name = made.labels.fitting(bar.record, end - cell - 2)
+            name = made.labels.fitting_label(bar.record, end - cell - 2)
             fill = FILLS[shown % 2]
             text.append(
                 fill * bool(name) + name + fill * (end - cell - cell_len(name) - bool(name)), style=style
@@ -124,11 +124,11 @@ def _row(bars: tuple[Bar, ...], made: Lanes, cells: int, tones: AppColours) -> T
     return text
 
 
-def _axis(first: float, last: float, margin: int, width: int) -> list[Text]:
+def _time_axis(first: float, last: float, margin: int, width: int) -> list[Text]:
     span = last - first
     if span <= 0:
         return []
-    at = ticks(first, last, max(2, width // 12))
+    at = round_ticks(first, last, max(2, width // 12))
     step = at[1] - at[0] if len(at) > 1 else span
     line, labels = ["─"] * (width + 1), [" "] * (width + 12)
     for tick in at:

@@ -11,7 +11,7 @@ ALWAYS = ("SLURM_", "SPANK_")
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def exported(environ: Mapping[str, str], export: str) -> dict[str, str]:
+def exported_environment(environ: Mapping[str, str], export: str) -> dict[str, str]:
     """What of ``environ`` a job gets: ``ALL``, ``NONE``, ``NIL``, or names and ``NAME=VALUE``, in order.
 
     Without ``ALL`` it also gets the few variables of a plain login (`login_variables`): no program finds

@@ -76,7 +76,7 @@ def head_lines(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def directives(text: str, name: str) -> Iterator[Directive]:
+def read_directives(text: str, name: str) -> Iterator[Directive]:
     """The lines of options of a script's head, in order. Raises `InputError` with file and line."""
     for number, line in head_lines(text):
         for word in (SBATCH, DOVETAIL, SLURM, *FOREIGN):

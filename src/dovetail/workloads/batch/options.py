@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.records import dataclass
 from dovetail.spec.sbatch import BY_LETTER, BY_NAME, BY_VARIABLE, PLACEMENT, ScriptOption
-from dovetail.workloads.batch.head import directives
+from dovetail.workloads.batch.head import read_directives
 
 HEAD, ENVIRONMENT, COMMAND_LINE = "script", "environment", "command line"
 """Where an option may come from; later ones win."""
@@ -31,7 +31,7 @@ class Given:
     line: int | None = None
 
     @property
-    def word(self) -> str:
+    def as_word(self) -> str:
         """It as one word, by its long name."""
         return f"--{self.option.name}" if self.value is None else f"--{self.option.name}={self.value}"
 
@@ -83,7 +83,7 @@ def _options_of(word: Placed) -> Iterator[tuple[ScriptOption, str | None, str]]:
         option = find_option(name, word.where)
         if equals and option.value == "none":
             raise InputError(
-                f"found {shown(word.text)}, expected --{option.name} without a value", where=word.where
+                f"found {show_value(word.text)}, expected --{option.name} without a value", where=word.where
             )
         yield option, value if equals else None, f"--{name}"
         return
@@ -135,7 +135,7 @@ def head_options(text: str) -> list[Given]:
     # Errors are left to sbatch, which words them as its users know them.
     row: list[Placed] = []
     with suppress(InputError):
-        for line in directives(text, ""):
+        for line in read_directives(text, ""):
             row += [Placed(word, "", line.line) for word in line.words]
     found: list[Given] = []
     with suppress(InputError):
@@ -149,7 +149,7 @@ def placement_words(text: str) -> list[str]:
     >>> placement_words("#!/bin/sh\\n#SBATCH -p a -J name\\n#SBATCH --exclusive\\n")
     ['--partition=a', '--exclusive']
     """
-    return [one.word for one in head_options(text) if one.option.name in PLACEMENT]
+    return [one.as_word for one in head_options(text) if one.option.name in PLACEMENT]
 
 
 def from_environment(environ: Mapping[str, str]) -> list[Given]:

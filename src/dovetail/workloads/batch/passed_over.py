@@ -31,7 +31,7 @@ def _one_of(words: Sequence[str], *, many: bool = False) -> Check:
     """One of some words, in any case; ``many``: several, with commas between them."""
     known = [word.lower() for word in words]
 
-    def check(value: str) -> None:
+    def check_known_values(value: str) -> None:
         parts = value.split(",") if many else [value]
         for part in parts:
             if part.lower() not in known:
@@ -39,19 +39,19 @@ def _one_of(words: Sequence[str], *, many: bool = False) -> Check:
                     f"found {part!r}, expected {'some' if many else 'one'} of {', '.join(words)}"
                 )
 
-    return check
+    return check_known_values
 
 
-def _like(pattern: re.Pattern[str], example: str, *, many: bool = False) -> Check:
-    def check(value: str) -> None:
+def _match_pattern(pattern: re.Pattern[str], example: str, *, many: bool = False) -> Check:
+    def check_pattern(value: str) -> None:
         for part in value.split(",") if many else [value]:
             if not pattern.fullmatch(part):
                 raise ValueError(f"found {value!r}, expected e.g. {example}")
 
-    return check
+    return check_pattern
 
 
-def _count(least: int) -> Check:
+def _at_least_count(least: int) -> Check:
     return lambda value: parse_count(value, least=least)
 
 
@@ -73,7 +73,7 @@ def _extra_node_info(value: str) -> None:
         raise ValueError(f"found {value!r}, expected SOCKETS[:CORES[:THREADS]]")
 
 
-def _switches(value: str) -> None:
+def _check_switches(value: str) -> None:
     count, at, most = value.partition("@")
     parse_count(count)
     if at:
@@ -81,23 +81,23 @@ def _switches(value: str) -> None:
 
 
 CHECKS: Mapping[str, Check] = {
-    "acctg-freq": _like(_FREQUENCY, "30 or task=30", many=True),
-    "core-spec": _count(0),
-    "cores-per-socket": _count(1),
+    "acctg-freq": _match_pattern(_FREQUENCY, "30 or task=30", many=True),
+    "core-spec": _at_least_count(0),
+    "cores-per-socket": _at_least_count(1),
     "delay-boot": parse_limit,
-    "distribution": _like(_DISTRIBUTION, "block, cyclic or block:cyclic"),
+    "distribution": _match_pattern(_DISTRIBUTION, "block, cyclic or block:cyclic"),
     "extra-node-info": _extra_node_info,
     "gres-flags": _one_of(GRES_FLAGS, many=True),
     "hint": _one_of(HINTS, many=True),
-    "mem-bind": _like(_MEMORY_BIND, "local", many=True),
-    "ntasks-per-core": _count(1),
-    "ntasks-per-socket": _count(1),
+    "mem-bind": _match_pattern(_MEMORY_BIND, "local", many=True),
+    "ntasks-per-core": _at_least_count(1),
+    "ntasks-per-socket": _at_least_count(1),
     "priority": _priority,
     "profile": _one_of(PROFILES, many=True),
     "propagate": lambda value: value and _one_of(LIMITS, many=True)(value),
-    "switches": _switches,
-    "thread-spec": _count(1),
-    "threads-per-core": _count(1),
+    "switches": _check_switches,
+    "thread-spec": _at_least_count(1),
+    "threads-per-core": _at_least_count(1),
     "time-min": _least_time,
     "tmp": parse_memory,
     "wait-all-nodes": _one_of(("0", "1")),

@@ -40,7 +40,7 @@ def fill_pattern(pattern: str, name: str, user: str, *, is_array: bool) -> tuple
         return pattern.replace("\\", ""), []
     unknown: list[str] = []
 
-    def fill(match: re.Match[str]) -> str:
+    def fill_mark(match: re.Match[str]) -> str:
         width, sign = min(MOST_WIDTH, int(match[1] or 0)), match[2]
         if sign == "%" and not match[1]:
             return "%"
@@ -59,7 +59,7 @@ def fill_pattern(pattern: str, name: str, user: str, *, is_array: bool) -> tuple
         unknown.append(match[0])
         return match[0]
 
-    return _SIGN.sub(fill, pattern), unknown
+    return _SIGN.sub(fill_mark, pattern), unknown
 
 
 def plain_name(name: str) -> str:

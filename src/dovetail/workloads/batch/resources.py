@@ -74,8 +74,8 @@ class Shares:
 def share_out(requested: Requested) -> Shares:
     """The shares of a script's requests. Raises `ValueError` for what contradicts itself."""
     remarks: list[str] = []
-    nodes = _nodes(requested)
-    tasks = _tasks(requested, nodes)
+    nodes = _count_nodes(requested)
+    tasks = _count_tasks(requested, nodes)
     _check_devices(requested, tasks)
     # The order of these rules is sbatch's: nodes first, then tasks, then devices; each may rest on those
     # before.
@@ -88,7 +88,7 @@ def share_out(requested: Requested) -> Shares:
         nodes = tasks
     # Every node gives what the fullest one needs: shares are the same on all nodes here.
     on_node = -(-tasks // nodes)
-    gpus = _gpus(requested, nodes, tasks, on_node, remarks)
+    gpus = _gpus_per_node(requested, nodes, tasks, on_node, remarks)
     if requested.cpus_per_gpu is not None and requested.cpus_per_task is not None:
         raise ValueError("found --cpus-per-gpu with --cpus-per-task, expected one of them")
     cpus_per_task = requested.cpus_per_task or 1
@@ -98,7 +98,7 @@ def share_out(requested: Requested) -> Shares:
         cpus = max(requested.cpus_per_gpu * gpus, on_node)
         cpus_per_task = max(1, cpus // on_node)
     counted = max(cpus, requested.least_cpus)
-    memory = _memory(requested, counted, gpus, on_node, remarks)
+    memory = _memory_per_node(requested, counted, gpus, on_node, remarks)
     # One CPU that nothing in the script requests is left to Dovetail's default.
     given: int | Literal["all"] | None = counted if counted > 1 or _says_cpus(requested) or gpus else None
     if requested.exclusive:
@@ -106,7 +106,7 @@ def share_out(requested: Requested) -> Shares:
     return Shares(nodes, tasks, on_node, cpus_per_task, given, gpus, memory, remarks)
 
 
-def _nodes(requested: Requested) -> int | None:
+def _count_nodes(requested: Requested) -> int | None:
     """Nodes that are given, or follow from a list of nodes, or from GPUs in all and a node."""
     nodes = requested.nodes
     if requested.named_nodes is not None and requested.named_nodes > (nodes or 0):
@@ -172,7 +172,7 @@ def _says_cpus(requested: Requested) -> bool:
     return any(way is not None for way in ways) or requested.least_cpus > 0
 
 
-def _tasks(requested: Requested, nodes: int | None) -> int | None:
+def _count_tasks(requested: Requested, nodes: int | None) -> int | None:
     """How many tasks the job has, where anything shows it."""
     if requested.tasks is not None:
         return requested.tasks
@@ -187,7 +187,7 @@ def _tasks(requested: Requested, nodes: int | None) -> int | None:
     return None
 
 
-def _gpus(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
+def _gpus_per_node(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: list[str]) -> int:
     """GPUs of each node."""
     # The largest of what the options need: each is a lower bound, and one node's share has to meet all.
     found = [0]
@@ -208,7 +208,9 @@ def _gpus(requested: Requested, nodes: int, tasks: int, on_node: int, remarks: l
     return max(found)
 
 
-def _memory(requested: Requested, cpus: int, gpus: int, on_node: int, remarks: list[str]) -> int | None:
+def _memory_per_node(
+    requested: Requested, cpus: int, gpus: int, on_node: int, remarks: list[str]
+) -> int | None:
     """Bytes of each node."""
     ways = (requested.memory, requested.memory_per_cpu, requested.memory_per_gpu, requested.memory_per_task)
     # Two of them contradict each other only within one origin: `RIVALS` has removed the others before.

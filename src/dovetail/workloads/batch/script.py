@@ -11,13 +11,13 @@ from typing import Any
 
 from dovetail.errors import InputError
 from dovetail.files.moments import parse_begin
-from dovetail.model.hostlist import expand
+from dovetail.model.hostlist import expand_hostlist
 from dovetail.records import dataclass
 from dovetail.spec.jobs import MOST_NICE, PartialSpec, laid_over
 from dovetail.spec.sbatch import ScriptOption
 from dovetail.spec.values import MAIL_TYPES
 from dovetail.workloads.batch import environment, units
-from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, directives
+from dovetail.workloads.batch.head import DOVETAIL, SBATCH, Directive, check_script, read_directives
 from dovetail.workloads.batch.options import Given, Placed, from_environment, parse_words
 from dovetail.workloads.batch.passed_over import CHECKS
 from dovetail.workloads.batch.patterns import fill_pattern
@@ -44,10 +44,10 @@ class Note:
 
     def sentence(self) -> str:
         """``job.sh: line 3: --mail-type=END: no mail is sent``."""
-        return f"{self.where}: {self.assertion}"
+        return f"{self.where}: {self.placeless_sentence}"
 
     @property
-    def assertion(self) -> str:
+    def placeless_sentence(self) -> str:
         """The sentence without the place."""
         joint = "" if not self.option else " " if self.effect.startswith(PASSED_OVER) else ": "
         return f"{self.option}{joint}{self.effect}"
@@ -92,7 +92,7 @@ class BatchScript:
             first = self.refused[0]
             more = len(self.refused) - 1
             rest = f" ({more} more: dovetail submit --explain-script FILE)" if more else ""
-            raise InputError(f"{first.assertion}{rest}", where=first.where)
+            raise InputError(f"{first.placeless_sentence}{rest}", where=first.where)
 
 
 def read_script(
@@ -140,7 +140,7 @@ class _Reader:
     def _of_head(self) -> Iterator[Given]:
         row: list[Placed] = []
         try:
-            for line in directives(self.found.text, self.found.name):
+            for line in read_directives(self.found.text, self.found.name):
                 where = f"{self.found.name}: line {line.line}"
                 if line.keyword == SBATCH:
                     row += [Placed(word, where, line.line) for word in line.words]
@@ -280,7 +280,7 @@ class _Reader:
             return self._warn("names no index: the job is no array")
         array = self.found.array = units.parse_array(value)
         self._keep("array", array.text)
-        return _many(array.count, "job")
+        return _count_things(array.count, "job")
 
     def _begin(self, value: str) -> str:
         try:
@@ -483,42 +483,42 @@ class _Reader:
         # A range of nodes is a wish: the smaller number starts earlier.
         if most != least:
             return self._warn(f"the job gets {least}, the smaller number")
-        return _many(least, "node")
+        return _count_things(least, "node")
 
     def _nodelist(self, value: str) -> str:
         if "/" in value:  # a file of names
             return self._warn(_passed_over(self.given.option))
         try:
             # Counted without doubles: a host that is named twice is one node.
-            count = len(set(expand(value)))
+            count = len(set(expand_hostlist(value)))
         except InputError as error:
             raise ValueError(str(error)) from None
         self.requested.named_nodes = count
-        return self._warn(f"{PASSED_OVER}: the job may run on any {_many(count, 'node')}")
+        return self._warn(f"{PASSED_OVER}: the job may run on any {_count_things(count, 'node')}")
 
     def _ntasks(self, value: str) -> str:
         self.requested.tasks = units.parse_count(value)
-        return _many(self.requested.tasks, "task")
+        return _count_things(self.requested.tasks, "task")
 
     def _ntasks_per_node(self, value: str) -> str:
         self.requested.tasks_per_node = units.parse_count(value)
-        return f"{_many(self.requested.tasks_per_node, 'task')} a node"
+        return f"{_count_things(self.requested.tasks_per_node, 'task')} a node"
 
     def _ntasks_per_gpu(self, value: str) -> str:
         self.requested.tasks_per_gpu = units.parse_count(value)
-        return f"{_many(self.requested.tasks_per_gpu, 'task')} a GPU"
+        return f"{_count_things(self.requested.tasks_per_gpu, 'task')} a GPU"
 
     def _cpus_per_task(self, value: str) -> str:
         self.requested.cpus_per_task = units.parse_count(value)
-        return f"{_many(self.requested.cpus_per_task, 'CPU')} a task"
+        return f"{_count_things(self.requested.cpus_per_task, 'CPU')} a task"
 
     def _cpus_per_gpu(self, value: str) -> str:
         self.requested.cpus_per_gpu = units.parse_count(value)
-        return f"{_many(self.requested.cpus_per_gpu, 'CPU')} a GPU"
+        return f"{_count_things(self.requested.cpus_per_gpu, 'CPU')} a GPU"
 
     def _mincpus(self, value: str) -> str:
         self.requested.least_cpus = units.parse_count(value)
-        return f"at least {_many(self.requested.least_cpus, 'CPU')} a node"
+        return f"at least {_count_things(self.requested.least_cpus, 'CPU')} a node"
 
     def _overcommit(self, _: str) -> str:
         self.requested.overcommit = True
@@ -578,14 +578,14 @@ class _Reader:
         of = f" of type {models[0]}" if models else ""
         if foreign:
             names = ", ".join(dict.fromkeys(one.name for one in foreign))
-            kept = f"; {_many(count, 'GPU')}{of} as requested" if count else ""
+            kept = f"; {_count_things(count, 'GPU')}{of} as requested" if count else ""
             return self._warn(f"{names} {PASSED_OVER}: only GPUs are counted{kept}")
         per = {"gpus": " in all", "gpus_per_node": " a node", "gpus_per_task": " a task"}.get(
             way, " a socket"
         )
         if vram:
             return ""
-        return f"{_many(count, 'GPU')}{of}{per}" if count else "no GPU"
+        return f"{_count_things(count, 'GPU')}{of}{per}" if count else "no GPU"
 
     def _mem(self, value: str) -> str:
         found = units.parse_memory(value)
@@ -683,7 +683,7 @@ class _Reader:
                 self._note(found.refused, "found a moment that has passed, expected a later one")
 
 
-def _many(count: int, what: str) -> str:
+def _count_things(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import reason
+from dovetail.files.sentences import error_reason
 from dovetail.spec.jobs import PartialSpec, laid_over
-from dovetail.workloads.batch.environment import exported, read_export_file
+from dovetail.workloads.batch.environment import exported_environment, read_export_file
 from dovetail.workloads.batch.script import BatchScript
 from dovetail.workloads.batch.variables import Origin, job_variables
 
@@ -35,11 +35,11 @@ def script_part(
     if script.from_slurm:
         part["batch_variables"] = True
         part["from_script"] = [name for name in fields if name not in mine]
-    part["variables"] = _variables(script, mine, part, origin)
+    part["variables"] = _slurm_variables(script, mine, part, origin)
     return part
 
 
-def _variables(
+def _slurm_variables(
     script: BatchScript, mine: Mapping[str, Any], part: Mapping[str, Any], origin: Origin
 ) -> dict[str, str]:
     """What sbatch would set, by the job's actual requests."""
@@ -66,11 +66,11 @@ def _variables(
 
 def environment_of(script: BatchScript, environ: Mapping[str, str]) -> dict[str, str]:
     """What the job gets of ``environ``, by ``--export`` and ``--export-file``. Raises `InputError`."""
-    found = exported(environ, script.export)
+    found = exported_environment(environ, script.export)
     if script.export_file is not None:
         given = script.places["export-file"]
         try:
             found |= read_export_file(os.path.expanduser(script.export_file))
         except (OSError, ValueError) as error:
-            raise InputError(f"{given.text}: {reason(error)}", where=given.where) from None
+            raise InputError(f"{given.text}: {error_reason(error)}", where=given.where) from None
     return found

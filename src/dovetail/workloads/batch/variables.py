@@ -20,7 +20,7 @@ class Origin:
     user: str
 
     @classmethod
-    def here(cls, folder: str) -> Origin:
+    def of_this_process(cls, folder: str) -> Origin:
         """This process."""
         import pwd
 

@@ -33,7 +33,7 @@ def script_workload(
     standard input is kept in a file. Raises `InputError`.
     """
     folder = os.getcwd()
-    origin = Origin.here(folder)
+    origin = Origin.of_this_process(folder)
     whole = script_part(script, arguments, part, origin)
     notes = [note.sentence() for note in script.warned]
     for name in OF_A_SERVICE:
@@ -41,28 +41,28 @@ def script_workload(
             given = script.places.get(OTHER_NAMES.get(name, name))
             if given is not None:
                 notes.append(f"{given.where}: {given.text} {PASSED_OVER}: 'dovetail submit' honours it")
-    program = _program(script.text, path)
+    program = _script_program(script.text, path)
     del whole["script"], whole["arguments"]
     environ = tuple(environment_of(script, os.environ).items())
     builder = JobBuilder(folder=folder, environ=environ, user=origin.user)
     name = str(whole["name"])
     whole |= {"command": [*program, *arguments], "inputs": {}, "app": whole.get("app", name)}
     spec = JobSpec(**whole)
-    built = builder.build(replace(spec, command=[_literal(word) for word in spec.command]), "")
+    built = builder.build(replace(spec, command=[_escape_braces(word) for word in spec.command]), "")
     id = f"{built.fields['app'].name}-1"
-    return Workload(script.name, list(built.named(id, 0)), TableTruth()), notes
+    return Workload(script.name, list(built.named_jobs(id, 0)), TableTruth()), notes
 
 
-def _program(text: str, path: str) -> list[str]:
+def _script_program(text: str, path: str) -> list[str]:
     """The words that run a script: its interpreter, with what follows that in the first line as one word."""
     interpreter, _, rest = text.partition("\n")[0].removeprefix("#!").strip().partition(" ")
     if not interpreter:
         raise InputError("found #! without an interpreter, expected e.g. #!/bin/sh", where=f"{path}: line 1")
     words = [interpreter, *([rest.strip()] if rest.strip() else [])]
-    return [*words, _kept(text) if path == STDIN else os.path.abspath(path)]
+    return [*words, _keep_script(text) if path == STDIN else os.path.abspath(path)]
 
 
-def _kept(text: str) -> str:
+def _keep_script(text: str) -> str:
     """A file with this text: ``$XDG_STATE_HOME/dovetail/scripts``, by default under ``~/.local/state``.
 
     The same text has the same file, so that runs of one script share it. Raises `InputError`.
@@ -78,6 +78,6 @@ def _kept(text: str) -> str:
     return str(path)
 
 
-def _literal(word: str) -> str:
+def _escape_braces(word: str) -> str:
     """A word of which no brace is a placeholder."""
     return word.replace("{", "{{").replace("}", "}}")

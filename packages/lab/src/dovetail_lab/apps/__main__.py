@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from dovetail.errors import DovetailError
-from dovetail.files.streams import whole
-from dovetail_lab.apps.registry import APPS, RAVI, run
+from dovetail.files.streams import whole_stream
+from dovetail_lab.apps.registry import APPS, RAVI, run_app
 
 PROGRAM = "dovetail.apps"
 
@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{PROGRAM}: {message} (--help lists apps and options)\n")
 
 
-def _whole(text: str) -> int:
+def _parse_whole_number(text: str) -> int:
     """A whole number, also as ``1e6``."""
     try:
         return int(text)
@@ -38,7 +38,7 @@ def _whole(text: str) -> int:
     raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     lines = [
         f"  {spec.name:15s} {spec.paper_name}; --n = {spec.n_means} (default {spec.sizes.medium})"
         for spec in (*APPS.values(), *RAVI.values())
@@ -57,14 +57,19 @@ def _parser() -> argparse.ArgumentParser:
         "cpu+opencl (both at once), cuda (CuPy or PyTorch), numpy (the array-API source), "
         "remote or remote:ADDRESS (a device elsewhere)",
     )
-    parser.add_argument("--n", type=_whole, help="size: a count of elements or a side, see below")
-    parser.add_argument("--seed", type=_whole, default=0, help="seed of the inputs (default 0)")
     parser.add_argument(
-        "--repeat", type=_whole, default=1, help="run that many times; times are totals (default 1)"
+        "--n", type=_parse_whole_number, help="size: a count of elements or a side, see below"
+    )
+    parser.add_argument("--seed", type=_parse_whole_number, default=0, help="seed of the inputs (default 0)")
+    parser.add_argument(
+        "--repeat",
+        type=_parse_whole_number,
+        default=1,
+        help="run that many times; times are totals (default 1)",
     )
     parser.add_argument(
         "--iterations",
-        type=_whole,
+        type=_parse_whole_number,
         help="of an app of Ravi 2012: sweeps, steps or queries (default: its usual)",
     )
     return parser
@@ -76,9 +81,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     2: bad input, or nowhere to write, with one sentence on stderr; 130: interrupted; 141: the reader of the
     output has left.
     """
-    options = _parser().parse_args(arguments)
+    options = _make_parser().parse_args(arguments)
     try:
-        result = run(options.app, options.device, options.n, options.seed, options.repeat, options.iterations)
+        result = run_app(
+            options.app, options.device, options.n, options.seed, options.repeat, options.iterations
+        )
         if os.environ.get("DOVETAIL_RANK", "0") == "0":
             print(json.dumps(result.as_dict()), flush=True)
     except DovetailError as error:
@@ -97,5 +104,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout = whole(sys.stdout)
+    sys.stdout = whole_stream(sys.stdout)
     sys.exit(main())

@@ -14,12 +14,12 @@ from dovetail.extras import MissingExtra
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
 
 
-def zeros(xp: Any, shape: tuple[int, ...], like: Any) -> Any:
+def zeros_like_device(xp: Any, shape: tuple[int, ...], like: Any) -> Any:
     """Return zeros of the type and on the device of the array ``like``."""
     return xp.zeros(shape, dtype=like.dtype, device=getattr(like, "device", None))
 
 
-def _nothing() -> None:
+def _wait_for_nothing() -> None:
     """Wait for nothing: host libraries have finished when they return."""
 
 
@@ -34,7 +34,7 @@ class ArrayDevice:
         *,
         to_device: Callable[[Array], Any],
         from_device: Callable[[Any], Array],
-        synchronize: Callable[[], None] = _nothing,
+        synchronize: Callable[[], None] = _wait_for_nothing,
         remote: bool = True,
         setup_seconds: float = 0.0,
     ) -> None:
@@ -59,7 +59,13 @@ class ArrayDevice:
             DeviceError: the device server is not there, or refuses.
         """
         begin = time.perf_counter()
-        device = _remote(which) if kind == "remote" else _numpy() if kind == "numpy" else _cuda()
+        device = (
+            _remote_device(which)
+            if kind == "remote"
+            else _numpy_device()
+            if kind == "numpy"
+            else _cuda_device()
+        )
         device.setup_seconds = time.perf_counter() - begin
         return device
 
@@ -85,23 +91,23 @@ class ArrayDevice:
         return output, Timing(computed - loaded, (loaded - start) + (done - computed), sent, output.nbytes)
 
 
-def _import(module: str) -> Any:
+def _try_import(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError:
         return None
 
 
-def _compat(library: str) -> Any:
-    namespace = _import(f"array_api_compat.{library}")
+def _compatible_namespace(library: str) -> Any:
+    namespace = _try_import(f"array_api_compat.{library}")
     if namespace is None:
         raise MissingExtra("array_api_compat", what="the array API")
     return namespace
 
 
-def _numpy() -> ArrayDevice:
+def _numpy_device() -> ArrayDevice:
     return ArrayDevice(
-        _compat("numpy"),
+        _compatible_namespace("numpy"),
         f"numpy {np.__version__}",
         "cpu",
         to_device=np.asarray,
@@ -110,7 +116,7 @@ def _numpy() -> ArrayDevice:
     )
 
 
-def _remote(which: str) -> ArrayDevice:
+def _remote_device(which: str) -> ArrayDevice:
     from dovetail_remote import namespace
 
     xp = namespace(*[which] if which else [])
@@ -124,23 +130,23 @@ def _remote(which: str) -> ArrayDevice:
     )
 
 
-def _cuda() -> ArrayDevice:
+def _cuda_device() -> ArrayDevice:
     # CuPy first where both are installed.
-    cupy = _import("cupy")
+    cupy = _try_import("cupy")
     if cupy is not None and cupy.cuda.is_available():
         properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         return ArrayDevice(
-            _compat("cupy"),
+            _compatible_namespace("cupy"),
             f"cupy {cupy.__version__}",
             properties["name"].decode(),
             to_device=cupy.asarray,
             from_device=cupy.asnumpy,
             synchronize=cupy.cuda.Device().synchronize,
         )
-    torch = _import("torch")
+    torch = _try_import("torch")
     if torch is not None and torch.cuda.is_available():
         return ArrayDevice(
-            _compat("torch"),
+            _compatible_namespace("torch"),
             f"torch {torch.__version__}",
             torch.cuda.get_device_name(),
             # PyTorch takes contiguous arrays only.

@@ -59,9 +59,9 @@ def opencl(device: OpenCL, numbers: Array, keys: Array) -> Array:
     n = keys.size
     items = round_up(n, GROUP)
     kernel = device.kernel(SOURCE, "search")
-    sorted_, wanted = device.upload(numbers), device.upload(keys, (items,))
-    positions = device.allocate(items, dtype=np.int32)
+    sorted_, wanted = device.upload_array(numbers), device.upload_array(keys, (items,))
+    positions = device.allocate_buffer(items, dtype=np.int32)
     first_step = np.uint32(1 << max(0, n.bit_length() - 1))
     group = device.group(kernel, GROUP)
     device.launch(kernel, (items,), group, sorted_, wanted, positions, np.uint32(n), first_step)
-    return device.download(positions, (n,), np.int32)
+    return device.download_array(positions, (n,), np.int32)

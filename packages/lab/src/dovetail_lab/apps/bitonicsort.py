@@ -52,10 +52,10 @@ def opencl(device: OpenCL, numbers: Array) -> Array:
     length = 1 << exponent
     kernel = device.kernel(SOURCE, "compare")
     group = device.group(kernel, GROUP)
-    data = device.upload(numbers, (length,), fill=np.iinfo(np.int32).max)
+    data = device.upload_array(numbers, (length,), fill=np.iinfo(np.int32).max)
     pairs = length // 2
     for log_run in range(1, exponent + 1):
         for log_stride in reversed(range(log_run)):
             steps = np.uint32(pairs), np.uint32(log_run), np.uint32(log_stride)
             device.launch(kernel, (round_up(pairs, GROUP),), group, data, *steps)
-    return device.download(data, (n,), np.int32)
+    return device.download_array(data, (n,), np.int32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -52,11 +52,11 @@ def array_api(xp: Any, image: Any, mask: Any) -> Any:
     """The same shifted sums."""
     n = image.shape[0]
     column, row = (
-        zeros(xp, (n, MARGIN), image),
-        zeros(xp, (MARGIN, n + 2 * MARGIN), image),
+        zeros_like_device(xp, (n, MARGIN), image),
+        zeros_like_device(xp, (MARGIN, n + 2 * MARGIN), image),
     )
     framed = xp.concat((row, xp.concat((column, image, column), axis=1), row), axis=0)
-    result = zeros(xp, (n, n), image)
+    result = zeros_like_device(xp, (n, n), image)
     for i in range(MASK):
         for j in range(MASK):
             result = result + framed[i : i + n, j : j + n] * mask[MASK - 1 - i, MASK - 1 - j]
@@ -69,9 +69,9 @@ def opencl(device: OpenCL, image: Array, mask: Array) -> Array:
     rows, columns = round_up(n, 4), round_up(n, 64)
     pitch = columns + 2 * MARGIN
     kernel = device.kernel(SOURCE, "convolve")
-    framed = device.upload(image, (rows + 2 * MARGIN, pitch), origin=(MARGIN, MARGIN))
-    turned = device.upload(np.ascontiguousarray(mask[::-1, ::-1]))
-    result = device.allocate(rows, columns, dtype=np.float32)
+    framed = device.upload_array(image, (rows + 2 * MARGIN, pitch), origin=(MARGIN, MARGIN))
+    turned = device.upload_array(np.ascontiguousarray(mask[::-1, ::-1]))
+    result = device.allocate_buffer(rows, columns, dtype=np.float32)
     group = device.group(kernel, 64, 4)
     device.launch(kernel, (columns, rows), group, framed, turned, result, np.uint32(pitch))
-    return device.download(result, (n, n), np.float32, columns)
+    return device.download_array(result, (n, n), np.float32, columns)

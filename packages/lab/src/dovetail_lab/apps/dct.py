@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -48,7 +48,7 @@ __kernel void dct(__global const float *restrict image, __global float *restrict
 """
 
 
-def basis() -> Array:
+def cosine_basis() -> Array:
     """Return the basis as an ``(8, 8)`` float32 matrix: ``basis() @ x`` transforms a vector ``x``."""
     k, i = np.arange(BLOCK)[:, None], np.arange(BLOCK)
     matrix = np.sqrt(2 / BLOCK) * np.cos(np.pi * k * (2 * i + 1) / (2 * BLOCK))
@@ -58,7 +58,7 @@ def basis() -> Array:
 
 def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     """An ``(n, n)`` float32 image, uniform in [0, 1), and the basis."""
-    return rng.random((n, n), dtype=np.float32), basis()
+    return rng.random((n, n), dtype=np.float32), cosine_basis()
 
 
 def cpu(image: Array, matrix: Array) -> Array:
@@ -75,8 +75,8 @@ def array_api(xp: Any, image: Any, matrix: Any) -> Any:
     """The same products."""
     n = image.shape[0]
     side = round_up(n, BLOCK)
-    framed = xp.concat((image, zeros(xp, (n, side - n), image)), axis=1)
-    framed = xp.concat((framed, zeros(xp, (side - n, side), image)), axis=0)
+    framed = xp.concat((image, zeros_like_device(xp, (n, side - n), image)), axis=1)
+    framed = xp.concat((framed, zeros_like_device(xp, (side - n, side), image)), axis=0)
     rows = xp.matmul(xp.reshape(framed, (side * side // BLOCK, BLOCK)), xp.matrix_transpose(matrix))
     columns = xp.matmul(matrix, xp.reshape(rows, (side // BLOCK, BLOCK, side)))
     return xp.reshape(columns, (side, side))
@@ -87,10 +87,10 @@ def opencl(device: OpenCL, image: Array, matrix: Array) -> Array:
     side = round_up(image.shape[0], BLOCK)
     blocks = side // BLOCK
     kernel = device.kernel(SOURCE, "dct")
-    source = device.upload(image, (side, side))
-    straight, turned = device.upload(matrix), device.upload(np.ascontiguousarray(matrix.T))
-    spectrum = device.allocate(side, side, dtype=np.float32)
+    source = device.upload_array(image, (side, side))
+    straight, turned = device.upload_array(matrix), device.upload_array(np.ascontiguousarray(matrix.T))
+    spectrum = device.allocate_buffer(side, side, dtype=np.float32)
     sizes = np.uint32(side), np.uint32(blocks)
     group = device.group(kernel, 16, 1)
     device.launch(kernel, (round_up(blocks, 16), blocks), group, source, spectrum, straight, turned, *sizes)
-    return device.download(spectrum, (side, side), np.float32)
+    return device.download_array(spectrum, (side, side), np.float32)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -30,7 +30,7 @@ __kernel void level(__global const float *restrict x, __global float *restrict s
 """
 
 
-def _length(n: int) -> int:
+def _padded_length(n: int) -> int:
     return 1 << (n - 1).bit_length() if n else 0
 
 
@@ -41,7 +41,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
 
 def cpu(x: Array) -> Array:
     """The coefficients of ``x`` with zeros up to a power of two: mean first, finest details last; O(n)."""
-    length = _length(x.size)
+    length = _padded_length(x.size)
     result = np.zeros(length, dtype=np.float32)
     result[: x.size] = x
     while length > 1:
@@ -56,8 +56,8 @@ def cpu(x: Array) -> Array:
 def array_api(xp: Any, x: Any) -> Any:
     """The same levels, collected from the finest to the coarsest."""
     n = x.shape[0]
-    length = _length(n)
-    sums = xp.concat((x, zeros(xp, (length - n,), x)))
+    length = _padded_length(n)
+    sums = xp.concat((x, zeros_like_device(xp, (length - n,), x)))
     details = []
     while length > 1:
         length //= 2
@@ -69,17 +69,17 @@ def array_api(xp: Any, x: Any) -> Any:
 
 def opencl(device: OpenCL, x: Array) -> Array:
     """One launch per level."""
-    length = _length(x.size)
+    length = _padded_length(x.size)
     if length < 2:
         return x.copy()
     kernel = device.kernel(SOURCE, "level")
     group = device.group(kernel, GROUP)
-    data = device.upload(x, (length,))
-    result = device.allocate(length, dtype=np.float32)
-    sums, spare = (device.allocate(length // 2, dtype=np.float32) for _ in range(2))
+    data = device.upload_array(x, (length,))
+    result = device.allocate_buffer(length, dtype=np.float32)
+    sums, spare = (device.allocate_buffer(length // 2, dtype=np.float32) for _ in range(2))
     half = length // 2
     while half:
         device.launch(kernel, (round_up(half, GROUP),), group, data, sums, result, np.uint32(half))
         data, sums, spare = sums, spare, sums
         half //= 2
-    return device.download(result, (length,), np.float32)
+    return device.download_array(result, (length,), np.float32)

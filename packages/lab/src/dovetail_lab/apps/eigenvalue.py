@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -64,9 +64,9 @@ def array_api(xp: Any, diagonal: Any, off_diagonal: Any) -> Any:
     if n == 0:
         return diagonal
     # Rows of n + 1 numbers, read as rows of n, move one column to the right from row to row.
-    beside = xp.concat((off_diagonal, zeros(xp, (1,), diagonal)))
+    beside = xp.concat((off_diagonal, zeros_like_device(xp, (1,), diagonal)))
     rows = xp.stack((diagonal, beside), axis=1)[:, : min(n, 2)]
-    band = xp.concat((rows, zeros(xp, (n, n + 1 - rows.shape[1]), diagonal)), axis=1)
+    band = xp.concat((rows, zeros_like_device(xp, (n, n + 1 - rows.shape[1]), diagonal)), axis=1)
     upper = xp.reshape(xp.reshape(band, (n * (n + 1),))[: n * n], (n, n))
     return xp.linalg.eigvalsh(upper + xp.matrix_transpose(xp.triu(upper, k=1)))
 
@@ -84,10 +84,10 @@ def opencl(device: OpenCL, diagonal: Array, off_diagonal: Array) -> Array:
     squares = off_diagonal**2
     tiny = np.finfo(np.float64).tiny * max(1.0, float(squares.max(initial=0.0))) * 4
     items = round_up(n, GROUP * LANES) // LANES
-    entries, below = device.upload(diagonal), device.upload(squares)
-    eigenvalues = device.allocate(items * LANES, dtype=np.float64)
+    entries, below = device.upload_array(diagonal), device.upload_array(squares)
+    eigenvalues = device.allocate_buffer(items * LANES, dtype=np.float64)
     sizes = np.uint32(n), np.uint32(ITERATIONS)
     bounds = np.float64(least), np.float64(most), np.float64(tiny)
     group = device.group(kernel, GROUP)
     device.launch(kernel, (items,), group, entries, below, eigenvalues, *sizes, *bounds)
-    return device.download(eigenvalues, (n,), np.float64)
+    return device.download_array(eigenvalues, (n,), np.float64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -29,7 +29,7 @@ __kernel void butterfly(__global const float *restrict x, __global float *restri
 """
 
 
-def _length(n: int) -> int:
+def _padded_length(n: int) -> int:
     return 1 << (n - 1).bit_length() if n else 0
 
 
@@ -40,7 +40,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
 
 def cpu(x: Array) -> Array:
     """The transform of ``x`` with zeros up to a power of two, one vectorised pass per level; O(n log n)."""
-    length = _length(x.size)
+    length = _padded_length(x.size)
     data = np.zeros(length, dtype=np.float32)
     data[: x.size] = x
     stride = 1
@@ -56,8 +56,8 @@ def cpu(x: Array) -> Array:
 def array_api(xp: Any, x: Any) -> Any:
     """The same passes, without writing in place."""
     n = x.shape[0]
-    length = _length(n)
-    data = xp.concat((x, zeros(xp, (length - n,), x)))
+    length = _padded_length(n)
+    data = xp.concat((x, zeros_like_device(xp, (length - n,), x)))
     stride = 1
     while stride < length:
         pairs = xp.reshape(data, (length // (2 * stride), 2, stride))
@@ -69,13 +69,13 @@ def array_api(xp: Any, x: Any) -> Any:
 
 def opencl(device: OpenCL, x: Array) -> Array:
     """One launch per level."""
-    length = _length(x.size)
+    length = _padded_length(x.size)
     kernel = device.kernel(SOURCE, "butterfly")
     group = device.group(kernel, GROUP)
-    data, spare = device.upload(x, (length,)), device.allocate(length, dtype=np.float32)
+    data, spare = device.upload_array(x, (length,)), device.allocate_buffer(length, dtype=np.float32)
     pairs = length // 2
     for log_stride in range(max(0, length.bit_length() - 1)):
         sizes = np.uint32(pairs), np.uint32(log_stride)
         device.launch(kernel, (round_up(pairs, GROUP),), group, data, spare, *sizes)
         data, spare = spare, data
-    return device.download(data, (length,), np.float32)
+    return device.download_array(data, (length,), np.float32)

@@ -113,7 +113,7 @@ class _Transform:
         step = -2j * np.pi / length
         fine = np.exp(step * np.arange(1024)).astype(np.complex64)
         coarse = np.exp(step * 1024 * np.arange(length // 1024 + 1)).astype(np.complex64)
-        self._fine, self._coarse = device.upload(fine), device.upload(coarse)
+        self._fine, self._coarse = device.upload_array(fine), device.upload_array(coarse)
         self._radix = {2: device.kernel(SOURCE, "radix2"), 4: device.kernel(SOURCE, "radix4")}
 
     def __call__(self, data: Any, spare: Any) -> tuple[Any, Any]:
@@ -136,14 +136,14 @@ def opencl(device: OpenCL, x: Array) -> Array:
     """Stockham passes for a power of two; Bluestein's convolution for every other length."""
     n = x.size
     if n & (n - 1) == 0:
-        data = device.upload(x)
+        data = device.upload_array(x)
         if n > 1:
-            data, _ = _Transform(device, n)(data, device.allocate(n, dtype=np.complex64))
-        return device.download(data, (n,), np.complex64)
-    return _bluestein(device, x)
+            data, _ = _Transform(device, n)(data, device.allocate_buffer(n, dtype=np.complex64))
+        return device.download_array(data, (n,), np.complex64)
+    return _transform_bluestein(device, x)
 
 
-def _bluestein(device: OpenCL, x: Array) -> Array:
+def _transform_bluestein(device: OpenCL, x: Array) -> Array:
     n = x.size
     length = 1 << (2 * n - 2).bit_length()
     # The square is taken modulo 2n as an integer: a float would lose its low digits, and with them the phase.
@@ -155,9 +155,11 @@ def _bluestein(device: OpenCL, x: Array) -> Array:
     transform = _Transform(device, length)
     items, whole = round_up(n, GROUP), round_up(length, GROUP)
 
-    signal, turns = device.upload(x), device.upload(chirp)
-    spectrum, spare = transform(device.upload(filter_), device.allocate(length, dtype=np.complex64))
-    data = device.upload(np.zeros(0, dtype=np.complex64), (length,))
+    signal, turns = device.upload_array(x), device.upload_array(chirp)
+    spectrum, spare = transform(
+        device.upload_array(filter_), device.allocate_buffer(length, dtype=np.complex64)
+    )
+    data = device.upload_array(np.zeros(0, dtype=np.complex64), (length,))
     kernel = device.kernel(SOURCE, "chirp_in")
     device.launch(kernel, (items,), device.group(kernel, GROUP), signal, turns, data, np.uint32(n))
     data, spare = transform(data, spare)
@@ -168,4 +170,4 @@ def _bluestein(device: OpenCL, x: Array) -> Array:
     scale = np.float32(1 / length)
     group = device.group(kernel, GROUP)
     device.launch(kernel, (items,), group, data, turns, spare, np.uint32(n), scale)
-    return device.download(spare, (n,), np.complex64)
+    return device.download_array(spare, (n,), np.complex64)

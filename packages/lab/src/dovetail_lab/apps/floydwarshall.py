@@ -60,9 +60,9 @@ def opencl(device: OpenCL, lengths: Array) -> Array:
     rows, columns = round_up(n, 4), round_up(n, 64)
     kernel = device.kernel(SOURCE, "relax")
     group = device.group(kernel, 64, 4)
-    now = device.upload(lengths, (rows, columns), fill=NO_EDGE)
-    after = device.allocate(rows, columns, dtype=np.int32)
+    now = device.upload_array(lengths, (rows, columns), fill=NO_EDGE)
+    after = device.allocate_buffer(rows, columns, dtype=np.int32)
     for k in range(n):
         device.launch(kernel, (columns, rows), group, now, after, np.uint32(columns), np.uint32(k))
         now, after = after, now
-    return device.download(now, (n, n), np.int32, columns)
+    return device.download_array(now, (n, n), np.int32, columns)

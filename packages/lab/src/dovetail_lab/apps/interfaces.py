@@ -22,7 +22,7 @@ class Timing:
     bytes_from_device: int = 0
     build_seconds: float = 0.0
 
-    def plus(self, other: Timing) -> Timing:
+    def add_timing(self, other: Timing) -> Timing:
         """Return the totals of two runs."""
         return Timing(
             self.kernel_seconds + other.kernel_seconds,

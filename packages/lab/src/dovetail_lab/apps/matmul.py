@@ -55,9 +55,9 @@ def opencl(device: OpenCL, a: Array, b: Array) -> Array:
     n = a.shape[0]
     side = round_up(n, 32)
     kernel = device.kernel(SOURCE, "multiply")
-    left, right = device.upload(a, (side, side)), device.upload(b, (side, side))
-    product = device.allocate(side, side, dtype=np.float32)
+    left, right = device.upload_array(a, (side, side)), device.upload_array(b, (side, side))
+    product = device.allocate_buffer(side, side, dtype=np.float32)
     device.launch(
         kernel, (side // 8, side // 4), device.group(kernel, 4, 8), left, right, product, np.uint32(side)
     )
-    return device.download(product, (n, n), np.float32, side)
+    return device.download_array(product, (n, n), np.float32, side)

@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail_lab.apps.interfaces import Array, Implementation, Timing
-from dovetail_remote.opencl_device import choose, load
+from dovetail_remote.opencl_device import choose_device, load_pyopencl
 
 #: Kernels count elements in 32 bits; the rest is room for padding.
 MOST_ELEMENTS = (1 << 32) - (1 << 16)
@@ -41,8 +41,8 @@ class OpenCL:
 
     def __init__(self, which: str = "") -> None:
         begin = time.perf_counter()
-        self._cl = cl = load()
-        self.device = choose(cl, which)
+        self._cl = cl = load_pyopencl()
+        self.device = choose_device(cl, which)
         self._context = cl.Context([self.device])
         self._queue = cl.CommandQueue(self._context, properties=cl.command_queue_properties.PROFILING_ENABLE)
         self.library = f"pyopencl {cl.VERSION_TEXT}, {self.device.platform.version.strip()}"
@@ -74,8 +74,8 @@ class OpenCL:
         except cl.Error as error:
             raise ExecutorError(f"device {self.device_name!r} failed: {error}") from error
         timing = Timing(
-            _seconds(self._kernel_events),
-            _seconds(self._transfer_events),
+            _event_seconds(self._kernel_events),
+            _event_seconds(self._transfer_events),
             self._sent,
             self._received,
             self._build_seconds,
@@ -102,7 +102,7 @@ class OpenCL:
         """Return a ``__local`` argument of ``size`` bytes."""
         return self._cl.LocalMemory(size)
 
-    def allocate(self, *shape: int, dtype: DTypeLike) -> Any:
+    def allocate_buffer(self, *shape: int, dtype: DTypeLike) -> Any:
         """Return an uninitialised buffer; of one element at least, as OpenCL knows no empty ones.
 
         Raises:
@@ -120,7 +120,7 @@ class OpenCL:
             )
         return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size)
 
-    def upload(
+    def upload_array(
         self,
         array: Array,
         padded: tuple[int, ...] | None = None,
@@ -134,7 +134,7 @@ class OpenCL:
         """
         array = np.ascontiguousarray(array)
         shape: tuple[int, ...] = array.shape if padded is None else padded
-        buffer = self.allocate(*shape, dtype=array.dtype)
+        buffer = self.allocate_buffer(*shape, dtype=array.dtype)
         size = math.prod(list(shape)) * array.itemsize
         if shape != array.shape and size:
             pattern = np.asarray(fill, dtype=array.dtype)
@@ -145,14 +145,14 @@ class OpenCL:
         if array.size:
             where: dict[str, Any] = {}
             if array.ndim == 2:
-                where = self._rectangle(array, shape[1], origin)
+                where = self._copy_rectangle(array, shape[1], origin)
             copied = self._cl.enqueue_copy(self._queue, buffer, array, is_blocking=False, **where)
             # The event keeps the host array alive until the copy has ended.
             self._transfer_events.append(copied)
             self._sent += array.nbytes
         return buffer
 
-    def download(
+    def download_array(
         self, buffer: Any, shape: tuple[int, ...], dtype: DTypeLike, padded_columns: int | None = None
     ) -> Array:
         """Copy the first elements of ``buffer`` back; rows are ``padded_columns`` elements apart."""
@@ -160,13 +160,13 @@ class OpenCL:
         if array.size:
             where: dict[str, Any] = {}
             if array.ndim == 2 and padded_columns is not None:
-                where = self._rectangle(array, padded_columns, (0, 0))
+                where = self._copy_rectangle(array, padded_columns, (0, 0))
             self._transfer_events.append(self._cl.enqueue_copy(self._queue, array, buffer, **where))
             self._received += array.nbytes
         return array
 
     @staticmethod
-    def _rectangle(array: Array, columns: int, origin: tuple[int, int]) -> dict[str, Any]:
+    def _copy_rectangle(array: Array, columns: int, origin: tuple[int, int]) -> dict[str, Any]:
         item = array.itemsize
         return {
             "buffer_origin": (origin[1] * item, origin[0], 0),
@@ -195,5 +195,5 @@ class OpenCL:
         self._kernel_events.append(self._cl.enqueue_nd_range_kernel(self._queue, kernel, items, group))
 
 
-def _seconds(events: list[Any]) -> float:
+def _event_seconds(events: list[Any]) -> float:
     return float(sum(event.profile.end - event.profile.start for event in events)) * 1e-9

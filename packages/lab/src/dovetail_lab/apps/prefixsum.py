@@ -68,9 +68,9 @@ def opencl(device: OpenCL, x: Array) -> Array:
     items = round_up(x.size, GROUP)
     kernel = device.kernel(SOURCE, "prefix_sum")
     (group,) = device.group(kernel, GROUP)
-    numbers = device.upload(x, (items,))
-    totals = device.allocate(items, dtype=np.int32)
+    numbers = device.upload_array(x, (items,))
+    totals = device.allocate_buffer(items, dtype=np.int32)
     scratch = device.local_memory(2 * 4 * group)
     if items:
         device.launch(kernel, (group,), (group,), numbers, totals, np.uint32(items), scratch)
-    return device.download(totals, (x.size,), np.int32)
+    return device.download_array(totals, (x.size,), np.int32)

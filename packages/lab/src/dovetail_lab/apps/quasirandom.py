@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -42,7 +42,7 @@ __kernel void sobol(__global const uint *restrict directions, __global float *re
 """
 
 
-def directions() -> Array:
+def direction_numbers() -> Array:
     """Return the direction numbers, ``(8, 32)`` uint32, by the recurrence of Bratley and Fox (1988)."""
     table = np.zeros((DIMENSIONS, BITS), dtype=np.uint32)
     table[0] = [1 << (BITS - 1 - bit) for bit in range(BITS)]
@@ -60,7 +60,7 @@ def directions() -> Array:
 
 def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     """The indices 0 to n - 1 as uint32 and the direction numbers; nothing here is random."""
-    return np.arange(n, dtype=np.uint32), directions()
+    return np.arange(n, dtype=np.uint32), direction_numbers()
 
 
 def cpu(index: Array, table: Array) -> Array:
@@ -85,7 +85,7 @@ def array_api(xp: Any, index: Any, table: Any) -> Any:
     """The same passes, over all dimensions at once; in int64, since the standard has no uint32 in PyTorch."""
     index, table = xp.astype(index, xp.int64), xp.astype(table, xp.int64)
     gray = xp.bitwise_xor(index, index // 2)[None, :]
-    value = zeros(xp, (table.shape[0], index.shape[0]), index)
+    value = zeros_like_device(xp, (table.shape[0], index.shape[0]), index)
     for bit in range(max(0, index.shape[0] - 1).bit_length()):
         selected = (gray // (1 << bit)) % 2
         value = xp.bitwise_xor(value, selected * table[:, bit : bit + 1])
@@ -97,7 +97,7 @@ def opencl(device: OpenCL, index: Array, table: Array) -> Array:
     n = index.size
     columns = round_up(n, 64)
     kernel = device.kernel(SOURCE, "sobol")
-    numbers = device.upload(table)
-    points = device.allocate(DIMENSIONS, columns, dtype=np.float32)
+    numbers = device.upload_array(table)
+    points = device.allocate_buffer(DIMENSIONS, columns, dtype=np.float32)
     device.launch(kernel, (columns, DIMENSIONS), device.group(kernel, 64, 1), numbers, points)
-    return device.download(points, (DIMENSIONS, n), np.float32, columns)
+    return device.download_array(points, (DIMENSIONS, n), np.float32, columns)

@@ -57,8 +57,8 @@ def opencl(device: OpenCL, x: Array) -> Array:
     kernel = device.kernel(SOURCE, "add")
     (group,) = device.group(kernel, GROUP)
     chunks = round_up(x.size, CHUNK) // CHUNK
-    numbers = device.upload(x, (chunks * CHUNK,))
-    sums = device.allocate(chunks, dtype=np.float64)
+    numbers = device.upload_array(x, (chunks * CHUNK,))
+    sums = device.allocate_buffer(chunks, dtype=np.float64)
     scratch = device.local_memory(8 * group)
     device.launch(kernel, (chunks * group,), (group,), numbers, sums, np.uint32(CHUNK // LANES), scratch)
-    return np.asarray([device.download(sums, (chunks,), np.float64).sum()])
+    return np.asarray([device.download_array(sums, (chunks,), np.float64).sum()])

@@ -53,7 +53,7 @@ class AppSpec:
     iterations: tuple[int, int] | None = None
     nodes: bool = False
 
-    def configuration(self, role: str) -> tuple[int, int | None] | None:
+    def configuration_of(self, role: str) -> tuple[int, int | None] | None:
         """Size and iterations of ``small``, ``medium``, ``large``, and ``iterations`` where it takes them."""
         usual, many = self.iterations or (None, None)
         if role == "iterations" and many is not None:
@@ -61,7 +61,7 @@ class AppSpec:
         return (getattr(self.sizes, role), usual) if role in ("small", "medium", "large") else None
 
     @property
-    def largest(self) -> int:
+    def largest_size(self) -> int:
         """The greatest ``--n`` that is tried at all: beyond it NumPy cannot even describe the arrays."""
         return 1 << 24 if self.n_means.startswith("side") else 1 << 32
 
@@ -98,12 +98,12 @@ class Result:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-def _table(*specs: AppSpec) -> Mapping[str, AppSpec]:
+def _table_of_apps(*specs: AppSpec) -> Mapping[str, AppSpec]:
     return MappingProxyType({spec.name: spec for spec in specs})
 
 
 #: The apps by name, in the order of the paper's Table 2.
-APPS: Mapping[str, AppSpec] = _table(
+APPS: Mapping[str, AppSpec] = _table_of_apps(
     AppSpec(
         "binarysearch",
         "BinarySearch",
@@ -172,7 +172,7 @@ APPS: Mapping[str, AppSpec] = _table(
 
 #: The apps of Ravi 2012, in the order of its Figures 1 and 2: times on all cores of a node (SQ / MP) and on
 #: a GPU (SQ / GP); of the last three, which run on several nodes, on two of them with the smaller data set.
-RAVI: Mapping[str, AppSpec] = _table(
+RAVI: Mapping[str, AppSpec] = _table_of_apps(
     AppSpec(
         "pdesolver", "PDESolver", 1553, 1074, "side of the square", Sizes(512, 1024, 3072), 1e-5, (8, 64)
     ),
@@ -259,7 +259,7 @@ SUITES: Mapping[str, Mapping[str, AppSpec]] = MappingProxyType({"gregg": APPS, "
 _BY_PAPER_NAME = {spec.paper_name.lower(): spec for spec in (*APPS.values(), *RAVI.values())}
 
 
-def find(name: str) -> AppSpec:
+def find_app(name: str) -> AppSpec:
     """Return the app of this name, or of this name in the paper's suite, in any case.
 
     Raises:
@@ -271,19 +271,19 @@ def find(name: str) -> AppSpec:
     return found
 
 
-def implementation(name: str) -> Implementation:
+def load_implementation(name: str) -> Implementation:
     """Import and return the module that implements app ``name``.
 
     Raises:
         InputError: there is no such app.
     """
-    folder = "ravi." if find(name).name in RAVI else ""
-    return cast(Implementation, importlib.import_module(f"dovetail_lab.apps.{folder}{find(name).name}"))
+    folder = "ravi." if find_app(name).name in RAVI else ""
+    return cast(Implementation, importlib.import_module(f"dovetail_lab.apps.{folder}{find_app(name).name}"))
 
 
-def bound(name: str, iterations: int | None, world: Any = None) -> Implementation:
+def bind_iterations(name: str, iterations: int | None, world: Any = None) -> Implementation:
     """The app with its number of iterations filled in, and the communicator of its ranks if there is one."""
-    app, spec = implementation(name), find(name)
+    app, spec = load_implementation(name), find_app(name)
     # An app without iterations needs nothing filled in.
     if spec.iterations is None:
         return app
@@ -297,7 +297,7 @@ def bound(name: str, iterations: int | None, world: Any = None) -> Implementatio
     return cast(Implementation, ready)
 
 
-def checksum(output: Array) -> float:
+def weighted_checksum(output: Array) -> float:
     """Sum the magnitudes of ``output``, each weighted by ``1 + (i mod 1021) / 1021`` for flat index ``i``.
 
     Magnitudes make the sum well conditioned, so that rounding on different devices changes it by no more than
@@ -316,12 +316,12 @@ def checksum(output: Array) -> float:
     return math.fsum(sums * (1.0 + np.arange(period) / period))
 
 
-def compute(name: str, device: Device, inputs: tuple[Array, ...]) -> tuple[Array, Timing]:
+def compute_once(name: str, device: Device, inputs: tuple[Array, ...]) -> tuple[Array, Timing]:
     """Run app ``name`` once on an open ``device`` over ``inputs``; return its output and the times."""
-    return device.run(implementation(name), inputs)
+    return device.run(load_implementation(name), inputs)
 
 
-def run(
+def run_app(
     name: str,
     device: str = "cpu",
     n: int | None = None,
@@ -350,7 +350,7 @@ def run(
     """
     import time
 
-    spec = find(name)
+    spec = find_app(name)
     size = spec.sizes.medium if n is None else n
     given: dict[str, object] = {"n": size, "seed": seed, "repeat": repeat}
     if iterations is not None:
@@ -360,8 +360,8 @@ def run(
             raise InputError(f"{what} is {value!r}; expected a whole number")
     if size < 0:
         raise InputError(f"n is {size}; expected zero or more")
-    if size > spec.largest:
-        raise InputError(f"n is {size}; {spec.name} takes {spec.largest} at most")
+    if size > spec.largest_size:
+        raise InputError(f"n is {size}; {spec.name} takes {spec.largest_size} at most")
     if seed < 0:
         raise InputError(f"seed is {seed}; expected zero or more")
     if repeat < 1:
@@ -370,7 +370,7 @@ def run(
         raise InputError(f"iterations is {iterations}; {spec.name} takes none")
     if iterations is not None and iterations < 1:
         raise InputError(f"iterations is {iterations}; expected one or more")
-    app = bound(spec.name, iterations, _world(spec))
+    app = bind_iterations(spec.name, iterations, _communicator_of_ranks(spec))
     opened = open_device(device)
     begin = time.perf_counter()
     try:
@@ -380,7 +380,7 @@ def run(
         # Over the same inputs, as making them can take longer than the app.
         for _ in range(repeat - 1):
             output, again = opened.run(app, inputs)
-            timing = timing.plus(again)
+            timing = timing.add_timing(again)
     except MemoryError as error:
         raise InputError(f"{spec.name} with n = {size} does not fit into memory: {error}") from error
     return Result(
@@ -389,7 +389,7 @@ def run(
         n=size,
         seed=seed,
         repeat=repeat,
-        checksum=checksum(output),
+        checksum=weighted_checksum(output),
         seconds=timing.kernel_seconds + timing.transfer_seconds,
         kernel_seconds=timing.kernel_seconds,
         transfer_seconds=timing.transfer_seconds,
@@ -403,7 +403,7 @@ def run(
     )
 
 
-def _world(spec: AppSpec) -> Any:
+def _communicator_of_ranks(spec: AppSpec) -> Any:
     """The communicator of all ranks; ``None`` where there is one."""
     # Without several ranks no MPI is needed, and none is loaded.
     if os.environ.get("DOVETAIL_RANKS", "1") == "1":

@@ -87,8 +87,11 @@ def opencl(device: OpenCL, x: Array) -> Array:
     device.require_double("scan")
     length = round_up(x.size, RUN * GROUP)
     items = length // RUN
-    numbers = device.upload(x, (length,))
-    sums, result = device.allocate(items, dtype=np.float64), device.allocate(length, dtype=np.float64)
+    numbers = device.upload_array(x, (length,))
+    sums, result = (
+        device.allocate_buffer(items, dtype=np.float64),
+        device.allocate_buffer(length, dtype=np.float64),
+    )
     kernel = device.kernel(SOURCE, "run_sums")
     device.launch(kernel, (items,), device.group(kernel, GROUP), numbers, sums)
     if items:
@@ -98,4 +101,4 @@ def opencl(device: OpenCL, x: Array) -> Array:
         device.launch(kernel, (group,), (group,), sums, np.uint32(items), scratch)
     kernel = device.kernel(SOURCE, "scan_runs")
     device.launch(kernel, (items,), device.group(kernel, GROUP), numbers, sums, result)
-    return device.download(result, (x.size,), np.float64)
+    return device.download_array(result, (x.size,), np.float64)

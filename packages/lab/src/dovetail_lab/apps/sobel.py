@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_lab.apps.arrays import zeros
+from dovetail_lab.apps.arrays import zeros_like_device
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL, round_up
 
@@ -55,7 +55,7 @@ def array_api(xp: Any, image: Any) -> Any:
     """The same sums of shifted images."""
     n = image.shape[0]
     pixels = xp.astype(image, xp.int32)
-    column, row = zeros(xp, (n, 1), pixels), zeros(xp, (1, n + 2), pixels)
+    column, row = zeros_like_device(xp, (n, 1), pixels), zeros_like_device(xp, (1, n + 2), pixels)
     framed = xp.concat((column, pixels, column), axis=1)
     framed = xp.concat((row, framed, row), axis=0)
     up, here, down = framed[:n, :], framed[1 : n + 1, :], framed[2:, :]
@@ -69,9 +69,9 @@ def opencl(device: OpenCL, image: Array) -> Array:
     n = image.shape[0]
     rows, columns = round_up(n, 4), round_up(n, 64)
     kernel = device.kernel(SOURCE, "sobel")
-    framed = device.upload(image, (rows + 2, columns + 2), origin=(1, 1))
-    gradient = device.allocate(rows, columns, dtype=np.float32)
+    framed = device.upload_array(image, (rows + 2, columns + 2), origin=(1, 1))
+    gradient = device.allocate_buffer(rows, columns, dtype=np.float32)
     device.launch(
         kernel, (columns, rows), device.group(kernel, 64, 4), framed, gradient, np.uint32(columns + 2)
     )
-    return device.download(gradient, (n, n), np.float32, columns)
+    return device.download_array(gradient, (n, n), np.float32, columns)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail_lab.aupy.found import FULL, SETS, Floats, StudySamples
 from dovetail_lab.claims import (
     TOLERANCE,
@@ -18,11 +18,11 @@ from dovetail_lab.claims import (
     Claim,
     Constant,
     Verdict,
-    across,
     all_of,
     at_most,
-    ordered,
-    reaches,
+    judge_order,
+    judge_reach,
+    judge_readings,
 )
 
 CONSTANTS = (
@@ -43,22 +43,24 @@ RANGES = {"1..floor(p/k)": "", "1..p": FULL}
 """The two readings of Random-Proc, by what marks them."""
 
 
-def claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Claim, ...]:
+def make_claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Claim, ...]:
     """All of them, in the paper's order."""
     chosen = chosen or Chosen(CONSTANTS)
     near, close = chosen.number("tolerance"), chosen.number("close")
     marks = {f"processors from {words}": RANGES[str(words)] for words in chosen.all("processors")}
     made = (
-        _saved(found, near),
-        _close("I: pack-Approx and pack-by-pack are very close to the optimum for all k", found, close),
+        _savings_claim(found, near),
+        _closeness_claim(
+            "I: pack-Approx and pack-by-pack are very close to the optimum for all k", found, close
+        ),
         _better_than_pack(found, marks),
-        _large(found, near),
-        _ratios(found, chosen.number("near_one")),
-        _superior(found, marks),
-        _third(found, "cost", "relative_cost", 0.90, near),
-        _third(found, "response time", "relative_response_time", 0.80, near),
+        _large_instances_claim(found, near),
+        _ratios_claim(found, chosen.number("near_one")),
+        _superiority_claim(found, marks),
+        _third_set_claim(found, "cost", "relative_cost", 0.90, near),
+        _third_set_claim(found, "response time", "relative_response_time", 0.80, near),
         _one_run(found, close),
-        *_speed(found, chosen.number("milliseconds")),
+        *_speed_claims(found, chosen.number("milliseconds")),
     )
     reading = f"the longest sequential time {chosen.number('spread'):g} times the shortest"
     return tuple(
@@ -68,7 +70,7 @@ def claims(found: StudySamples, chosen: Chosen | None = None) -> tuple[Claim, ..
     )
 
 
-def _percents(found: Interval | None) -> str:
+def _percent_text(found: Interval | None) -> str:
     if found is None:
         return "-"
     half = "" if found.half_width is None else f" ± {100 * found.half_width:.1f}"
@@ -81,25 +83,27 @@ def _by_k(
     return ", ".join(f"{words(one)} at k = {k}" for one, k in zip(found, ks, strict=True))
 
 
-def _less(values: Floats) -> Interval | None:
-    return interval((1.0 - values).tolist())
+def _saved_fraction(values: Floats) -> Interval | None:
+    return mean_interval((1.0 - values).tolist())
 
 
-def _saved(found: StudySamples, near: float) -> Claim:
+def _savings_claim(found: StudySamples, near: float) -> Claim:
     ks = SETS["I-like"]
-    saved = [_less(found.values("I-like", k, "optimum")) for k in ks]
+    saved = [_saved_fraction(found.values("I-like", k, "optimum")) for k in ks]
     return Claim(
         "I: the optimum costs over 35 % less than one task at a time, for every k",
         "35 %",
         "-",
-        f"{_by_k(saved, ks, _percents)}; the profiles are imitated, not the paper's",
-        all_of(reaches(0.35, one, 0.0, near) for one in saved),
+        f"{_by_k(saved, ks, _percent_text)}; the profiles are imitated, not the paper's",
+        all_of(judge_reach(0.35, one, 0.0, near) for one in saved),
         ("tolerance", "spread"),
     )
 
 
-def _close(text: str, found: StudySamples, close: float) -> Claim:
-    both = {name: found.excess("I-like", name, "optimum") for name in ("pack-approx", "pack-by-pack-9")}
+def _closeness_claim(text: str, found: StudySamples, close: float) -> Claim:
+    both = {
+        name: found.excess_intervals("I-like", name, "optimum") for name in ("pack-approx", "pack-by-pack-9")
+    }
     # Every k has to be close, so the worst one is shown.
     worst = {
         name: max((one for one in all_k if one), key=lambda one: one.mean) for name, all_k in both.items()
@@ -108,7 +112,7 @@ def _close(text: str, found: StudySamples, close: float) -> Claim:
         f"{text} (read: within {close:.0%})",
         "very close",
         "-",
-        ", ".join(f"{name} {_percents(one)} above it at the worst k" for name, one in worst.items()),
+        ", ".join(f"{name} {_percent_text(one)} above it at the worst k" for name, one in worst.items()),
         all_of(at_most(close, one) for all_k in both.values() for one in all_k),
         ("close", "spread"),
     )
@@ -120,7 +124,7 @@ def _better_than_pack(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         gains = [
             one for w in ("I-like", "II") for one in found.over_k(w, "random-pack-9", f"random-proc-9{mark}")
         ]
-        readings[name] = ordered(gains)
+        readings[name] = judge_order(gains)
         wins = sum(one is not None and one.mean > 0 for one in gains)
         words.append(f"cheaper in the mean at {wins} of {len(gains)} k of both ({name})")
     return Claim(
@@ -128,31 +132,31 @@ def _better_than_pack(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         "as stated",
         "-",
         "; ".join(words),
-        across(readings),
+        judge_readings(readings),
         ("processors", "spread"),
         readings,
     )
 
 
-def _large(found: StudySamples, near: float) -> Claim:
+def _large_instances_claim(found: StudySamples, near: float) -> Claim:
     ks = (12, 14, 16)
-    saved = [_less(found.values("II", k, "pack-by-pack-9")) for k in ks]
+    saved = [_saved_fraction(found.values("II", k, "pack-by-pack-9")) for k in ks]
     return Claim(
         "II: costs fall by over 80 % for large k",
         "80 %",
         "-",
-        _by_k(saved, ks, _percents),
-        all_of(reaches(0.80, one, 0.0, near) for one in saved),
+        _by_k(saved, ks, _percent_text),
+        all_of(judge_reach(0.80, one, 0.0, near) for one in saved),
         ("tolerance", "spread"),
     )
 
 
-def _ratios(found: StudySamples, near_one: float) -> Claim:
+def _ratios_claim(found: StudySamples, near_one: float) -> Claim:
     """The lower of the ratios of pack-Approx and pack-by-pack-9, for every k of II."""
     ks = SETS["II"]
     lower = [
         # "Ratios are very close to one" is about both heuristics: the lower one of each draw decides.
-        interval(
+        mean_interval(
             np.minimum(
                 found.values("II", k, "pack-approx", "packing_ratio"),
                 found.values("II", k, "pack-by-pack-9", "packing_ratio"),
@@ -172,12 +176,12 @@ def _ratios(found: StudySamples, near_one: float) -> Claim:
     )
 
 
-def _superior(found: StudySamples, marks: Mapping[str, str]) -> Claim:
+def _superiority_claim(found: StudySamples, marks: Mapping[str, str]) -> Claim:
     packing = ("pack-approx", "pack-by-pack-9")
     readings, words = {}, []
     for name, mark in marks.items():
         random = ("random-pack-9", f"random-proc-9{mark}")
-        readings[name] = ordered(
+        readings[name] = judge_order(
             [one for own in packing for other in random for one in found.over_k("III", other, own)]
         )
         ratios = [
@@ -191,42 +195,45 @@ def _superior(found: StudySamples, marks: Mapping[str, str]) -> Claim:
         "as stated",
         "-",
         "; ".join(words),
-        across(readings),
+        judge_readings(readings),
         ("processors", "spread"),
         readings,
     )
 
 
-def _third(found: StudySamples, words: str, measure: str, paper: float, near: float) -> Claim:
+def _third_set_claim(found: StudySamples, words: str, measure: str, paper: float, near: float) -> Claim:
     ks = (16, 32)
     saved = [
-        _less(found.values("III", k, name, measure)) for name in ("pack-approx", "pack-by-pack-9") for k in ks
+        _saved_fraction(found.values("III", k, name, measure))
+        for name in ("pack-approx", "pack-by-pack-9")
+        for k in ks
     ]
     return Claim(
         f"III: {words} falls by {paper:.0%} at k = 16 and 32",
         f"{paper:.0%}",
         "-",
-        f"pack-Approx {_by_k(saved[:2], ks, _percents)}; pack-by-pack-9 {_by_k(saved[2:], ks, _percents)}",
-        all_of(reaches(paper, one, 0.0, near) for one in saved),
+        f"pack-Approx {_by_k(saved[:2], ks, _percent_text)}; pack-by-pack-9 "
+        f"{_by_k(saved[2:], ks, _percent_text)}",
+        all_of(judge_reach(paper, one, 0.0, near) for one in saved),
         ("tolerance", "spread"),
     )
 
 
 def _one_run(found: StudySamples, close: float) -> Claim:
-    excess = found.excess("III", "pack-by-pack-1", "pack-by-pack-9")
+    excess = found.excess_intervals("III", "pack-by-pack-1", "pack-by-pack-9")
     # As above: all k have to be close.
     worst = max((one for one in excess if one), key=lambda one: one.mean)
     return Claim(
         f"III: pack-by-pack-1 is very close to pack-by-pack-9 (read: within {close:.0%})",
         "very close",
         "-",
-        f"{_percents(worst)} dearer at the worst k",
+        f"{_percent_text(worst)} dearer at the worst k",
         all_of(at_most(close, one) for one in excess),
         ("close", "spread"),
     )
 
 
-def _speed(found: StudySamples, milliseconds: float) -> tuple[Claim, ...]:
+def _speed_claims(found: StudySamples, milliseconds: float) -> tuple[Claim, ...]:
     first, second = found.steps["I-like"], found.steps["II"]
     slow = {(row.workload, row.algorithm): row.milliseconds for row in found.timings}
     one, two = slow["I-like", "pack-approx"], slow["II", "pack-approx"]
@@ -236,7 +243,7 @@ def _speed(found: StudySamples, milliseconds: float) -> tuple[Claim, ...]:
             "as stated",
             "-",
             f"{np.mean(first):.1f} steps on I-like, {np.mean(second):.1f} on II, in the mean",
-            ordered([interval([a - b for a, b in zip(first, second, strict=True)])]),
+            judge_order([mean_interval([a - b for a, b in zip(first, second, strict=True)])]),
             ("spread",),
         ),
         Claim(

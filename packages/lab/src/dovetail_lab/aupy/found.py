@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class StudySamples:
     timings: tuple[Timing, ...]
     steps: Mapping[str, Sequence[int]]
 
-    def labels(self, workload: str) -> list[str]:
+    def algorithm_labels(self, workload: str) -> list[str]:
         """The algorithms that ran on a workload, in order."""
         return list(dict.fromkeys(label for name, _, label in self.samples if name == workload))
 
@@ -85,14 +85,14 @@ class StudySamples:
     def over_k(self, workload: str, of: str, less: str) -> list[Interval | None]:
         """By how much the relative cost of one exceeds another's, seed by seed, for every k."""
         return [
-            interval((self.values(workload, k, of) - self.values(workload, k, less)).tolist())
+            mean_interval((self.values(workload, k, of) - self.values(workload, k, less)).tolist())
             for k in SETS[workload]
         ]
 
-    def excess(self, workload: str, of: str, over: str) -> list[Interval | None]:
+    def excess_intervals(self, workload: str, of: str, over: str) -> list[Interval | None]:
         """By which fraction one costs more than another, seed by seed, for every k."""
         return [
-            interval((self.values(workload, k, of) / self.values(workload, k, over) - 1.0).tolist())
+            mean_interval((self.values(workload, k, of) / self.values(workload, k, over) - 1.0).tolist())
             for k in SETS[workload]
         ]
 

@@ -20,12 +20,12 @@ import typer
 
 from dovetail import InputError
 from dovetail.cli import options as opt
-from dovetail.report.drawing import styled
+from dovetail.report.drawing import with_style
 from dovetail.report.progress import Bar
-from dovetail_lab.aupy.claims import CONSTANTS, claims
+from dovetail_lab.aupy.claims import CONSTANTS, make_claims
 from dovetail_lab.aupy.found import ALGORITHMS, MEASURES, SETS, Floats, StudySamples, Timing
 from dovetail_lab.claims import Chosen
-from dovetail_lab.figures import clean, heading, styled_figure
+from dovetail_lab.figures import add_heading, clean_axes, styled_figure
 from dovetail_lab.packing.registry import Options, solve
 from dovetail_lab.packing.synthetic import set_1_like, set_2, set_3
 from dovetail_lab.study import (
@@ -38,12 +38,12 @@ from dovetail_lab.study import (
     Table,
     Workers,
     named_seeds,
-    prepared,
-    processes,
-    publish,
+    prepare_folder,
+    process_count,
+    publish_study,
     seeds_from,
 )
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ class Solved:
 Task = tuple[str, int, float, bool]
 
 
-def _solved(task: Task) -> Solved:
+def _solve_instance(task: Task) -> Solved:
     """All algorithms on one instance: (workload, seed, spread, with the paper's forms)."""
     workload, seed, spread, forms = task
     times = MAKERS[workload](np.random.Generator(np.random.PCG64(seed)), spread=spread, forms=forms)
@@ -107,7 +107,7 @@ def _solved(task: Task) -> Solved:
     return Solved(measures, seconds, approx_steps(times))
 
 
-def found(
+def run_heuristics(
     *,
     seeds: int = 10,
     spread: float = 10.0,
@@ -125,7 +125,7 @@ def found(
         raise InputError(f"{seeds} seeds, expected at least 1")
     forms = sequential is Sequential.forms
     tasks = [(workload, seed, spread, forms) for workload in SETS for seed in seeds_from(first_seed, seeds)]
-    solved = mapped(_solved, tasks, workers, progress)
+    solved = map_tasks(_solve_instance, tasks, workers, progress)
     by_set = {w: [s for task, s in zip(tasks, solved, strict=True) if task[0] == w] for w in SETS}
     samples = {
         (workload, k, label): np.array([one.measures[k, label] for one in ours])
@@ -158,7 +158,7 @@ def approx_steps(times: Floats) -> int:
         steps += 1
 
 
-def study(
+def make_study(
     outcome: StudySamples,
     seeds: int,
     spread: float,
@@ -172,8 +172,8 @@ def study(
     drawn = "c m, c m log m, c m^2, c m^3" if sequential is Sequential.forms else "log-uniform"
     parts: list[Table | Chart | Prose] = []
     for name, (workloads, measure) in FIGURES.items():
-        parts += [_table(outcome, name, workload, measure) for workload in workloads]
-        parts.append(Chart(name, _words(name, measure), partial(chart, outcome, name)))
+        parts += [_figure_table(outcome, name, workload, measure) for workload in workloads]
+        parts.append(Chart(name, _figure_title(name, measure), partial(draw_chart, outcome, name)))
     parts += [_table_1(outcome), Prose("What cannot be reproduced", NOT_REPRODUCED)]
     return Study(
         "aupy",
@@ -181,7 +181,7 @@ def study(
         f"Means over {named_seeds(first_seed, seeds)} seeds; sequential times {drawn}, the longest "
         f"{spread:g} times the shortest.",
         tuple(parts),
-        claims(outcome, chosen),
+        make_claims(outcome, chosen),
         {
             "seeds": seeds,
             "first_seed": first_seed,
@@ -201,18 +201,18 @@ NOT_REPRODUCED = (
 )
 
 
-def _words(name: str, measure: str) -> str:
+def _figure_title(name: str, measure: str) -> str:
     return f"{name.replace('-', ' ').capitalize()}: {measure.replace('_', ' ')}"
 
 
-def _table(outcome: StudySamples, name: str, workload: str, measure: str) -> Table:
+def _figure_table(outcome: StudySamples, name: str, workload: str, measure: str) -> Table:
     which = MEASURES.index(measure)
     rows = [
         (label, *(f"{outcome.mean(workload, k, label, which):.3f}" for k in SETS[workload]))
-        for label in outcome.labels(workload)
+        for label in outcome.algorithm_labels(workload)
     ]
     columns = ("algorithm", *(f"k={k}" for k in SETS[workload]))
-    return Table(f"{_words(name, measure)}, workload {workload}", columns, tuple(rows))
+    return Table(f"{_figure_title(name, measure)}, workload {workload}", columns, tuple(rows))
 
 
 def _table_1(outcome: StudySamples) -> Table:
@@ -225,18 +225,18 @@ def _table_1(outcome: StudySamples) -> Table:
     return Table("Table 1: milliseconds here, and in the paper (another machine)", columns, tuple(rows))
 
 
-@styled
-def chart(outcome: StudySamples, name: str) -> Figure:
+@with_style
+def draw_chart(outcome: StudySamples, name: str) -> Figure:
     """One figure of the paper: a panel a workload, a line an algorithm over k."""
     workloads, measure = FIGURES[name]
     which = MEASURES.index(measure)
     wide, high = 5.5 * len(workloads), 4.6
     fig = styled_figure(wide, high)
-    heading(fig, _words(name, measure), "means over the seeds, over the most tasks in a pack")
+    add_heading(fig, _figure_title(name, measure), "means over the seeds, over the most tasks in a pack")
     for i, workload in enumerate(workloads):
         axes = fig.add_axes(((i * 5.5 + 0.6) / wide, 0.55 / high, 4.6 / wide, 3.2 / high))
-        clean(axes)
-        for label in outcome.labels(workload):
+        clean_axes(axes)
+        for label in outcome.algorithm_labels(workload):
             values = [outcome.mean(workload, k, label, which) for k in SETS[workload]]
             axes.plot(SETS[workload], values, marker="o", markersize=3, linewidth=1.3, label=label)
         axes.set_xlabel("k")
@@ -268,16 +268,18 @@ def command(
     chosen = Chosen.of(CONSTANTS, constants)
     chosen = Chosen(CONSTANTS, {"spread": spread} | dict(chosen.given))
     spread = chosen.number("spread")
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("instances", hidden=quiet or as_json) as bar:
-        outcome = found(
+        outcome = run_heuristics(
             seeds=seeds,
             first_seed=first_seed,
             spread=spread,
             sequential=sequential,
-            workers=processes(workers),
+            workers=process_count(workers),
             progress=bar.tell,
         )
-    publish(
-        study(outcome, seeds, spread, sequential, chosen, first_seed=first_seed), as_json=as_json, out=out
+    publish_study(
+        make_study(outcome, seeds, spread, sequential, chosen, first_seed=first_seed),
+        as_json=as_json,
+        out=out,
     )

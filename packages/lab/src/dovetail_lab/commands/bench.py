@@ -20,16 +20,16 @@ from rich.text import Text
 from dovetail.cli import options as opt
 from dovetail.cli.live_progress import LiveProgress
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.files.writing import write_text
 from dovetail.history.sqlite import default_history_path
 from dovetail.model import CPU, Cluster, Record, State
 from dovetail.report import tables
 from dovetail.report.progress import Bar
-from dovetail.report.wording import many, percent
+from dovetail.report.wording import count_things, format_percent
 from dovetail.workloads.jobfile_writer import dump_jobfile
-from dovetail_lab.apps.bench.accuracy import Accuracy, accuracy
-from dovetail_lab.apps.bench.drawn import drawn
+from dovetail_lab.apps.bench.accuracy import Accuracy, compare_models
+from dovetail_lab.apps.bench.drawn import draw_workload
 from dovetail_lab.apps.bench.measured import (
     MeasuredRun,
     check_writable,
@@ -37,9 +37,16 @@ from dovetail_lab.apps.bench.measured import (
     write_measurements,
 )
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, measure_pairs
-from dovetail_lab.apps.bench.speeds import Change, Row, changes, table
-from dovetail_lab.apps.bench.suite import Point, measure, names, points, sizes_table, two_devices
-from dovetail_lab.apps.registry import find
+from dovetail_lab.apps.bench.speeds import Change, Row, fastest_changes, speed_table
+from dovetail_lab.apps.bench.suite import (
+    Point,
+    app_names,
+    measure_suite,
+    size_points,
+    sizes_table,
+    two_devices,
+)
+from dovetail_lab.apps.registry import find_app
 
 SEED = 1
 """Of the order in which --accuracy runs its sizes."""
@@ -101,49 +108,49 @@ def bench(
         for name, value in (("--sizes", sizes), ("--repeat", repeat)):
             if value is not None:
                 raise InputError("found with --from, which runs nothing", where=name)
-        done = _read(measurements, None if apps is None else names(apps, suite))
+        done = _read_measurements(measurements, None if apps is None else app_names(apps, suite))
     else:
         machine = two_devices() if cluster is None else Cluster.parse(cluster)
-        found = _points(names(apps, suite), sizes, judge, suite)
+        found = _choose_points(app_names(apps, suite), sizes, judge, suite)
         # Three for the study, whose errors are medians.
         times = repeat or (3 if judge else 2)
         if not quiet:
-            note(
-                f"{many(len(found), 'size')}, {many(times, 'time')} on "
+            print_note(
+                f"{count_things(len(found), 'size')}, {count_things(times, 'time')} on "
                 f"{', '.join(map(str, machine.classes))}; Ctrl-C stops"
             )
         rng = np.random.Generator(np.random.PCG64(SEED)) if judge else None
         with LiveProgress(hidden=quiet) as progress:
-            done, undone = measure(
+            done, undone = measure_suite(
                 found, machine, repeat=times, history=history, changed=progress.changed, rng=rng
             )
     if csv is not None:
         write_measurements(done, csv)
     if workload is not None:
-        write_text(workload, dump_jobfile(drawn(done, jobs, seed, mix)))
-    judged = accuracy(done) if judge and done else []
+        write_text(workload, dump_jobfile(draw_workload(done, jobs, seed, mix)))
+    judged = compare_models(done) if judge and done else []
     # What was read from a file is not this machine's, so it does not go into its history.
     kept = None if measurements is not None else history or default_history_path()
     if as_json:
-        print(json.dumps(_form(done, undone, judged, machine, kept), indent=1))
+        print(json.dumps(_json_form(done, undone, judged, machine, kept), indent=1))
     else:
-        _show(done, judged, kept)
-    return _status(undone, quiet=quiet)
+        _show_results(done, judged, kept)
+    return _exit_status(undone, quiet=quiet)
 
 
-def _points(chosen: list[str], sizes: str | None, judge: bool, suite: str) -> list[Point]:
+def _choose_points(chosen: list[str], sizes: str | None, judge: bool, suite: str) -> list[Point]:
     if judge and suite != "gregg":
         raise InputError(f"found --suite {suite}, expected gregg, whose sizes it has", where="--accuracy")
     if not judge:
         usual = "small,medium,large" if suite == "gregg" else "small,large,iterations"
         wanted = usual if sizes is None else sizes
-        return points(chosen, [size.strip() for size in wanted.split(",")])
+        return size_points(chosen, [size.strip() for size in wanted.split(",")])
     if sizes is not None:
         raise InputError("found with --accuracy, which has its own table of sizes", where="--sizes")
     return [point for point in sizes_table() if point.app in chosen]
 
 
-def _read(path: Path, apps: Sequence[str] | None) -> list[MeasuredRun]:
+def _read_measurements(path: Path, apps: Sequence[str] | None) -> list[MeasuredRun]:
     """The runs in the file, of these apps if any are named."""
     try:
         found = read_measurements(path.read_text(encoding="utf-8"), str(path))
@@ -157,19 +164,19 @@ def _read(path: Path, apps: Sequence[str] | None) -> list[MeasuredRun]:
     return kept
 
 
-def _status(undone: Sequence[Record], *, quiet: bool) -> int:
+def _exit_status(undone: Sequence[Record], *, quiet: bool) -> int:
     failed = [record for record in undone if record.state is not State.CANCELLED]
     for record in failed[:10]:
         why = record.detail or (f"exit code {record.exit_code}" if record.exit_code else "")
-        note(f"{record.job.id}: {record.state}{': ' + why if why else ''}")
+        print_note(f"{record.job.id}: {record.state}{': ' + why if why else ''}")
     if len(failed) < len(undone):
         if not quiet:
-            note("interrupted: what was measured is shown and kept")
+            print_note("interrupted: what was measured is shown and kept")
         return 130
     return 1 if failed else 0
 
 
-def _form(
+def _json_form(
     done: Sequence[MeasuredRun],
     undone: Sequence[Record],
     judged: Sequence[Accuracy],
@@ -177,34 +184,34 @@ def _form(
     history: Path | None,
 ) -> dict[str, Any]:
     rows = []
-    for row in table(done):
+    for row in speed_table(done):
         devices = {d.device: {k: v for k, v in asdict(d).items() if k != "device"} for d in row.devices}
-        speedups = {d.device: row.speedup(d.device) for d in row.devices if d.device != CPU}
+        speedups = {d.device: row.speedup_on(d.device) for d in row.devices if d.device != CPU}
         rows.append({"app": row.app, "size": row.role, "n": row.n, "devices": devices, "speedup": speedups})
     return {
         "machine": platform.machine(),
         "devices": [] if machine is None else [str(c) for c in machine.classes],
         "rows": rows,
-        "preferred": {app: [asdict(c) for c in found] for app, found in changes(done).items()},
-        "accuracy": [{k: _finite(v) for k, v in asdict(row).items()} for row in judged],
+        "preferred": {app: [asdict(c) for c in found] for app, found in fastest_changes(done).items()},
+        "accuracy": [{k: _finite_or_none(v) for k, v in asdict(row).items()} for row in judged],
         "undone": [{"id": r.job.id, "state": str(r.state), "detail": r.detail} for r in undone],
         "history": None if history is None else str(history),
     }
 
 
-def _finite(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     """JSON has no infinite numbers: what no model could predict has no error."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _show(done: Sequence[MeasuredRun], judged: Sequence[Accuracy], history: Path | None) -> None:
-    console = tables.console()
-    rows = table(done)
+def _show_results(done: Sequence[MeasuredRun], judged: Sequence[Accuracy], history: Path | None) -> None:
+    console = tables.make_console()
+    rows = speed_table(done)
     if not rows:
         console.print(Text("nothing was measured"))
         return
     devices = list(dict.fromkeys(d.device for row in rows for d in row.devices))
-    console.print(_table(rows, devices, changes(done)))
+    console.print(_speed_table(rows, devices, fastest_changes(done)))
     others = [device for device in devices if device != CPU]
     if CPU in devices and others:
         console.print(Text("speedup: time on the CPU over that on the device; above 1, the device is better"))
@@ -213,13 +220,14 @@ def _show(done: Sequence[MeasuredRun], judged: Sequence[Accuracy], history: Path
     if history is not None:
         console.print(
             Text(
-                f"{many(len(done), 'run')} {'is' if len(done) == 1 else 'are'} in the history {history}",
+                f"{count_things(len(done), 'run')} {'is' if len(done) == 1 else 'are'} in the "
+                f"history {history}",
                 overflow="fold",
             )
         )
 
 
-def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, list[Change]]) -> Table:
+def _speed_table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, list[Change]]) -> Table:
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     made.add_column("app", no_wrap=True)
     made.add_column("n", justify="right", no_wrap=True)
@@ -227,7 +235,7 @@ def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, lis
         both = device.startswith("cpu+")
         made.add_column("both s" if both else f"{device} s", justify="right", no_wrap=True)
     others = [device for device in devices if device.partition("+")[0] != CPU]
-    iterating = any(find(row.app).iterations for row in rows)
+    iterating = any(find_app(row.app).iterations for row in rows)
     for device in others:
         made.add_column("speedup" if len(others) == 1 else f"speedup {device}", justify="right")
     for device in others if not iterating else ():
@@ -241,22 +249,22 @@ def _table(rows: Sequence[Row], devices: Sequence[str], preferred: dict[str, lis
             if device not in on:
                 cells.append("-")
                 continue
-            best = len(on) > 1 and on[device] is row.best
+            best = len(on) > 1 and on[device] is row.best_device
             cells.append(Text(f"{on[device].mean:.3f}", style="bold" if best else ""))
-        speedups = [row.speedup(device) for device in others]
+        speedups = [row.speedup_on(device) for device in others]
         cells += ["-" if s is None else f"{s:.2f}" for s in speedups]
         if not iterating:
-            cells += [percent(on[device].transfer_share) if device in on else "-" for device in others]
+            cells += [format_percent(on[device].transfer_share) if device in on else "-" for device in others]
         first = row.app != last
-        many = find(row.app).iterations if row.role == "iterations" else None
+        many = find_app(row.app).iterations if row.role == "iterations" else None
         n = f"{row.n:,}" if many is None else f"{row.n:,} × {many[1]}"
-        words = row.best.device if iterating else _words(preferred[row.app]) if first else ""
+        words = row.best_device.device if iterating else _describe_change(preferred[row.app]) if first else ""
         made.add_row(row.app if first else "", n, *cells, words)
         last = row.app
     return made
 
 
-def _words(found: Sequence[Change]) -> str:
+def _describe_change(found: Sequence[Change]) -> str:
     """``cpu, from 1,234,567 opencl``."""
     return ", ".join([found[0].device, *(f"from {c.n:,} {c.device}" for c in found[1:])])
 
@@ -274,7 +282,7 @@ def _accuracy_table(judged: Sequence[Accuracy]) -> Table:
         made.add_column(name, justify="right")
     for row in judged:
         shares = (row.median_error, row.p90_error, row.run_error, row.coverage)
-        made.add_row(row.model, str(row.sizes), *map(percent, shares))
+        made.add_row(row.model, str(row.sizes), *map(format_percent, shares))
     return made
 
 
@@ -307,13 +315,13 @@ def bench_sharing(
 
 
 def _show_sharing(found: Sequence[Sharing]) -> None:
-    def ends(one: Sharing) -> str:
+    def interval_ends(one: Sharing) -> str:
         penalty = one.penalty
         if penalty is None or penalty.half_width is None:
             return "-"
-        return f"{penalty.low:+.1%} to {penalty.high:+.1%}"
+        return f"{penalty.lower_end:+.1%} to {penalty.upper_end:+.1%}"
 
-    console = tables.console()
+    console = tables.make_console()
     columns = [
         tables.Cells("On the CPUs", [one.cpu_app for one in found], right=False),
         tables.Cells(f"On {found[0].device}", [one.device_app for one in found], right=False),
@@ -321,12 +329,14 @@ def _show_sharing(found: Sequence[Sharing]) -> None:
         tables.Cells("Alone s", [f"{fmean(one.alone):.3f}" for one in found]),
         tables.Cells("Beside s", [f"{fmean(one.beside):.3f}" for one in found]),
         tables.Cells("Penalty", [f"{one.mean_penalty:+.1%}" for one in found]),
-        tables.Cells("95 % interval", [ends(one) for one in found]),
-        tables.Cells("Control", ["-" if (n := one.noise) is None else f"{n.mean:+.1%}" for one in found]),
+        tables.Cells("95 % interval", [interval_ends(one) for one in found]),
+        tables.Cells(
+            "Control", ["-" if (n := one.control_cost) is None else f"{n.mean:+.1%}" for one in found]
+        ),
     ]
     console.print(tables.Table(columns).text(console.width))
     console.print(Text("\nControl: beside a process that sleeps, which shares nothing."))
-    if not all(one.shows for one in found):
+    if not all(one.shows_effect for one in found):
         console.print(
             Text("This machine cannot show Fig. 8: its device is its cores, or the control costs too.")
         )

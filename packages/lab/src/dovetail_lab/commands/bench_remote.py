@@ -15,7 +15,7 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 from dovetail.report import tables
 
 PAPER = 5.182e-05
@@ -54,36 +54,37 @@ def bench_remote(
 
     from dovetail.files.writing import write_text
     from dovetail.model.remote_costs import RemoteCosts, remote_costs_text
-    from dovetail_lab.remote_costs import as_dict, measure, own_server
+    from dovetail_lab.remote_costs import as_dict, measure_server, own_server
     from dovetail_remote.address import read_token
 
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError("found no folder for it, expected one that is there", where=str(out))
     token = read_token(token_file) if token_file is not None else None
     with own_server(device) if server is None else nullcontext((server, 0)) as (address, memory):
-        found = measure(
+        found = measure_server(
             address,
             f"local:{device}",
             rounds=rounds,
             size=size,
             token=token,
-            report=(lambda what: None) if quiet or as_json else note,
+            report=(lambda what: None) if quiet or as_json else print_note,
         )
     found.memory = memory or None
     today = dt.date.today().isoformat()
     transport = "a unix socket" if server is None else server.partition("#")[0]
     where = f"{today} on {platform.node()}: {device}, over {transport}"
-    values = found.constants()
+    values = found.rate_constants()
     costs = RemoteCosts(**values, sources=dict.fromkeys(values, f"measured {where}"))
     if out is not None:
         write_text(out, remote_costs_text(costs, where))
     if as_json:
         constants = {
-            c.name: {"value": c.value, "unit": c.unit, "source": c.source} for c in costs.constants()
+            c.name: {"value": c.value, "unit": c.unit, "source": c.source}
+            for c in costs.described_constants()
         }
         print(json.dumps({"measured": as_dict(found), "constants": constants}, indent=1))
         return
-    console = tables.console()
+    console = tables.make_console()
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name, justify in (("what", "left"), ("here", "right"), ("Markthub 2015", "right")):
         made.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -95,10 +96,10 @@ def bench_remote(
         ("  while it is recorded", f"{found.recorded_call * 1e6:.2f} us", "0.28 us more"),
         ("question and answer", f"{found.round_trip * 1e6:.1f} us", ""),
         ("the connection itself", f"{found.raw_bandwidth / 1e9:.2f} GB/s", "7 GB/s"),
-        ("arrays to the server", _rate(found.put, found.shares["put"]), "6.80 GB/s"),
-        ("  the first time", _rate(found.put_first, found.shares["put_first"]), ""),
-        ("arrays from the server", _rate(found.get, found.shares["get"]), "6.80 GB/s"),
-        ("  the first time", _rate(found.get_first, found.shares["get_first"]), ""),
+        ("arrays to the server", _rate_text(found.put, found.shares["put"]), "6.80 GB/s"),
+        ("  the first time", _rate_text(found.put_first, found.shares["put_first"]), ""),
+        ("arrays from the server", _rate_text(found.get, found.shares["get"]), "6.80 GB/s"),
+        ("  the first time", _rate_text(found.get_first, found.shares["get_first"]), ""),
         (f"migration home of {size / 1e6:.0f} MB", f"{pause:.3f} s", f"{_paper_pause(size):.3f} s"),
         ("  of nothing", f"{found.pauses[0]:.4f} s", "1.243 s"),
         ("  and back", f"{found.returns[size]:.3f} s", "never"),
@@ -112,7 +113,7 @@ def bench_remote(
         console.print(Text(f"constants: {out}", overflow="fold"))
 
 
-def _rate(rate: float, share: float) -> str:
+def _rate_text(rate: float, share: float) -> str:
     return f"{rate / 1e9:.2f} GB/s, {share:.2f} of it"
 
 

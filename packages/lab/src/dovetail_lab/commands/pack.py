@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
-from dovetail.files.streams import note
+from dovetail.files.streams import print_note
 
 if TYPE_CHECKING:  # numba and scipy load when the command runs, not when the help is shown
     from dovetail.report.energy import Watts
@@ -106,7 +106,7 @@ def pack(
         "--width": None if width is None else width.value,
         "--device": device,
     }
-    instance, remarks = _instance(file, history, only_history)
+    instance, remarks = _read_instance(file, history, only_history)
     if write_profile is not None:
         from dovetail_lab.commands.pack_history import write_profile as write
 
@@ -120,27 +120,29 @@ def pack(
         literal=formulation is Formulation.printed,
     )
     if compare:
-        _compare(instance, k, options, as_json=as_json, watts=watts)
-        _warn(file or history, remarks)
+        _compare_algorithms(instance, k, options, as_json=as_json, watts=watts)
+        _warn_remarks(file or history, remarks)
         return
     solution = solve(instance.times, k, algorithm, options)
-    _warn(file or history, remarks)
+    _warn_remarks(file or history, remarks)
     if picture is not None:
         from dovetail_lab.packing.picture import save_picture
 
-        save_picture(picture, solution.schedule, instance.processors, instance.names, _title(solution))
+        save_picture(
+            picture, solution.schedule, instance.processors, instance.names, _solution_title(solution)
+        )
     if as_json:
         print(json.dumps(to_json(solution, instance, watts), indent=1))
         return
-    _show(solution, instance, watts)
+    _show_solution(solution, instance, watts)
 
 
-def _warn(source: Path | None, remarks: Sequence[str]) -> None:
+def _warn_remarks(source: Path | None, remarks: Sequence[str]) -> None:
     for remark in remarks:
-        note(f"dovetail: warning: {source}: {remark}")
+        print_note(f"dovetail: warning: {source}: {remark}")
 
 
-def _instance(
+def _read_instance(
     file: Path | None, history: Path | None, only_history: dict[str, Any]
 ) -> tuple[Instance, tuple[str, ...]]:
     """The tasks, from the file or the history, and what a person should know of them."""
@@ -202,34 +204,34 @@ def to_json(solution: Solution, instance: Instance, watts: Watts | None) -> dict
         "seconds": solution.seconds,
         "busy_processor_seconds": metrics.busy,
         "idle_processor_seconds": metrics.idle,
-        "energy": None if watts is None else metrics.energy(watts.idle, watts.busy),
+        "energy": None if watts is None else metrics.energy_joules(watts.idle, watts.busy),
         "names": list(instance.names),
         "repaired": instance.warning,
         "notes": list(solution.notes),
     }
 
 
-def _title(solution: Solution) -> str:
+def _solution_title(solution: Solution) -> str:
     return f"{solution.algorithm}, k = {solution.k}, p = {solution.processors}: {solution.metrics.cost:.6g} s"
 
 
-def _show(solution: Solution, instance: Instance, watts: Watts | None) -> None:
+def _show_solution(solution: Solution, instance: Instance, watts: Watts | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(_title(solution), style="bold"))
+    console.print(Text(_solution_title(solution), style="bold"))
     width = max(20, min(console.width, 120) - 8)
     for line in draw_lines(solution, instance, width=width, colour=console.is_terminal):
         console.print(line)
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
-    for name, value in _facts(solution, watts):
+    for name, value in _solution_facts(solution, watts):
         table.add_row(name, value)
     console.print(table)
     for remark in solution.notes:
         console.print(Text(f"note: {remark}", style="dim"))
 
 
-def _facts(solution: Solution, watts: Watts | None) -> list[tuple[str, str]]:
+def _solution_facts(solution: Solution, watts: Watts | None) -> list[tuple[str, str]]:
     metrics = solution.metrics
     facts = [
         ("cost", f"{metrics.cost:.6g} s"),
@@ -239,7 +241,7 @@ def _facts(solution: Solution, watts: Watts | None) -> list[tuple[str, str]]:
         ("busy, idle", f"{metrics.busy:.6g}, {metrics.idle:.6g} processor-seconds"),
     ]
     if watts is not None:
-        facts.append(("energy", f"{metrics.energy(watts.idle, watts.busy):.6g} J"))
+        facts.append(("energy", f"{metrics.energy_joules(watts.idle, watts.busy):.6g} J"))
     if solution.lower_bound is not None:
         proven = " (proven optimal)" if solution.proven_optimal else ""
         facts.append(("lower bound", f"{solution.lower_bound:.6g} s, gap {solution.gap:.2%}{proven}"))
@@ -249,19 +251,19 @@ def _facts(solution: Solution, watts: Watts | None) -> list[tuple[str, str]]:
 
 def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bool) -> list[Text]:
     """One line for each processor, time to the right; in colour with names, else with a character a task."""
-    from dovetail_lab.packing.picture import PALETTE, bars, grid, symbol
+    from dovetail_lab.packing.picture import PALETTE, task_bars, task_grid, task_symbol
     from dovetail_lab.packing.schedule import Packing
 
     p = solution.processors
     if p > MOST_ROWS:
         return [Text(f"({p} processors are too many to draw here: --picture FILE.svg)", style="dim")]
-    cells = grid(bars(solution.schedule, p), p, width)
+    cells = task_grid(task_bars(solution.schedule, p), p, width)
     ends = []
     if isinstance(solution.schedule, Packing):
         total = 0.0
-        for cost in solution.schedule.costs[:-1]:
+        for cost in solution.schedule.pack_costs[:-1]:
             total += cost
-            ends.append(min(width - 1, int(total / solution.schedule.cost * width)))
+            ends.append(min(width - 1, int(total / solution.schedule.total_cost * width)))
     named: set[int] = set()
     lines = []
     for row in range(p):
@@ -278,10 +280,10 @@ def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bo
             elif colour:
                 label = instance.names[task] if task not in named else ""
                 named.add(task)
-                label = label if len(label) <= room else symbol(task)
+                label = label if len(label) <= room else task_symbol(task)
                 line.append(label.ljust(room)[:room], style=f"black on {PALETTE[task % len(PALETTE)]}")
             else:
-                line.append(symbol(task) * room)
+                line.append(task_symbol(task) * room)
             column = stop
         lines.append(line)
     ticks = [" "] * (width + 12)
@@ -298,7 +300,9 @@ def draw_lines(solution: Solution, instance: Instance, *, width: int, colour: bo
     return lines
 
 
-def _compare(instance: Instance, k: int, options: Options, *, as_json: bool, watts: Watts | None) -> None:
+def _compare_algorithms(
+    instance: Instance, k: int, options: Options, *, as_json: bool, watts: Watts | None
+) -> None:
     """All algorithms on one instance; those that do not take it give the reason."""
     from dataclasses import replace
 

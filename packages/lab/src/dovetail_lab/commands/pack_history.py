@@ -10,12 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from dovetail.cli.history import inputs_words, places
+from dovetail.cli.history import inputs_words, matching_groups
 from dovetail.errors import InputError
 from dovetail.history import Aggregate, SqliteHistory
 from dovetail.model import CPU, WHOLE_POOL
 from dovetail_lab.packing.files import Instance
-from dovetail_lab.packing.profiles import describe_repairs, fit_times, repair
+from dovetail_lab.packing.profiles import describe_repairs, fit_times, repair_times
 
 
 def instance_from_history(
@@ -39,11 +39,11 @@ def instance_from_history(
     if processors is not None and processors < 1:
         raise InputError(f"found {processors}, expected at least 1", where="--processors")
     names = list(dict.fromkeys(apps)) or sorted(
-        {group.app for group in history.groups() if group.device_class.kind == CPU}
+        {group.app for group in history.list_groups() if group.device_class.kind == CPU}
     )
     if not names:
         raise InputError("found no run on CPUs, expected some to fit profiles from", where=str(history.path))
-    runs = [aggregate for app in names for aggregate in _completed(history, app, device)]
+    runs = [aggregate for app in names for aggregate in _completed_averages(history, app, device)]
     whole = [a.request[1] == WHOLE_POOL for a in runs]
     width = width or ("nodes" if all(whole) else "cores")
     if width == "cores" and any(whole):
@@ -60,7 +60,7 @@ def instance_from_history(
         seconds, seen = by_width.get(count, (0.0, 0))
         by_width[count] = (seconds + a.mean * a.count, seen + a.count)
     processors = processors or max(count for by_width in observed.values() for count in by_width)
-    return _fitted(observed, processors, str(history.path))
+    return _fit_tasks(observed, processors, str(history.path))
 
 
 def write_profile(path: Path, instance: Instance) -> None:
@@ -80,9 +80,11 @@ def write_profile(path: Path, instance: Instance) -> None:
         raise InputError(f"cannot be written: {error.strerror}", where=str(path)) from error
 
 
-def _completed(history: SqliteHistory, app: str, device: str | None) -> list[Aggregate]:
+def _completed_averages(history: SqliteHistory, app: str, device: str | None) -> list[Aggregate]:
     """The averages of an app's completed runs on one class of CPUs."""
-    groups = [group for group in places(history, app, device, None) if group.device_class.kind == CPU]
+    groups = [
+        group for group in matching_groups(history, app, device, None) if group.device_class.kind == CPU
+    ]
     classes = sorted({group.device_class for group in groups if group.completed})
     if not classes:
         raise InputError(
@@ -97,12 +99,12 @@ def _completed(history: SqliteHistory, app: str, device: str | None) -> list[Agg
     return [
         aggregate
         for implementation in implementations
-        for aggregate in history.aggregates(app, implementation, classes[0])
+        for aggregate in history.list_aggregates(app, implementation, classes[0])
         if aggregate.count
     ]
 
 
-def _fitted(
+def _fit_tasks(
     observed: dict[tuple[str, str], dict[int, tuple[float, int]]], processors: int, where: str
 ) -> tuple[Instance, tuple[str, ...]]:
     rows, names, single = [], [], []
@@ -116,7 +118,7 @@ def _fitted(
         names.append(name)
         if len(pairs) == 1 and processors > 1:
             single.append(f"{name} ({pairs[0][0]})")
-    times, repairs = repair(np.array(rows))
+    times, repairs = repair_times(np.array(rows))
     notes: tuple[str, ...] = ()
     if single:
         shown = ", ".join(single[:5]) + (f" and {len(single) - 5} more" if len(single) > 5 else "")

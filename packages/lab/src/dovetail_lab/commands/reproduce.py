@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import typer
 
-from dovetail.cli.lazy import LazyGroup, Target, registered
+from dovetail.cli.lazy import LazyGroup, Target, registered_targets
 
 
 class _Studies(LazyGroup):
     """One command for each entry point of ``dovetail.studies``."""
 
     @classmethod
-    def targets(cls) -> Mapping[str, Target]:
+    def command_targets(cls) -> Mapping[str, Target]:
         """The studies by name."""
-        return registered("dovetail.studies")
+        return registered_targets("dovetail.studies")
 
 
 reproduce = typer.Typer(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.model import CPU
-from dovetail.report.drawing import GRID, INK, MUTED, styled
-from dovetail_lab.figures import clean, figure, heading, styled_figure
+from dovetail.report.drawing import GRID, INK, MUTED, with_style
+from dovetail_lab.figures import add_heading, clean_axes, make_figure, styled_figure
 from dovetail_lab.gregg.flows import Flow
 from dovetail_lab.gregg.placements import CaseOutcome
 from dovetail_lab.gregg.predictions import Bar
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 COLOURS = ("#97bbf5", "#f3d27a", "#9ed8a6", "#ffb3a8", "#b9e3d9", "#d3b4f7")
 
 
-@styled
+@with_style
 def training_figure(curves: Sequence[Curve]) -> Figure:
     """Figure 2: mean test makespan over training runs, with 95 % intervals; GPU only as a dashed line."""
-    fig, axes, _ = figure(8.0, 3.4, above=0.8, right=0.3)
-    clean(axes)
+    fig, axes, _ = make_figure(8.0, 3.4, above=0.8, right=0.3)
+    clean_axes(axes)
     for curve in curves:
         runs = np.arange(curve.tests.shape[1])
         mean = curve.tests.mean(axis=0)
@@ -45,16 +45,18 @@ def training_figure(curves: Sequence[Curve]) -> Figure:
     axes.set_ylabel("seconds for Table 2")
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.legend(frameon=False, fontsize=8)
-    heading(fig, "Figure 2: learning from an empty history", f"mean of {len(curves[0].tests)} repetitions")
+    add_heading(
+        fig, "Figure 2: learning from an empty history", f"mean of {len(curves[0].tests)} repetitions"
+    )
     return fig
 
 
-@styled
+@with_style
 def predicted_figure(bars: Sequence[Bar]) -> Figure:
     """Figure 1: measured mean with least and greatest, beside the predictions of both models."""
     devices = list(dict.fromkeys(bar.device for bar in bars))
-    fig, axes, _ = figure(10.0, 3.6, above=0.8, below=1.2, right=0.3)
-    clean(axes)
+    fig, axes, _ = make_figure(10.0, 3.6, above=0.8, below=1.2, right=0.3)
+    clean_axes(axes)
     places = [f"{bar.app} {bar.device}" for bar in sorted(bars, key=lambda bar: devices.index(bar.device))]
     rows = {f"{bar.app} {bar.device}": bar for bar in bars}
     at = np.arange(len(places))
@@ -70,15 +72,15 @@ def predicted_figure(bars: Sequence[Bar]) -> Figure:
     axes.set_xticks(at, places, rotation=90, fontsize=7)
     axes.set_ylabel("seconds")
     axes.legend(frameon=False, fontsize=8)
-    heading(fig, "Figure 1: measured and predicted", "each predicted from other sizes alone")
+    add_heading(fig, "Figure 1: measured and predicted", "each predicted from other sizes alone")
     return fig
 
 
-@styled
+@with_style
 def placement_figure(found: Sequence[CaseOutcome]) -> Figure:
     """Figures 3 to 5: makespans of every case in table order, the paper's as crosses."""
-    fig, axes, _ = figure(10.0, 3.6, above=0.8, below=1.5, right=0.3)
-    clean(axes)
+    fig, axes, _ = make_figure(10.0, 3.6, above=0.8, below=1.5, right=0.3)
+    clean_axes(axes)
     shown = ("gpu-only", "static", "dynamic", "optimum")
     at = np.arange(len(found))
     for i, row in enumerate(shown):
@@ -90,30 +92,30 @@ def placement_figure(found: Sequence[CaseOutcome]) -> Figure:
     axes.set_xticks(at, [case.case.name for case in found], rotation=30, ha="right", fontsize=7.5)
     axes.set_ylabel("makespan, seconds")
     axes.legend(frameon=False, fontsize=8)
-    heading(fig, "Figures 3 to 5: placements", "table order; the paper shows times of applications")
+    add_heading(fig, "Figures 3 to 5: placements", "table order; the paper shows times of applications")
     return fig
 
 
-@styled
+@with_style
 def flow_figure(title: str, flows: Sequence[Flow]) -> Figure:
     """Execution flows below each other on one axis of time: a lane a device; GPU only as a dashed line."""
     high, above, below, between = 0.9, 0.75, 0.5, 0.45
     total = above + below + len(flows) * high + (len(flows) - 1) * between
     fig = styled_figure(10.0, total)
-    heading(fig, title, "seconds; dashed: all applications on the GPU")
+    add_heading(fig, title, "seconds; dashed: all applications on the GPU")
     longest = max(max(flow.makespan, flow.gpu_only) for flow in flows)
     for i, flow in enumerate(flows):
         bottom = total - above - (i + 1) * high - i * between
         axes = fig.add_axes((0.06, bottom / total, 0.92, high / total))
-        clean(axes)
-        _lanes(axes, flow)
+        clean_axes(axes)
+        _draw_lanes(axes, flow)
         axes.axvline(flow.gpu_only, color=MUTED, linestyle="--", linewidth=1)
         axes.set_xlim(0, longest * 1.02)
         axes.set_title(flow.words(), loc="left", fontsize=9, color=INK)
     return fig
 
 
-def _lanes(axes: Axes, flow: Flow) -> None:
+def _draw_lanes(axes: Axes, flow: Flow) -> None:
     kinds = [CPU, "gpu"]
     for n, job in enumerate(flow.jobs):
         lane = kinds.index(job.device)

@@ -37,7 +37,7 @@ class DecisionTime:
     longest: Seconds
 
 
-def queue(jobs: int, seed: int) -> Workload:
+def draw_queue(jobs: int, seed: int) -> Workload:
     """So many applications drawn from Table 2, with sizes from 0.5 to 1.5 of the table's, all at t = 0."""
     rng = np.random.Generator(np.random.PCG64([seed, jobs]))
     table = gregg_table2()
@@ -59,7 +59,7 @@ def queue(jobs: int, seed: int) -> Workload:
     return Workload(table.name, found, TableTruth(times))
 
 
-def trained(history: MemoryHistory, seed: int = 1, sizes: int = 5) -> MemoryHistory:
+def train_history(history: MemoryHistory, seed: int = 1, sizes: int = 5) -> MemoryHistory:
     """Records so many runs of every application on both devices, with 5 % noise."""
     # A stream of its own, so that the queue's draws stay the same.
     rng = np.random.Generator(np.random.PCG64([seed, 0]))
@@ -95,9 +95,9 @@ def decision_time(
 
     ``learn`` records what ends, so that predictions are made anew as in a live run.
     """
-    history = trained(MemoryHistory(), seed)
+    history = train_history(MemoryHistory(), seed)
     report = dovetail.simulate(
-        queue(queued, seed),
+        draw_queue(queued, seed),
         cluster=MACHINE,
         policy=policy,
         model=make_model(model, history),

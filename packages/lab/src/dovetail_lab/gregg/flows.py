@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail import Report
 from dovetail.model import CPU, JobId, Seconds
-from dovetail_lab.gregg.placements import cpu_utilisation, optimum, preferred, scheduled
+from dovetail_lab.gregg.placements import cpu_utilisation, least_makespan, on_preferred_devices, run_policy
 from dovetail_lab.published.gregg import gregg_identical, gregg_table2
 
 
@@ -51,7 +51,9 @@ class Flow:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "report"}
 
 
-def _flow(title: str, report: Report, gpu_only: Seconds, paper: tuple[Seconds, float] | None = None) -> Flow:
+def _make_flow(
+    title: str, report: Report, gpu_only: Seconds, paper: tuple[Seconds, float] | None = None
+) -> Flow:
     jobs = [
         OnDevice(r.job.id, r.implementation.kind, r.start, r.end)
         for r in report.result.records
@@ -72,23 +74,23 @@ def _flow(title: str, report: Report, gpu_only: Seconds, paper: tuple[Seconds, f
 def figure_4(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, Flow]:
     """All sixteen: (a) static placement, (b) the dynamic rules."""
     workload = gregg_table2("", gpu_cost, cpu_cost)
-    gpu_only = scheduled(workload, "gpu-only").makespan
+    gpu_only = run_policy(workload, "gpu-only").makespan
     # Static placement knows the faster device of each job, as the paper's does.
-    static = scheduled(preferred(workload), "best-device")
+    static = run_policy(on_preferred_devices(workload), "best-device")
     return (
-        _flow("(a) each on its faster device", static, gpu_only, (10.0, 0.17)),
-        _flow("(b) dynamic", scheduled(workload, "history"), gpu_only, (7.1, 0.67)),
+        _make_flow("(a) each on its faster device", static, gpu_only, (10.0, 0.17)),
+        _make_flow("(b) dynamic", run_policy(workload, "history"), gpu_only, (7.1, 0.67)),
     )
 
 
 def figure_5(gpu_cost: Seconds = 0.46, cpu_cost: Seconds = 0.56) -> tuple[Flow, Flow]:
     """The thirteen that are faster on the GPU: (a) all there, (b) the dynamic rules."""
     workload = gregg_table2("gpu-faster", gpu_cost, cpu_cost)
-    everything = scheduled(workload, "gpu-only")
+    everything = run_policy(workload, "gpu-only")
     gpu_only = everything.makespan
     return (
-        _flow("(a) GPU only", everything, gpu_only, (10.1, 0.0)),
-        _flow("(b) dynamic", scheduled(workload, "history"), gpu_only, (7.6, 0.90)),
+        _make_flow("(a) GPU only", everything, gpu_only, (10.1, 0.0)),
+        _make_flow("(b) dynamic", run_policy(workload, "history"), gpu_only, (7.6, 0.90)),
     )
 
 
@@ -105,11 +107,11 @@ class Identical:
     paper_first_on_cpu: int = 7
 
 
-def identical() -> Identical:
+def run_identical() -> Identical:
     """The ten under the dynamic rules, with perfect predictions."""
     workload = gregg_identical()
-    report = scheduled(workload, "history")
-    flow = _flow("ten identical applications", report, scheduled(workload, "gpu-only").makespan)
+    report = run_policy(workload, "history")
+    flow = _make_flow("ten identical applications", report, run_policy(workload, "gpu-only").makespan)
     on_cpu = {job.name for job in flow.jobs if job.device == CPU}
     first = next(i for i, job in enumerate(workload.jobs, 1) if job.id in on_cpu)
-    return Identical(flow, first, optimum(workload))
+    return Identical(flow, first, least_makespan(workload))

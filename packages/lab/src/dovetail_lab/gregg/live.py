@@ -38,14 +38,14 @@ from dovetail.model import (
     Workload,
     request_for,
 )
-from dovetail.report.intervals import Interval, interval
-from dovetail.workloads.edit import shuffled
+from dovetail.report.intervals import Interval, mean_interval
+from dovetail.workloads.edit import shuffle_together
 from dovetail_lab.apps.bench.measured import inputs_of
 from dovetail_lab.apps.bench.suite import DEVICE_KINDS, app_of, two_devices
 from dovetail_lab.apps.registry import APPS
 from dovetail_lab.claims import Constant
 from dovetail_lab.gregg.placements import FIGURE_3, FIGURE_5, STATIC, cpu_utilisation
-from dovetail_lab.live import completed, slowdown
+from dovetail_lab.live import check_completed, slowdown_factor
 from dovetail_lab.published.gregg import TABLE_2
 
 MODEL = "least-squares"
@@ -163,18 +163,18 @@ class Live:
         """Our seconds for one of the paper's."""
         return 1.0 if self.times is None else self.times.scale
 
-    def over(self, name: str, value: Callable[[LivePlacement], float]) -> Interval | None:
+    def mean_over_rounds(self, name: str, value: Callable[[LivePlacement], float]) -> Interval | None:
         """Mean of a placement over the rounds."""
-        return interval(map(value, self.rounds.get(name, ())))
+        return mean_interval(map(value, self.rounds.get(name, ())))
 
-    def paired(
+    def paired_figures(
         self, one: str, other: str, value: Callable[[Seconds, Seconds], float]
     ) -> tuple[Interval | None, Interval | None]:
         """A figure of two placements' seconds, round by round: live, and simulated."""
         pairs = list(zip(self.rounds.get(one, ()), self.rounds.get(other, ()), strict=True))
         return (
-            interval(value(a.seconds, b.seconds) for a, b in pairs),
-            interval(value(a.simulated, b.simulated) for a, b in pairs),
+            mean_interval(value(a.seconds, b.seconds) for a, b in pairs),
+            mean_interval(value(a.simulated, b.simulated) for a, b in pairs),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def run_live(
     if times is None:
         for name in apps or APPS:
             chosen[name] = MIXED[name] if sizes == "mixed" else getattr(APPS[name].sizes, sizes)
-        everything = _queue(chosen, kind)
+        everything = _device_queue(chosen, kind)
     else:
         everything = _timed(times, apps or [name for name, _, _ in TABLE_2])
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -257,7 +257,7 @@ def run_live(
         folder = Path(temporary)
         taught = folder / "taught.sqlite"
 
-        def run(workload: Workload, policy: str, history: Path) -> Result:
+        def run_placement(workload: Workload, policy: str, history: Path) -> Result:
             nonlocal done
             before = done
 
@@ -273,41 +273,41 @@ def run_live(
                     total,
                 ),
             )
-            completed(report.result.records, "--live")
+            check_completed(report.result.records, "--live")
             done += 1
             return report.result
 
         # The first run of a kernel builds it, the first of a program reads its files: small ones, not kept.
         if times is None:
-            warm = _queue({name: APPS[name].sizes.small for name in chosen}, kind)
+            warm = _device_queue({name: APPS[name].sizes.small for name in chosen}, kind)
             for policy in TEACHERS:
-                run(warm, policy, folder / "warm.sqlite")
+                run_placement(warm, policy, folder / "warm.sqlite")
         faster: tuple[str, ...] = ()
         for number in range(rounds):
-            queue = shuffled(everything, rng)
+            queue = shuffle_together(everything, rng)
             # The teachers first; the others in another order each round, since machines have slow minutes.
             rest = [p for p in PLACEMENTS if p.name not in TEACHERS]
             for p in (*PLACEMENTS[: len(TEACHERS)], *(rest[i] for i in rng.permutation(len(rest)))):
                 teaches = p.name in TEACHERS
-                jobs = queue if p.figure == 3 else _only(queue, faster)
+                jobs = queue if p.figure == 3 else _select_jobs(queue, faster)
                 if len(jobs.jobs) < 2:
                     continue
                 history = taught if teaches else folder / f"{p.name}-{number}.sqlite"
                 if p.trained:
                     shutil.copy(taught, history)
-                runs.append((p, jobs, run(jobs, p.policy, history)))
+                runs.append((p, jobs, run_placement(jobs, p.policy, history)))
                 if p.name == "gpu-only" and not number:
-                    faster = _faster(_alone(runs), kind) if times is None else times.faster
-        alone = _alone(runs)
+                    faster = _faster_apps(_median_alone(runs), kind) if times is None else times.faster
+        alone = _median_alone(runs)
         truth = TableTruth({(app, on, 1): t for app, own in alone.items() for on, t in own.items()})
         found: dict[str, list[LivePlacement]] = {}
         for p, jobs, result in runs:
-            simulated = _simulated(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
+            simulated = _simulate_queue(replace(jobs, truth=truth), cluster, p, folder / "none.sqlite")
             found.setdefault(p.name, []).append(
                 LivePlacement(
                     result.makespan,
                     cpu_utilisation(result),
-                    slowdown(result.records, truth.table),
+                    slowdown_factor(result.records, truth.table),
                     simulated.makespan,
                     cpu_utilisation(simulated),
                 )
@@ -315,7 +315,7 @@ def run_live(
     return Live(cluster.label, kind, chosen, alone, faster, found, times)
 
 
-def _queue(sizes: dict[str, int], kind: str) -> Workload:
+def _device_queue(sizes: dict[str, int], kind: str) -> Workload:
     """A job of each app, with an implementation for the CPU and one for the device."""
     jobs: list[Job] = []
     for name, n in sizes.items():
@@ -338,13 +338,13 @@ def _timed(times: PaperTimes, names: Sequence[str]) -> Workload:
     return Workload("gregg, live, the paper's times", jobs, TableTruth())
 
 
-def _only(workload: Workload, names: Sequence[str]) -> Workload:
+def _select_jobs(workload: Workload, names: Sequence[str]) -> Workload:
     # Indices begin anew: they are the order of the queue, without gaps.
     kept = [job for job in workload.jobs if job.id in names]
     return replace(workload, jobs=[replace(job, index=i) for i, job in enumerate(kept)])
 
 
-def _alone(runs: Sequence[tuple[Placement, Workload, Result]]) -> dict[str, dict[str, Seconds]]:
+def _median_alone(runs: Sequence[tuple[Placement, Workload, Result]]) -> dict[str, dict[str, Seconds]]:
     """Median seconds by app and device kind where each ran alone."""
     times: dict[JobId, dict[str, list[Seconds]]] = {}
     for placement, _, result in runs:
@@ -358,12 +358,12 @@ def _alone(runs: Sequence[tuple[Placement, Workload, Result]]) -> dict[str, dict
 # The median of the rounds: a machine has slow minutes, which one run cannot distinguish from a slow app.
 
 
-def _faster(alone: dict[str, dict[str, Seconds]], kind: str) -> tuple[str, ...]:
+def _faster_apps(alone: dict[str, dict[str, Seconds]], kind: str) -> tuple[str, ...]:
     """The apps that are faster on the device, as the thirteen of Figure 5."""
     return tuple(app for app, own in alone.items() if own[kind] < own[CPU])
 
 
-def _simulated(workload: Workload, cluster: Cluster, placement: Placement, nothing: Path) -> Result:
+def _simulate_queue(workload: Workload, cluster: Cluster, placement: Placement, nothing: Path) -> Result:
     """The same queue with the times measured; `cold` knows nothing of them, as when it ran."""
     if placement.name == "cold":
         return dovetail.simulate(

@@ -11,9 +11,9 @@ from functools import partial
 
 from dovetail.model import Seconds
 from dovetail.report.intervals import Interval
-from dovetail_lab.claims import Claim, Verdict, matches, ordered
+from dovetail_lab.claims import Claim, Verdict, judge_match, judge_order
 from dovetail_lab.gregg.live import PLACEMENTS, Live
-from dovetail_lab.study import Table, few, shown
+from dovetail_lab.study import Table, few_draws_note, format_interval
 
 RESTS_ON = ("tolerance", "live_sizes")
 RESTS_ON_TIMES = ("tolerance", "gpu_cost", "cpu_cost")
@@ -22,43 +22,51 @@ RESTS_ON_TIMES = ("tolerance", "gpu_cost", "cpu_cost")
 def live_claims(found: Live, near: float) -> tuple[Claim, ...]:
     """All of them, in the paper's order; of Figure 5 where two apps or more are faster on the device."""
 
-    def reduction(one: Seconds, other: Seconds) -> float:
+    def relative_saving(one: Seconds, other: Seconds) -> float:
         return 1 - one / other
 
     made = [
-        _paired(
+        _paired_claim(
             found,
             "Live: untrained rules take longer than GPU only (Fig. 2)",
             "longer",
             ("cold", "gpu-only"),
             lambda one, other: one / other - 1,
-            lambda ours: ordered([ours]),
+            lambda ours: judge_order([ours]),
         )
     ]
     for against, words, paper in (("static", "static placement", 0.29), ("gpu-only", "GPU only", 0.39)):
         text = f"Live: the dynamic rules take {paper * 100:.0f} % less than {words} (Fig. 3)"
-        near_it = partial(matches, paper, nothing=0.0, tolerance=near)
-        made.append(_paired(found, text, f"{paper:.0%}", ("dynamic", against), reduction, near_it))
-    made.append(_used(found, "static placement uses 17 % of the CPU (Fig. 4(a))", "static", 0.17, near))
-    made.append(_used(found, "the dynamic rules use 67 % of it (Fig. 4(b))", "dynamic", 0.67, near))
+        near_it = partial(judge_match, paper, nothing=0.0, tolerance=near)
+        made.append(
+            _paired_claim(found, text, f"{paper:.0%}", ("dynamic", against), relative_saving, near_it)
+        )
+    made.append(
+        _utilisation_claim(found, "static placement uses 17 % of the CPU (Fig. 4(a))", "static", 0.17, near)
+    )
+    made.append(
+        _utilisation_claim(found, "the dynamic rules use 67 % of it (Fig. 4(b))", "dynamic", 0.67, near)
+    )
     if "dynamic-5" in found.rounds:
         many = len(found.faster)
         made.append(
-            _paired(
+            _paired_claim(
                 found,
                 f"Live: on {many} that are faster on the device, it alone takes 1.33 times as long (Fig. 5)",
                 "1.33, on thirteen",
                 ("gpu-only-5", "dynamic-5"),
                 lambda one, other: one / other,
-                lambda ours: matches(1.33, ours, 1.0, near),
-                shown,
+                lambda ours: judge_match(1.33, ours, 1.0, near),
+                format_interval,
             )
         )
-        made.append(_used(found, "... and the CPU is used 90 % (Fig. 5(b))", "dynamic-5", 0.90, near))
+        made.append(
+            _utilisation_claim(found, "... and the CPU is used 90 % (Fig. 5(b))", "dynamic-5", 0.90, near)
+        )
     return tuple(made)
 
 
-def _paired(
+def _paired_claim(
     found: Live,
     text: str,
     paper: str,
@@ -67,20 +75,22 @@ def _paired(
     verdict: Callable[[Interval | None], Verdict],
     words: Callable[[Interval | None], str] | None = None,
 ) -> Claim:
-    ran, simulated = found.paired(*names, value)
-    words = words or _percents
-    return _claim(found, text, paper, f"{words(simulated)} simulated", words(ran), verdict(ran))
+    ran, simulated = found.paired_figures(*names, value)
+    words = words or _percent_text
+    return _make_claim(found, text, paper, f"{words(simulated)} simulated", words(ran), verdict(ran))
 
 
-def _used(found: Live, text: str, name: str, paper: float, near: float) -> Claim:
-    ran = found.over(name, lambda one: one.cpu)
-    simulated = _percents(found.over(name, lambda one: one.simulated_cpu))
+def _utilisation_claim(found: Live, text: str, name: str, paper: float, near: float) -> Claim:
+    ran = found.mean_over_rounds(name, lambda one: one.cpu)
+    simulated = _percent_text(found.mean_over_rounds(name, lambda one: one.simulated_cpu))
     # What static placement leaves to the CPU differs between machines: no share of it stands for "no effect".
-    verdict = matches(paper, ran, None, near)
-    return _claim(found, f"Live: {text}", f"{paper:.0%}", f"{simulated} simulated", _percents(ran), verdict)
+    verdict = judge_match(paper, ran, None, near)
+    return _make_claim(
+        found, f"Live: {text}", f"{paper:.0%}", f"{simulated} simulated", _percent_text(ran), verdict
+    )
 
 
-def _claim(found: Live, text: str, paper: str, reference: str, ours: str, verdict: Verdict) -> Claim:
+def _make_claim(found: Live, text: str, paper: str, reference: str, ours: str, verdict: Verdict) -> Claim:
     if found.times is not None:
         clock = f"+{found.times.gpu_cost:g} s GPU, +{found.times.cpu_cost:g} s CPU"
         text = text.replace("Live: ", "Live, the paper's times: ", 1)
@@ -89,7 +99,7 @@ def _claim(found: Live, text: str, paper: str, reference: str, ours: str, verdic
     return Claim(text, paper, reference, ours, verdict, RESTS_ON, {where: verdict})
 
 
-def _percents(found: Interval | None) -> str:
+def _percent_text(found: Interval | None) -> str:
     if found is None:
         return "-"
     half = "" if found.half_width is None else f" ± {100 * found.half_width:.0f}"
@@ -103,15 +113,15 @@ def live_table(found: Live) -> Table:
         if p.name not in found.rounds:
             continue
         many = len(found.faster) if p.figure == 5 else len(found.alone)
-        share = found.over(p.name, lambda one: one.cpu)
+        share = found.mean_over_rounds(p.name, lambda one: one.cpu)
         rows.append(
             (
                 f"Fig. {p.figure}, {many}",
                 p.name.removesuffix("-5"),
                 "" if p.paper is None else f"{p.paper:.1f}",
-                shown(found.over(p.name, lambda one: one.seconds / found.scale)),
-                shown(found.over(p.name, lambda one: one.simulated / found.scale)),
-                shown(found.over(p.name, lambda one: one.slower)),
+                format_interval(found.mean_over_rounds(p.name, lambda one: one.seconds / found.scale)),
+                format_interval(found.mean_over_rounds(p.name, lambda one: one.simulated / found.scale)),
+                format_interval(found.mean_over_rounds(p.name, lambda one: one.slower)),
                 "" if p.paper_cpu is None else f"{p.paper_cpu:.0%}",
                 "-" if share is None else f"{share.mean:.0%}",
             )
@@ -135,4 +145,4 @@ def live_table(found: Live) -> Table:
         note += " With less than two of them there is nothing to place."
     columns = ("figure, apps", "placement", "paper s", "live s", "simulated s", "slower", "paper CPU", "CPU")
     title = "Figures 3 to 5, live" + ("" if found.times is None else ", with the paper's times")
-    return Table(title, columns, tuple(rows), names=2, note=note + few(rounds))
+    return Table(title, columns, tuple(rows), names=2, note=note + few_draws_note(rounds))

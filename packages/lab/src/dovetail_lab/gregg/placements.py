@@ -16,9 +16,9 @@ import numpy as np
 import dovetail
 from dovetail import Cluster, Job, Report, Workload
 from dovetail.model import CPU, JobId, Result, Seconds
-from dovetail.workloads.edit import shuffled
+from dovetail.workloads.edit import shuffle_together
 from dovetail_lab.published.gregg import TABLE_2, gregg_table2
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 MACHINE = Cluster.parse("1x1cpu+1gpu")
 CHUNK = 50
@@ -42,7 +42,7 @@ class Case:
     reference: dict[str, float] = field(default_factory=dict)
     paper: dict[str, float] = field(default_factory=dict)
 
-    def workload(self) -> Workload:
+    def case_workload(self) -> Workload:
         """Table 2 on this clock, in table order."""
         return gregg_table2(self.only, self.gpu_cost, self.cpu_cost)
 
@@ -72,34 +72,34 @@ STATIC = "static_cpu_utilisation"
 """The CPU's under static placement, Figure 4(a)."""
 
 
-def _shares(paper: dict[str, float]) -> dict[str, float]:
+def _comparable_shares(paper: dict[str, float]) -> dict[str, float]:
     """What of the paper's figures can be compared with kernel times: shares and ratios, not seconds."""
     # Seconds depend on the clock; shares and ratios can be compared across clocks.
     return {name: value for name, value in paper.items() if name not in SECONDS}
 
 
-def _reference(*values: float | None) -> dict[str, float]:
+def _reference_figures(*values: float | None) -> dict[str, float]:
     return {name: value for name, value in zip((*SECONDS, *SHARES), values, strict=True) if value is not None}
 
 
 CASES: tuple[Case, ...] = (
     Case(
         "kernels, 16",
-        reference=_reference(4.2276, 22.4072, 4.054, 3.0186, 2.492, 0.87, 0.255, 0.286),
-        paper=_shares(FIGURE_3),
+        reference=_reference_figures(4.2276, 22.4072, 4.054, 3.0186, 2.492, 0.87, 0.255, 0.286),
+        paper=_comparable_shares(FIGURE_3),
     ),
     Case(
         "kernels, 13",
         "gpu-faster",
-        reference=_reference(4.054, 22.400, 4.054, 3.017, 2.492, 0.87, 0.256, 0.256),
-        paper=_shares(FIGURE_5),
+        reference=_reference_figures(4.054, 22.400, 4.054, 3.017, 2.492, 0.87, 0.256, 0.256),
+        paper=_comparable_shares(FIGURE_5),
     ),
     Case(
         "+0.46 s each, 16",
         "",
         0.46,
         0.46,
-        reference=_reference(11.5876, 29.7672, 10.034, 6.286, 6.286, 1.00, 0.374, 0.458),
+        reference=_reference_figures(11.5876, 29.7672, 10.034, 6.286, 6.286, 1.00, 0.374, 0.458),
         paper=FIGURE_3,
     ),
     Case(
@@ -107,7 +107,7 @@ CASES: tuple[Case, ...] = (
         "gpu-faster",
         0.46,
         0.46,
-        reference=_reference(10.034, 28.380, 10.034, 6.209, 5.790, 1.00, 0.381, 0.381),
+        reference=_reference_figures(10.034, 28.380, 10.034, 6.209, 5.790, 1.00, 0.381, 0.381),
         paper=FIGURE_5,
     ),
     Case(
@@ -115,7 +115,8 @@ CASES: tuple[Case, ...] = (
         "",
         0.46,
         0.56,
-        reference=_reference(11.588, 31.367, 10.034, 7.366, 6.494, 0.94, 0.266, 0.364) | {STATIC: 0.17},
+        reference=_reference_figures(11.588, 31.367, 10.034, 7.366, 6.494, 0.94, 0.266, 0.364)
+        | {STATIC: 0.17},
         paper=FIGURE_3,
     ),
     Case(
@@ -123,7 +124,7 @@ CASES: tuple[Case, ...] = (
         "gpu-faster",
         0.46,
         0.56,
-        reference=_reference(10.034, 29.680, 10.034, 6.574, 5.868, 0.93, 0.345, 0.345),
+        reference=_reference_figures(10.034, 29.680, 10.034, 6.574, 5.868, 0.93, 0.345, 0.345),
         paper=FIGURE_5,
     ),
     Case(
@@ -132,14 +133,16 @@ CASES: tuple[Case, ...] = (
         0.46,
         0.46,
         1.2,
-        reference=_reference(11.588, None, 10.265, 7.128, None, 0.94, 0.306, 0.385),
+        reference=_reference_figures(11.588, None, 10.265, 7.128, None, 0.94, 0.306, 0.385),
         paper=FIGURE_3,
     ),
     Case("+0.46 s each, GPU slowed 1.2x, 13", "gpu-faster", 0.46, 0.46, 1.2, paper=FIGURE_5),
 )
 
 
-def clocks(gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float | None) -> tuple[Case, ...]:
+def clock_readings(
+    gpu_cost: Seconds | None, cpu_cost: Seconds | None, slowdown: float | None
+) -> tuple[Case, ...]:
     """The readings of the clocks, with what is given put in the place of theirs; each reading once."""
     # All three left open: the readings as the paper has them.
     if gpu_cost is cpu_cost is slowdown is None:
@@ -185,7 +188,7 @@ class CaseOutcome:
     orders: tuple[QueueOrder, ...]
     optimum: Seconds | None
 
-    def ours(self) -> dict[str, float]:
+    def table_order_figures(self) -> dict[str, float]:
         """Table order, under the names of ``case.reference`` and ``case.paper``."""
         best = {} if self.optimum is None else {"optimum": self.optimum}
         return {
@@ -193,26 +196,26 @@ class CaseOutcome:
             **best,
             STATIC: self.table.static_cpu_utilisation,
             "cpu_utilisation": self.table.cpu_utilisation,
-            "less_than_static": self.reduction("static"),
-            "less_than_gpu_only": self.reduction("gpu-only"),
+            "less_than_static": self.makespan_reduction("static"),
+            "less_than_gpu_only": self.makespan_reduction("gpu-only"),
             "gpu_only_over_dynamic": self.table.makespans["gpu-only"] / self.table.makespans["dynamic"],
         }
 
-    def reduction(self, against: str) -> float:
+    def makespan_reduction(self, against: str) -> float:
         """By which share of itself the makespan of ``against`` falls under the dynamic rules.
 
         One of two senses of the paper's "% faster"; the other one is a ratio, less 1.
         """
         return 1 - self.table.makespans["dynamic"] / self.table.makespans[against]
 
-    def dynamic(self) -> tuple[Seconds, Seconds, Seconds]:
+    def dynamic_makespans(self) -> tuple[Seconds, Seconds, Seconds]:
         """Mean, least and greatest dynamic makespan over the random orders."""
         # Without random orders the order of the table stands for all.
         spans = [order.makespans["dynamic"] for order in self.orders] or [self.table.makespans["dynamic"]]
         return fmean(spans), min(spans), max(spans)
 
 
-def preferred(workload: Workload) -> Workload:
+def on_preferred_devices(workload: Workload) -> Workload:
     """Each job on the device with the shorter kernel only: the paper's static schedule.
 
     It goes by kernel times even where a constant cost makes the other device the faster one.
@@ -227,7 +230,7 @@ def preferred(workload: Workload) -> Workload:
     return replace(workload, jobs=jobs)
 
 
-def optimum(workload: Workload) -> Seconds:
+def least_makespan(workload: Workload) -> Seconds:
     """Least makespan of one CPU and one GPU: all 2^n assignments at once. 16 jobs take a millisecond."""
     cpu, gpu = np.zeros(1), np.zeros(1)
     for job in workload.jobs:
@@ -242,13 +245,13 @@ def optimum(workload: Workload) -> Seconds:
     return float(np.maximum(cpu, gpu).min())
 
 
-def scheduled(workload: Workload, policy: str, slowdown: float = 1.0) -> Report:
+def run_policy(workload: Workload, policy: str, slowdown: float = 1.0) -> Report:
     """The workload under a policy that knows its times, the GPU slowed beside a busy CPU."""
     rates = f"gpu-slowdown?factor={slowdown:g}" if slowdown > 1 else None
     return dovetail.simulate(workload, cluster=MACHINE, policy=policy, rates=rates)
 
 
-def _ends(result: Result) -> dict[JobId, Seconds]:
+def _job_ends(result: Result) -> dict[JobId, Seconds]:
     return {r.job.id: r.end for r in result.records if r.end is not None}
 
 
@@ -265,14 +268,14 @@ def cpu_utilisation(result: Result) -> float:
 def in_order(case: Case, workload: Workload) -> QueueOrder:
     """The workload as it is ordered, under every placement of Figure 3."""
     # The static schedule is the paper's: by kernel times, in the order of the queue, on the preferred device.
-    static = scheduled(preferred(workload), "best-device", case.slowdown).result
-    dynamic = scheduled(workload, "history", case.slowdown).result
-    ends = _ends(static)
-    later = [end - ends[job] for job, end in _ends(dynamic).items() if end > ends[job] + LATE]
+    static = run_policy(on_preferred_devices(workload), "best-device", case.slowdown).result
+    dynamic = run_policy(workload, "history", case.slowdown).result
+    ends = _job_ends(static)
+    later = [end - ends[job] for job, end in _job_ends(dynamic).items() if end > ends[job] + LATE]
     return QueueOrder(
         {
-            "cpu-only": scheduled(workload, "cpu-only", case.slowdown).makespan,
-            "gpu-only": scheduled(workload, "gpu-only", case.slowdown).makespan,
+            "cpu-only": run_policy(workload, "cpu-only", case.slowdown).makespan,
+            "gpu-only": run_policy(workload, "gpu-only", case.slowdown).makespan,
             "static": static.makespan,
             "dynamic": dynamic.makespan,
         },
@@ -283,7 +286,7 @@ def in_order(case: Case, workload: Workload) -> QueueOrder:
     )
 
 
-def cases(
+def run_cases(
     *,
     orders: int = 100,
     seed: int = 1,
@@ -297,23 +300,23 @@ def cases(
         for i, case in enumerate(readings)
         for start in range(0, max(orders, 1), CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, progress)
+    parts = map_tasks(_run_chunk, tasks, workers, progress)
     found = []
     for i, case in enumerate(readings):
-        workload = case.workload()
+        workload = case.case_workload()
         shuffles = [o for task, part in zip(tasks, parts, strict=True) if task[0] == i for o in part]
         # A slowdown depends on what else runs, so the optimum of fixed times is none there.
-        best = optimum(workload) if case.slowdown == 1 else None
+        best = least_makespan(workload) if case.slowdown == 1 else None
         found.append(CaseOutcome(case, in_order(case, workload), tuple(shuffles), best))
     return found
 
 
-def _chunk(task: tuple[int, Case, int, int, int]) -> Sequence[QueueOrder]:
+def _run_chunk(task: tuple[int, Case, int, int, int]) -> Sequence[QueueOrder]:
     _, case, seed, start, stop = task
-    workload = case.workload()
+    workload = case.case_workload()
     return [
         # A generator for each order, so that order 7 is the same however the orders are divided among
         # processes.
-        in_order(case, shuffled(workload, np.random.Generator(np.random.PCG64([seed, order]))))
+        in_order(case, shuffle_together(workload, np.random.Generator(np.random.PCG64([seed, order]))))
         for order in range(start, stop)
     ]

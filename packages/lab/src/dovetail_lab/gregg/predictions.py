@@ -15,7 +15,7 @@ from statistics import fmean
 
 from dovetail.model import Prediction, Seconds
 from dovetail.runtimes import make_model
-from dovetail_lab.apps.bench.accuracy import ask
+from dovetail_lab.apps.bench.accuracy import predict_run
 from dovetail_lab.apps.bench.measured import MeasuredRun, read_measurements, to_history
 from dovetail_lab.apps.registry import APPS
 
@@ -53,7 +53,7 @@ class Bar:
         return self.learned_seen is not None and self.least <= self.learned_seen <= self.most
 
 
-def bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
+def prediction_bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
     """For each app and device its medium size, predicted from the runs of its other sizes."""
     places = dict.fromkeys((m.app, m.device) for m in measured)
     found: list[Bar] = []
@@ -68,8 +68,10 @@ def bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
         trials = [m for m in own if m.n == n]
         # Without the runs of the size that is predicted: the paper's claim is about what was never run.
         others = to_history(m for m in own if m.n != n)
-        paper, learned = (ask(make_model(model, others), trials[0]) for model in ("least-squares", "learned"))
-        seen = ask(make_model("learned", to_history(own)), trials[0])
+        paper, learned = (
+            predict_run(make_model(model, others), trials[0]) for model in ("least-squares", "learned")
+        )
+        seen = predict_run(make_model("learned", to_history(own)), trials[0])
         times = [m.seconds for m in trials]
         found.append(
             Bar(
@@ -80,11 +82,11 @@ def bars(measured: Sequence[MeasuredRun]) -> list[Bar]:
                 fmean(times),
                 min(times),
                 max(times),
-                _expected(paper),
-                _expected(learned),
+                _expected_seconds(paper),
+                _expected_seconds(learned),
                 None if learned is None else learned.lower,
                 None if learned is None else learned.upper,
-                _expected(seen),
+                _expected_seconds(seen),
             )
         )
     return found
@@ -98,7 +100,7 @@ def _trial_size(app: str, counts: Mapping[int, int]) -> int:
     return most[len(most) // 2]
 
 
-def _expected(found: Prediction | None) -> Seconds | None:
+def _expected_seconds(found: Prediction | None) -> Seconds | None:
     return None if found is None else found.expected
 
 

@@ -21,22 +21,22 @@ from dovetail.errors import InputError
 from dovetail.model import Record
 from dovetail.report.progress import Bar as ProgressBar
 from dovetail_lab.apps.bench.measured import MeasuredRun
-from dovetail_lab.apps.bench.suite import measure, names, points, sizes_table, two_devices
+from dovetail_lab.apps.bench.suite import app_names, measure_suite, size_points, sizes_table, two_devices
 from dovetail_lab.claims import Chosen
 from dovetail_lab.gregg import tables
 from dovetail_lab.gregg.claims import CLOCKS as CLOCK_CONSTANTS
-from dovetail_lab.gregg.claims import CONSTANTS, claims
+from dovetail_lab.gregg.claims import CONSTANTS, make_claims
 from dovetail_lab.gregg.decisions import PAPER as PAPER_DECISION
 from dovetail_lab.gregg.decisions import QUEUES, decision_time
-from dovetail_lab.gregg.flows import figure_4, figure_5, identical
+from dovetail_lab.gregg.flows import figure_4, figure_5, run_identical
 from dovetail_lab.gregg.live import CONSTANT as LIVE_SIZES
 from dovetail_lab.gregg.live import Live, PaperTimes, made_up_pair, one_of_each, run_live
 from dovetail_lab.gregg.live_claims import live_claims, live_table
-from dovetail_lab.gregg.placements import CaseOutcome, cases, clocks
-from dovetail_lab.gregg.predictions import Bar, bars, stored_measurements
-from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve, training
-from dovetail_lab.live import completed
-from dovetail_lab.study import Out, Set, Study, Workers, prepared, processes, publish
+from dovetail_lab.gregg.placements import CaseOutcome, clock_readings, run_cases
+from dovetail_lab.gregg.predictions import Bar, prediction_bars, stored_measurements
+from dovetail_lab.gregg.training import GPU_ONLY, REFERENCE, Curve, training_curves
+from dovetail_lab.live import check_completed
+from dovetail_lab.study import Out, Set, Study, Workers, prepare_folder, process_count, publish_study
 
 CLOCKS = (
     "Table 2 prints kernel times: all sixteen take 4.2 s on the GPU.",
@@ -84,11 +84,11 @@ def curve_form(curve: Curve) -> dict[str, Any]:
 
 def case_form(found: CaseOutcome) -> dict[str, Any]:
     """A case for JSON: ours, reference, paper, and what random orders do."""
-    mean, least, greatest = found.dynamic()
+    mean, least, greatest = found.dynamic_makespans()
     table, orders = found.table, found.orders
     return {
         "case": found.case.name,
-        "ours": found.ours()
+        "ours": found.table_order_figures()
         | {
             "static_cpu_utilisation": found.table.static_cpu_utilisation,
             "late": found.table.late,
@@ -109,7 +109,7 @@ def case_form(found: CaseOutcome) -> dict[str, Any]:
     }
 
 
-def study(
+def make_study(
     *,
     repetitions: int = 100,
     orders: int = 100,
@@ -133,7 +133,7 @@ def study(
         with ProgressBar("measuring", hidden=quiet) as progress:
             source, measured = "this machine, now", _measured_now(seed, progress.tell)
     with ProgressBar("training", hidden=quiet) as progress:
-        curves = training(
+        curves = training_curves(
             repetitions=repetitions,
             seed=seed,
             noise=chosen.number("training_noise"),
@@ -142,37 +142,38 @@ def study(
             progress=progress.tell,
         )
     with ProgressBar("orders", hidden=quiet) as progress:
-        found = cases(
+        found = run_cases(
             orders=orders,
             seed=seed,
             workers=workers,
-            readings=clocks(gpu, cpu, slow),
+            readings=clock_readings(gpu, cpu, slow),
             progress=progress.tell,
         )
     decided = [
-        decision_time(int(queued)) for queued in (chosen.numbers("queued") if queues is None else queues)
+        decision_time(int(queued))
+        for queued in (chosen.number_readings("queued") if queues is None else queues)
     ]
-    predicted = bars(measured)
+    predicted = prediction_bars(measured)
     costs = (0.46 if gpu is None else gpu, 0.56 if cpu is None else cpu)
-    four, five, ten = figure_4(*costs), figure_5(*costs), identical()
+    four, five, ten = figure_4(*costs), figure_5(*costs), run_identical()
     return Study(
         "gregg",
         "Gregg 2011, dynamic scheduling by historical run times",
         f"{repetitions} repetitions of the training, {orders} random orders of the queue.",
         (
-            *tables.predictions(source, predicted),
-            *tables.training(curves),
-            *tables.placements(found),
+            *tables.prediction_parts(source, predicted),
+            *tables.training_parts(curves),
+            *tables.placement_parts(found),
             *([live_table(live)] if live else []),
-            tables.flows(4, four),
-            tables.flows(5, five),
-            tables.ten(ten),
-            tables.fairness(found),
-            tables.decisions(decided),
-            tables.clocks(CLOCKS),
+            tables.flow_chart(4, four),
+            tables.flow_chart(5, five),
+            tables.identical_chart(ten),
+            tables.fairness_table(found),
+            tables.decision_table(decided),
+            tables.clock_prose(CLOCKS),
         ),
         (
-            *claims(predicted, curves, found, ten, decided, chosen),
+            *make_claims(predicted, curves, found, ten, decided, chosen),
             *(live_claims(live, chosen.number("tolerance")) if live else ()),
         ),
         {
@@ -203,7 +204,7 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
     """Runs of the sizes to learn from, then of the medium ones; ``progress`` gets how many have ended."""
     cluster = two_devices()
     sized = [point for point in sizes_table() if point.role == "train"]
-    trials = points(names(None), ("medium",))
+    trials = size_points(app_names(None), ("medium",))
     parts = ((sized, 1), (trials, LIVE_TRIALS)) * LIVE_ROUNDS
     rng = np.random.Generator(np.random.PCG64(seed))
     total = len(cluster.classes) * sum(len(found) * repeat for found, repeat in parts)
@@ -214,7 +215,7 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
         # In turns: if the machine is slow for a while, the sizes to learn from and those to predict both meet
         # it.
         for i, (found, repeat) in enumerate(parts):
-            more, undone = measure(
+            more, undone = measure_suite(
                 found,
                 cluster,
                 repeat=repeat,
@@ -229,7 +230,7 @@ def _measured_now(seed: int, progress: Callable[[float, float], None]) -> list[M
             # What failed once would fail in each further part.
             if undone:
                 break
-    completed(undone, "--figure-1")
+    check_completed(undone, "--figure-1")
     return done
 
 
@@ -290,7 +291,7 @@ def command(
     """
     check_live(live=live, times=times, suite=suite, scale=scale)
     chosen = Chosen.of((*CONSTANTS, LIVE_SIZES) if live and not times else CONSTANTS, constants)
-    out = prepared(out)
+    out = prepare_folder(out)
     ran = None
     if live and times:
         costs = {n: chosen.number(n) for n in ("gpu_cost", "cpu_cost") if n in chosen.given}
@@ -312,7 +313,7 @@ def command(
                 seed=seed,
                 progress=progress.tell,
             )
-    found = study(
+    found = make_study(
         repetitions=repetitions,
         orders=orders,
         queues=QUEUES if long_queue else None,
@@ -320,7 +321,7 @@ def command(
         anew=figure_1,
         live=ran,
         seed=seed,
-        workers=processes(workers),
+        workers=process_count(workers),
         quiet=quiet or as_json,
     )
-    publish(found, as_json=as_json, out=out)
+    publish_study(found, as_json=as_json, out=out)

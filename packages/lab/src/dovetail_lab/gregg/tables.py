@@ -18,17 +18,17 @@ from dovetail_lab.study import Chart, Prose, Table
 ROWS = (*SECONDS, STATIC, *SHARES, "gpu_only_over_dynamic")
 
 
-def predictions(source: str, bars: Sequence[Bar]) -> tuple[Table | Chart, ...]:
+def prediction_parts(source: str, bars: Sequence[Bar]) -> tuple[Table | Chart, ...]:
     """Figure 1."""
     rows = [
         (
             bar.app,
             bar.device,
             f"{bar.n:,}",
-            *(_ms(value) for value in (bar.least, bar.mean, bar.most)),
-            _ms(bar.paper_model) + ("" if bar.paper_within else " *"),
-            _ms(bar.learned) + ("" if bar.learned_within else " *"),
-            f"{_ms(bar.lower)}-{_ms(bar.upper)}",
+            *(_format_milliseconds(value) for value in (bar.least, bar.mean, bar.most)),
+            _format_milliseconds(bar.paper_model) + ("" if bar.paper_within else " *"),
+            _format_milliseconds(bar.learned) + ("" if bar.learned_within else " *"),
+            f"{_format_milliseconds(bar.lower)}-{_format_milliseconds(bar.upper)}",
         )
         for bar in sorted(bars, key=lambda bar: bar.app)
     ]
@@ -51,11 +51,11 @@ def predictions(source: str, bars: Sequence[Bar]) -> tuple[Table | Chart, ...]:
     return table, Chart("figure-1", "Figure 1 as a chart", partial(charts.predicted_figure, bars))
 
 
-def _ms(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     return "-" if value is None else f"{value * 1000:,.0f}"
 
 
-def training(curves: Sequence[Curve]) -> tuple[Table | Chart, ...]:
+def training_parts(curves: Sequence[Curve]) -> tuple[Table | Chart, ...]:
     """Figure 2."""
     runs = curves[0].tests.shape[1]
     rows = [(curve.policy, *(f"{mean:.2f}" for mean in curve.tests.mean(axis=0))) for curve in curves]
@@ -76,22 +76,24 @@ def training(curves: Sequence[Curve]) -> tuple[Table | Chart, ...]:
     return table, Chart("figure-2", "Figure 2 as a chart", partial(charts.training_figure, curves))
 
 
-def placements(found: Sequence[CaseOutcome]) -> tuple[Table | Chart, ...]:
+def placement_parts(found: Sequence[CaseOutcome]) -> tuple[Table | Chart, ...]:
     """Figures 3 to 5, on every clock."""
     rows = []
     for case in found:
-        ours = case.ours()
+        ours = case.table_order_figures()
         for row in ROWS:
             if row not in ours:
                 continue
-            values = (_value(row, where.get(row)) for where in (case.case.paper, case.case.reference, ours))
+            values = (
+                _format_value(row, where.get(row)) for where in (case.case.paper, case.case.reference, ours)
+            )
             name = case.case.name if row == ROWS[0] else ""
             rows.append((name, row.replace("_", " "), *values))
             if row == "dynamic":
                 words = ("mean of random orders", "least", "greatest")
                 rows += [
                     ("", f"  {word}", "", "", f"{s:.3f}")
-                    for word, s in zip(words, case.dynamic(), strict=True)
+                    for word, s in zip(words, case.dynamic_makespans(), strict=True)
                 ]
     columns = ("clock, applications", "placement", "paper", "reference", "ours")
     table = Table("Figures 3 to 5: seconds in table order", columns, tuple(rows), names=2)
@@ -100,24 +102,24 @@ def placements(found: Sequence[CaseOutcome]) -> tuple[Table | Chart, ...]:
     )
 
 
-def _value(row: str, value: float | None) -> str:
+def _format_value(row: str, value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.1%}" if row in (STATIC, *SHARES) else f"{value:.3f}"
 
 
-def flows(number: int, pair: Sequence[Flow]) -> Chart:
+def flow_chart(number: int, pair: Sequence[Flow]) -> Chart:
     """Figure 4 or 5: both schedules, as lanes."""
     title = f"Figure {number}: execution flow"
 
-    def text(width: int) -> str:
+    def flow_text(width: int) -> str:
         lanes = (f"  {flow.words()}\n{flow.report.gantt(width=width)}" for flow in pair)
         return "".join(lanes)
 
-    return Chart(f"figure-{number}", title, partial(charts.flow_figure, title, pair), text)
+    return Chart(f"figure-{number}", title, partial(charts.flow_figure, title, pair), flow_text)
 
 
-def ten(found: Identical) -> Chart:
+def identical_chart(found: Identical) -> Chart:
     """Section 5.4: ten identical applications."""
     flow = found.flow
     title = "Section 5.4: ten identical applications"
@@ -133,7 +135,7 @@ def ten(found: Identical) -> Chart:
     )
 
 
-def fairness(found: Sequence[CaseOutcome]) -> Table:
+def fairness_table(found: Sequence[CaseOutcome]) -> Table:
     """Section 4.1."""
     rows = []
     for case in found:
@@ -160,7 +162,7 @@ def fairness(found: Sequence[CaseOutcome]) -> Table:
     )
 
 
-def decisions(found: Sequence[DecisionTime]) -> Table:
+def decision_table(found: Sequence[DecisionTime]) -> Table:
     """Section 4.3."""
     rows = [
         (f"{row.queued:,}", *(f"{t * 1000:.3f}" for t in (row.per_job, row.mean, row.stdev, row.longest)))
@@ -174,6 +176,6 @@ def decisions(found: Sequence[DecisionTime]) -> Table:
     )
 
 
-def clocks(lines: Sequence[str]) -> Prose:
+def clock_prose(lines: Sequence[str]) -> Prose:
     """Why figures of the paper disagree with each other."""
     return Prose("The paper's two clocks", tuple(lines))

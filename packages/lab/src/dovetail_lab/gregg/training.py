@@ -21,7 +21,7 @@ from dovetail.history import MemoryHistory
 from dovetail.model import Seconds, TableTruth
 from dovetail.runtimes import make_model
 from dovetail_lab.published.gregg import gregg_table2
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 Floats = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def draw_run(seed: int, repetition: int, run: int, noise: float = NOISE, spread:
     )
 
 
-def suite(draw: Draw | None) -> Workload:
+def suite_workload(draw: Draw | None) -> Workload:
     """The sixteen applications as drawn; as in the table where nothing was drawn."""
     table = gregg_table2()
     jobs: list[Job] = []
@@ -103,7 +103,7 @@ def gpu_only(workload: Workload) -> Seconds:
     return sum(workload.truth.table[job.id, "gpu", 1] for job in workload.jobs)
 
 
-def scheduled(workload: Workload, policy: str, history: MemoryHistory, *, record: bool) -> Seconds:
+def schedule_makespan(workload: Workload, policy: str, history: MemoryHistory, *, record: bool) -> Seconds:
     """The makespan with what the history knows; ``record`` writes what ends into it."""
     model = make_model("least-squares", history)
     return dovetail.simulate(
@@ -111,23 +111,23 @@ def scheduled(workload: Workload, policy: str, history: MemoryHistory, *, record
     ).makespan
 
 
-def train(
+def train_once(
     policy: str, seed: int, repetition: int, runs: int, noise: float = NOISE, spread: float = SPREAD
 ) -> tuple[list[Seconds], list[float]]:
     """One repetition from an empty history: the tests' makespans, the training runs' ratios to GPU only."""
-    history, test = MemoryHistory(), suite(None)
+    history, test = MemoryHistory(), suite_workload(None)
     # Tested before the first training run as well: the curve begins untrained.
-    tests = [scheduled(test, policy, history, record=False)]
+    tests = [schedule_makespan(test, policy, history, record=False)]
     ratios = []
     for run in range(runs):
-        workload = suite(draw_run(seed, repetition, run, noise, spread))
-        ratios.append(scheduled(workload, policy, history, record=True) / gpu_only(workload))
+        workload = suite_workload(draw_run(seed, repetition, run, noise, spread))
+        ratios.append(schedule_makespan(workload, policy, history, record=True) / gpu_only(workload))
         # The test itself must teach nothing, or later points would know its answers.
-        tests.append(scheduled(test, policy, history, record=False))
+        tests.append(schedule_makespan(test, policy, history, record=False))
     return tests, ratios
 
 
-def training(
+def training_curves(
     policies: Sequence[str] = VARIANTS,
     *,
     repetitions: int = 100,
@@ -144,7 +144,7 @@ def training(
         for policy in policies
         for start in range(0, repetitions, CHUNK)
     ]
-    parts = mapped(_chunk, tasks, workers, progress)
+    parts = map_tasks(_train_chunk, tasks, workers, progress)
     curves = []
     for policy in policies:
         own = [part for task, part in zip(tasks, parts, strict=True) if task[0] == policy]
@@ -153,7 +153,11 @@ def training(
     return curves
 
 
-def _chunk(task: tuple[str, int, int, int, int, float, float]) -> list[tuple[list[Seconds], list[float]]]:
+def _train_chunk(
+    task: tuple[str, int, int, int, int, float, float],
+) -> list[tuple[list[Seconds], list[float]]]:
     policy, seed, start, stop, *rest = task
     runs, noise, spread = rest
-    return [train(policy, seed, repetition, int(runs), noise, spread) for repetition in range(start, stop)]
+    return [
+        train_once(policy, seed, repetition, int(runs), noise, spread) for repetition in range(start, stop)
+    ]

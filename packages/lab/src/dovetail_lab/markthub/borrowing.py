@@ -23,13 +23,20 @@ from dovetail_lab.markthub.borrowing_arrays import (
     State,
     new_state,
 )
-from dovetail_lab.markthub.borrowing_room import bits, borrow, fit, go_home, lowest, uncounted
+from dovetail_lab.markthub.borrowing_room import (
+    borrow_gpus,
+    count_bits,
+    fit_gang,
+    go_home,
+    lowest_bits,
+    uncounted,
+)
 from dovetail_lab.markthub.borrowing_times import (
     count_processes,
     fraction_done,
     longest_stall,
-    pays,
-    recount,
+    pays_to_move,
+    recount_processes,
     time_as_it_stands,
 )
 
@@ -41,7 +48,7 @@ def simulate_borrowing(jobs: Columns, machine: Machine, costs: Costs, how: Borro
     """Run all jobs to their ends. O(jobs · (nodes + running jobs · their nodes, GPUs)), roll-outs apart."""
     state = new_state(jobs, machine)
     # The scratch state is only for roll-outs; without them the same one serves.
-    _simulate(jobs, machine, costs, how, state, new_state(jobs, machine) if how.looks else state)
+    _simulate_instants(jobs, machine, costs, how, state, new_state(jobs, machine) if how.looks else state)
     return state
 
 
@@ -49,11 +56,11 @@ def worth_borrowing(
     jobs: Columns, machine: Machine, costs: Costs, how: Borrowing, state: State, scratch: State, now: float
 ) -> bool:
     """Whether the head of the queue is to start with borrowed GPUs now, by roll-outs over who waits."""
-    return bool(_worth(jobs, machine, costs, how, state, scratch, now))
+    return bool(_is_worth_borrowing(jobs, machine, costs, how, state, scratch, now))
 
 
 @uncounted(forceinline=True)
-def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
+def _end_due_jobs(jobs, how, state, now):  # type: ignore[no-untyped-def]
     """Jobs that are due give back what they hold."""
     held, lent, free, count = state.held, state.lent, state.free, state.idle
     kept = 0
@@ -73,18 +80,18 @@ def _end(jobs, how, state, now):  # type: ignore[no-untyped-def]
             free[n] |= held.gpus[s, k]
             state.cpus[n] += jobs.cpus[j]
             state.memory[n] += jobs.memory[j]
-            count[n] = bits(free[n])
+            count[n] = count_bits(free[n])
         for k in range(lent.borrowed[s]):
             n = lent.donor[s, k]
             free[n] |= lent.gpu[s, k]
-            count[n] = bits(free[n])
+            count[n] = count_bits(free[n])
         state.spare[state.at[SPARES]] = s
         state.at[SPARES] += 1
     state.at[RUNNING] = kept
 
 
 @uncounted(forceinline=True)
-def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-def]
+def _migrate_home(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-def]
     """Migrations, until nothing changes; stalls by what was there before anything moves."""
     lent, before = state.lent, state.before
     any_moved = False
@@ -93,7 +100,7 @@ def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-de
         state.moved[s] = False
         before.borrowed[s] = lent.borrowed[s]
         # Moving must pay for itself (Equations 5 to 7 against Equation 12), where the policy looks.
-        if lent.borrowed[s] and how.looks and not pays(jobs, machine, costs, how, state, s, now):
+        if lent.borrowed[s] and how.looks and not pays_to_move(jobs, machine, costs, how, state, s, now):
             before.borrowed[s] = 0  # it stays where it is
         for k in range(before.borrowed[s]):
             before.client[s, k] = lent.client[s, k]
@@ -117,27 +124,27 @@ def _homes(jobs, machine, costs, how, state, now):  # type: ignore[no-untyped-de
     for i in range(state.at[RUNNING]):
         s = state.order[i]
         if state.moved[s]:
-            recount(state.processes, state.touched, s, state.held, before, lent)
+            recount_processes(state.processes, state.touched, s, state.held, before, lent)
 
 
 @uncounted(forceinline=True)
-def _start(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
+def _start_job(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
     """Job j takes the nodes and lent GPUs that slot s lists."""
     held, lent, free, count = state.held, state.lent, state.free, state.idle
     held.nodes[s] = jobs.nodes[j]
     for k in range(jobs.nodes[j]):
         n = held.node[s, k]
-        mask = lowest(free[n], jobs.gpus[j])
+        mask = lowest_bits(free[n], jobs.gpus[j])
         held.gpus[s, k], held.home[s, k] = mask, 0
         free[n] &= ~mask
         state.cpus[n] -= jobs.cpus[j]
         state.memory[n] -= jobs.memory[j]
-        count[n] = bits(free[n])
+        count[n] = count_bits(free[n])
     for k in range(lent.borrowed[s]):
         n = lent.donor[s, k]
         free[n] &= ~lent.gpu[s, k]
         # After the nodes: what is lent belongs to nodes that the job does not list.
-        count[n] = bits(free[n])
+        count[n] = count_bits(free[n])
     state.job[s] = j
     state.order[state.at[RUNNING]] = s
     state.at[RUNNING] += 1
@@ -148,7 +155,7 @@ def _start(jobs, how, state, s, j, now):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def _rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-untyped-def]
+def _update_rates(jobs, machine, costs, how, state, now, started):  # type: ignore[no-untyped-def]
     """New rates where something changed; ``started``: running jobs before this instant's starts."""
     held, lent = state.held, state.lent
     for i in range(state.at[RUNNING]):
@@ -189,20 +196,22 @@ def _next_end(state):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def _find(jobs, how, state, j, s, may_borrow):  # type: ignore[no-untyped-def]
+def _find_nodes(jobs, how, state, j, s, may_borrow):  # type: ignore[no-untyped-def]
     """0: no room; 1: room at home; 2: with borrowed GPUs. The slot then lists the places."""
     free, count, cpus, memory = state.free, state.idle, state.cpus, state.memory
     state.lent.borrowed[s] = 0
-    if fit(jobs, j, free, count, cpus, memory, state.held, s):
+    if fit_gang(jobs, j, free, count, cpus, memory, state.held, s):
         return 1
-    if may_borrow and borrow(jobs, j, free, count, cpus, memory, state.held, state.lent, state.rest, s, how):
+    if may_borrow and borrow_gpus(
+        jobs, j, free, count, cpus, memory, state.held, state.lent, state.rest, s, how
+    ):
         return 2
     state.lent.borrowed[s] = 0
     return 0
 
 
 @uncounted(forceinline=True)
-def _pop(state, at):  # type: ignore[no-untyped-def]
+def _pop_from_queue(state, at):  # type: ignore[no-untyped-def]
     """The job at a place leaves the queue; those that were passed stay in front."""
     for k in range(at, state.at[FIRST], -1):
         state.queue[k] = state.queue[k - 1]
@@ -210,7 +219,7 @@ def _pop(state, at):  # type: ignore[no-untyped-def]
 
 
 @uncounted()
-def _copy(source, target, looks):  # type: ignore[no-untyped-def]
+def _copy_state(source, target, looks):  # type: ignore[no-untyped-def]
     """A state to try something on: what runs, and the first so many that wait."""
     for k in range(len(source.at)):
         target.at[k] = source.at[k]
@@ -240,7 +249,7 @@ def _copy(source, target, looks):  # type: ignore[no-untyped-def]
 
 
 @uncounted()
-def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enough):  # type: ignore[no-untyped-def]
+def _roll_out(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enough):  # type: ignore[no-untyped-def]
     """From here to the end of all that runs or waits, nothing else coming; the sum of the ends from now.
 
     Infinite where that is at least ``enough``, or the head never starts; who never finds room behind it is
@@ -252,36 +261,36 @@ def _roll(jobs, machine, costs, how, state, now, borrow_now, borrow_later, enoug
         while state.at[FIRST] < state.at[LAST]:
             s = state.spare[state.at[SPARES] - 1]
             j = state.queue[state.at[FIRST]]
-            if not _find(jobs, how, state, j, s, may):
+            if not _find_nodes(jobs, how, state, j, s, may):
                 break
             state.at[SPARES] -= 1
-            _start(jobs, how, state, s, j, now)
-            _pop(state, state.at[FIRST])
+            _start_job(jobs, how, state, s, j, now)
+            _pop_from_queue(state, state.at[FIRST])
             may = borrow_later
-        _rates(jobs, machine, costs, how, state, now, started)
+        _update_rates(jobs, machine, costs, how, state, now, started)
         before, waiting = state.at[RUNNING], state.at[LAST] - state.at[FIRST]
         if before == 0:
             return np.inf if state.at[FIRST] == head else total + waiting * (now - began)
         now = _next_end(state)
         if total + (before + waiting) * (now - began) >= enough:  # no job ends sooner than that
             return np.inf
-        _end(jobs, how, state, now)
+        _end_due_jobs(jobs, how, state, now)
         total += (before - state.at[RUNNING]) * (now - began)
-        _homes(jobs, machine, costs, how, state, now)
+        _migrate_home(jobs, machine, costs, how, state, now)
         started = state.at[RUNNING]
         may = borrow_later
 
 
 @uncounted()
-def _worth(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-untyped-def]
+def _is_worth_borrowing(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-untyped-def]
     """Borrow now, or wait: whatever is done about those behind, which of the two ends everything sooner."""
     best = np.inf
     for borrow_now in (False, True):
         if borrow_now:
             best *= 1 - LEAST_GAIN
         for later in (False, True):
-            _copy(state, scratch, how.looks)
-            found = _roll(jobs, machine, costs, how, scratch, now, borrow_now, later, best)
+            _copy_state(state, scratch, how.looks)
+            found = _roll_out(jobs, machine, costs, how, scratch, now, borrow_now, later, best)
             if borrow_now and found < best:
                 return True
             best = min(best, found)
@@ -289,7 +298,7 @@ def _worth(jobs, machine, costs, how, state, scratch, now):  # type: ignore[no-u
 
 
 @uncounted()
-def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-untyped-def]
+def _simulate_instants(jobs, machine, costs, how, state, scratch):  # type: ignore[no-untyped-def]
     """From instant to instant: ends, submissions, migrations, starts, rates."""
     total = len(jobs.submit)
     at = state.at
@@ -299,19 +308,23 @@ def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-unt
             now = min(now, jobs.submit[at[ARRIVED]])
         if now == np.inf:
             break
-        _end(jobs, how, state, now)
+        _end_due_jobs(jobs, how, state, now)
         while at[ARRIVED] < total and jobs.submit[at[ARRIVED]] <= now:
             state.queue[at[LAST]] = at[ARRIVED]
             at[LAST] += 1
             at[ARRIVED] += 1
         if how.migrates:
-            _homes(jobs, machine, costs, how, state, now)
+            _migrate_home(jobs, machine, costs, how, state, now)
         started, place, passed = at[RUNNING], at[FIRST], 0
         while place < at[LAST]:
             j, s = state.queue[place], state.spare[at[SPARES] - 1]
             may = how.borrows and passed == 0
-            found = _find(jobs, how, state, j, s, may)
-            if found == 2 and how.looks and not _worth(jobs, machine, costs, how, state, scratch, now):
+            found = _find_nodes(jobs, how, state, j, s, may)
+            if (
+                found == 2
+                and how.looks
+                and not _is_worth_borrowing(jobs, machine, costs, how, state, scratch, now)
+            ):
                 found = 0
             if not found:
                 passed += 1
@@ -320,8 +333,8 @@ def _simulate(jobs, machine, costs, how, state, scratch):  # type: ignore[no-unt
                 place += 1
                 continue
             at[SPARES] -= 1
-            _start(jobs, how, state, s, j, now)
+            _start_job(jobs, how, state, s, j, now)
             state.starts[j], state.borrowed[j] = now, state.lent.borrowed[s]
-            _pop(state, place)
+            _pop_from_queue(state, place)
             place += 1
-        _rates(jobs, machine, costs, how, state, now, started)
+        _update_rates(jobs, machine, costs, how, state, now, started)

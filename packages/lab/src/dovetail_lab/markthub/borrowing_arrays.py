@@ -146,11 +146,11 @@ def new_state(jobs: Columns, machine: Machine) -> State:
     slots = (total if (jobs.gpus == 0).any() else min(total, gpus)) + 1
     most = max(1, int((jobs.nodes * jobs.gpus).max(initial=0)))
 
-    def rows(width: int) -> Ints:
+    def zero_rows(width: int) -> Ints:
         return np.zeros((slots, width), np.int64)
 
-    def lists() -> Lent:
-        return Lent(np.zeros(slots, np.int64), rows(2 * most), rows(2 * most), rows(2 * most))
+    def empty_lists() -> Lent:
+        return Lent(np.zeros(slots, np.int64), zero_rows(2 * most), zero_rows(2 * most), zero_rows(2 * most))
 
     times = {name: np.zeros(slots) for name in ("left", "since", "rate", "due", "took", "stall")}
     return State(
@@ -162,9 +162,9 @@ def new_state(jobs: Columns, machine: Machine) -> State:
         rest=np.zeros(nodes, np.int64),
         processes=np.zeros(nodes, np.int64),
         touched=np.zeros(nodes, np.bool_),
-        held=Held(np.zeros(slots, np.int64), rows(nodes), rows(nodes), rows(nodes)),
-        lent=lists(),
-        before=lists(),
+        held=Held(np.zeros(slots, np.int64), zero_rows(nodes), zero_rows(nodes), zero_rows(nodes)),
+        lent=empty_lists(),
+        before=empty_lists(),
         order=np.zeros(slots, np.int64),
         spare=np.arange(slots)[::-1].copy(),
         job=np.zeros(slots, np.int64),
@@ -183,9 +183,9 @@ def costs_of(costs: RemoteCosts) -> Costs:
     return Costs(*[float(getattr(costs, name)) for name in CONSTANTS])
 
 
-def columns(rows: Sequence[Row]) -> Columns:
+def rows_to_columns(rows: Sequence[Row]) -> Columns:
     """Rows as columns. O(rows)."""
-    return Columns(*_arrays(rows, "fiii" + "f" * 7))
+    return Columns(*_column_arrays(rows, "fiii" + "f" * 7))
 
 
 def own_devices(node: Node, kind: str, models: Sequence[str] = ()) -> int:
@@ -216,10 +216,10 @@ def machine_of(cluster: Cluster, costs: RemoteCosts, kind: str, models: Sequence
             node.gpu_bandwidth or costs.gpu_bandwidth,
         )
         rows.append((*((0, 0, -1.0) if n in cluster.gone else there), *bandwidths))
-    return Machine(*_arrays(rows, "iifff"))
+    return Machine(*_column_arrays(rows, "iifff"))
 
 
-def _arrays(rows: Sequence[Sequence[float]], kinds: str) -> list[Any]:
+def _column_arrays(rows: Sequence[Sequence[float]], kinds: str) -> list[Any]:
     """Columns of rows: whole numbers (``i``) and others (``f``)."""
     columns = zip(*rows, strict=True) if rows else [()] * len(kinds)
     return [

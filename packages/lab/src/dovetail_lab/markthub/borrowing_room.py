@@ -17,7 +17,7 @@ which took most of the time."""
 
 
 @uncounted(forceinline=True)
-def bits(mask):  # type: ignore[no-untyped-def]
+def count_bits(mask):  # type: ignore[no-untyped-def]
     """How many there are."""
     count = 0
     while mask:
@@ -27,7 +27,7 @@ def bits(mask):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def lowest(mask, wanted):  # type: ignore[no-untyped-def]
+def lowest_bits(mask, wanted):  # type: ignore[no-untyped-def]
     """The lowest set bits, so many of them or all."""
     taken = 0
     while mask and wanted > 0:
@@ -39,7 +39,7 @@ def lowest(mask, wanted):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def fit(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped-def]
+def fit_gang(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped-def]
     """Nodes with room for the gang, fewest free GPUs first, then lowest index; whether there are enough."""
     found, wanted = 0, jobs.gpus[j]
     most = 0
@@ -57,7 +57,7 @@ def fit(jobs, j, free, count, cpus, memory, held, s):  # type: ignore[no-untyped
 
 
 @uncounted(forceinline=True)
-def borrow(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # type: ignore[no-untyped-def]
+def borrow_gpus(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # type: ignore[no-untyped-def]
     """Nodes and donors as RQ chooses them; whether there are enough."""
     wanted, nodes = jobs.gpus[j], jobs.nodes[j]
     total = 0
@@ -90,17 +90,17 @@ def borrow(jobs, j, free, count, cpus, memory, held, lent, rest, s, how):  # typ
         rest[n] = free[n]
     for k in range(nodes):
         n = held.node[s, k]
-        rest[n] &= ~lowest(free[n], wanted)
-    return donors(jobs, j, count, rest, held, lent, s, missing)
+        rest[n] &= ~lowest_bits(free[n], wanted)
+    return choose_donors(jobs, j, count, rest, held, lent, s, missing)
 
 
 @uncounted(forceinline=True)
-def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-untyped-def]
+def choose_donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-untyped-def]
     """Lend of the rest, from nodes with fewest of it first; whether it is enough."""
     total = 0
     most = 0
     for n in range(len(rest)):
-        here = bits(rest[n])
+        here = count_bits(rest[n])
         total += here
         most = max(most, here)
     if total < missing:
@@ -113,7 +113,7 @@ def donors(jobs, j, count, rest, held, lent, s, missing):  # type: ignore[no-unt
     # From nodes with fewest left first, as the paper's RQ does: larger remainders stay whole.
     for level in range(1, most + 1):
         for n in range(len(rest)):
-            if bits(rest[n]) != level:
+            if count_bits(rest[n]) != level:
                 continue
             mask = rest[n]
             while mask and lent.borrowed[s] < missing:

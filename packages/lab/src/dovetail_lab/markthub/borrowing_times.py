@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail_lab.markthub.borrowing_room import bits, uncounted
+from dovetail_lab.markthub.borrowing_room import count_bits, uncounted
 
 
 @uncounted(forceinline=True)
@@ -66,7 +66,7 @@ def fraction_done(jobs, state, s, now):  # type: ignore[no-untyped-def]
 
 
 @uncounted(forceinline=True)
-def pays(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-def]
+def pays_to_move(jobs, machine, costs, how, state, s, now):  # type: ignore[no-untyped-def]
     """Whether having all its GPUs at home would save a job more time than the longest stall costs.
 
     With a network to itself then, so that it is never too careful.
@@ -124,7 +124,7 @@ def count_processes(jobs, how, processes, touched, j, s, held, lent, sign):  # t
     """Add or take away processes and daemons."""
     for k in range(held.nodes[s]):
         n = held.node[s, k]
-        processes[n] += sign * (bits(held.gpus[s, k]) if how.per_gpu else 1)
+        processes[n] += sign * (count_bits(held.gpus[s, k]) if how.per_gpu else 1)
         touched[n] = True
     for k in range(lent.borrowed[s]):
         if how.per_gpu:
@@ -134,7 +134,7 @@ def count_processes(jobs, how, processes, touched, j, s, held, lent, sign):  # t
 
 
 @uncounted(forceinline=True)
-def recount(processes, touched, s, held, before, lent):  # type: ignore[no-untyped-def]
+def recount_processes(processes, touched, s, held, before, lent):  # type: ignore[no-untyped-def]
     """The daemons of what has moved are gone; a process's GPUs stay its own, wherever they are."""
     for k in range(held.nodes[s]):
         touched[held.node[s, k]] = True

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.report.drawing import GRID, INK, MUTED, styled
-from dovetail_lab.figures import clean, heading, styled_figure
-from dovetail_lab.markthub.points import POLICIES, Point, PointOutcomes, mixture, table_4
-from dovetail_lab.ravi.panels import COLOURS, Panel, parts
+from dovetail.report.drawing import GRID, INK, MUTED, with_style
+from dovetail_lab.figures import add_heading, clean_axes, styled_figure
+from dovetail_lab.markthub.points import POLICIES, Point, PointOutcomes, mixture_point, table_4
+from dovetail_lab.ravi.panels import COLOURS, Panel, panel_parts
 from dovetail_lab.study import Chart, Table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ GRID_CALLS, GRID_SIZES, GRID_OTHER = (4, 6, 7, 8, 9), (9, 12), (10, 10_000)
 DEFAULT = table_4()
 
 
-def _power(exponent: float) -> str:
+def _power_of_ten(exponent: float) -> str:
     """``10**exponent`` as the options of a workload take it.
 
     >>> _power(6.5)
@@ -50,41 +50,45 @@ def _power(exponent: float) -> str:
 
 def figure_7(size: int) -> dict[float, Point]:
     """By calls."""
-    return {x: table_4(gpu_calls=_power(x), gpu_bytes=_power(size), spread="wide") for x in CALLS}
+    return {
+        x: table_4(gpu_calls=_power_of_ten(x), gpu_bytes=_power_of_ten(size), spread="wide") for x in CALLS
+    }
 
 
 def figure_8(size: int) -> dict[float, Point]:
     """By the seconds of everything else."""
-    return {float(x): table_4(other=x, gpu_bytes=_power(size), other_spread="wide") for x in OTHER}
+    return {float(x): table_4(other=x, gpu_bytes=_power_of_ten(size), other_spread="wide") for x in OTHER}
 
 
 def figure_9(size: int) -> dict[float, Point]:
     """By the mean number of nodes."""
-    return {float(x): table_4(nodes_mean=x, nodes_sd=x - 1, gpu_bytes=_power(size)) for x in NODES}
+    return {float(x): table_4(nodes_mean=x, nodes_sd=x - 1, gpu_bytes=_power_of_ten(size)) for x in NODES}
 
 
 def figure_10(majority: int) -> dict[float, Point]:
     """By bytes; the GPUs of a node that most jobs request."""
-    return {float(size): table_4(gpus=MAJORITIES[majority - 1], gpu_bytes=_power(size)) for size in SIZES}
+    return {
+        float(size): table_4(gpus=MAJORITIES[majority - 1], gpu_bytes=_power_of_ten(size)) for size in SIZES
+    }
 
 
 def figure_11(size: int) -> dict[float, Point]:
     """By the power of ten of the mean seconds between arrivals."""
-    return {x: table_4(interarrival=_power(x), gpu_bytes=_power(size)) for x in INTERARRIVAL}
+    return {x: table_4(interarrival=_power_of_ten(x), gpu_bytes=_power_of_ten(size)) for x in INTERARRIVAL}
 
 
 def figure_12() -> dict[float, Point]:
     """By calls, on the case study's shares of GPUs."""
-    return {x: table_4(gpu_calls=_power(x), gpus=CASE_STUDY, spread="wide") for x in CASE_CALLS}
+    return {x: table_4(gpu_calls=_power_of_ten(x), gpus=CASE_STUDY, spread="wide") for x in CASE_CALLS}
 
 
-def reading(name: str) -> dict[float, Point]:
+def reading_points(name: str) -> dict[float, Point]:
     """By calls, under another reading of what the paper leaves open."""
     negative, policies, rates, _ = READINGS[name]
     drawn = {"negative": negative} if negative else {}
     return {
         x: table_4(
-            gpu_calls=_power(x),
+            gpu_calls=_power_of_ten(x),
             spread="wide",
             policies=POLICIES[:2],
             reading=policies,
@@ -95,39 +99,39 @@ def reading(name: str) -> dict[float, Point]:
     }
 
 
-def skipping() -> dict[int, Point]:
+def skipping_points() -> dict[int, Point]:
     """How many jobs may pass a head that cannot start."""
     return {k: table_4(policies=POLICIES[:1], reading=f"skip={k}") for k in SKIPPED}
 
 
-def crowded() -> list[Point]:
+def crowded_points() -> list[Point]:
     """Short jobs of few nodes in a queue that only grows, by calls and bytes: where looking ahead is hard."""
     return [
         table_4(
             nodes_mean=2, nodes_sd=1, gpus=CROWD, interarrival=3, other=60,
-            gpu_calls=calls, gpu_bytes=_power(size), spread="wide",
+            gpu_calls=calls, gpu_bytes=_power_of_ten(size), spread="wide",
         )
         for size in CROWDED_SIZES
         for calls in CROWDED_CALLS
     ]  # fmt: skip
 
 
-def grid() -> list[Point]:
+def grid_points() -> list[Point]:
     """Figure 7's corners at other job lengths, all of its points, the mixtures, and the crowd."""
     corners = [
-        table_4(gpu_calls=_power(calls), gpu_bytes=_power(size), other=other, spread="wide")
+        table_4(gpu_calls=_power_of_ten(calls), gpu_bytes=_power_of_ten(size), other=other, spread="wide")
         for other in GRID_OTHER
         for size in GRID_SIZES
         for calls in GRID_CALLS
     ]
     whole = [point for size in SIZES for point in figure_7(size).values()]
-    return [*whole, *corners, mixture(wide=False), mixture(wide=True), *crowded()]
+    return [*whole, *corners, mixture_point(wide=False), mixture_point(wide=True), *crowded_points()]
 
 
-def points() -> Iterator[Point]:
+def all_points() -> Iterator[Point]:
     """Of all figures and tables."""
     yield DEFAULT
-    yield from grid()
+    yield from grid_points()
     for size in SIZES:
         yield from figure_8(size).values()
     for size in (9, 12):
@@ -137,14 +141,14 @@ def points() -> Iterator[Point]:
         yield from figure_10(majority).values()
     yield from figure_12().values()
     for name in READINGS:
-        yield from reading(name).values()
-    yield from skipping().values()
+        yield from reading_points(name).values()
+    yield from skipping_points().values()
 
 
 # ------------------------------------------------------------------------------------------------ panels
 
 
-def curve(
+def decrease_curve(
     found: PointOutcomes,
     name: str,
     axis: str,
@@ -158,23 +162,27 @@ def curve(
 
     ``references`` are what an independent program found at some points, for the first of the policies.
     """
-    values = tuple(tuple(found.decrease(point, policy) for point in series.values()) for policy in POLICIES)
+    values = tuple(
+        tuple(found.median_decrease(point, policy) for point in series.values()) for policy in POLICIES
+    )
     reference = [*references, *[{}] * (len(POLICIES) - len(references))]
     known = tuple(tuple(one.get(x) for x in series) for one in reference) if references else ()
     columns = tuple(f"{x:g}" for x in series)
     panel = Panel(name, f"median decrease in % by {axis}", columns, POLICIES, values, known)
-    table, bars = parts(panel, "markthub", note)
-    chart = Chart(bars.name, name, partial(lines, panel, axis, tuple(series), logarithmic), note=note)
+    table, bars = panel_parts(panel, "markthub", note)
+    chart = Chart(bars.name, name, partial(draw_lines, panel, axis, tuple(series), logarithmic), note=note)
     return panel, table, chart
 
 
-@styled
-def lines(panel: Panel, axis: str, xs: Sequence[float], logarithmic: bool) -> Figure:
+@with_style
+def draw_lines(panel: Panel, axis: str, xs: Sequence[float], logarithmic: bool) -> Figure:
     """A line for each policy with 95 % intervals; crosses are what the reference found."""
     fig = styled_figure(8.0, 4.6)
-    heading(fig, panel.name, "median decrease of lifetimes against fcfs in %, 95 % intervals; x: reference")
+    add_heading(
+        fig, panel.name, "median decrease of lifetimes against fcfs in %, 95 % intervals; x: reference"
+    )
     axes = fig.add_axes((0.09, 0.13, 0.76, 0.68))
-    clean(axes)
+    clean_axes(axes)
     axes.axhline(0.0, color=INK, linewidth=0.8)
     for r, row in enumerate(panel.rows):
         held = [(x, value) for x, value in zip(xs, panel.values[r], strict=True) if value is not None]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail import api
-from dovetail.engine.driver.prepare import prepare
+from dovetail.engine.driver.prepare import prepare_workload
 from dovetail.model import Cluster, Job, Truth, Workload
 from dovetail.model import remote_times as times
 from dovetail.plugins import load_policy, load_rates
@@ -28,10 +28,10 @@ from dovetail_lab.markthub.borrowing_arrays import (
     Ints,
     Machine,
     Row,
-    columns,
     costs_of,
     machine_of,
     row_of,
+    rows_to_columns,
 )
 from dovetail_lab.markthub.mrq_aware import MrqAware
 from dovetail_remote.policies.mrq import Mrq
@@ -57,18 +57,18 @@ class Lifetimes:
     offered: int
 
     @property
-    def lifetime(self) -> Floats:
+    def lifetime_seconds(self) -> Floats:
         """From submission to end, by job."""
         return self.end - self.submit
 
     @property
-    def utilisation(self) -> float:
+    def held_share(self) -> float:
         """The share of all GPU seconds from the first submission to the last end that jobs held."""
         span = float(self.end.max() - self.submit.min())
         return float((self.gpus * (self.end - self.start)).sum()) / (self.offered * span)
 
 
-def lifetimes(
+def simulate_lifetimes(
     workload: Workload, policies: Sequence[str], *, cluster: Cluster | None = None, rates: str = "remote_gpu"
 ) -> Iterator[Lifetimes]:
     """Simulate jobs that communicate under each policy, on the cluster or the machine that they name.
@@ -86,7 +86,7 @@ def lifetimes(
             if isinstance(model, RemoteGpu):
                 how, costs = options_of(chosen, model), model.constants
                 if how is not None and arrays is None:
-                    arrays = arrays_of(prepare(work, nodes, need_truth=True), nodes, model)
+                    arrays = arrays_of(prepare_workload(work, nodes, need_truth=True), nodes, model)
         # Policies and jobs that the kernel does not model go through the simulator itself.
         if how is None or costs is None or arrays is None:
             yield _in_full(workload, policy, cluster, rates)
@@ -140,10 +140,10 @@ def arrays_of(workload: Workload, cluster: Cluster, rates: RemoteGpu) -> tuple[C
     if cluster.gone or any(max(len(n.devices), n.cpus) > MOST_DEVICES for n in cluster.nodes):
         return None
     kind = _kind_of_all(workload.jobs, cluster)
-    rows = None if kind is None else _rows(workload.jobs, workload.truth, rates)
+    rows = None if kind is None else _job_rows(workload.jobs, workload.truth, rates)
     if kind is None or rows is None:
         return None
-    return columns(rows), machine_of(cluster, rates.constants, kind)
+    return rows_to_columns(rows), machine_of(cluster, rates.constants, kind)
 
 
 def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
@@ -170,13 +170,13 @@ def _kind_of_all(jobs: Sequence[Job], cluster: Cluster) -> str | None:
     return found if found is not None and len(cluster.device_classes(found)) == 1 else None
 
 
-def _rows(jobs: Sequence[Job], truth: Truth, rates: RemoteGpu) -> list[Row] | None:
+def _job_rows(jobs: Sequence[Job], truth: Truth, rates: RemoteGpu) -> list[Row] | None:
     """The jobs; ``None`` where one takes another time alone than its communication does."""
     rows = []
     for job in jobs:
         assert job.communication is not None
         choice = job.choices[0]
-        base = times.alone(rates.constants, job.communication)
+        base = times.seconds_alone(rates.constants, job.communication)
         if base <= 0 or truth.seconds(job, choice.implementation, choice.request) != base:
             return None
         rows.append(row_of(job, choice.request, job.communication, base, choice.request.cpus))

@@ -42,7 +42,7 @@ class MrqAware:
         )
 
         free, outlook = view.free(), BorrowingState(view, self.looks, self.local)
-        home = list(going_home(view, free, held=self.held, pays=outlook.pays))
+        home = list(going_home(view, free, held=self.held, pays=outlook.pays_to_move))
         return [
             *home,
             *starts_in_order(
@@ -50,6 +50,6 @@ class MrqAware:
                 free,
                 local=self.local,
                 skip=self.skip,
-                worth=lambda started, waiting: outlook.worth(home, started, waiting),
+                worth=lambda started, waiting: outlook.is_worth_borrowing(home, started, waiting),
             ),
         ]

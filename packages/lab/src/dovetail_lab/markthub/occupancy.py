@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import dovetail
-from dovetail.model import Allocation, Record, Result, bits
-from dovetail.report.drawing import MUTED, styled
-from dovetail_lab.figures import clean, heading, styled_figure
+from dovetail.model import Allocation, Record, Result, bit_indices
+from dovetail.report.drawing import MUTED, with_style
+from dovetail_lab.figures import add_heading, clean_axes, styled_figure
 from dovetail_lab.ravi.panels import COLOURS
 from dovetail_lab.study import Chart, Prose
 
@@ -48,22 +48,22 @@ class Occupancy:
         return sum(one.end - one.start for one in self.held if one.lent) / total
 
 
-def occupancy() -> tuple[list[Occupancy], Chart, Prose]:
+def compare_occupancy() -> tuple[list[Occupancy], Chart, Prose]:
     """Both policies on the same jobs, as numbers, as a picture and in words."""
     both = []
     for policy in ("rq", "mrq"):
         result = dovetail.simulate(JOBS, cluster=CLUSTER, policy=policy).result
-        held = tuple(one for record in result.records for one in _held(record, result))
+        held = tuple(one for record in result.records for one in _held_intervals(record, result))
         both.append(Occupancy(policy, result.makespan, held))
     title = "Figure 6: GPU occupancy of the same jobs under RQ and MRQ"
     words = tuple(
         f"{one.policy}: done after {one.makespan:,.0f} s; {one.lent:.0%} of the GPU seconds were lent"
         for one in both
     )
-    return both, Chart("markthub-figure-6", title, partial(_drawn, both)), Prose(title, words)
+    return both, Chart("markthub-figure-6", title, partial(_draw_occupancy, both)), Prose(title, words)
 
 
-def _held(record: Record, result: Result) -> Iterator[Held]:
+def _held_intervals(record: Record, result: Result) -> Iterator[Held]:
     width = max(len(node.devices) for node in result.cluster.nodes)
     spans = [(span.start, span.end, span.allocation) for span in record.earlier]
     assert record.allocation is not None
@@ -71,31 +71,31 @@ def _held(record: Record, result: Result) -> Iterator[Held]:
     assert record.end is not None
     spans.append((record.start if record.since is None else record.since, record.end, record.allocation))
     for start, end, allocation in spans:
-        for gpu, lent in _gpus(allocation, width):
+        for gpu, lent in _held_gpus(allocation, width):
             yield Held(gpu, record.job.index, start, end, lent)
 
 
-def _gpus(allocation: Allocation, width: int) -> Iterator[tuple[int, bool]]:
+def _held_gpus(allocation: Allocation, width: int) -> Iterator[tuple[int, bool]]:
     for part in allocation.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             for device in part.devices:
                 yield n * width + device, False
     for donor in allocation.donors:
         yield donor.donor * width + donor.device, True
 
 
-@styled
-def _drawn(both: list[Occupancy]) -> Figure:
+@with_style
+def _draw_occupancy(both: list[Occupancy]) -> Figure:
     """A row for each GPU, a colour for each job; what is lent is hatched."""
     fig = styled_figure(11.0, 7.0)
-    heading(
+    add_heading(
         fig, "GPU occupancy", "a row is a GPU, three a node; a colour is a job; hatched: lent to another node"
     )
     # One axis of time for both, or the shorter schedule would look as long as the other.
     most = max(one.makespan for one in both)
     for i, one in enumerate(both):
         axes = fig.add_axes((0.06, 0.53 - 0.45 * i, 0.91, 0.36))
-        clean(axes)
+        clean_axes(axes)
         for held in one.held:
             axes.barh(
                 held.gpu,

@@ -10,9 +10,9 @@ import numpy as np
 
 import dovetail
 from dovetail import Workload
-from dovetail.report.intervals import Interval, interval
-from dovetail_lab.markthub.lifetimes import Lifetimes, lifetimes
-from dovetail_lab.tasks import mapped
+from dovetail.report.intervals import Interval, mean_interval
+from dovetail_lab.markthub.lifetimes import Lifetimes, simulate_lifetimes
+from dovetail_lab.tasks import map_tasks
 
 POLICIES = ("rq", "mrq", "mrq-aware")
 """Compared with ``fcfs``, in this order."""
@@ -31,13 +31,13 @@ class Point:
     reading: str = ""
     rates: str = ""
 
-    def workload(self, jobs: int, seed: int) -> Workload:
+    def draw_workload(self, jobs: int, seed: int) -> Workload:
         """The jobs of one seed."""
         options = (("jobs", jobs), ("seed", seed), *self.options)
         text = "&".join(f"{name}={value}" for name, value in options)
         return dovetail.load_workload(f"published:markthub?{text}")
 
-    def named(self, policy: str) -> str:
+    def policy_name(self, policy: str) -> str:
         """A policy with this reading; ``fcfs`` never borrows, so that a local GPU at least is no matter."""
         takes = self.reading and not (policy == "fcfs" and "local" in self.reading)
         return f"{policy}?{self.reading}" if takes else policy
@@ -56,7 +56,7 @@ def table_4(
     return Point(given, policies, reading, rates)
 
 
-def mixture(*, wide: bool) -> Point:
+def mixture_point(*, wide: bool) -> Point:
     """Jobs that hardly communicate and jobs that do nothing else, in one queue."""
     return table_4(gpu_calls="1e5|3e8", spread="wide" if wide else "narrow")
 
@@ -82,23 +82,23 @@ Task = tuple[Point, int, int]
 """A point, the number of jobs, a seed."""
 
 
-def play(task: Task) -> list[Lives]:
+def play_point(task: Task) -> list[Lives]:
     """One point with one seed under ``fcfs`` and its policies."""
     point, jobs, seed = task
     rates = f"remote_gpu?{point.rates}" if point.rates else "remote_gpu"
-    policies = [point.named(policy) for policy in ("fcfs", *point.policies)]
-    found = list(lifetimes(point.workload(jobs, seed), policies, rates=rates))
-    return [_lives(one, found[0]) for one in found]
+    policies = [point.policy_name(policy) for policy in ("fcfs", *point.policies)]
+    found = list(simulate_lifetimes(point.draw_workload(jobs, seed), policies, rates=rates))
+    return [_make_lives(one, found[0]) for one in found]
 
 
-def _lives(found: Lifetimes, base: Lifetimes) -> Lives:
-    lives, before = found.lifetime, base.lifetime
+def _make_lives(found: Lifetimes, base: Lifetimes) -> Lives:
+    lives, before = found.lifetime_seconds, base.lifetime_seconds
     return Lives(
         found.policy.partition("?")[0],
         float(np.median(100 * (before - lives) / before)),
         # A tie that only rounding decides is no sacrifice.
         float(np.mean(lives > before * (1 + 1e-12))),
-        found.utilisation,
+        found.held_share,
         float(np.mean(found.borrowed > 0)),
         found.migrations,
         float(np.median(lives)),
@@ -114,49 +114,49 @@ class PointOutcomes:
     lives: Mapping[Point, Sequence[Sequence[Lives]]] = field(repr=False)
     first_seed: int = 1
 
-    def over(self, point: Point, policy: str, what: Callable[[Lives], float]) -> Interval:
+    def mean_over_seeds(self, point: Point, policy: str, what: Callable[[Lives], float]) -> Interval:
         """A figure of a policy at a point, over the seeds."""
-        found = interval(what(self.of(lives, policy)) for lives in self.lives[point])
+        found = mean_interval(what(self.of(lives, policy)) for lives in self.lives[point])
         assert found is not None
         return found
 
-    def decrease(self, point: Point, policy: str) -> Interval:
+    def median_decrease(self, point: Point, policy: str) -> Interval:
         """The median decrease of lifetimes in percent, over the seeds."""
-        return self.over(point, policy, lambda lives: lives.decrease)
+        return self.mean_over_seeds(point, policy, lambda lives: lives.decrease)
 
-    def beyond(self, point: Point, policy: str, others: Sequence[str] = ("fcfs", "mrq")) -> Interval:
+    def beyond_others(self, point: Point, policy: str, others: Sequence[str] = ("fcfs", "mrq")) -> Interval:
         """By how many percent points it is beyond the best of others, seed by seed."""
-        found = interval(
+        found = mean_interval(
             self.of(lives, policy).decrease - max(self.of(lives, other).decrease for other in others)
             for lives in self.lives[point]
         )
         assert found is not None
         return found
 
-    def crossing(self, points: Mapping[float, Point], policy: str) -> Interval | None:
+    def mean_crossing(self, points: Mapping[float, Point], policy: str) -> Interval | None:
         """Where the decrease crosses zero along an axis, over the seeds in which it does."""
-        return interval(self.crossings(points, policy))
+        return mean_interval(self.crossings_by_seed(points, policy))
 
-    def crossings(self, points: Mapping[float, Point], policy: str) -> list[float | None]:
+    def crossings_by_seed(self, points: Mapping[float, Point], policy: str) -> list[float | None]:
         """The same seed by seed."""
         return [
-            crossing([(x, self.of(self.lives[p][seed], policy).decrease) for x, p in points.items()])
+            find_crossing([(x, self.of(self.lives[p][seed], policy).decrease) for x, p in points.items()])
             for seed in range(self.seeds)
         ]
 
-    def apart(
+    def distance_of_crossings(
         self,
         points: Mapping[float, Point],
         how: Callable[[float, float], float] = lambda rq, mrq: mrq - rq,
     ) -> Interval | None:
         """How far apart RQ's and MRQ's gains cross zero, over the seeds in which both do."""
-        both = zip(self.crossings(points, "rq"), self.crossings(points, "mrq"), strict=True)
-        return interval(None if rq is None or mrq is None else how(rq, mrq) for rq, mrq in both)
+        both = zip(self.crossings_by_seed(points, "rq"), self.crossings_by_seed(points, "mrq"), strict=True)
+        return mean_interval(None if rq is None or mrq is None else how(rq, mrq) for rq, mrq in both)
 
-    def between(self, more: Point, less: Point, policy: str) -> Interval | None:
+    def difference_between(self, more: Point, less: Point, policy: str) -> Interval | None:
         """By how many percent points one point's decrease is above another's, seed by seed."""
         both = zip(self.lives[more], self.lives[less], strict=True)
-        return interval(self.of(a, policy).decrease - self.of(b, policy).decrease for a, b in both)
+        return mean_interval(self.of(a, policy).decrease - self.of(b, policy).decrease for a, b in both)
 
     @staticmethod
     def of(lives: Sequence[Lives], policy: str) -> Lives:
@@ -164,7 +164,7 @@ class PointOutcomes:
         return next(one for one in lives if one.policy == policy)
 
 
-def crossing(series: Sequence[tuple[float, float]]) -> float | None:
+def find_crossing(series: Sequence[tuple[float, float]]) -> float | None:
     """Where values change sign along x, linearly between neighbours; ``None`` where they do not.
 
     The last change counts: what lies before it may be noise about zero.
@@ -194,6 +194,6 @@ def play_all(
         (point, jobs, seed) for point in distinct for seed in range(first_seed, first_seed + seeds)
     ]
     lives: dict[Point, list[Sequence[Lives]]] = {}
-    for (point, _, _), found in zip(tasks, mapped(play, tasks, workers, progress), strict=True):
+    for (point, _, _), found in zip(tasks, map_tasks(play_point, tasks, workers, progress), strict=True):
         lives.setdefault(point, []).append(found)
     return PointOutcomes(jobs, seeds, lives, first_seed)

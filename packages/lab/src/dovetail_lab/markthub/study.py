@@ -16,10 +16,10 @@ from dovetail.report.intervals import Interval
 from dovetail.report.progress import Bar
 from dovetail_lab.claims import Chosen
 from dovetail_lab.markthub import figures
-from dovetail_lab.markthub.claims import CONSTANTS, claims
-from dovetail_lab.markthub.figures import DEFAULT, curve
-from dovetail_lab.markthub.occupancy import occupancy
-from dovetail_lab.markthub.points import AWARE, POLICIES, Lives, Point, PointOutcomes, mixture, play_all
+from dovetail_lab.markthub.claims import CONSTANTS, make_claims
+from dovetail_lab.markthub.figures import DEFAULT, decrease_curve
+from dovetail_lab.markthub.occupancy import compare_occupancy
+from dovetail_lab.markthub.points import AWARE, POLICIES, Lives, Point, PointOutcomes, mixture_point, play_all
 from dovetail_lab.ravi.panels import Panel
 from dovetail_lab.study import (
     Chart,
@@ -29,11 +29,11 @@ from dovetail_lab.study import (
     Study,
     Table,
     Workers,
+    format_interval,
     named_seeds,
-    prepared,
-    processes,
-    publish,
-    shown,
+    prepare_folder,
+    process_count,
+    publish_study,
 )
 
 REFERENCE_7: Mapping[int, tuple[dict[float, float], dict[float, float]]] = {
@@ -70,7 +70,7 @@ REFERENCE_9: Mapping[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
 """Figure 9 likewise, by the mean number of nodes."""
 
 
-def study(
+def make_study(
     *,
     jobs: int = 1000,
     seeds: int = 3,
@@ -81,15 +81,15 @@ def study(
 ) -> tuple[Study, PointOutcomes]:
     """All figures, and what they rest on."""
     found = play_all(
-        list(figures.points()),
+        list(figures.all_points()),
         jobs=jobs,
         seeds=seeds,
         first_seed=first_seed,
         workers=workers,
         progress=progress,
     )
-    both, picture, words = occupancy()
-    curves = _curves(found)
+    both, picture, words = compare_occupancy()
+    curves = _figure_curves(found)
     shown_parts = [part for _, table, chart in curves for part in (table, chart)]
     about = (
         f"Table 4's jobs on 100 nodes of 3 GPUs (Table 3): {jobs:,} a seed, "
@@ -100,11 +100,11 @@ def study(
         _at_defaults(found),
         *shown_parts,
         _figure_10(found),
-        _sacrificed(found),
-        _crossings(found),
-        _readings(found),
-        _skipping(found),
-        _aware(found),
+        _sacrificed_table(found),
+        _crossings_table(found),
+        _readings_table(found),
+        _skipping_table(found),
+        _aware_table(found),
     )
     numbers = {
         "jobs": jobs,
@@ -112,11 +112,11 @@ def study(
         "first_seed": first_seed,
         "panels": [panel for panel, _, _ in curves],
         "figure_6": [{"policy": o.policy, "makespan": o.makespan, "lent": o.lent} for o in both],
-        "points": _rows(found),
+        "points": _point_rows(found),
     }
     title = "Markthub 2015, batch queues with remote GPUs"
     chosen = chosen or Chosen(CONSTANTS)
-    made = tuple(claims(found, chosen))
+    made = tuple(make_claims(found, chosen))
     return Study("markthub", title, about, (words, picture, *parts), made, numbers, chosen), found
 
 
@@ -133,7 +133,7 @@ NOTE_11 = "The paper's axis ends at 3; it can only be a power of ten: at 3 s all
 NOTE_12 = "Table 4's jobs with the case study's shares of GPUs: the log itself cannot be had."
 
 
-def _curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
+def _figure_curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
     """Figures 7 to 9, 11 and 12; of each the reference's values for RQ and MRQ, where it has some."""
     arrivals = "mean seconds between arrivals (power of ten)"
     shown: list[tuple[str, str, Mapping[float, Point], Sequence[Mapping[float, float]], str]] = [
@@ -157,7 +157,9 @@ def _curves(found: PointOutcomes) -> list[tuple[Panel, Table, Chart]]:
         ("12: the case study's GPUs", CALLS, figures.figure_12(), (), NOTE_12),
     ]
     return [
-        curve(found, f"Figure {name}", axis, series, reference, logarithmic=axis == SECONDS, note=note)
+        decrease_curve(
+            found, f"Figure {name}", axis, series, reference, logarithmic=axis == SECONDS, note=note
+        )
         for name, axis, series, reference, note in shown
     ]
 
@@ -177,11 +179,11 @@ def _at_defaults(found: PointOutcomes) -> Table:
         rows.append(
             (
                 policy,
-                shown(found.decrease(DEFAULT, policy)),
-                shown(found.over(DEFAULT, policy, lambda lives: lives.utilisation)),
-                f"{found.over(DEFAULT, policy, lambda lives: lives.borrowed).mean:.0%}",
-                f"{found.over(DEFAULT, policy, lambda lives: lives.migrations).mean:,.0f}",
-                f"{found.over(DEFAULT, policy, lambda lives: lives.median_life).mean:.3g}",
+                format_interval(found.median_decrease(DEFAULT, policy)),
+                format_interval(found.mean_over_seeds(DEFAULT, policy, lambda lives: lives.utilisation)),
+                f"{found.mean_over_seeds(DEFAULT, policy, lambda lives: lives.borrowed).mean:.0%}",
+                f"{found.mean_over_seeds(DEFAULT, policy, lambda lives: lives.migrations).mean:,.0f}",
+                f"{found.mean_over_seeds(DEFAULT, policy, lambda lives: lives.median_life).mean:.3g}",
             )
         )
         if policy in reference:
@@ -201,19 +203,22 @@ def _figure_10(found: PointOutcomes) -> Table:
     for majority in (1, 2, 3):
         series = figures.figure_10(majority)
         for policy in POLICIES:
-            values = tuple(shown(found.decrease(point, policy)) for point in series.values())
+            values = tuple(format_interval(found.median_decrease(point, policy)) for point in series.values())
             rows.append((f"{majority}-GPU majority", policy, *values))
     columns = ("jobs", "policy", *(f"1e{size} bytes" for size in figures.SIZES))
     title = "Figure 10: GPUs of a node that jobs request (median decrease in %)"
     return Table(title, columns, tuple(rows), names=2)
 
 
-def _sacrificed(found: PointOutcomes) -> Table:
+def _sacrificed_table(found: PointOutcomes) -> Table:
     series = figures.figure_7(9)
     rows = [
         (
             policy,
-            *(f"{found.over(p, policy, lambda lives: lives.sacrificed).mean:.1%}" for p in series.values()),
+            *(
+                f"{found.mean_over_seeds(p, policy, lambda lives: lives.sacrificed).mean:.1%}"
+                for p in series.values()
+            ),
         )
         for policy in POLICIES
     ]
@@ -225,19 +230,20 @@ def _sacrificed(found: PointOutcomes) -> Table:
     )
 
 
-def told(found: Interval | None) -> str:
+def crossing_text(found: Interval | None) -> str:
     """A crossing, or that there is none."""
-    return "none" if found is None else shown(found, 2)
+    return "none" if found is None else format_interval(found, 2)
 
 
-def _crossings(found: PointOutcomes) -> Table:
+def _crossings_table(found: PointOutcomes) -> Table:
     axes: list[tuple[str, Mapping[float, Point]]] = [
         *((f"Figure 7, 1e{size} bytes: calls", figures.figure_7(size)) for size in figures.SIZES),
         *((f"Figure 8, 1e{size} bytes: seconds", figures.figure_8(size)) for size in figures.SIZES),
         ("Figure 12: calls", figures.figure_12()),
     ]
     rows = tuple(
-        (name, *(told(found.crossing(series, policy)) for policy in POLICIES)) for name, series in axes
+        (name, *(crossing_text(found.mean_crossing(series, policy)) for policy in POLICIES))
+        for name, series in axes
     )
     note = (
         "Calls as powers of ten. Reference: 7.38 and 8.40 at 1e9 bytes, 7.35 and 8.36 at 1e12; 7.10 and 7.74."
@@ -245,16 +251,16 @@ def _crossings(found: PointOutcomes) -> Table:
     return Table("Where the gain crosses zero", ("axis", *POLICIES), rows, note=note)
 
 
-def _readings(found: PointOutcomes) -> Table:
+def _readings_table(found: PointOutcomes) -> Table:
     rows: list[tuple[str, ...]] = []
     faint = []
     for name, (_, _, _, reference) in figures.READINGS.items():
-        crossings = [found.crossing(figures.reading(name), policy) for policy in POLICIES[:2]]
+        crossings = [found.mean_crossing(figures.reading_points(name), policy) for policy in POLICIES[:2]]
         # A factor exists only where both curves cross zero within the calls that were simulated.
         factor = "-"
         if crossings[0] is not None and crossings[1] is not None:
             factor = f"{10 ** (crossings[1].mean - crossings[0].mean):.1f}"
-        rows.append((name, *map(told, crossings), factor))
+        rows.append((name, *map(crossing_text, crossings), factor))
         faint.append(len(rows))
         rows.append(
             ("  reference", *(f"{x:.2f}" for x in reference), f"{10 ** (reference[1] - reference[0]):.1f}")
@@ -267,10 +273,11 @@ def _readings(found: PointOutcomes) -> Table:
     )
 
 
-def _skipping(found: PointOutcomes) -> Table:
+def _skipping_table(found: PointOutcomes) -> Table:
     reference = {0: "29.2", 1: "26.8", 10: "24.4", 100: "22.5"}
     rows = tuple(
-        (f"{k}", shown(found.decrease(point, "rq")), reference[k]) for k, point in figures.skipping().items()
+        (f"{k}", format_interval(found.median_decrease(point, "rq")), reference[k])
+        for k, point in figures.skipping_points().items()
     )
     return Table(
         "A queue that is not strict: jobs that may pass a head which cannot start",
@@ -280,40 +287,44 @@ def _skipping(found: PointOutcomes) -> Table:
     )
 
 
-def _aware(found: PointOutcomes) -> Table:
+def _aware_table(found: PointOutcomes) -> Table:
     # The point where looking ahead does worst against the better of fcfs and mrq is shown beside those that
     # were made for it.
-    worst = min(figures.grid(), key=lambda point: found.beyond(point, AWARE).mean)
+    worst = min(figures.grid_points(), key=lambda point: found.beyond_others(point, AWARE).mean)
     rows = [
-        (name, *(shown(found.decrease(point, policy)) for policy in POLICIES))
+        (name, *(format_interval(found.median_decrease(point, policy)) for policy in POLICIES))
         for name, point in (
-            ("calls of 1e5 or 3e8, narrow", mixture(wide=False)),
-            ("calls of 1e5 or 3e8, wide", mixture(wide=True)),
-            (f"least against fcfs and mrq: {_named(worst)}", worst),
+            ("calls of 1e5 or 3e8, narrow", mixture_point(wide=False)),
+            ("calls of 1e5 or 3e8, wide", mixture_point(wide=True)),
+            (f"least against fcfs and mrq: {_point_name(worst)}", worst),
         )
     ]
     return Table(
-        f"A policy that looks ahead (median decrease in %; {len(figures.grid())} points)",
+        f"A policy that looks ahead (median decrease in %; {len(figures.grid_points())} points)",
         ("jobs", *POLICIES),
         tuple(rows),
-        note=f"At its least point {AWARE} is {shown(found.beyond(worst, AWARE))} beyond the better one. "
+        note=f"At its least point {AWARE} is {format_interval(found.beyond_others(worst, AWARE))} "
+        f"beyond the better one. "
         f"At most {100 * _most_sacrificed(found):.0f} % of a point's jobs live longer than under fcfs.",
     )
 
 
 def _most_sacrificed(found: PointOutcomes) -> float:
     """The largest share, of all points, of jobs that live longer under the policy than under ``fcfs``."""
-    return max(found.over(point, AWARE, lambda lives: lives.sacrificed).mean for point in figures.grid())
+    return max(
+        found.mean_over_seeds(point, AWARE, lambda lives: lives.sacrificed).mean
+        for point in figures.grid_points()
+    )
 
 
-def _named(point: Point) -> str:
+def _point_name(point: Point) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.options if name != "spread")
 
 
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def _rows(found: PointOutcomes) -> list[dict[str, object]]:
+def _point_rows(found: PointOutcomes) -> list[dict[str, object]]:
     """Every point, seed and policy."""
     return [
         {
@@ -328,7 +339,7 @@ def _rows(found: PointOutcomes) -> list[dict[str, object]]:
     ]
 
 
-def _csv(found: PointOutcomes) -> str:
+def _csv_text(found: PointOutcomes) -> str:
     """The same as CSV, a line each."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -358,16 +369,16 @@ def command(
     FCFS, RQ, MRQ and a policy that looks ahead; paper, reference, ours.
     """
     chosen = Chosen.of(CONSTANTS, constants)
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("borrowed GPUs", hidden=quiet or as_json) as bar:
-        made, found = study(
+        made, found = make_study(
             jobs=jobs,
             seeds=seeds,
             first_seed=first_seed,
             chosen=chosen,
-            workers=processes(workers),
+            workers=process_count(workers),
             progress=bar.tell,
         )
-    publish(made, as_json=as_json, out=out)
+    publish_study(made, as_json=as_json, out=out)
     if out is not None:
-        write_text(out / "markthub.csv", _csv(found))
+        write_text(out / "markthub.csv", _csv_text(found))

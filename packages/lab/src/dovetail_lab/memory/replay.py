@@ -35,7 +35,7 @@ class Attempt:
     killed: bool
 
     @property
-    def waste(self) -> float:
+    def wasted_amount(self) -> float:
         """Bytes x seconds."""
         return (self.reserved if self.killed else self.reserved - self.peak) * self.seconds
 
@@ -55,7 +55,7 @@ class Row:
     coverage: float | None = None
 
 
-def replay(
+def replay_tasks(
     tasks: Sequence[Task],
     rule: Rule,
     on_attempt: Callable[[Attempt], None] | None = None,
@@ -71,14 +71,14 @@ def replay(
     for place, task in enumerate(ordered):
         while running and running[0][0] < task.start:
             done = ordered[heapq.heappop(running)[1]]
-            known.completed(done)
-            rule.completed(done)
+            known.note_completed(done)
+            rule.note_completed(done)
         # The machine is taken to be as large as the largest request so far, since traces name none.
         known.largest_request = max(known.largest_request, task.requested or 0)
         # Cold: too few runs of the process to predict from. Counted apart, since all rules guess there.
         cold = len(known.of(task).peaks) < COLD
         reserved, predicted = rule.first(task, known)
-        waste = _attempts(task, rule, known, reserved, row, on_attempt, at_limit)
+        waste = _try_until_enough(task, rule, known, reserved, row, on_attempt, at_limit)
         row.tasks += 1
         row.wasted_gb_hours += waste / GB_HOUR
         row.wasted_cold_gb_hours += waste / GB_HOUR if cold else 0.0
@@ -90,7 +90,7 @@ def replay(
     return row
 
 
-def _attempts(
+def _try_until_enough(
     task: Task,
     rule: Rule,
     known: CompletedTasks,
@@ -107,7 +107,7 @@ def _attempts(
         # At the limit it is killed when it reaches it, in proportion; otherwise it runs to its end in vain.
         seconds = task.seconds * reserved / peak if killed and at_limit else task.seconds
         attempt = Attempt(task.id, number, reserved, peak, seconds, killed)
-        waste += attempt.waste
+        waste += attempt.wasted_amount
         if on_attempt is not None:
             on_attempt(attempt)
         if not killed:
@@ -115,5 +115,7 @@ def _attempts(
         row.kills += 1
         row.killed_twice += number == 2
         # Whatever the rule, a try after a kill gets more than the last one, and at least the request.
-        reserved = max(rule.again(task, known, reserved), float(task.requested or 0), reserved + 1.0)
+        reserved = max(
+            rule.next_reservation(task, known, reserved), float(task.requested or 0), reserved + 1.0
+        )
     return waste

@@ -52,7 +52,7 @@ class CompletedTasks:
         self.done: dict[str, ProcessTasks] = {}
         self.largest_request = 0
 
-    def completed(self, task: Task) -> None:
+    def note_completed(self, task: Task) -> None:
         """One more has completed."""
         self.of(task).add(task)
 
@@ -68,11 +68,11 @@ class Rule(Protocol):
         """Bytes of the first try, and what the peak is predicted to be, where the rule predicts it."""
         ...
 
-    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
+    def next_reservation(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """Bytes after a kill at ``killed``."""
         ...
 
-    def completed(self, task: Task) -> None:
+    def note_completed(self, task: Task) -> None:
         """A task has completed."""
         ...
 
@@ -80,13 +80,13 @@ class Rule(Protocol):
 class _Plain:
     """After a kill the trace's own request, then twice as much."""
 
-    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
+    def next_reservation(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """The request where it is more."""
         request = float(task.requested or 0)
         # As a user would: back to the own request, and doubling from there.
         return request if request > killed else 2.0 * killed
 
-    def completed(self, task: Task) -> None:
+    def note_completed(self, task: Task) -> None:
         """Nothing but what everybody knows."""
 
 
@@ -117,23 +117,23 @@ class Learned:
     def first(self, task: Task, known: CompletedTasks) -> tuple[float, Prediction | None]:
         """The cheapest amount."""
         # One CPU class: the traces do not name the nodes' models.
-        run = self._run(task)
+        run = self._run_of_task(task)
         query = Query(run.app, CPU, DeviceClass(CPU), (1, run.cpus, 0.0), canonical_inputs(run.inputs))
         request = float(task.requested or 0)
-        found = self._model.reserve(
+        found = self._model.choose_reservation(
             query, request=request, machine=float(known.largest_request), risk=self._risk
         )
         return float(found.amount), found.peak
 
-    def again(self, task: Task, known: CompletedTasks, killed: float) -> float:
+    def next_reservation(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """As good as never too little."""
         return second_try(killed, known.of(task).largest, float(known.largest_request))
 
-    def completed(self, task: Task) -> None:
+    def note_completed(self, task: Task) -> None:
         """Into the history."""
-        self._history.record(self._run(task))
+        self._history.record(self._run_of_task(task))
 
-    def _run(self, task: Task) -> Run:
+    def _run_of_task(self, task: Task) -> Run:
         run = run_of(task)
         return run if self._by_size else replace(run, inputs={})
 

@@ -25,9 +25,9 @@ from dovetail.files.writing import write_text
 from dovetail.report.progress import Bar
 from dovetail.runtimes.peaks import KILL_RISK
 from dovetail.workloads.nextflow import Task, read_nextflow
-from dovetail_lab.memory.replay import Attempt, Row, replay
+from dovetail_lab.memory.replay import Attempt, Row, replay_tasks
 from dovetail_lab.memory.rules import ROWS, make_rules
-from dovetail_lab.study import Out, Study, Table, prepared, publish
+from dovetail_lab.study import Out, Study, Table, prepare_folder, publish_study
 
 COLUMNS = ("file", "task", "row", "attempt", "reserved", "peak", "seconds", "killed")
 """Of the CSV: bytes, seconds; ``killed`` is true or false."""
@@ -82,12 +82,12 @@ def replay_file(
                 if on_attempt is not None:
                     on_attempt(name, attempt)
 
-            rows[name] = replay(tasks, rule, note, at_limit=at_limit)
+            rows[name] = replay_tasks(tasks, rule, note, at_limit=at_limit)
         found.append(rows)
     return Replayed(str(path), *found)
 
 
-def study(found: Sequence[Replayed], cpu_seconds: float, *, at_limit: bool) -> Study:
+def make_study(found: Sequence[Replayed], cpu_seconds: float, *, at_limit: bool) -> Study:
     """Both tables, and the figures for JSON."""
     charged = "until what was reserved is reached" if at_limit else "its whole run time"
     return Study(
@@ -95,8 +95,8 @@ def study(found: Sequence[Replayed], cpu_seconds: float, *, at_limit: bool) -> S
         "What reserving memory wastes",
         f"{len(found)} traces, tasks in order of their start; a killed try is charged {charged}.",
         (
-            _table("What a task reads is known", [(each.file, each.rows) for each in found]),
-            _table("Without it", [(each.file, each.without) for each in found]),
+            _waste_table("What a task reads is known", [(each.file, each.rows) for each in found]),
+            _waste_table("Without it", [(each.file, each.without) for each in found]),
         ),
         numbers={
             "files": [each.as_dict() for each in found],
@@ -106,7 +106,7 @@ def study(found: Sequence[Replayed], cpu_seconds: float, *, at_limit: bool) -> S
     )
 
 
-def _table(title: str, found: Sequence[tuple[str, dict[str, Row]]]) -> Table:
+def _waste_table(title: str, found: Sequence[tuple[str, dict[str, Row]]]) -> Table:
     lines = []
     for file, rows in found:
         # Rules differ once they have some history; cold tasks, which have none, would blur that.
@@ -119,7 +119,7 @@ def _table(title: str, found: Sequence[tuple[str, dict[str, Row]]]) -> Table:
                     name,
                     f"{row.wasted_gb_hours:,.1f}",
                     f"{row.wasted_cold_gb_hours:,.1f}",
-                    _ratio(warm[name], warm["largest"]),
+                    _ratio_text(warm[name], warm["largest"]),
                     f"{row.kills}",
                     f"{row.killed_twice}",
                     "-" if row.coverage is None else f"{row.coverage:.1%}",
@@ -133,7 +133,7 @@ def _table(title: str, found: Sequence[tuple[str, dict[str, Row]]]) -> Table:
     return Table(title, columns, tuple(lines), names=2, note=note)
 
 
-def _ratio(own: float, other: float) -> str:
+def _ratio_text(own: float, other: float) -> str:
     return f"{own / other:.2f}" if other > 0 and math.isfinite(own) else "-"
 
 
@@ -160,7 +160,7 @@ def command(
 
     Each task is reserved for at its start, from the tasks that had completed by then.
     """
-    out = prepared(out)
+    out = prepare_folder(out)
     began = time.process_time()
     lines = StringIO()
     writer = csv.writer(lines, lineterminator="\n")
@@ -179,4 +179,4 @@ def command(
             bar.tell(place + 1, len(files))
     if table is not None:
         write_text(table, lines.getvalue())
-    publish(study(found, time.process_time() - began, at_limit=at_limit), as_json=as_json, out=out)
+    publish_study(make_study(found, time.process_time() - began, at_limit=at_limit), as_json=as_json, out=out)

@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def needs(times: Floats, level: float) -> Ints:
+def needed_processors(times: Floats, level: float) -> Ints:
     """need_i(T): the least processors on which each task takes at most ``level``; p + 1 if none does."""
     result: Ints = 1 + (times > level).sum(axis=1, dtype=np.int64)
     return result
@@ -26,18 +26,18 @@ def area_bound(times: Floats) -> float:
     levels = np.unique(times)
     levels = levels[levels >= times[:, p - 1].max()]
 
-    def area(level: float) -> float:
-        need = needs(times, level)
+    def area_at_level(level: float) -> float:
+        need = needed_processors(times, level)
         return float((need * times[rows, need - 1]).sum() / p)
 
     low, high = 0, len(levels) - 1
     while low < high:  # the first level whose work fits before the next level
         middle = (low + high) // 2
-        if area(levels[middle]) < levels[middle + 1]:
+        if area_at_level(levels[middle]) < levels[middle + 1]:
             high = middle
         else:
             low = middle + 1
-    return max(float(levels[low]), area(levels[low]))
+    return max(float(levels[low]), area_at_level(levels[low]))
 
 
 def batch_bound(times: Floats, k: int) -> float:

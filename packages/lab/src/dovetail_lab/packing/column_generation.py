@@ -80,7 +80,7 @@ class ColumnPool:
     def add(self, group: Iterable[int], level: float = 0.0) -> int:
         """The index of a pack at its own cost or ``level``, added unless it is there already."""
         tasks = tuple(sorted(group))
-        own = _cost(self.times, tasks)
+        own = _pack_cost(self.times, tasks)
         # A pack may come in at several levels, which are columns of their own.
         key = (tasks, max(own, level))
         if key not in self._index:
@@ -90,7 +90,7 @@ class ColumnPool:
             self.raised.append(level > own)
         return self._index[key]
 
-    def matrix(self, columns: Sequence[int]) -> csc_array:
+    def incidence_matrix(self, columns: Sequence[int]) -> csc_array:
         """Tasks by columns, 1 where the task is in the pack."""
         # Columns one after the other, as the solver stores them: no sorting, and no dense matrix.
         rows = np.fromiter((i for c in columns for i in self.groups[c]), dtype=np.int32)
@@ -99,7 +99,7 @@ class ColumnPool:
 
     def reduced_costs(self, prices: Floats) -> Floats:
         """Cost less the prices of the tasks, for every column."""
-        result: Floats = np.array(self.costs) - prices @ self.matrix(range(len(self.groups)))
+        result: Floats = np.array(self.costs) - prices @ self.incidence_matrix(range(len(self.groups)))
         return result
 
 
@@ -139,7 +139,9 @@ def generate_columns(
     pool = ColumnPool(times, min(k, p, n), lower_bound=quick_bound(times, k))
     active = frozenset(pool.add(group) for group in start)
     # The relaxation without steps is the bound that all branches start from.
-    root = relax(pool, Relaxation((), 0.0, np.inf, None, active), deadline=deadline, upper_bound=upper_bound)
+    root = solve_relaxation(
+        pool, Relaxation((), 0.0, np.inf, None, active), deadline=deadline, upper_bound=upper_bound
+    )
     if root.prices is not None:
         pool.proven, pool.prices = root.bound, root.prices
     pool.lower_bound = max(pool.lower_bound, pool.proven)
@@ -148,7 +150,7 @@ def generate_columns(
     return pool, root
 
 
-def relax(
+def solve_relaxation(
     pool: ColumnPool,
     start: Relaxation,
     *,
@@ -168,13 +170,13 @@ def relax(
     deadline = deadline or Deadline()
     pricing = _Pricing(pool, start.steps)
     active = set(start.active)
-    bound, best = pricing.begin(start.prices, active, deadline)
+    bound, best = pricing.initial_prices(start.prices, active, deadline)
     value, columns, weights = np.inf, list[int](), np.empty(0)
     box = BOX
-    while best is not None and not deadline.passed() and bound < upper_bound * (1.0 - CONVERGED):
+    while best is not None and not deadline.has_passed() and bound < upper_bound * (1.0 - CONVERGED):
         # Sorted, so that the master, and with it the result, does not depend on the order of a set.
         master = sorted(active)
-        solved = pricing.master(master, best, box, upper_bound, deadline)
+        solved = pricing.solve_master(master, best, box, upper_bound, deadline)
         if solved is None:
             # Whatever was proven before holds on: a bound needs no solved master.
             break  # out of time: what is proven stands
@@ -197,11 +199,11 @@ def relax(
             new, ratio = pricing.run(mixed, deadline)
             found |= new
             # Dividing by the ratio makes the prices feasible, which proves their worth (Farley).
-            proven = pricing.worth(mixed) / ratio * (1.0 - SAFETY)
+            proven = pricing.dual_objective(mixed) / ratio * (1.0 - SAFETY)
             if proven > bound:
                 bound, best = proven, mixed / max(ratio, 0.5)
                 break
-            if deadline.passed():
+            if deadline.has_passed():
                 break
         # The prices moved as far as was promised: a larger step may be worth trying.
         if bound - before > 0.5 * promised:
@@ -230,7 +232,7 @@ class _Pricing:
         self.seconds = 0.0  # for one knapsack, as measured
         self.stopped = False  # whether the last pricing was cut short
 
-    def begin(
+    def initial_prices(
         self, prices: Floats | None, active: set[int], deadline: Deadline
     ) -> tuple[float, Floats | None]:
         """A bound and prices to begin with; adds packs to ``active`` that are worth their cost by them.
@@ -238,7 +240,7 @@ class _Pricing:
         Prices of a relaxation with fewer steps are feasible here too, at 0 for the further ones.
         """
         if prices is not None:
-            return self.worth(prices) * (1.0 - SAFETY), prices
+            return self.dual_objective(prices) * (1.0 - SAFETY), prices
         pool = self.pool
         # No pack of an optimum is dearer than the packs at hand, at whose cost all tasks fit a pack.
         levels = some_levels(pool.times, max(pool.costs[c] for c in active), LEVELS)
@@ -249,12 +251,12 @@ class _Pricing:
         _, ratio = self.run(best, deadline)
         best /= ratio
         for level in levels:
-            if deadline.passed():
+            if deadline.has_passed():
                 break
-            active |= self._packs(float(level), best[: len(tasks)], 0.0, SEEDS, SEED_WORTH)
-        return self.worth(best) * (1.0 - SAFETY), best
+            active |= self._valuable_packs(float(level), best[: len(tasks)], 0.0, SEEDS, SEED_WORTH)
+        return self.dual_objective(best) * (1.0 - SAFETY), best
 
-    def master(
+    def solve_master(
         self, columns: Sequence[int], best: Floats, box: float, upper_bound: float, deadline: Deadline
     ) -> tuple[Floats, float, Floats] | None:
         """The best prices in the box that no pack of ``columns`` exceeds; their worth; the packs' weights.
@@ -263,11 +265,11 @@ class _Pricing:
         ``None`` when time is up.
         """
         costs = np.array(self.pool.costs)[columns]
-        rows: Any = self.pool.matrix(columns).T
+        rows: Any = self.pool.incidence_matrix(columns).T
         if len(self.senses):
             counted = self.senses[None, :] * (costs[:, None] >= self.thresholds[None, :])
             rows = hstack([rows, csc_array(counted)])
-        low, high = self._box(best, box)
+        low, high = self._price_box(best, box)
         low = np.concatenate([low, np.zeros(len(self.senses))]) / self.unit
         high = np.concatenate([high, np.full(len(self.senses), upper_bound)]) / self.unit
         # A pack that costs more than any prices of the box bids for nothing there.
@@ -287,19 +289,19 @@ class _Pricing:
         weights[bidding] = -solved.ineqlin.marginals
         return solved.x * self.unit, -float(solved.fun) * self.unit, weights
 
-    def _box(self, best: Floats, box: float) -> tuple[Floats, Floats]:
+    def _price_box(self, best: Floats, box: float) -> tuple[Floats, Floats]:
         tasks = best[: self.pool.times.shape[0]]
         reach = box * np.maximum(tasks, FLOOR * tasks.mean())
         return np.maximum(tasks - reach, 0.0), tasks + reach
 
     def inside(self, prices: Floats, best: Floats, box: float) -> bool:
         """Whether no price of a task is held back by the box."""
-        low, high = self._box(best, box)
+        low, high = self._price_box(best, box)
         tasks = prices[: len(low)]
         edge = 1e-6 * self.unit
         return bool(np.all((tasks > low + edge) | (low == 0.0)) and np.all(tasks < high - edge))
 
-    def worth(self, prices: Floats) -> float:
+    def dual_objective(self, prices: Floats) -> float:
         """The dual objective of prices of tasks, then of steps."""
         n = self.pool.times.shape[0]
         return float(prices[:n].sum() + prices[n:] @ (self.senses * self.counts))
@@ -336,14 +338,16 @@ class _Pricing:
         self.stopped = looked == most < len(self.levels)
         found: set[int] = set()
         for r in np.argsort(-ratios[:looked], kind="stable")[:NEW_LEVELS]:
-            if ratios[r] <= 1.0 + CONVERGED or deadline.passed():
+            if ratios[r] <= 1.0 + CONVERGED or deadline.has_passed():
                 break
             at = visited[r]
-            found |= self._packs(float(self.levels[at]), tasks, float(extra[at]), NEW_PACKS, WORTHY)
+            found |= self._valuable_packs(float(self.levels[at]), tasks, float(extra[at]), NEW_PACKS, WORTHY)
         # All prices may be worth nothing under "at most" steps: then any multiple of them is feasible.
         return found, max(float(ratio), 1e-6)
 
-    def _packs(self, level: float, tasks: Floats, extra: float, wanted: int, worth: float) -> set[int]:
+    def _valuable_packs(
+        self, level: float, tasks: Floats, extra: float, wanted: int, worth: float
+    ) -> set[int]:
         """Up to ``wanted`` packs without a common task, each of most value in what the former leave.
 
         Each is worth ``worth`` of its cost at least.  A master over one pack a level converges slowly: many
@@ -367,7 +371,7 @@ class _Pricing:
         return found
 
 
-def cover(
+def cheapest_cover(
     pool: ColumnPool, upper_bound: float, *, deadline: Deadline | None = None, gap: float = 1e-6
 ) -> Groups | None:
     """The cheapest packs of the pool that cover all tasks, or ``None`` when time or the pool gives none.
@@ -390,7 +394,7 @@ def cover(
         np.array(pool.costs)[columns],
         integrality=np.ones(len(columns)),
         bounds=Bounds(0.0, 1.0),
-        constraints=LinearConstraint(pool.matrix(columns), lb=1.0),
+        constraints=LinearConstraint(pool.incidence_matrix(columns), lb=1.0),
         options=options,
     )
     if solved.x is None:
@@ -403,7 +407,9 @@ def without_repeats(times: Floats, groups: Groups) -> Groups:
     """Leave every task in one pack: the one that gains least from losing it."""
     for task in sorted({i for group in groups for i in group}):
         holders = [group for group in groups if task in group]
-        gains = [_cost(times, group) - _cost(times, [i for i in group if i != task]) for group in holders]
+        gains = [
+            _pack_cost(times, group) - _pack_cost(times, [i for i in group if i != task]) for group in holders
+        ]
         keeper = int(np.argmin(gains))
         for position, group in enumerate(holders):
             if position != keeper:
@@ -411,7 +417,7 @@ def without_repeats(times: Floats, groups: Groups) -> Groups:
     return [group for group in groups if group]
 
 
-def _cost(times: Floats, group: Sequence[int]) -> float:
+def _pack_cost(times: Floats, group: Sequence[int]) -> float:
     """The optimal cost of a pack."""
     tasks = np.array(group, dtype=np.int64)
     size = len(tasks)

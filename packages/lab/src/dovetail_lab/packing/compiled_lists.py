@@ -110,10 +110,10 @@ def anneal_list(
                 continue
         else:
             target = int(draws[step, 2] * n)
-            _move(order, position, target)
+            _move_entry(order, position, target)
             candidate = list_schedule(times, sigma, order, starts, limit)
             if candidate == np.inf:
-                _move(order, target, position)
+                _move_entry(order, target, position)
                 continue
         makespan = candidate
         if makespan < best:
@@ -124,7 +124,7 @@ def anneal_list(
 
 
 @njit(cache=True)
-def _move(order: Ints, origin: int, target: int) -> None:
+def _move_entry(order: Ints, origin: int, target: int) -> None:
     """Take the entry at ``origin`` to ``target``; those between close up."""
     task = order[origin]
     if origin < target:

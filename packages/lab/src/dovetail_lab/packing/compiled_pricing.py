@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 @njit(cache=True)
-def _items(
+def _worthwhile_items(
     times: Floats, level: float, prices: Floats, by_price: Ints, k: int, items: Ints, weights: Ints
 ) -> int:
     """The tasks worth a thought at cost ``level``, with the processors they need; returns how many.
@@ -53,7 +53,7 @@ def _items(
 
 
 @njit(cache=True)
-def _knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, value: Floats) -> float:
+def _solve_knapsack(items: Ints, weights: Ints, count: int, prices: Floats, k: int, value: Floats) -> float:
     """Most value of at most k items within p processors; ``value`` is scratch of shape ``(k + 1, p + 1)``.
 
     With k >= p the number of tasks never binds, and one row does.
@@ -114,13 +114,13 @@ def best_ratio(
     weights = np.empty(n, np.int64)
     value = np.empty((k + 1, p + 1))
     top = levels.shape[0] - 1
-    count = _items(times, levels[top], prices, by_price, k, items, weights)
+    count = _worthwhile_items(times, levels[top], prices, by_price, k, items, weights)
     # Halving adds two intervals for each level looked at, which bounds the queue.
     queue = np.empty((2 * most + 1, 2), np.int64)
     above = np.empty(2 * most + 1)  # the knapsack value at the level just above the interval
     queue[0, 0] = 0
     queue[0, 1] = top
-    above[0] = _knapsack(items, weights, count, prices, k, value)
+    above[0] = _solve_knapsack(items, weights, count, prices, k, value)
     visited[0] = top
     values[0] = (above[0] + extra[top]) / levels[top]
     looked = 1
@@ -142,8 +142,8 @@ def best_ratio(
             bound = max(bound, ratio)
             continue
         middle = (low + high - 1) // 2
-        count = _items(times, levels[middle], prices, by_price, k, items, weights)
-        here = _knapsack(items, weights, count, prices, k, value)
+        count = _worthwhile_items(times, levels[middle], prices, by_price, k, items, weights)
+        here = _solve_knapsack(items, weights, count, prices, k, value)
         visited[looked] = middle
         values[looked] = (here + extra[middle]) / levels[middle]
         best = max(best, values[looked])
@@ -167,7 +167,7 @@ def best_column(times: Floats, level: float, prices: Floats, by_price: Ints, k: 
     n, p = times.shape
     items = np.empty(n, np.int64)
     weights = np.empty(n, np.int64)
-    count = _items(times, level, prices, by_price, k, items, weights)
+    count = _worthwhile_items(times, level, prices, by_price, k, items, weights)
     rows = min(k, p)
     value = np.zeros((count + 1, rows + 1, p + 1))
     for a in range(count):

@@ -105,7 +105,7 @@ def listed_program(
 
 
 @njit(cache=True)
-def partitions(costs: Floats, n: int, pack_of: Ints) -> float:
+def cheapest_partition(costs: Floats, n: int, pack_of: Ints) -> float:
     """The cheapest of all partitions, written to ``pack_of``; returns its cost.
 
     Tasks join an open pack or open one, in turn (restricted growth), depth first; a branch that costs

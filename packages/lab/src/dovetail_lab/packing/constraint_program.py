@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.extras import need
-from dovetail_lab.packing.annealing import anneal
+from dovetail.extras import need_module
+from dovetail_lab.packing.annealing import anneal_packs
 from dovetail_lab.packing.bounds import quick_bound
-from dovetail_lab.packing.column_generation import CONVERGED, cover, generate_columns
-from dovetail_lab.packing.contiguous import contiguous
+from dovetail_lab.packing.column_generation import CONVERGED, cheapest_cover, generate_columns
+from dovetail_lab.packing.contiguous import contiguous_packs
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.integer_program import MOST_VARIABLES, useful_counts
-from dovetail_lab.packing.listed import LISTED_TASKS, Listed, cheapest, listed
+from dovetail_lab.packing.listed import LISTED_TASKS, Listed, cheapest_schedule, list_packs
 from dovetail_lab.packing.pack_by_pack import pack_by_pack
-from dovetail_lab.packing.schedule import Outcome, Packing, fill
+from dovetail_lab.packing.schedule import Outcome, Packing, fill_groups
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -44,7 +44,7 @@ def constraint_program(
     optimum is one up to that rounding.  Raises ``InputError`` when OR-tools is not installed or the program
     is too large.
     """
-    need("ortools", "cp-sat")
+    need_module("ortools", "cp-sat")
     n, p = times.shape
     deadline = deadline or Deadline()
     counts = useful_counts(times)
@@ -53,43 +53,45 @@ def constraint_program(
     if not listable and sum(len(counts[i]) * (i + 1) for i in range(n)) > MOST_VARIABLES:
         raise InputError(f"cp-sat takes at most {MOST_VARIABLES} variables, got {n} tasks on {p} processors")
     # Good packs first: both the bound and the solver prune by them.
-    best = min(pack_by_pack(times, k), contiguous(times, k), key=_cost)
+    best = min(pack_by_pack(times, k), contiguous_packs(times, k), key=_packing_cost)
     rng = np.random.Generator(np.random.PCG64(seed))
-    best = anneal(times, k, [[entry.task for entry in pack] for pack in best.packs], rng, steps=ANNEALING)
+    best = anneal_packs(
+        times, k, [[entry.task for entry in pack] for pack in best.packs], rng, steps=ANNEALING
+    )
     start = [[entry.task for entry in pack] for pack in best.packs]
     # Half of the time for the bound, which decides how many packs are left to choose among.
     share = 0.5 if np.isfinite(deadline.left) else 1.0
     pool, _ = generate_columns(
-        times, k, start, deadline=deadline.at_most(share * deadline.left), upper_bound=best.cost
+        times, k, start, deadline=deadline.at_most(share * deadline.left), upper_bound=best.total_cost
     )
-    groups = cover(pool, best.cost, deadline=deadline.at_most(0.2 * deadline.left))
+    groups = cheapest_cover(pool, best.total_cost, deadline=deadline.at_most(0.2 * deadline.left))
     if groups is not None:
-        best = min(best, fill(times, groups), key=_cost)
+        best = min(best, fill_groups(times, groups), key=_packing_cost)
     bound = max(pool.lower_bound, quick_bound(times, k))
     # Equal up to the tolerance is proven: no solver is needed.
-    if bound >= best.cost * (1.0 - CONVERGED):
-        return Outcome(best, best.cost, proven_optimal=True)
-    packs = listed(pool, best.cost, deadline) if listable and pool.prices is not None else None
+    if bound >= best.total_cost * (1.0 - CONVERGED):
+        return Outcome(best, best.total_cost, proven_optimal=True)
+    packs = list_packs(pool, best.total_cost, deadline) if listable and pool.prices is not None else None
     # Beyond this CP-SAT spends its time on reading the model.
     if packs is not None and len(packs.costs) > MOST_LISTED:
-        best, proven = cheapest(times, packs, best, deadline.at_most(0.8 * deadline.left))
+        best, proven = cheapest_schedule(times, packs, best, deadline.at_most(0.8 * deadline.left))
         if proven:
             note = f"{len(packs.costs)} packs were left, too many for CP-SAT: a program over subsets chose"
-            return Outcome(best, best.cost, proven_optimal=True, notes=(note,))
+            return Outcome(best, best.total_cost, proven_optimal=True, notes=(note,))
     solver = _Solver(seed, workers or os.cpu_count() or 1, deadline)
     if packs is not None:
-        found, proven, solved = _choose(times, packs, best, solver)
+        found, proven, solved = _choose_packs(times, packs, best, solver)
     else:
-        found, proven, solved = _assign(times, k, counts, best, bound, solver)
-    best = best if found is None else min(best, found, key=_cost)
+        found, proven, solved = _assign_tasks(times, k, counts, best, bound, solver)
+    best = best if found is None else min(best, found, key=_packing_cost)
     # What was not listed is no cheaper than what was at hand.
-    bound = best.cost if proven else min(max(bound, solved), best.cost)
+    bound = best.total_cost if proven else min(max(bound, solved), best.total_cost)
     notes = () if proven else ("the time limit ended the search before optimality was proven",)
     return Outcome(best, bound, proven, notes)
 
 
-def _cost(packing: Packing) -> float:
-    return packing.cost
+def _packing_cost(packing: Packing) -> float:
+    return packing.total_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class _Solver:
         return solver, status in (cp_model.OPTIMAL, cp_model.FEASIBLE), proven
 
 
-def _whole(values: Floats) -> tuple[Ints, float]:
+def _whole_units(values: Floats) -> tuple[Ints, float]:
     """Values in whole units, rounded down, and the unit in seconds."""
     # Whole seconds stay exact, so that a proven optimum is one without rounding.
     whole = bool(np.all(values == np.floor(values))) and values.max() <= STEPS
@@ -124,7 +126,7 @@ def _whole(values: Floats) -> tuple[Ints, float]:
     return np.floor(values / unit).astype(np.int64), unit
 
 
-def _choose(
+def _choose_packs(
     times: Floats, packs: Listed, best: Packing, solver: _Solver
 ) -> tuple[Packing | None, bool, float]:
     """The packs that hold every task once and cost least, less than ``best``: packing, proof, bound."""
@@ -132,30 +134,30 @@ def _choose(
 
     if not len(packs.costs):
         return None, True, 0.0
-    costs, unit = _whole(packs.costs)
+    costs, unit = _whole_units(packs.costs)
     model = cp_model.CpModel()
     chosen = [model.new_bool_var(f"x{c}") for c in range(len(costs))]
     for i in range(times.shape[0]):
         model.add_exactly_one(chosen[c] for c in np.flatnonzero(packs.masks >> i & 1))
     total = sum(int(cost) * x for cost, x in zip(costs, chosen, strict=True))
-    model.add(total <= int(best.cost / unit))  # what was at hand: the search begins below it
+    model.add(total <= int(best.total_cost / unit))  # what was at hand: the search begins below it
     model.minimize(total)
     run, found, proven = solver.run(model)
     # The bound is a whole number of units; rounding errors of the solver must not push it up by one.
     bound = float(np.ceil(run.best_objective_bound - 1e-6)) * unit if found or not proven else 0.0
     if not found:
         return None, proven, bound
-    return fill(times, [packs.group(c) for c, x in enumerate(chosen) if run.value(x)]), proven, bound
+    return fill_groups(times, [packs.group(c) for c, x in enumerate(chosen) if run.value(x)]), proven, bound
 
 
-def _assign(
+def _assign_tasks(
     times: Floats, k: int, counts: list[list[int]], best: Packing, bound: float, solver: _Solver
 ) -> tuple[Packing | None, bool, float]:
     """The strong program, started from ``best``, no better than ``bound``: packing, proof, bound."""
     from ortools.sat.python import cp_model
 
     n, p = times.shape
-    scaled, unit = _whole(times)
+    scaled, unit = _whole_units(times)
     # A pack is named by its lowest task, which breaks the symmetry between packs.
     pack_of = {entry.task: min(e.task for e in pack) for pack in best.packs for entry in pack}
     given = {entry.task: entry.processors for pack in best.packs for entry in pack}
@@ -192,4 +194,4 @@ def _assign(
     for (i, _, b), variable in x.items():
         if run.value(variable):
             groups[b].append(i)
-    return fill(times, [group for group in groups if group]), proven, reached
+    return fill_groups(times, [group for group in groups if group]), proven, reached

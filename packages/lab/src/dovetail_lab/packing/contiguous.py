@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail_lab.packing.compiled import contiguous as contiguous_kernel
-from dovetail_lab.packing.schedule import Packing, fill
+from dovetail_lab.packing.schedule import Packing, fill_groups
 
 Floats = NDArray[np.float64]
 
 
-def contiguous(times: Floats, k: int) -> Packing:
+def contiguous_packs(times: Floats, k: int) -> Packing:
     """The cheapest packs that are runs of a list sorted by the time on q processors, over several q.
 
     f(i) = min over m <= min(k, p) of f(i - m) + cost of the last m tasks by Algorithm 1.  Tasks of like
@@ -19,7 +19,7 @@ def contiguous(times: Floats, k: int) -> Packing:
     18 % cheaper on unequal tasks.  O(n k p) for each of at most six q.
     """
     ways = contiguous_groups(times, k)
-    return fill(times, min(ways, key=lambda way: way[0])[1])
+    return fill_groups(times, min(ways, key=lambda way: way[0])[1])
 
 
 def sorting_counts(p: int, k: int) -> list[int]:

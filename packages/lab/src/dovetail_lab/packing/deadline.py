@@ -40,7 +40,7 @@ class Deadline:
         busy = (time.monotonic() - wall) / max(time.process_time() - used, 1e-3)
         return self.left * min(max(busy, 1.0), MOST_BUSY)
 
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         """Whether the time is up."""
         return self.left <= 0.0
 

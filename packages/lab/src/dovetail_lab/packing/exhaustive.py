@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.compiled_subsets import partitions, subset_costs, subset_program
+from dovetail_lab.packing.compiled_subsets import cheapest_partition, subset_costs, subset_program
 from dovetail_lab.packing.deadline import Deadline
-from dovetail_lab.packing.schedule import Packing, fill, fill_partition
+from dovetail_lab.packing.schedule import Packing, fill_groups, fill_partition
 
 Floats = NDArray[np.float64]
 
@@ -17,7 +17,7 @@ SUBSET_TASKS = 20  # 3^20 / 6 = 580 million steps, and 20 MB
 CHUNK = 1 << 14  # subsets between two looks at the clock
 
 
-def exhaustive(times: Floats, k: int) -> Packing:
+def search_exhaustively(times: Floats, k: int) -> Packing:
     """The cheapest of all partitions into packs of at most ``k``, each filled by Algorithm 1.
 
     O(Bell(n)) and 2^n numbers of memory.  Raises ``InputError`` beyond ``EXHAUSTIVE_TASKS`` tasks.
@@ -28,7 +28,7 @@ def exhaustive(times: Floats, k: int) -> Packing:
     costs = np.empty(1 << n)
     subset_costs(times, min(k, p), costs, 0, 1 << n)
     pack_of = np.empty(n, np.int64)
-    partitions(costs, n, pack_of)
+    cheapest_partition(costs, n, pack_of)
     return fill_partition(times, pack_of)
 
 
@@ -46,7 +46,7 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     costs = np.empty(1 << n)
     # In chunks, between which the deadline is looked at: the compiled loop cannot look itself.
     for start in range(0, 1 << n, CHUNK):
-        if deadline.passed():
+        if deadline.has_passed():
             return None
         subset_costs(times, min(k, p), costs, start, min(start + CHUNK, 1 << n))
     best = np.zeros(1 << n)
@@ -54,7 +54,7 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
     start = 0
     # Packs hold the lowest task of what is left, so subsets without task 0 are all that the last step needs.
     while start < full:  # every subset without task 0, then the full set
-        if deadline.passed():
+        if deadline.has_passed():
             return None
         # Half of all steps lie in the last chunks, whose subsets are large.
         stop = min(start + CHUNK // 8, full)
@@ -68,4 +68,4 @@ def subset_dp(times: Floats, k: int, deadline: Deadline | None = None) -> Packin
         taken = int(choice[left])
         groups.append([i for i in range(n) if taken >> i & 1])
         left ^= taken
-    return fill(times, groups)
+    return fill_groups(times, groups)

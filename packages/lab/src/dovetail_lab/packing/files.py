@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail.files.reading import read_text
-from dovetail.files.sentences import file_name, shown
+from dovetail.files.sentences import file_name, show_value
 from dovetail.files.units import LONGEST
 from dovetail_lab.packing.profiles import (
     SHORTEST,
@@ -34,7 +34,7 @@ from dovetail_lab.packing.profiles import (
     check_times,
     describe_repairs,
     fit_times,
-    repair,
+    repair_times,
 )
 from dovetail_lab.packing.synthetic import CORES_PER_PROCESSOR, model_times
 
@@ -69,7 +69,7 @@ def read_instance(path: Path) -> Instance:
     read = _read_csv if path.suffix.lower() == ".csv" else _read_json
     times, names = read(text, file_name(path))
     # Repaired after reading, so that the warning can name tasks as the file does.
-    repaired, repairs = repair(times)
+    repaired, repairs = repair_times(times)
     return Instance(repaired, names, describe_repairs(repairs, names))
 
 
@@ -83,7 +83,9 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         raise InputError("found a number or a nesting beyond all bounds in the JSON", where=where) from None
     # Unknown keys are refused, since a misspelt one would silently take its default.
     if not isinstance(data, dict):
-        raise InputError(f"found {_kind(data)}, expected an object with processors and times", where=where)
+        raise InputError(
+            f"found {_kind_of_value(data)}, expected an object with processors and times", where=where
+        )
     if unknown := sorted(set(data) - _KEYS):
         raise InputError(f"unknown key {unknown[0]!r}, expected {', '.join(sorted(_KEYS))}", where=where)
     processors = data.get("processors")
@@ -94,7 +96,7 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         or not 1 <= processors <= MOST_PROCESSORS
     ):
         raise InputError(
-            f"found {shown(processors)}, expected a whole number of 1 to {MOST_PROCESSORS}",
+            f"found {show_value(processors)}, expected a whole number of 1 to {MOST_PROCESSORS}",
             where=f"{where}: processors",
         )
     if ("times" in data) == ("tasks" in data):
@@ -104,7 +106,7 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
     if "times" in data:
         times = check_times(data["times"], processors=processors, where=f"{where}: times")
     else:
-        times, own = _tasks(data["tasks"], processors, f"{where}: tasks")
+        times, own = _read_tasks(data["tasks"], processors, f"{where}: tasks")
         # Names at the top are the user's last word; those within tasks are only their usual place.
         names = own if names is None else names
     n = times.shape[0]
@@ -115,29 +117,29 @@ def _read_json(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
     return times, tuple(names)
 
 
-def _tasks(entries: Any, processors: int, where: str) -> tuple[Floats, list[str]]:
+def _read_tasks(entries: Any, processors: int, where: str) -> tuple[Floats, list[str]]:
     if not isinstance(entries, list) or not entries:
         raise InputError("expected a non-empty list, one object for each task", where=where)
     rows, names = [], []
     for i, entry in enumerate(entries):
         at = f"{where}: task {i}"
         if not isinstance(entry, dict):
-            raise InputError(f"found {_kind(entry)}, expected an object", where=at)
+            raise InputError(f"found {_kind_of_value(entry)}, expected an object", where=at)
         fields = dict(entry)
         name = fields.pop("name", str(i))
         if not isinstance(name, str):
             raise InputError(f"name is {name!r}, expected a string", where=at)
-        rows.append(_within_bounds(_profile(fields, processors, at), at))
+        rows.append(_within_bounds(_read_profile(fields, processors, at), at))
         names.append(name)
     return np.array(rows), names
 
 
-def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
+def _read_profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
     """The times of one task, by whichever of the three forms it has."""
     if set(fields) == {"times"}:
         return np.array(check_row(fields["times"], processors=processors, where=at))
     if set(fields) == {"observed"}:
-        return _fit(_observations(fields["observed"], at), processors, at)
+        return _fit_profile(_read_observations(fields["observed"], at), processors, at)
     if "sequential" in fields and set(fields) <= _MODEL_KEYS:
         numbers = {key: value for key, value in fields.items() if key != "overhead"}
         for key, value in numbers.items():
@@ -146,7 +148,7 @@ def _profile(fields: Mapping[str, Any], processors: int, at: str) -> Floats:
         cores = fields.get("cores_per_processor", CORES_PER_PROCESSOR)
         if not 1 <= cores <= MOST_PROCESSORS or cores != int(cores):
             raise InputError(
-                f"cores_per_processor is {shown(cores)}, expected a whole number of at least 1", where=at
+                f"cores_per_processor is {show_value(cores)}, expected a whole number of at least 1", where=at
             )
         try:
             return model_times(
@@ -175,7 +177,7 @@ def _within_bounds(times: Floats, at: str) -> Floats:
     return times
 
 
-def _observations(table: Any, at: str) -> list[tuple[int, float]]:
+def _read_observations(table: Any, at: str) -> list[tuple[int, float]]:
     if not isinstance(table, dict) or not table:
         raise InputError("observed: expected an object of seconds by number of processors", where=at)
     found = []
@@ -190,7 +192,7 @@ def _observations(table: Any, at: str) -> list[tuple[int, float]]:
     return found
 
 
-def _fit(observations: list[tuple[int, float]], processors: int, at: str) -> Floats:
+def _fit_profile(observations: list[tuple[int, float]], processors: int, at: str) -> Floats:
     try:
         return fit_times(observations, processors)
     except InputError as error:
@@ -207,7 +209,7 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
     ascending = bool(counts) and counts == sorted(set(counts))
     if len(counts) != len(header) - 1 or not ascending or not 1 <= counts[0] <= counts[-1] <= MOST_PROCESSORS:
         raise InputError(
-            f"header is {shown(','.join(header))}, expected name and ascending numbers of processors, "
+            f"header is {show_value(','.join(header))}, expected name and ascending numbers of processors, "
             f"1 to {MOST_PROCESSORS}",
             where=f"{where}: line {lines[0][0]}",
         )
@@ -217,19 +219,19 @@ def _read_csv(text: str, where: str) -> tuple[Floats, tuple[str, ...]]:
         at = f"{where}: line {number}"
         if len(row) != len(header):
             raise InputError(f"has {len(row)} cells, expected {len(header)}", where=at)
-        values = [_cell(cell, at) for cell in row[1:]]
+        values = [_read_cell(cell, at) for cell in row[1:]]
         # With all counts present there is nothing to fit: the times are taken as they are.
         complete = counts == list(range(1, counts[-1] + 1)) and None not in values
         if complete:
             rows.append(np.array(check_row(values, where=at)))
         else:
             pairs = [(count, value) for count, value in zip(counts, values, strict=True) if value is not None]
-            rows.append(_within_bounds(_fit(pairs, counts[-1], at), at))
+            rows.append(_within_bounds(_fit_profile(pairs, counts[-1], at), at))
         names.append(row[0].strip() or str(len(names)))
     return np.array(rows), tuple(names)
 
 
-def _cell(cell: str, at: str) -> float | None:
+def _read_cell(cell: str, at: str) -> float | None:
     if not cell.strip():
         return None
     try:
@@ -238,5 +240,5 @@ def _cell(cell: str, at: str) -> float | None:
         raise InputError(f"found {cell.strip()!r}, expected seconds", where=at) from error
 
 
-def _kind(value: object) -> str:
+def _kind_of_value(value: object) -> str:
     return {list: "a list", str: "a string", type(None): "null"}.get(type(value), f"{value!r}")

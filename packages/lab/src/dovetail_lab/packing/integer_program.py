@@ -14,7 +14,7 @@ from dovetail.errors import InputError
 from dovetail_lab.packing.bounds import quick_bound
 from dovetail_lab.packing.deadline import Deadline
 from dovetail_lab.packing.pack_by_pack import pack_by_pack
-from dovetail_lab.packing.schedule import Outcome, Packing, fill
+from dovetail_lab.packing.schedule import Outcome, Packing, fill_groups
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ def integer_program(
         raise InputError(f"ilp takes at most {MOST_VARIABLES} variables, found {len(variables)}")
     # In thousandths of the longest time, so that the solver's tolerances mean the same for all instances.
     unit = float(times.max()) / 1000.0
-    rows = _constraints(times / unit, k, variables, literal=literal)
+    rows = _build_constraints(times / unit, k, variables, literal=literal)
     # A tenth, so that what it calls optimal is optimal within our own tolerance.
     options: dict[str, float] = {"mip_rel_gap": TOLERANCE / 10}
     if np.isfinite(deadline.left):
@@ -70,8 +70,8 @@ def integer_program(
         for (i, _, b), x in zip(variables, solved.x[:size], strict=True):
             if x > 0.5:
                 groups[b].append(i)
-        found = fill(times, [group for group in groups if group])
-        best = min(best, found, key=lambda packing: packing.cost)
+        found = fill_groups(times, [group for group in groups if group])
+        best = min(best, found, key=lambda packing: packing.total_cost)
     proven = solved.status == 0
     dual = solved.mip_dual_bound
     bound = quick_bound(times, k)
@@ -79,10 +79,10 @@ def integer_program(
         # Less the tolerance: the solver's bound may be a little too high.
         bound = max(bound, float(dual) * unit * (1.0 - TOLERANCE))
     notes = () if proven else ("the time limit ended the search before optimality was proven",)
-    return Outcome(best, min(bound, best.cost), proven, notes)
+    return Outcome(best, min(bound, best.total_cost), proven, notes)
 
 
-def _constraints(
+def _build_constraints(
     times: Floats, k: int, variables: Sequence[tuple[int, int, int]], *, literal: bool
 ) -> LinearConstraint:
     """The rows (i) to (iv) over the x in the order of ``variables``, then y_0..y_{n-1}."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, vstack
 
-from dovetail_lab.packing.bounds import needs
+from dovetail_lab.packing.bounds import needed_processors
 from dovetail_lab.packing.deadline import Deadline
 
 Floats = NDArray[np.float64]
@@ -38,16 +38,16 @@ def level_prices(times: Floats, k: int, levels: Floats, deadline: Deadline | Non
     The prices are a guess for all levels; pricing (``column_generation``) shows what they are worth.
     n * levels columns and rows: a third of a second for 260 tasks and 60 levels.
     """
-    if deadline is not None and deadline.passed():
+    if deadline is not None and deadline.has_passed():
         return None
     n, p = times.shape
     count = len(levels)
-    need = np.array([needs(times, level) for level in levels])
+    need = np.array([needed_processors(times, level) for level in levels])
     at, task = np.nonzero(need <= p)  # the x in use: (level, task)
     size = len(at)
     each, row = np.arange(size), np.arange(count)
 
-    def rows(values: Floats, room: Floats) -> coo_array:
+    def level_rows(values: Floats, room: Floats) -> coo_array:
         """For every level: sum values x - room y <= 0."""
         entries = np.concatenate([values, -room])
         where = np.concatenate([at, row]), np.concatenate([each, size + row])
@@ -59,8 +59,8 @@ def level_prices(times: Floats, k: int, levels: Floats, deadline: Deadline | Non
         shape=(size, size + count),
     )
     limits = [
-        rows(need[at, task].astype(np.float64), np.full(count, float(p))),
-        rows(np.ones(size), np.full(count, float(min(k, p)))),
+        level_rows(need[at, task].astype(np.float64), np.full(count, float(p))),
+        level_rows(np.ones(size), np.full(count, float(min(k, p)))),
         linked,
     ]
     matrix = vstack(limits).tocsc()

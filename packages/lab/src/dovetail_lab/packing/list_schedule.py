@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail_lab.packing.bounds import area_bound, needs
+from dovetail_lab.packing.bounds import area_bound, needed_processors
 from dovetail_lab.packing.compiled_lists import anneal_list
 from dovetail_lab.packing.compiled_lists import list_schedule as list_schedule_kernel
 from dovetail_lab.packing.deadline import Deadline
@@ -41,9 +41,9 @@ def best_list(times: Floats, deadline: Deadline | None = None) -> tuple[float, I
     best, best_order, best_sigma = np.inf, np.empty(0, np.int64), np.empty(0, np.int64)
     # From the bound outwards: a good schedule found early rules most levels out.
     for level in levels[np.argsort(np.abs(levels - bound), kind="stable")]:
-        if deadline.passed() and best < np.inf:
+        if deadline.has_passed() and best < np.inf:
             break
-        sigma = needs(times, level)
+        sigma = needed_processors(times, level)
         current = times[rows, sigma - 1]
         work = sigma * current
         # Neither work nor longest task leaves room for a better schedule.
@@ -82,7 +82,7 @@ def improve_list(
     step = 1e-3 ** (1.0 / chunks)
     for chunk in range(chunks):
         # Within the accepted gap of a proven bound more time is wasted.
-        if deadline.passed() or best <= bound * (1.0 + ACCEPTED_GAP):
+        if deadline.has_passed() or best <= bound * (1.0 + ACCEPTED_GAP):
             break
         draws = rng.random((min(CHUNK, steps - chunk * CHUNK), 4))
         makespan, best = anneal_list(

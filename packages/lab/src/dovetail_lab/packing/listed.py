@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dovetail_lab.packing.column_generation import ColumnPool
 from dovetail_lab.packing.compiled_subsets import listed_program, subset_costs
 from dovetail_lab.packing.deadline import Deadline
-from dovetail_lab.packing.schedule import Packing, fill
+from dovetail_lab.packing.schedule import Packing, fill_groups
 
 Floats = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ class Listed:
         return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
-def listed(pool: ColumnPool, upper_bound: float, deadline: Deadline) -> Listed | None:
+def list_packs(pool: ColumnPool, upper_bound: float, deadline: Deadline) -> Listed | None:
     """All packs that can be part of a co-schedule cheaper than ``upper_bound``; ``None`` when time is up.
 
     By the prices of ``pool``, which must be there.  O(2^n (p + n)).
@@ -55,7 +55,7 @@ def listed(pool: ColumnPool, upper_bound: float, deadline: Deadline) -> Listed |
     for price in pool.prices[:n].tolist():
         worth = np.concatenate([worth, worth + price])
     for start in range(0, 1 << n, CHUNK):
-        if deadline.passed():
+        if deadline.has_passed():
             return None
         stop = min(start + CHUNK, 1 << n)
         subset_costs(pool.times, pool.k, costs, start, stop)
@@ -66,14 +66,16 @@ def listed(pool: ColumnPool, upper_bound: float, deadline: Deadline) -> Listed |
     return Listed(np.concatenate(masks), np.concatenate(kept))
 
 
-def cheapest(times: Floats, packs: Listed, best: Packing, deadline: Deadline) -> tuple[Packing, bool]:
+def cheapest_schedule(
+    times: Floats, packs: Listed, best: Packing, deadline: Deadline
+) -> tuple[Packing, bool]:
     """The cheapest co-schedule of the packs, or ``best``; and whether that is proven.
 
     f(S) = min over listed packs A that hold the lowest task of S of cost(A) + f(S without A): 2^n / 2 sets,
     each with the packs of its lowest task.
     """
     n = times.shape[0]
-    lowest = _lowest(packs.masks)
+    lowest = _lowest_tasks(packs.masks)
     # By lowest task, then by cost, as the program reads them.
     order = np.lexsort((packs.costs, lowest))
     masks, costs = packs.masks[order], packs.costs[order]
@@ -82,24 +84,24 @@ def cheapest(times: Floats, packs: Listed, best: Packing, deadline: Deadline) ->
     value, choice = np.zeros(1 << n), np.zeros(1 << n, np.int64)
     start = 0
     while start < full:  # every set without task 0, then the full one
-        if deadline.passed():
+        if deadline.has_passed():
             return best, False
         stop = min(start + STEP, full)
         listed_program(masks, costs, first, value, choice, start, stop, 2)
         start = stop
     listed_program(masks, costs, first, value, choice, full, full + 1, 1)
-    if value[full] < best.cost:
+    if value[full] < best.total_cost:
         groups = []
         left = full
         while left:
             place = int(order[choice[left]])
             groups.append(packs.group(place))
             left ^= int(packs.masks[place])
-        best = min(best, fill(times, groups), key=lambda packing: packing.cost)
+        best = min(best, fill_groups(times, groups), key=lambda packing: packing.total_cost)
     return best, True  # nothing that was left out is cheaper
 
 
-def _lowest(masks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _lowest_tasks(masks: NDArray[np.int64]) -> NDArray[np.int64]:
     """The lowest task of each pack."""
     found: NDArray[np.int64] = np.log2((masks & -masks).astype(np.float64)).astype(np.int64)
     return found

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.schedule import Packing, fill
+from dovetail_lab.packing.schedule import Packing, fill_groups
 
 Floats = NDArray[np.float64]
 
 
 def each_alone(times: Floats) -> Packing:
     """k = 1: every task on all processors, O(n)."""
-    return fill(times, ([i] for i in range(times.shape[0])))
+    return fill_groups(times, ([i] for i in range(times.shape[0])))
 
 
 def pair_costs(times: Floats) -> Floats:
@@ -28,7 +28,7 @@ def pair_costs(times: Floats) -> Floats:
     return costs
 
 
-def matching(times: Floats, k: int = 2) -> Packing:
+def match_pairs(times: Floats, k: int = 2) -> Packing:
     """The optimal packs of at most two tasks, by matching.
 
     The paper uses a perfect matching of least weight in a graph with a loop for each task; as much
@@ -52,4 +52,4 @@ def matching(times: Floats, k: int = 2) -> Packing:
         graph.add_edge(i, j, weight=round(float(saving[i, j]) * scale))
     pairs = [sorted(pair) for pair in nx.max_weight_matching(graph)]
     paired = {i for pair in pairs for i in pair}
-    return fill(times, pairs + [[i] for i in range(n) if i not in paired])
+    return fill_groups(times, pairs + [[i] for i in range(n) if i not in paired])

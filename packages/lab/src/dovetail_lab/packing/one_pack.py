@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.schedule import Packing, fill
+from dovetail_lab.packing.schedule import Packing, fill_groups
 
 
 def single_pack(times: NDArray[np.float64], k: int) -> Packing:
@@ -17,4 +17,4 @@ def single_pack(times: NDArray[np.float64], k: int) -> Packing:
     n, p = times.shape
     if n > min(k, p):
         raise InputError(f"one-pack got {n} tasks, a pack holds at most min(k, p) = {min(k, p)}")
-    return fill(times, [range(n)])
+    return fill_groups(times, [range(n)])

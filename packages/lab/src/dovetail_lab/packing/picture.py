@@ -29,7 +29,7 @@ class Bar:
     processors: tuple[int, ...]
 
 
-def bars(schedule: Packing | ListSchedule, processors: int) -> list[Bar]:
+def task_bars(schedule: Packing | ListSchedule, processors: int) -> list[Bar]:
     """Give every task the lowest processors that are free at its start; in order of start."""
     free_at = np.zeros(processors)
     found = []
@@ -42,7 +42,7 @@ def bars(schedule: Packing | ListSchedule, processors: int) -> list[Bar]:
     return found
 
 
-def grid(drawn: Sequence[Bar], processors: int, width: int) -> NDArray[np.int64]:
+def task_grid(drawn: Sequence[Bar], processors: int, width: int) -> NDArray[np.int64]:
     """The task in each cell, -1 where a processor idles; shape ``(processors, width)``."""
     span = max(bar.end for bar in drawn)
     cells = np.full((processors, width), -1, np.int64)
@@ -55,15 +55,15 @@ def grid(drawn: Sequence[Bar], processors: int, width: int) -> NDArray[np.int64]
     return cells
 
 
-def symbol(task: int) -> str:
+def task_symbol(task: int) -> str:
     """One character for a task; they repeat after 62."""
     return SYMBOLS[task % len(SYMBOLS)]
 
 
 def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[str], title: str) -> str:
     """The picture as an SVG document; packs are separated by lines."""
-    drawn = bars(schedule, processors)
-    span = schedule.cost
+    drawn = task_bars(schedule, processors)
+    span = schedule.total_cost
     left, top, inner = 46.0, 30.0, 900.0
     # Rows shrink with their number, so that a picture of 1,000 processors still fits a page.
     row = min(22.0, max(4.0, 480.0 / processors))
@@ -81,7 +81,7 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
         count = len(bar.processors)
         parts.append(f"<g><title>{name}: {bar.end - bar.start:.6g} s on {count} processors</title>")
         # Neighbouring processors as one rectangle: far fewer elements, and no seams.
-        for first, last in _runs(bar.processors):
+        for first, last in _neighbouring_runs(bar.processors):
             y, tall = top + first * row, (last - first + 1) * row
             colour = PALETTE[bar.task % len(PALETTE)]
             parts.append(
@@ -92,7 +92,7 @@ def to_svg(schedule: Packing | ListSchedule, processors: int, names: Sequence[st
                 middle = f'x="{x + wide / 2:.2f}" y="{y + tall / 2 + 4:.2f}"'
                 parts.append(f'<text {middle} text-anchor="middle">{name}</text>')
         parts.append("</g>")
-    for boundary in _boundaries(schedule):
+    for boundary in _pack_boundaries(schedule):
         x = left + boundary / span * inner
         line = f"M{x:.2f} {top - 4}V{bottom + 4:.2f}"
         parts.append(f'<path d="{line}" stroke="#333333" stroke-dasharray="3 2"/>')
@@ -137,8 +137,8 @@ def _save_png(
     figure = Figure(figsize=(10, min(8.0, 1.6 + 0.28 * processors)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for bar in bars(schedule, processors):
-        for first, last in _runs(bar.processors):
+    for bar in task_bars(schedule, processors):
+        for first, last in _neighbouring_runs(bar.processors):
             axes.barh(
                 first,
                 bar.end - bar.start,
@@ -149,27 +149,31 @@ def _save_png(
                 edgecolor="white",
                 linewidth=0.5,
             )
-            if (bar.end - bar.start) > 0.012 * len(names[bar.task]) * schedule.cost:
+            if (bar.end - bar.start) > 0.012 * len(names[bar.task]) * schedule.total_cost:
                 axes.text(
                     (bar.start + bar.end) / 2, (first + last + 1) / 2, names[bar.task],
                     ha="center", va="center", fontsize=7,
                 )  # fmt: skip
-    for boundary in _boundaries(schedule):
+    for boundary in _pack_boundaries(schedule):
         axes.axvline(boundary, color="#333333", linewidth=0.8, linestyle="--")
     axes.set(
-        xlim=(0, schedule.cost), ylim=(processors, 0), xlabel="seconds", ylabel="processors", title=title
+        xlim=(0, schedule.total_cost),
+        ylim=(processors, 0),
+        xlabel="seconds",
+        ylabel="processors",
+        title=title,
     )
     figure.savefig(path, dpi=150)
 
 
-def _boundaries(schedule: Packing | ListSchedule) -> list[float]:
+def _pack_boundaries(schedule: Packing | ListSchedule) -> list[float]:
     """When each pack but the last ends."""
     if isinstance(schedule, ListSchedule):
         return []
-    return [float(end) for end in np.cumsum(schedule.costs)[:-1]]
+    return [float(end) for end in np.cumsum(schedule.pack_costs)[:-1]]
 
 
-def _runs(rows: Sequence[int]) -> list[tuple[int, int]]:
+def _neighbouring_runs(rows: Sequence[int]) -> list[tuple[int, int]]:
     """First and last of each run of neighbouring processors."""
     runs: list[tuple[int, int]] = []
     for row in rows:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail.interfaces import Traits, View
 from dovetail.model import CPU, WHOLE_POOL, Choice, Cluster, DeviceClass, Job, Plan, PlanItem, Seconds
-from dovetail_lab.packing.profiles import repair
+from dovetail_lab.packing.profiles import repair_times
 
 if TYPE_CHECKING:  # with its numba kernels: `dovetail policies` need not wait for them
     from dovetail_lab.packing.registry import Solution
@@ -75,29 +75,29 @@ class Pack:
         """
         jobs = list(view.queue)
         processors = processors_of(view.cluster)
-        times, chosen = _profiles(view, jobs, processors)
+        times, chosen = _job_profiles(view, jobs, processors)
         k = self.k or processors
         most = min(k, processors)
         timeless = [i for i in range(len(jobs)) if times[i, 0] == 0.0]
         timed = [i for i in range(len(jobs)) if times[i, 0] > 0.0]
         items: list[PlanItem] = []
 
-        def add(i: int, count: int, start: Seconds, pack: int | None) -> None:
+        def add_item(i: int, count: int, start: Seconds, pack: int | None) -> None:
             choice, seconds = chosen[i][count]
             name = choice.implementation.name
             items.append(PlanItem(jobs[i].id, name, choice.request, view.now + start, seconds, pack=pack))
 
         for place, i in enumerate(timeless):
-            add(i, 1, 0.0, None if self.algorithm == "list" else place // most)
+            add_item(i, 1, 0.0, None if self.algorithm == "list" else place // most)
         if not timed:
             return Plan(tuple(items), 0.0, "optimal", 0.0)
-        solution = self._solve(times[timed], k)
+        solution = self._solve_profiles(times[timed], k)
         # Packs of jobs without length come first, and take the first numbers.
         first = -(-len(timeless) // most)
         packs = getattr(solution.schedule, "packs", ())
         pack_of = {entry.task: first + b for b, pack in enumerate(packs) for entry in pack}
         for entry in solution.schedule.started():
-            add(timed[entry.task], entry.processors, entry.start, pack_of.get(entry.task))
+            add_item(timed[entry.task], entry.processors, entry.start, pack_of.get(entry.task))
         return Plan(
             tuple(items),
             solution.metrics.cost,
@@ -106,11 +106,11 @@ class Pack:
             solution.seconds,
         )
 
-    def _solve(self, times: NDArray[np.float64], k: int) -> Solution:
+    def _solve_profiles(self, times: NDArray[np.float64], k: int) -> Solution:
         from dovetail_lab.packing.registry import Options, solve
 
         # Learned times need not fall with processors, which the algorithms rely on (Equations 1 and 2).
-        repaired, _ = repair(times)
+        repaired, _ = repair_times(times)
         return solve(repaired, k, self.algorithm, Options(seed=self.seed, time_limit=self.time_limit))
 
 
@@ -131,7 +131,7 @@ def _cpu_choices(job: Job) -> list[Choice]:
     return [choice for choice in job.choices if choice.implementation.kind == CPU]
 
 
-def _profiles(
+def _job_profiles(
     view: View, jobs: Sequence[Job], processors: int
 ) -> tuple[NDArray[np.float64], list[list[tuple[Choice, Seconds]]]]:
     """Times on 1..p processors, shape (jobs, p), and the choice behind each (index 0 unused).

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail.files.sentences import shown
+from dovetail.files.sentences import show_value
 from dovetail.files.units import LONGEST
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ class Repair:
     superlinear: int  # entries that broke Equation 2: less work on more processors
     largest_change: float  # relative
 
-    def describe(self, name: str) -> str:
+    def describe_repair(self, name: str) -> str:
         """One line for a person; ``name`` is the task's."""
         parts = []
         if self.slower_than_fewer:
@@ -68,14 +68,14 @@ def check_row(row: object, *, processors: int | None = None, where: str = "times
             raise InputError(f"time on {j} processors is {value!r}, expected a number", where=where)
         if not SHORTEST <= value <= LONGEST:  # nor nan
             raise InputError(
-                f"time on {j} processors is {shown(value)}, expected a positive number of seconds, "
+                f"time on {j} processors is {show_value(value)}, expected a positive number of seconds, "
                 f"{SHORTEST:g} to {LONGEST:g}",
                 where=where,
             )
     return [float(value) for value in row]
 
 
-def repair(times: Floats) -> tuple[Floats, list[Repair]]:
+def repair_times(times: Floats) -> tuple[Floats, list[Repair]]:
     """Make ``times`` satisfy Equations 1 and 2; also return what was changed, task by task.
 
     First t_j = min(t_j, t_{j-1}): never use more processors than the best count (Aupy 2013, section
@@ -137,13 +137,13 @@ def fit_times(observations: Iterable[tuple[int, float]], processors: int) -> Flo
         return np.asarray(medians[0] * np.maximum(counts[0] / wanted, 1.0))
     from scipy.optimize import nnls  # takes long to import: `dovetail policies` lists what uses this
 
-    model = _basis(counts)
+    model = _basis_functions(counts)
     coefficients, _ = nnls(model / medians[:, None], np.ones(len(counts)))
     ratio = np.interp(np.log2(wanted), np.log2(counts), medians / (model @ coefficients))
-    return np.asarray((_basis(wanted) @ coefficients) * ratio)
+    return np.asarray((_basis_functions(wanted) @ coefficients) * ratio)
 
 
-def _basis(counts: Floats) -> Floats:
+def _basis_functions(counts: Floats) -> Floats:
     return np.column_stack([np.ones_like(counts), 1.0 / counts, np.log2(counts)])
 
 
@@ -151,7 +151,7 @@ def describe_repairs(repairs: Sequence[Repair], names: Sequence[str], *, shown: 
     """The warning that lists what was repaired, or ``None`` when nothing was."""
     if not repairs:
         return None
-    lines = [found.describe(names[found.task]) for found in repairs[:shown]]
+    lines = [found.describe_repair(names[found.task]) for found in repairs[:shown]]
     more = len(repairs) - len(lines)
     if more > 0:
         lines.append(f"and {more} more tasks")

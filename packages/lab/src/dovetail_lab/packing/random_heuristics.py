@@ -19,14 +19,14 @@ def random_pack(times: Floats, k: int, runs: int, rng: np.random.Generator) -> P
     """The best of ``runs``: packs of random size (uniform in 1..k) and random tasks, then Algorithm 1."""
     n = times.shape[0]
 
-    def once() -> Ints:
+    def draw_packs() -> Ints:
         # n sizes are enough for n tasks: the packs are runs of a random order of the tasks.
         sizes = rng.integers(1, k + 1, size=n)
         pack_of = np.empty(n, np.int64)
         pack_of[rng.permutation(n)] = np.repeat(np.arange(n), sizes)[:n]
         return pack_of
 
-    return _best(times, once, runs)
+    return _best_of_draws(times, draw_packs, runs)
 
 
 def random_proc(
@@ -40,13 +40,13 @@ def random_proc(
     n, p = times.shape
     most = p if full_range else max(1, p // k)
 
-    def once() -> Ints:
+    def draw_packs() -> Ints:
         return make_pack(times, k, rng.integers(1, most + 1, size=n))[1]
 
-    return _best(times, once, runs)
+    return _best_of_draws(times, draw_packs, runs)
 
 
-def _best(times: Floats, once: Callable[[], Ints], runs: int) -> Packing:
+def _best_of_draws(times: Floats, once: Callable[[], Ints], runs: int) -> Packing:
     """The cheapest of ``runs`` partitions, filled; ties: the first."""
     sigma, costs = np.empty(times.shape[0], np.int64), np.empty(times.shape[0])
     tried = [once() for _ in range(runs)]

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.annealing import STEPS, anneal
+from dovetail_lab.packing.annealing import STEPS, anneal_packs
 from dovetail_lab.packing.bounds import area_bound
-from dovetail_lab.packing.contiguous import contiguous, contiguous_groups
+from dovetail_lab.packing.contiguous import contiguous_groups, contiguous_packs
 from dovetail_lab.packing.deadline import Deadline
-from dovetail_lab.packing.exhaustive import exhaustive, subset_dp
+from dovetail_lab.packing.exhaustive import search_exhaustively, subset_dp
 from dovetail_lab.packing.list_schedule import best_list, improve_list
-from dovetail_lab.packing.matching import each_alone, matching
+from dovetail_lab.packing.matching import each_alone, match_pairs
 from dovetail_lab.packing.one_pack import single_pack
 from dovetail_lab.packing.pack_approx import pack_approx, pack_approx_literal
 from dovetail_lab.packing.pack_by_pack import NINE, ONE, pack_by_pack
 from dovetail_lab.packing.random_heuristics import random_pack, random_proc
-from dovetail_lab.packing.schedule import ListSchedule, Metrics, Outcome, Packing, measure
+from dovetail_lab.packing.schedule import ListSchedule, Metrics, Outcome, Packing, measure_schedule
 
 Floats = NDArray[np.float64]
 
@@ -99,7 +99,7 @@ def solve(times: Floats, k: int, algorithm: str, options: Options | None = None)
     entry = ALGORITHMS[algorithm]
     n, p = times.shape
     times = np.ascontiguousarray(times, dtype=np.float64)
-    load(algorithm, min(k, p), n)
+    load_kernels(algorithm, min(k, p), n)
     # A limit that a user gives is wall time; ours is CPU time, which does not depend on what else runs.
     deadline = (
         Deadline(entry.time_limit, cpu=True) if options.time_limit is None else Deadline(options.time_limit)
@@ -114,7 +114,7 @@ def solve(times: Floats, k: int, algorithm: str, options: Options | None = None)
         k=min(k, p),
         processors=p,
         schedule=outcome.schedule,
-        metrics=measure(times, outcome.schedule),
+        metrics=measure_schedule(times, outcome.schedule),
         lower_bound=outcome.lower_bound,
         proven_optimal=outcome.proven_optimal,
         seconds=seconds,
@@ -122,7 +122,7 @@ def solve(times: Floats, k: int, algorithm: str, options: Options | None = None)
     )
 
 
-def load(algorithm: str, k: int, tasks: int) -> None:
+def load_kernels(algorithm: str, k: int, tasks: int) -> None:
     """Compile or load the kernels that ``algorithm`` will use, by running it on a tiny instance.
 
     So that neither compilation nor imports count as the algorithm's time, and none is compiled that
@@ -148,32 +148,32 @@ def load(algorithm: str, k: int, tasks: int) -> None:
         ALGORITHMS[part].run(Request(small, most, most, Options(), rng, Deadline(600.0)))
 
 
-def _exact(packing: Packing) -> Outcome:
-    return Outcome(packing, packing.cost, proven_optimal=True)
+def _exact_outcome(packing: Packing) -> Outcome:
+    return Outcome(packing, packing.total_cost, proven_optimal=True)
 
 
 def _pack_approx(request: Request) -> Outcome:
     return Outcome(pack_approx(request.times, request.k))
 
 
-def _matching(request: Request) -> Outcome:
+def _solve_matching(request: Request) -> Outcome:
     # One processor, although the user allows two tasks: each runs alone, and no matching is needed.
     if request.given == 2 and request.k == 1:
-        return _exact(each_alone(request.times))
-    return _exact(matching(request.times, request.k))
+        return _exact_outcome(each_alone(request.times))
+    return _exact_outcome(match_pairs(request.times, request.k))
 
 
 def _subset_dp(request: Request) -> Outcome:
     packing = subset_dp(request.times, request.k, request.deadline)
     if packing is not None:
-        return _exact(packing)
+        return _exact_outcome(packing)
     return Outcome(
-        contiguous(request.times, request.k),
+        contiguous_packs(request.times, request.k),
         notes=("the time limit ended the subset program; these are contiguous packs",),
     )
 
 
-def _ilp(request: Request) -> Outcome:
+def _solve_integer_program(request: Request) -> Outcome:
     from dovetail_lab.packing.integer_program import integer_program
 
     return integer_program(
@@ -187,11 +187,11 @@ def _cp_sat(request: Request) -> Outcome:
     return constraint_program(request.times, request.k, seed=request.options.seed, deadline=request.deadline)
 
 
-def _annealing(request: Request) -> Outcome:
+def _solve_annealing(request: Request) -> Outcome:
     # From the best contiguous packs, which are found fast and often good.
     _, start = min(contiguous_groups(request.times, request.k), key=lambda way: way[0])
     return Outcome(
-        anneal(request.times, request.k, start, request.rng, steps=STEPS, deadline=request.deadline)
+        anneal_packs(request.times, request.k, start, request.rng, steps=STEPS, deadline=request.deadline)
     )
 
 
@@ -201,17 +201,17 @@ def _column_generation(request: Request) -> Outcome:
     return column_generation(request.times, request.k, request.rng, request.deadline)
 
 
-def _auto(request: Request) -> Outcome:
-    from dovetail_lab.packing.auto import auto
+def _solve_auto(request: Request) -> Outcome:
+    from dovetail_lab.packing.auto import solve_automatically
 
-    return auto(request.times, request.k, request.rng, request.deadline)
+    return solve_automatically(request.times, request.k, request.rng, request.deadline)
 
 
-def _list(request: Request) -> Outcome:
+def _solve_list(request: Request) -> Outcome:
     _, order, sigma = best_list(request.times, request.deadline.at_most(0.5 * request.deadline.left))
     schedule = improve_list(request.times, order, sigma, request.rng, deadline=request.deadline)
-    bound = min(area_bound(request.times), schedule.cost)
-    return Outcome(schedule, bound, bound >= schedule.cost * (1.0 - 1e-12))
+    bound = min(area_bound(request.times), schedule.total_cost)
+    return Outcome(schedule, bound, bound >= schedule.total_cost * (1.0 - 1e-12))
 
 
 def _random_proc(runs: int) -> Callable[[Request], Outcome]:
@@ -254,24 +254,24 @@ _BY_NAME = [
     ),
     Algorithm("random-proc-1", "random processors, then Make-pack", _random_proc(1)),
     Algorithm("random-proc-9", "best of nine times random processors", _random_proc(9)),
-    Algorithm("matching", "optimal for k = 2 (Theorem 1)", _matching),
+    Algorithm("matching", "optimal for k = 2 (Theorem 1)", _solve_matching),
     Algorithm(
         "exhaustive",
         "all partitions, up to 12 tasks",
-        lambda request: _exact(exhaustive(request.times, request.k)),
+        lambda request: _exact_outcome(search_exhaustively(request.times, request.k)),
     ),
     Algorithm("subset-dp", "optimal by a program over subsets, up to 20 tasks", _subset_dp),
-    Algorithm("ilp", "the integer program of Theorem 4 (HiGHS)", _ilp, 30.0),
+    Algorithm("ilp", "the integer program of Theorem 4 (HiGHS)", _solve_integer_program, 30.0),
     Algorithm("cp-sat", "the stronger integer program (OR-tools)", _cp_sat, 30.0),
     Algorithm(
         "contiguous",
         "optimal cuts of a sorted list",
-        lambda request: Outcome(contiguous(request.times, request.k)),
+        lambda request: Outcome(contiguous_packs(request.times, request.k)),
     ),
-    Algorithm("annealing", "contiguous packs, annealed", _annealing, 10.0),
+    Algorithm("annealing", "contiguous packs, annealed", _solve_annealing, 10.0),
     Algorithm("column-generation", "lower bound, and packs from its columns", _column_generation, 30.0),
-    Algorithm("list", "no packs: moldable list scheduling, annealed", _list, 10.0),
-    Algorithm("auto", "exact where fast, else the best of the above; always with a bound", _auto, 4.0),
+    Algorithm("list", "no packs: moldable list scheduling, annealed", _solve_list, 10.0),
+    Algorithm("auto", "exact where fast, else the best of the above; always with a bound", _solve_auto, 4.0),
 ]
 
 ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType({entry.name: entry for entry in _BY_NAME})

@@ -49,20 +49,20 @@ class Packing:
     packs: tuple[tuple[PackedTask, ...], ...]
 
     @property
-    def costs(self) -> tuple[float, ...]:
+    def pack_costs(self) -> tuple[float, ...]:
         """Seconds of each pack: its longest task."""
         return tuple(max(entry.time for entry in pack) for pack in self.packs)
 
     @property
-    def cost(self) -> float:
+    def total_cost(self) -> float:
         """Seconds of the co-schedule: the packs run one after the other."""
-        return float(sum(self.costs))
+        return float(sum(self.pack_costs))
 
     def started(self) -> tuple[StartedTask, ...]:
         """Every task with the start of its pack, in execution order."""
         begin = 0.0
         tasks: list[StartedTask] = []
-        for pack, cost in zip(self.packs, self.costs, strict=True):
+        for pack, cost in zip(self.packs, self.pack_costs, strict=True):
             tasks += [StartedTask(entry.task, entry.processors, entry.time, begin) for entry in pack]
             begin += cost
         return tuple(tasks)
@@ -75,7 +75,7 @@ class ListSchedule:
     tasks: tuple[StartedTask, ...]
 
     @property
-    def cost(self) -> float:
+    def total_cost(self) -> float:
         """The makespan."""
         return max(entry.end for entry in self.tasks)
 
@@ -105,12 +105,12 @@ class Metrics:
     busy: float
     idle: float
 
-    def energy(self, idle_watts: float, busy_watts: float) -> float:
+    def energy_joules(self, idle_watts: float, busy_watts: float) -> float:
         """Joules, for the watts that a processor draws while idle and while busy."""
         return self.busy * busy_watts + self.idle * idle_watts
 
 
-def fill(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
+def fill_groups(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
     """Give every group of tasks its optimal processors (Algorithm 1) and put the packs in order.
 
     The groups need not hold all tasks, but none twice.  O(p * size) for each pack.
@@ -123,22 +123,22 @@ def fill(times: Floats, groups: Iterable[Sequence[int]]) -> Packing:
     present = np.flatnonzero(pack_of >= 0)
     if len(present) == len(pack_of):
         return fill_partition(times, pack_of)
-    return _build(times, present, *_filled(times[present], pack_of[present]))
+    return _build_packing(times, present, *_fill_by_number(times[present], pack_of[present]))
 
 
 def fill_partition(times: Floats, pack_of: Ints) -> Packing:
     """Like ``fill``, from the pack of each task: 0, 1, ... without a gap."""
-    return _build(times, np.arange(len(pack_of)), *_filled(times, pack_of))
+    return _build_packing(times, np.arange(len(pack_of)), *_fill_by_number(times, pack_of))
 
 
-def _filled(times: Floats, pack_of: Ints) -> tuple[Ints, Ints]:
+def _fill_by_number(times: Floats, pack_of: Ints) -> tuple[Ints, Ints]:
     sigma = np.empty(len(pack_of), np.int64)
     packs = int(pack_of.max(initial=-1)) + 1
     fill_packs(times, pack_of, packs, sigma, np.empty(packs))
     return pack_of, sigma
 
 
-def _build(times: Floats, tasks: Ints, pack_of: Ints, sigma: Ints) -> Packing:
+def _build_packing(times: Floats, tasks: Ints, pack_of: Ints, sigma: Ints) -> Packing:
     """Packs in execution order; ``tasks`` ascends, so that the tasks of a pack do."""
     seconds = times[tasks, sigma - 1].tolist()
     packs: list[list[PackedTask]] = [[] for _ in range(int(pack_of.max(initial=-1)) + 1)]
@@ -152,7 +152,7 @@ def _build(times: Floats, tasks: Ints, pack_of: Ints, sigma: Ints) -> Packing:
     return Packing(tuple(map(tuple, packs)))
 
 
-def place(times: Floats, packs: Iterable[Sequence[tuple[int, int]]]) -> Packing:
+def place_packs(times: Floats, packs: Iterable[Sequence[tuple[int, int]]]) -> Packing:
     """A packing from (task, processors) pairs, in execution order."""
     filled = [
         tuple(
@@ -173,7 +173,7 @@ def groups_of(pack_of: Ints) -> list[list[int]]:
     return [groups[pack] for pack in sorted(groups)]
 
 
-def measure(times: Floats, schedule: Packing | ListSchedule) -> Metrics:
+def measure_schedule(times: Floats, schedule: Packing | ListSchedule) -> Metrics:
     """The measures of section 6.
 
     Relative cost is against running every task alone on all processors; the packing ratio is the work
@@ -187,7 +187,7 @@ def measure(times: Floats, schedule: Packing | ListSchedule) -> Metrics:
     alone = np.sort(times[:, p - 1])
     work = sum(entry.processors * entry.time for entry in started)
     response = sum(entry.end for entry in started) / n
-    cost = schedule.cost
+    cost = schedule.total_cost
     return Metrics(
         cost=cost,
         relative_cost=cost / float(alone.sum()),
@@ -198,7 +198,7 @@ def measure(times: Floats, schedule: Packing | ListSchedule) -> Metrics:
     )
 
 
-def check(times: Floats, k: int, schedule: Packing | ListSchedule) -> None:
+def check_schedule(times: Floats, k: int, schedule: Packing | ListSchedule) -> None:
     """Raise ``InvariantError`` unless every task runs once, with its time, within k and p."""
     n, p = times.shape
     started = schedule.started()

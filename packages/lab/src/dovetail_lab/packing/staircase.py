@@ -21,18 +21,18 @@ from dovetail_lab.packing.column_generation import (
     Groups,
     Relaxation,
     Step,
-    relax,
+    solve_relaxation,
     without_repeats,
 )
 from dovetail_lab.packing.deadline import Deadline
-from dovetail_lab.packing.schedule import Packing, fill
+from dovetail_lab.packing.schedule import Packing, fill_groups
 
 SLACK = 0.03  # of the gap at the root: how far a node's linear program may stay from solved
 WHOLE = 1e-6  # a weight this near to a whole number is one
 NEAR = 0.6  # packs of this share of a new step's level are also counted at it
 
 
-def branch(
+def branch_and_bound(
     pool: ColumnPool, root: Relaxation, best: Packing, *, deadline: Deadline, gap: float = CONVERGED
 ) -> tuple[float, Packing]:
     """A better lower bound, and the better of ``best`` and what the search came across.
@@ -41,18 +41,18 @@ def branch(
     ``deadline`` stops the search, or a relative ``gap`` is reached.  ``root`` must be solved.
     """
     times = pool.times
-    slack = SLACK * max(best.cost - root.bound, 0.0)
+    slack = SLACK * max(best.total_cost - root.bound, 0.0)
     open_nodes: list[tuple[float, int, Relaxation]] = [(root.bound, 0, root)]
     closed = np.inf  # the least bound of nodes that are not split any more
     made = 0
-    while open_nodes and not deadline.passed():
+    while open_nodes and not deadline.has_passed():
         bound, _, node = open_nodes[0]
-        if bound >= min(closed, best.cost * (1.0 - gap)):
+        if bound >= min(closed, best.total_cost * (1.0 - gap)):
             break  # nothing that is open holds the bound down
-        groups = _whole(pool, node)
+        groups = _whole_packs(pool, node)
         if groups is not None:
-            found = fill(times, groups)
-            best = min(best, found, key=lambda packing: packing.cost)
+            found = fill_groups(times, groups)
+            best = min(best, found, key=lambda packing: packing.total_cost)
         step = widest_step(pool, node)
         heapq.heappop(open_nodes)
         if step is None:  # the staircase is whole, the packs are not: this search cannot split them
@@ -63,11 +63,15 @@ def branch(
             prices = None if node.prices is None else np.append(node.prices, 0.0)
             start = Relaxation((*node.steps, child), bound, np.inf, prices, node.active)
             made += 1
-            solved = relax(
-                pool, _raise(pool, start), deadline=deadline, upper_bound=best.cost, tolerance=slack
+            solved = solve_relaxation(
+                pool,
+                _raise_levels(pool, start),
+                deadline=deadline,
+                upper_bound=best.total_cost,
+                tolerance=slack,
             )
             heapq.heappush(open_nodes, (max(bound, solved.bound), made, solved))
-    least = min(closed, open_nodes[0][0] if open_nodes else np.inf, best.cost)
+    least = min(closed, open_nodes[0][0] if open_nodes else np.inf, best.total_cost)
     return least, best
 
 
@@ -93,7 +97,7 @@ def widest_step(pool: ColumnPool, node: Relaxation) -> Step | None:
     return Step(level, -1, int(np.floor(packs[at] + WHOLE)))
 
 
-def _raise(pool: ColumnPool, start: Relaxation) -> Relaxation:
+def _raise_levels(pool: ColumnPool, start: Relaxation) -> Relaxation:
     """Count somewhat cheaper packs at the level of a new "at least" step too, to start from."""
     step = start.steps[-1]
     # Only a step "at least" can lack columns; "at most" leaves those that there are.
@@ -104,7 +108,7 @@ def _raise(pool: ColumnPool, start: Relaxation) -> Relaxation:
     return replace(start, active=start.active | raised)
 
 
-def _whole(pool: ColumnPool, node: Relaxation) -> Groups | None:
+def _whole_packs(pool: ColumnPool, node: Relaxation) -> Groups | None:
     """The packs of a node whose weights are all whole, each task once; ``None`` for others."""
     if np.any(np.abs(node.weights - np.round(node.weights)) > WHOLE):
         return None

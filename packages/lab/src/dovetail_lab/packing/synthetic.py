@@ -5,7 +5,7 @@ were taken, the problem sizes m, and the constants; they are parameters here.  T
 ``spread``, the ratio of the longest to the shortest sequential time.  The profiles of set I were
 measured and never published: the I-like set imitates their number and the machine, nothing more.
 
-Sequential times have the paper's forms in m (`generate_forms`), or are drawn without any (`generate`).
+Sequential times have the paper's forms in m (`generate_forms`), or are drawn without any (`generate_times`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dovetail.errors import InputError
-from dovetail_lab.packing.profiles import repair
+from dovetail_lab.packing.profiles import repair_times
 
 SERIAL_FRACTIONS = (0.0, 0.04, 0.08, 0.16, 0.32)
 
@@ -80,7 +80,7 @@ def model_times(
     return result
 
 
-def generate(
+def generate_times(
     tasks: int,
     processors: int,
     rng: np.random.Generator,
@@ -94,7 +94,7 @@ def generate(
     The five serial fractions take turns, the overhead is drawn uniformly from the paper's six, and
     t(m, 1) = ``scale`` * U with U log-uniform between 1/sqrt(spread) and sqrt(spread).
     """
-    _check(tasks, spread)
+    _check_arguments(tasks, spread)
     kappas = [name for name in KAPPAS if name != "none"]
     times = np.empty((tasks, processors))
     for i in range(tasks):
@@ -104,7 +104,7 @@ def generate(
         # In turns, not drawn: each workload then has all five fractions, as the paper's have.
         fraction = SERIAL_FRACTIONS[i % len(SERIAL_FRACTIONS)]
         times[i] = model_times(sequential, fraction, kappa, processors, size=size)
-    return repair(times)[0]
+    return repair_times(times)[0]
 
 
 def generate_forms(
@@ -122,7 +122,7 @@ def generate_forms(
     are log-uniform about ``size``, such that the cubes of the largest and the smallest differ by ``spread``;
     c makes t(``size``, 1) = ``scale`` seconds for each of the four `FORMS`.  Repaired for Equations 1 and 2.
     """
-    _check(tasks, spread)
+    _check_arguments(tasks, spread)
     kappas = [name for name in KAPPAS if name != "none"]
     combinations = list(product(SERIAL_FRACTIONS, FORMS.values(), kappas))
     times = np.empty((tasks, processors))
@@ -133,10 +133,10 @@ def generate_forms(
         m = size * float(spread ** ((rng.random() - 0.5) / 3.0))
         sequential = scale * form(m) / form(size)
         times[i] = model_times(sequential, fraction, kappa, processors, size=m)
-    return repair(times)[0]
+    return repair_times(times)[0]
 
 
-def _check(tasks: int, spread: float) -> None:
+def _check_arguments(tasks: int, spread: float) -> None:
     if tasks < 1:
         raise InputError(f"{tasks} tasks: expected at least one")
     if not (np.isfinite(spread) and spread >= 1.0):
@@ -145,18 +145,18 @@ def _check(tasks: int, spread: float) -> None:
 
 def set_1_like(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
     """Ten tasks on 16 nodes, in place of the ten measured applications."""
-    return _set(forms)(10, 16, rng, spread=spread)
+    return _choose_generator(forms)(10, 16, rng, spread=spread)
 
 
 def set_2(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
     """Workload II: 65 tasks on 16 nodes (128 cores); ``forms`` as in `generate_forms`."""
-    return _set(forms)(65, 16, rng, spread=spread)
+    return _choose_generator(forms)(65, 16, rng, spread=spread)
 
 
 def set_3(rng: np.random.Generator, *, spread: float = 10.0, forms: bool = False) -> NDArray[np.float64]:
     """Workload III: 260 tasks on 32 nodes (256 cores); ``forms`` as in `generate_forms`."""
-    return _set(forms)(260, 32, rng, spread=spread)
+    return _choose_generator(forms)(260, 32, rng, spread=spread)
 
 
-def _set(forms: bool) -> Callable[..., NDArray[np.float64]]:
-    return generate_forms if forms else generate
+def _choose_generator(forms: bool) -> Callable[..., NDArray[np.float64]]:
+    return generate_forms if forms else generate_times

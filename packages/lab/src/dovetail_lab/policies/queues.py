@@ -18,7 +18,7 @@ from dovetail.model import (
     Request,
     TableTruth,
 )
-from dovetail.workloads.edit import shuffled
+from dovetail.workloads.edit import shuffle_together
 from dovetail_lab.mistaken import MistakenModel
 from dovetail_lab.published.ravi_multi import MIXES as GANG_MIXES
 from dovetail_lab.published.ravi_multi import ravi_multi
@@ -52,7 +52,7 @@ def noisy_model(workload: Workload, seed: int) -> MistakenModel:
     """Predictions with an error of `NOISE`; two standard deviations either way are their interval."""
     # Streams of their own (the second number) for order, times and noise: more of one changes none of the
     # others.
-    rng = _rng(seed, 5)
+    rng = _random_generator(seed, 5)
     return MistakenModel(
         workload,
         lambda: rng.normal(0.0, NOISE),
@@ -62,19 +62,21 @@ def noisy_model(workload: Workload, seed: int) -> MistakenModel:
     )
 
 
-def _rng(*key: int) -> np.random.Generator:
+def _random_generator(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(list(key)))
 
 
-def _gregg(seed: int) -> Queue:
+def _gregg_queue(seed: int) -> Queue:
     cluster = Cluster.parse("1x1cpu+1gpu")
     return Queue(
-        shuffled(load_workload("published:gregg-table2", cluster), _rng(seed, 0)), cluster, seed=seed
+        shuffle_together(load_workload("published:gregg-table2", cluster), _random_generator(seed, 0)),
+        cluster,
+        seed=seed,
     )
 
 
 def _gregg_cold(seed: int) -> Queue:
-    queue = _gregg(seed)
+    queue = _gregg_queue(seed)
     thrice: list[Job] = []
     times: dict[tuple[JobId, str, int], float] = {}
     for job in list(queue.workload.jobs) * 3:
@@ -83,25 +85,27 @@ def _gregg_cold(seed: int) -> Queue:
         for choice in job.choices:
             seconds = queue.workload.truth.seconds(job, choice.implementation, choice.request)
             times[thrice[-1].id, choice.implementation.name, 1] = seconds or 0.0
-    workload = shuffled(Workload("gregg-table2 three times", thrice, TableTruth(times)), _rng(seed, 1))
+    workload = shuffle_together(
+        Workload("gregg-table2 three times", thrice, TableTruth(times)), _random_generator(seed, 1)
+    )
     return Queue(workload, queue.cluster, "learned", seed)
 
 
-def _ravi(seed: int, jobs: int = 24) -> Queue:
+def _ravi_queue(seed: int, jobs: int = 24) -> Queue:
     pools = list(POOLS)
     # In turns through all pools and mixes, so that few seeds already have each.
     pool, mix = pools[seed % len(pools)], MIXES[seed // len(pools) % len(MIXES)]
     return Queue(ravi_single(mix, jobs, pool, seed), Cluster.parse("2x1cpu+1gpu"), seed=seed)
 
 
-def online(workload: Workload, units: int, seed: int, load: float = LOAD) -> Workload:
+def submit_online(workload: Workload, units: int, seed: int, load: float = LOAD) -> Workload:
     """The jobs one by one, at random times, at this load of so many units if each ran where it is fastest."""
     truth = workload.truth
     best = [
         min(truth.seconds(job, c.implementation, c.request) or 0.0 for c in job.choices)
         for job in workload.jobs
     ]
-    gaps = _rng(seed, 9).exponential(float(np.mean(best)) / units / load, len(best))
+    gaps = _random_generator(seed, 9).exponential(float(np.mean(best)) / units / load, len(best))
     # The first job comes at 0, as the makespan counts from there.
     times = np.cumsum(gaps) - gaps[0]
     jobs = [replace(job, submit_time=float(at)) for job, at in zip(workload.jobs, times, strict=True)]
@@ -109,24 +113,24 @@ def online(workload: Workload, units: int, seed: int, load: float = LOAD) -> Wor
 
 
 def _ravi_online(seed: int) -> Queue:
-    queue = _ravi(seed, 120)
-    return replace(queue, workload=online(queue.workload, 4, seed))
+    queue = _ravi_queue(seed, 120)
+    return replace(queue, workload=submit_online(queue.workload, 4, seed))
 
 
-def _gangs(seed: int) -> Queue:
+def _gangs_queue(seed: int) -> Queue:
     mix = list(GANG_MIXES)[seed % len(GANG_MIXES)]
     return Queue(ravi_multi(mix, seed=seed), Cluster.parse("16x8cpu+1gpu"), seed=seed)
 
 
-def _rigid(seed: int) -> Queue:
+def _rigid_queue(seed: int) -> Queue:
     spec = f"synthetic:lublin?jobs=400&nodes=64&load=0.95&seed={seed}"
     cluster = Cluster.parse("64x1cpu")
     return Queue(load_workload(spec, cluster), cluster, seed=seed)
 
 
-def mixed(seed: int, jobs: int = 40) -> Queue:
+def mixed_queue(seed: int, jobs: int = 40) -> Queue:
     """A third each of one-node jobs on CPU or GPU, of moldable gangs, and of rigid ones; some on one CPU."""
-    rng = _rng(seed, 3)
+    rng = _random_generator(seed, 3)
     cluster = Cluster.parse("4x4cpu+1gpu")
     made: list[Job] = []
     times: dict[tuple[JobId, str, int], float] = {}
@@ -155,20 +159,20 @@ def mixed(seed: int, jobs: int = 40) -> Queue:
 
 
 KINDS: Mapping[str, Kind] = {
-    "gregg": Kind("Table 2 of Gregg 2011 in random order, one CPU and one GPU", _gregg),
+    "gregg": Kind("Table 2 of Gregg 2011 in random order, one CPU and one GPU", _gregg_queue),
     "gregg, noise": Kind(
-        "the same, predictions 30 % off", lambda seed: replace(_gregg(seed), knowledge="noise")
+        "the same, predictions 30 % off", lambda seed: replace(_gregg_queue(seed), knowledge="noise")
     ),
     "gregg, cold": Kind("every job three times, nothing known at first", _gregg_cold),
-    "ravi": Kind("24 jobs of Ravi 2012 at once, two nodes with a GPU each, 8 pools, 3 mixes", _ravi),
+    "ravi": Kind("24 jobs of Ravi 2012 at once, two nodes with a GPU each, 8 pools, 3 mixes", _ravi_queue),
     "ravi, noise": Kind(
-        "the same, predictions 30 % off", lambda seed: replace(_ravi(seed), knowledge="noise")
+        "the same, predictions 30 % off", lambda seed: replace(_ravi_queue(seed), knowledge="noise")
     ),
     "ravi, online": Kind("120 jobs of these one by one, at load 0.9", _ravi_online),
-    "gangs": Kind("32 moldable gangs of Ravi 2012 on 16 nodes, 6 mixes", _gangs),
+    "gangs": Kind("32 moldable gangs of Ravi 2012 on 16 nodes, 6 mixes", _gangs_queue),
     "gangs, noise": Kind(
-        "the same, predictions 30 % off", lambda seed: replace(_gangs(seed), knowledge="noise")
+        "the same, predictions 30 % off", lambda seed: replace(_gangs_queue(seed), knowledge="noise")
     ),
-    "rigid": Kind("400 rigid jobs (Lublin-Feitelson) on 64 processors at load 0.95", _rigid),
-    "mixture": Kind("40 one-node, moldable and rigid jobs on 4 nodes with a GPU each", mixed),
+    "rigid": Kind("400 rigid jobs (Lublin-Feitelson) on 64 processors at load 0.95", _rigid_queue),
+    "mixture": Kind("40 one-node, moldable and rigid jobs on 4 nodes with a GPU each", mixed_queue),
 }

@@ -19,7 +19,7 @@ import dovetail
 from dovetail.cli import options as opt
 from dovetail.errors import InputError, UnsupportedWorkload
 from dovetail.interfaces import traits_of
-from dovetail.plugins import load_policy, policies
+from dovetail.plugins import list_policies, load_policy
 from dovetail.report.progress import Bar
 from dovetail_lab.policies.queues import KINDS, Queue, noisy_model
 from dovetail_lab.study import (
@@ -29,12 +29,12 @@ from dovetail_lab.study import (
     Table,
     Workers,
     named_seeds,
-    prepared,
-    processes,
-    publish,
+    prepare_folder,
+    process_count,
+    publish_study,
     seeds_from,
 )
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 FIGURES = {
     "makespan": "makespan",
@@ -71,21 +71,21 @@ Found = dict[str, dict[str, float] | None]
 
 def default_policies() -> list[str]:
     """All that are registered and place jobs, with the orders of EASY; the look-ahead last."""
-    names = [info.name for info in policies() if info.name not in (*LEFT_OUT, "lookahead")]
+    names = [info.name for info in list_policies() if info.name not in (*LEFT_OUT, "lookahead")]
     places = [name for name in names if not traits_of(load_policy(name).policy).submits]
     return [*places, *ORDERS, *AHEAD]
 
 
-def _draw(task: Task) -> Found:
+def _draw_figures(task: Task) -> Found:
     """Every policy's figures on one queue, in seconds (slowdowns are plain numbers)."""
     kind, seed, names = task
     queue = KINDS[kind].draw(seed)
     # The optimum plans by true times, so it is no answer where times are noisy or learned.
     able = [name for name in names if name != OPTIMUM or queue.knowledge == "perfect"]
-    return {name: _figures(queue, name) if name in able else None for name in names}
+    return {name: _policy_figures(queue, name) if name in able else None for name in names}
 
 
-def _figures(queue: Queue, policy: str) -> dict[str, float] | None:
+def _policy_figures(queue: Queue, policy: str) -> dict[str, float] | None:
     try:
         if queue.knowledge == "noise":
             model = noisy_model(queue.workload, queue.seed)
@@ -101,7 +101,7 @@ def _figures(queue: Queue, policy: str) -> dict[str, float] | None:
     return {figure: float(report.metrics[figure] or 0.0) for figure in FIGURES}
 
 
-def rows(
+def policy_rows(
     kinds: Sequence[str] = tuple(KINDS),
     names: Sequence[str] | None = None,
     *,
@@ -122,14 +122,14 @@ def rows(
     if names is None and importlib.util.find_spec("ortools") is not None:
         chosen = (*chosen, OPTIMUM)
     tasks: list[Task] = [(kind, seed, chosen) for kind in kinds for seed in seeds_from(first_seed, draws)]
-    found = mapped(_draw, tasks, workers, progress)
+    found = map_tasks(_draw_figures, tasks, workers, progress)
     by_kind: dict[str, list[Found]] = {}
     for task, drawn in zip(tasks, found, strict=True):
         by_kind.setdefault(task[0], []).append(drawn)
-    return [_row(name, kind, by_kind[kind], fixed) for name in chosen for kind in kinds]
+    return [_policy_row(name, kind, by_kind[kind], fixed) for name in chosen for kind in kinds]
 
 
-def _row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -> Row:
+def _policy_row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -> Row:
     # A policy that refuses one draw of a kind has no mean that could be compared with the others'.
     if any(drawn[policy] is None for drawn in draws):
         return Row(policy, kind, len(draws), None, None)
@@ -151,7 +151,7 @@ def _row(policy: str, kind: str, draws: Sequence[Found], fixed: Sequence[str]) -
     )
 
 
-def study(found: Sequence[Row], first_seed: int = 1) -> Study:
+def make_study(found: Sequence[Row], first_seed: int = 1) -> Study:
     """The rows as one table a figure, a row a policy and a column a kind of queue."""
     kinds = list(dict.fromkeys(row.kind for row in found))
     names = list(dict.fromkeys(row.policy for row in found))
@@ -160,7 +160,7 @@ def study(found: Sequence[Row], first_seed: int = 1) -> Study:
         Table(
             f"{title.capitalize()} over that of the best fixed policy",
             ("policy", *kinds),
-            tuple((name, *(_cell(by_place[name, kind], figure) for kind in kinds)) for name in names),
+            tuple((name, *(_figure_cell(by_place[name, kind], figure) for kind in kinds)) for name in names),
             note="- where a policy refuses such jobs; in brackets the worst queue.",
         )
         for figure, title in FIGURES.items()
@@ -177,7 +177,7 @@ def study(found: Sequence[Row], first_seed: int = 1) -> Study:
     )
 
 
-def _cell(row: Row, figure: str) -> str:
+def _figure_cell(row: Row, figure: str) -> str:
     if row.mean is None or row.worst is None:
         return "-"
     return f"{row.mean[figure]:.3f} ({row.worst[figure]:.2f})"
@@ -202,14 +202,14 @@ def command(
     Each against the fixed policy that was best there: which one to leave on, and what the others cost.
     """
     chosen = None if names is None else [name.strip() for name in names.split(",")]
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("policies", hidden=quiet or as_json) as bar:
-        found = rows(
+        found = policy_rows(
             kinds or tuple(KINDS),
             chosen,
             draws=seeds,
             first_seed=first_seed,
-            workers=processes(workers),
+            workers=process_count(workers),
             progress=bar.tell,
         )
-    publish(study(found, first_seed), as_json=as_json, out=out)
+    publish_study(make_study(found, first_seed), as_json=as_json, out=out)

@@ -29,7 +29,7 @@ TABLE_2: tuple[tuple[str, float, float], ...] = (
 _FORMS = tuple(Implementation(kind, kind, request_for(kind)) for kind in ("cpu", "gpu"))
 
 
-def _job(id: str, app: App, index: int) -> Job:
+def _make_job(id: str, app: App, index: int) -> Job:
     choices = tuple(Choice(form, form.request) for form in app.implementations)
     return Job(id, app, choices, index=index)
 
@@ -48,7 +48,7 @@ def gregg_table2(only: str = "", gpu_cost: Seconds = 0.0, cpu_cost: Seconds = 0.
     for name, gpu, cpu in TABLE_2:
         if only and cpu <= gpu:
             continue
-        jobs.append(_job(name, App(name, _FORMS), len(jobs)))
+        jobs.append(_make_job(name, App(name, _FORMS), len(jobs)))
         table[name, "cpu", 1] = cpu / 1000 + cpu_cost
         table[name, "gpu", 1] = gpu / 1000 + gpu_cost
     return Workload("published:gregg-table2", jobs, TableTruth(table))
@@ -64,6 +64,6 @@ def gregg_identical(jobs: int = 10, speedup: float = 5.0) -> Workload:
     if not speedup > 0:
         raise InputError(f"speedup: found {speedup:g}, expected a number above 0")
     app = App("identical", _FORMS)
-    made = [_job(f"identical-{i + 1}", app, i) for i in range(jobs)]
+    made = [_make_job(f"identical-{i + 1}", app, i) for i in range(jobs)]
     times = {(job.id, kind, 1): seconds for job in made for kind, seconds in (("cpu", speedup), ("gpu", 1.0))}
     return Workload("published:gregg-identical", made, TableTruth(times))

@@ -22,7 +22,7 @@ from dovetail.model import (
     Workload,
 )
 from dovetail.model.remote_times import MEMORY
-from dovetail.workloads.synthetic import streams
+from dovetail.workloads.synthetic import random_streams
 
 NODES = 100
 _PURPOSES = (
@@ -67,34 +67,36 @@ def markthub(
     _one_of(other_spread, "other_spread")
     if negative not in ("clip", "redraw"):
         raise InputError(f"negative: found {negative!r}, expected clip or redraw")
-    calls_means, bytes_means = _means(gpu_calls, "gpu_calls"), _means(gpu_bytes, "gpu_bytes")
-    share = _probabilities(gpus)
+    calls_means, bytes_means = _parse_means(gpu_calls, "gpu_calls"), _parse_means(gpu_bytes, "gpu_bytes")
+    share = _parse_probabilities(gpus)
 
-    rng = dict(zip(_PURPOSES, streams(seed, len(_PURPOSES)), strict=True))
+    rng = dict(zip(_PURPOSES, random_streams(seed, len(_PURPOSES)), strict=True))
 
-    def gauss(purpose: str, mean: Floats | float, sd: Floats | float, least: float, most: float) -> Floats:
-        return _gauss(rng[purpose], mean, sd, jobs, least, most, negative)
+    def draw_gauss(
+        purpose: str, mean: Floats | float, sd: Floats | float, least: float, most: float
+    ) -> Floats:
+        return _draw_normal(rng[purpose], mean, sd, jobs, least, most, negative)
 
     calls_mean = rng["mean of calls"].choice(calls_means, jobs)
     bytes_mean = rng["mean of bytes"].choice(bytes_means, jobs)
     other_sd = max(0.0, other - 1) if other_spread == "wide" else other / 10
     calls_sd = np.maximum(0.0, calls_mean - 1) if spread == "wide" else calls_mean / 10
     columns = (
-        np.rint(gauss("nodes", nodes_mean, nodes_sd, 1, NODES)),
+        np.rint(draw_gauss("nodes", nodes_mean, nodes_sd, 1, NODES)),
         rng["gpus"].choice([1, 2, 3], jobs, p=share),
-        np.rint(gauss("memory", 8e9, 1e9, 0, MEMORY)),
+        np.rint(draw_gauss("memory", 8e9, 1e9, 0, MEMORY)),
         np.cumsum(rng["arrivals"].exponential(interarrival, jobs)),
-        gauss("other", other, other_sd, 1, math.inf),
-        gauss("calls", calls_mean, calls_sd, 0, math.inf),
-        gauss("bytes", bytes_mean, np.maximum(0.0, bytes_mean - 1), 0, math.inf),
-        gauss("net calls", 1e4, 1e3, 0, math.inf),
-        gauss("net bytes", 4e9, 1e9, 0, math.inf),
+        draw_gauss("other", other, other_sd, 1, math.inf),
+        draw_gauss("calls", calls_mean, calls_sd, 0, math.inf),
+        draw_gauss("bytes", bytes_mean, np.maximum(0.0, bytes_mean - 1), 0, math.inf),
+        draw_gauss("net calls", 1e4, 1e3, 0, math.inf),
+        draw_gauss("net bytes", 4e9, 1e9, 0, math.inf),
     )
-    made = _jobs(list(zip(*(column.tolist() for column in columns), strict=True)))
+    made = _make_jobs(list(zip(*(column.tolist() for column in columns), strict=True)))
     return Workload("published:markthub", made, TableTruth(), machine=markthub_machine())
 
 
-def _jobs(rows: list[tuple[float, ...]]) -> list[Job]:
+def _make_jobs(rows: list[tuple[float, ...]]) -> list[Job]:
     """Jobs whose communication gives how long they take; those with the same request share an app."""
     forms: dict[tuple[int, int], Implementation] = {}
     jobs: list[Job] = []
@@ -118,7 +120,7 @@ def _jobs(rows: list[tuple[float, ...]]) -> list[Job]:
     return jobs
 
 
-def _gauss(
+def _draw_normal(
     rng: np.random.Generator,
     mean: Floats | float,
     sd: Floats | float,
@@ -140,7 +142,7 @@ def _one_of(spread: str, option: str) -> None:
         raise InputError(f"{option}: found {spread!r}, expected narrow or wide")
 
 
-def _numbers(text: str, separator: str, option: str, expected: str) -> list[float]:
+def _parse_numbers(text: str, separator: str, option: str, expected: str) -> list[float]:
     try:
         found = [float(word) for word in text.split(separator)]
     except ValueError:
@@ -150,12 +152,12 @@ def _numbers(text: str, separator: str, option: str, expected: str) -> list[floa
     return found
 
 
-def _means(text: str, option: str) -> list[float]:
-    return _numbers(text, "|", option, "a number, or several with '|' between them")
+def _parse_means(text: str, option: str) -> list[float]:
+    return _parse_numbers(text, "|", option, "a number, or several with '|' between them")
 
 
-def _probabilities(text: str) -> Floats:
-    found = np.array(_numbers(text, ",", "gpus", "three probabilities with commas between them"))
+def _parse_probabilities(text: str) -> Floats:
+    found = np.array(_parse_numbers(text, ",", "gpus", "three probabilities with commas between them"))
     if len(found) != 3 or abs(found.sum() - 1) > 1e-6:
         raise InputError(f"gpus: found {text!r}, expected three probabilities that add up to 1")
     return np.asarray(found / found.sum(), dtype=np.float64)

@@ -91,7 +91,7 @@ def ravi_multi(
     if reading and (reading not in READINGS or not reading.startswith(by)):
         names = [name for name in READINGS if name.startswith(by)]
         raise InputError(f"reading: found {reading!r}, expected for {mix} one of {', '.join(names)}")
-    _check(jobs, batch)
+    _check_options(jobs, batch)
     less, more = READINGS[reading or by]
     small = [row for row in POOL if less(row)]
     large = [row for row in POOL if more(row)]
@@ -103,24 +103,24 @@ def ravi_multi(
     gaps = arrivals.exponential(interarrival, size=(jobs - 1) // batch)
     starts = [0.0, *np.cumsum(gaps).tolist()]
     rows = ((drawn[j], starts[i // batch]) for i, j in enumerate(rng.permutation(jobs)))
-    return _workload("published:ravi-multi", rows)
+    return _make_workload("published:ravi-multi", rows)
 
 
 def ravi_multi_table(jobs: int = 32, batch: int = 8, interval: Seconds = 30.0) -> Workload:
     """Ravi 2012, Fig. 2, in table order, repeated to so many jobs, in batches at fixed intervals."""
-    _check(jobs, batch)
+    _check_options(jobs, batch)
     rows = ((POOL[i % len(POOL)], i // batch * interval) for i in range(jobs))
-    return _workload("published:ravi-multi-table", rows)
+    return _make_workload("published:ravi-multi-table", rows)
 
 
-def _check(jobs: int, batch: int) -> None:
+def _check_options(jobs: int, batch: int) -> None:
     if not 1 <= jobs <= 1_000_000:
         raise InputError(f"jobs: found {jobs}, expected 1 to 1000000")
     if batch < 1:
         raise InputError(f"batch: found {batch}, expected at least 1")
 
 
-def _times(size: Size, nodes: int) -> tuple[Seconds, Seconds, Seconds]:
+def _seconds_by_kind(size: Size, nodes: int) -> tuple[Seconds, Seconds, Seconds]:
     """Seconds by kind; on one node by the rule in the module's docstring."""
     if nodes > 1:
         return size.times[nodes]
@@ -128,7 +128,7 @@ def _times(size: Size, nodes: int) -> tuple[Seconds, Seconds, Seconds]:
     return c2 * c2 / c4, g2 * g2 / g4, b2 * b2 / b4
 
 
-def _workload(name: str, rows: Iterable[tuple[Row, Seconds]]) -> Workload:
+def _make_workload(name: str, rows: Iterable[tuple[Row, Seconds]]) -> Workload:
     forms = tuple(Implementation(kind, kind, request_for(kind)) for kind in KINDS)
     apps = {size.app: App(size.app, forms) for size in FIG_2}
     counts = dict.fromkeys(apps, 0)
@@ -155,6 +155,6 @@ def _workload(name: str, rows: Iterable[tuple[Row, Seconds]]) -> Workload:
             )
         )
         for n in (nodes, nodes // 2, nodes // 4):
-            for kind, seconds in zip(KINDS, _times(size, n), strict=True) if n else ():
+            for kind, seconds in zip(KINDS, _seconds_by_kind(size, n), strict=True) if n else ():
                 table[id, kind, n] = float(seconds)
     return Workload(name, jobs, TableTruth(table))

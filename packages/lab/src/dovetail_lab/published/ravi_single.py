@@ -32,11 +32,11 @@ class Benchmark(NamedTuple):
         return self.cpu > self.gpu
 
     @property
-    def best(self) -> Seconds:
+    def best_seconds(self) -> Seconds:
         """Seconds on the faster of the two."""
         return self.sequential / max(self.cpu, self.gpu)
 
-    def lasting(self, best: Seconds) -> Benchmark:
+    def with_best_time(self, best: Seconds) -> Benchmark:
         """The same speedups, with SQ such that its best time is this."""
         return self._replace(sequential=best * max(self.cpu, self.gpu))
 
@@ -95,18 +95,18 @@ MIXES: dict[str, float] = {"uniform": 0.5, "cpu75": 0.75, "gpu75": 0.25}
 def pool_jobs(name: str, rng: np.random.Generator) -> list[Benchmark]:
     """The 30 jobs of a pool: small, large, iterations, in table order. Only pool G draws from ``rng``."""
     pool = POOLS[name]
-    jobs = [_scaled(b, "small", *pool.small) for b in FIG_1]
+    jobs = [_scale_benchmark(b, "small", *pool.small) for b in FIG_1]
     jobs += FIG_1
-    iterations = [_scaled(b, "iterations", *pool.iterations) for b in FIG_1]
+    iterations = [_scale_benchmark(b, "iterations", *pool.iterations) for b in FIG_1]
     if pool.iterations_best is not None:
-        iterations = [b.lasting(pool.iterations_best) for b in iterations]
+        iterations = [b.with_best_time(pool.iterations_best) for b in iterations]
     if pool.drawn is not None:
-        iterations = [b.lasting(float(rng.uniform(*pool.drawn))) for b in iterations]
+        iterations = [b.with_best_time(float(rng.uniform(*pool.drawn))) for b in iterations]
     jobs += iterations
-    return jobs if pool.every_best is None else [b.lasting(pool.every_best) for b in jobs]
+    return jobs if pool.every_best is None else [b.with_best_time(pool.every_best) for b in jobs]
 
 
-def _scaled(b: Benchmark, configuration: str, sequential: float, gpu: float) -> Benchmark:
+def _scale_benchmark(b: Benchmark, configuration: str, sequential: float, gpu: float) -> Benchmark:
     return Benchmark(b.app, configuration, b.sequential * sequential, b.gpu * gpu, b.cpu)
 
 
@@ -130,17 +130,17 @@ def ravi_single(mix: str = "uniform", jobs: int = 24, pool: str = "B", seed: int
     share = round(jobs * MIXES[mix])
     drawn = [on_cpu[i] for i in rng.integers(len(on_cpu), size=share)]
     drawn += [on_gpu[i] for i in rng.integers(len(on_gpu), size=jobs - share)]
-    return _workload("published:ravi-single", (drawn[i] for i in rng.permutation(jobs)))
+    return _make_workload("published:ravi-single", (drawn[i] for i in rng.permutation(jobs)))
 
 
 def ravi_single_table(jobs: int = 24) -> Workload:
     """Ravi 2012, Fig. 1, in table order, repeated to so many jobs, all at t = 0."""
     if not 1 <= jobs <= 1_000_000:
         raise InputError(f"jobs: found {jobs}, expected 1 to 1000000")
-    return _workload("published:ravi-single-table", (FIG_1[i % len(FIG_1)] for i in range(jobs)))
+    return _make_workload("published:ravi-single-table", (FIG_1[i % len(FIG_1)] for i in range(jobs)))
 
 
-def _workload(name: str, benchmarks: Iterable[Benchmark]) -> Workload:
+def _make_workload(name: str, benchmarks: Iterable[Benchmark]) -> Workload:
     forms = tuple(Implementation(kind, kind, request_for(kind)) for kind in ("cpu", "gpu"))
     choices = tuple(Choice(form, form.request) for form in forms)
     apps = {b.app: App(b.app, forms) for b in FIG_1}

@@ -15,12 +15,12 @@ import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
 from dovetail.plugins import load_policy
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail.report.progress import Bar
 from dovetail_lab.apps.bench.sharing import PAIRS, Sharing, read_sharing
-from dovetail_lab.claims import TOLERANCE, Chosen, Claim, Constant, Verdict, all_of, matches, ordered
+from dovetail_lab.claims import TOLERANCE, Chosen, Claim, Constant, Verdict, all_of, judge_match, judge_order
 from dovetail_lab.published.ravi_multi import ravi_multi
-from dovetail_lab.ravi.panels import Panel, parts
+from dovetail_lab.ravi.panels import Panel, panel_parts
 from dovetail_lab.study import (
     FirstSeed,
     Out,
@@ -28,15 +28,15 @@ from dovetail_lab.study import (
     Study,
     Table,
     Workers,
-    few,
+    few_draws_note,
+    format_interval,
     named_seeds,
-    prepared,
-    processes,
-    publish,
+    prepare_folder,
+    process_count,
+    publish_study,
     seeds_from,
-    shown,
 )
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 LENGTHS = ("75sj25lj", "50sj50lj", "25sj75lj")
 SIZES = ("75sr25lr", "50sr50lr", "25sr75lr")
@@ -65,12 +65,12 @@ class Drawn:
     seed: int
     seconds: dict[str, float]
 
-    def ratio(self, policy: str) -> float:
+    def ratio_to_fms(self, policy: str) -> float:
         """Over the completion time of FMS."""
         if policy == BETTER:
             # The better of the two on this very draw, as the paper compares with "the better of TORQUE and
             # MCT".
-            return min(self.ratio("torque"), self.ratio("mct"))
+            return min(self.ratio_to_fms("torque"), self.ratio_to_fms("mct"))
         return self.seconds[policy] / self.seconds["fms"]
 
 
@@ -86,7 +86,7 @@ Task = tuple[str, int, float, str]
 ByMix = dict[str, list[Drawn]]
 
 
-def draw(task: Task) -> Drawn:
+def draw_policies(task: Task) -> Drawn:
     """One list of jobs, by (mix, seed, mean inter-arrival in seconds, score of FMS), under every policy."""
     mix, seed, interarrival, score = task
     workload = ravi_multi(mix, interarrival=interarrival, seed=seed)
@@ -101,7 +101,7 @@ def draw(task: Task) -> Drawn:
     return Drawn(mix, seed, found)
 
 
-def study(
+def make_study(
     *,
     seeds: int = 30,
     interarrival: float = 30.0,
@@ -120,42 +120,45 @@ def study(
     interarrival, score = chosen.number("interarrival"), str(chosen.all("score")[0])
     reading = f"batches every {interarrival:g} s, scored by {score}"
     tasks = [(mix, seed, interarrival, score) for mix in MIXES for seed in seeds_from(first_seed, seeds)]
-    drawn = mapped(draw, tasks, workers, progress)
+    drawn = map_tasks(draw_policies, tasks, workers, progress)
     by_mix = {mix: [d for d in drawn if d.mix == mix] for mix in MIXES}
     # The reference figures belong to this reading alone.
     reference = (interarrival, score) == (30.0, "rollout")
     panels = [
-        _panel("Figure 6: lengths of jobs", LENGTHS, by_mix, 0 if reference else None),
-        _panel("Figure 7: sizes of requests", SIZES, by_mix, 1 if reference else None),
+        _ratio_panel("Figure 6: lengths of jobs", LENGTHS, by_mix, 0 if reference else None),
+        _ratio_panel("Figure 7: sizes of requests", SIZES, by_mix, 1 if reference else None),
     ]
     cost = _cost_of_sharing(by_mix)
     measured = stored_sharing() if sharing is None else list(sharing)
     about = (
         f"32 jobs in batches of 8, mean inter-arrival {interarrival:g} s, on 16 nodes of 8 CPUs and a GPU, "
-        f"{named_seeds(first_seed, seeds)} draws of each mix; FMS scored by {score}.{few(seeds)}"
+        f"{named_seeds(first_seed, seeds)} draws of each mix; FMS scored by {score}.{few_draws_note(seeds)}"
     )
     return Study(
         "ravi-multi",
         "Ravi 2012, moldable jobs on several nodes",
         about,
         (
-            *(part for panel in panels for part in parts(panel, "ravi-multi")),
+            *(part for panel in panels for part in panel_parts(panel, "ravi-multi")),
             _figure_8(measured, stored=sharing is None),
-            *parts(cost, "ravi-multi"),
+            *panel_parts(cost, "ravi-multi"),
         ),
-        (*(_under(reading, claim) for claim in claims(by_mix, chosen)), sharing_claim(measured, chosen)),
+        (
+            *(_under_reading(reading, claim) for claim in make_claims(by_mix, chosen)),
+            sharing_claim(measured, chosen),
+        ),
         {
             "panels": [*panels, cost],
             "figure_8": [one.as_dict() for one in measured],
             "seeds": seeds,
             "first_seed": first_seed,
-            "numbers": _numbers(by_mix),
+            "numbers": _claim_numbers(by_mix),
         },
         chosen,
     )
 
 
-def _under(reading: str, claim: Claim) -> Claim:
+def _under_reading(reading: str, claim: Claim) -> Claim:
     """The claim with the one reading that was drawn."""
     # A run draws one interarrival time and one score, so only that reading is on record.
     return replace(claim, rests_on=claim.rests_on or OPEN[1:], readings={reading: claim.verdict})
@@ -168,19 +171,21 @@ def stored_sharing() -> list[Sharing]:
     return read_sharing(text, name)
 
 
-def _panel(name: str, mixes: Sequence[str], by_mix: ByMix, which: int | None) -> Panel:
+def _ratio_panel(name: str, mixes: Sequence[str], by_mix: ByMix, which: int | None) -> Panel:
     return Panel(
         name,
         "completion time over that of fms",
         tuple(mixes),
         ROWS,
-        tuple(tuple(interval(d.ratio(row) for d in by_mix[mix]) for mix in mixes) for row in ROWS),
+        tuple(
+            tuple(mean_interval(d.ratio_to_fms(row) for d in by_mix[mix]) for mix in mixes) for row in ROWS
+        ),
         () if which is None else tuple(REFERENCE[row][which] for row in ROWS),
     )
 
 
 def _cost_of_sharing(by_mix: ByMix) -> Panel:
-    values = tuple(interval(d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES)
+    values = tuple(mean_interval(d.ratio_to_fms(SHARED) for d in by_mix[mix]) for mix in MIXES)
     return Panel(
         "Not in the paper: what the penalties of Figure 8 cost FMS",
         "completion time over that of fms without them",
@@ -194,8 +199,8 @@ def _figure_8(measured: Sequence[Sharing], *, stored: bool) -> Table:
     rows = []
     for pair in PAIRS:
         own = [s for s in measured if (s.cpu_app, s.device_app) == (pair.cpu_app, pair.device_app)]
-        cells = {one.pinned: f"{_percent(one.penalty)} %" for one in own}
-        noise = [f"{_percent(one.noise)} %" for one in own if not one.pinned]
+        cells = {one.pinned: f"{_percent_text(one.penalty)} %" for one in own}
+        noise = [f"{_percent_text(one.control_cost)} %" for one in own if not one.pinned]
         rows.append(
             (
                 f"{pair.paper_cpu_app} beside {pair.paper_device_app}",
@@ -218,27 +223,29 @@ def _figure_8(measured: Sequence[Sharing], *, stored: bool) -> Table:
     )
 
 
-def _percent(found: Interval | None) -> str:
+def _percent_text(found: Interval | None) -> str:
     if found is None:
         return "-"
-    return shown(Interval(100 * found.mean, found.half_width and 100 * found.half_width, found.n), 1)
+    return format_interval(
+        Interval(100 * found.mean, found.half_width and 100 * found.half_width, found.n), 1
+    )
 
 
-def _numbers(by_mix: ByMix) -> dict[str, Any]:
+def _claim_numbers(by_mix: ByMix) -> dict[str, Any]:
     """Means by mix, in seconds and as ratios, and what the claims rest on."""
     found: dict[str, Any] = {}
     for mix, draws in by_mix.items():
         means = {p: fmean(d.seconds[p] for d in draws) for p in (*POLICIES, SHARED)}
         found[mix] = {
             "seconds": means,
-            "better_of_torque_and_mct_over_fms": interval(d.ratio(BETTER) for d in draws),
-            "greatest": max(d.ratio(BETTER) for d in draws),
-            "torque_plan_over_fms": interval(d.ratio("torque-plan") for d in draws),
-            "type_over_fms": interval(d.ratio("fms-type") for d in draws),
-            "nodes_over_fms": interval(d.ratio("fms-nodes") for d in draws),
-            "order_over_fms": interval(d.ratio("fms-order") for d in draws),
+            "better_of_torque_and_mct_over_fms": mean_interval(d.ratio_to_fms(BETTER) for d in draws),
+            "greatest": max(d.ratio_to_fms(BETTER) for d in draws),
+            "torque_plan_over_fms": mean_interval(d.ratio_to_fms("torque-plan") for d in draws),
+            "type_over_fms": mean_interval(d.ratio_to_fms("fms-type") for d in draws),
+            "nodes_over_fms": mean_interval(d.ratio_to_fms("fms-nodes") for d in draws),
+            "order_over_fms": mean_interval(d.ratio_to_fms("fms-order") for d in draws),
             "better_single_over_fms": min(means["fms-type"], means["fms-nodes"]) / means["fms"],
-            "sharing_over_fms": interval(d.ratio(SHARED) for d in draws),
+            "sharing_over_fms": mean_interval(d.ratio_to_fms(SHARED) for d in draws),
         }
     return found
 
@@ -246,89 +253,106 @@ def _numbers(by_mix: ByMix) -> dict[str, Any]:
 def _over_mixes(by_mix: ByMix, mixes: Sequence[str], ratio: Callable[[Drawn], float]) -> Interval | None:
     """Mean of the mixes' means; the draws of one seed make one value."""
     # The mixes of a seed share their random numbers, so they are no independent values; one mean a seed is.
-    return interval(fmean(map(ratio, same)) for same in zip(*(by_mix[mix] for mix in mixes), strict=True))
+    return mean_interval(
+        fmean(map(ratio, same)) for same in zip(*(by_mix[mix] for mix in mixes), strict=True)
+    )
 
 
-def claims(by_mix: ByMix, chosen: Chosen | None = None) -> list[Claim]:
+def make_claims(by_mix: ByMix, chosen: Chosen | None = None) -> list[Claim]:
     """The paper's statements on Figures 6 and 7; the reference is 40 draws of an independent program."""
     near = (chosen or Chosen(CONSTANTS)).number("tolerance")
     longest, largest = by_mix["25sj75lj"], by_mix["25sr75lr"]
-    strict, sized = (interval(d.ratio(BETTER) for d in draws) for draws in (longest, largest))
-    planned = interval(d.ratio("torque-plan") for d in longest)
-    ordering = [interval(d.ratio("fms-order") for d in by_mix[mix]) for mix in MIXES]
-    sharing = [interval(d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES]
-    types, nodes = (interval(d.ratio(f"fms-{one}") for d in largest) for one in ("type", "nodes"))
+    strict, sized = (mean_interval(d.ratio_to_fms(BETTER) for d in draws) for draws in (longest, largest))
+    planned = mean_interval(d.ratio_to_fms("torque-plan") for d in longest)
+    ordering = [mean_interval(d.ratio_to_fms("fms-order") for d in by_mix[mix]) for mix in MIXES]
+    sharing = [mean_interval(d.ratio_to_fms(SHARED) for d in by_mix[mix]) for mix in MIXES]
+    types, nodes = (mean_interval(d.ratio_to_fms(f"fms-{one}") for d in largest) for one in ("type", "nodes"))
     return [
         Claim(
             "FMS is up to 42 % better than the better of TORQUE and MCT (lengths)",
             "up to 1.42",
             "mean 1.38, greatest 1.73 at 25SJ/75LJ",
-            f"mean {shown(strict, least=0.0)}, {_reaching(longest, 1.42)}",
-            matches(1.42, strict, 1.0, near),
+            f"mean {format_interval(strict, least=0.0)}, {_reaching_draws(longest, 1.42)}",
+            judge_match(1.42, strict, 1.0, near),
             OPEN,
         ),
-        Claim("FMS against TORQUE with reservations", "-", "1.28", shown(planned, least=0.0), Verdict.UNSAID),
+        Claim(
+            "FMS against TORQUE with reservations",
+            "-",
+            "1.28",
+            format_interval(planned, least=0.0),
+            Verdict.UNSAID,
+        ),
         Claim(
             "FMS is up to 32 % better (sizes of requests)",
             "up to 1.32",
             "mean 1.34 at 25SR/75LR",
-            f"mean {shown(sized, least=0.0)}, {_reaching(largest, 1.32)}",
-            matches(1.32, sized, 1.0, near),
+            f"mean {format_interval(sized, least=0.0)}, {_reaching_draws(largest, 1.32)}",
+            judge_match(1.32, sized, 1.0, near),
             OPEN,
         ),
-        _both(by_mix, LENGTHS, 1.12, "12 % (lengths)", near),
-        _both(by_mix, SIZES, 1.113, "11.3 % (sizes)", near),
+        _both_claim(by_mix, LENGTHS, 1.12, "12 % (lengths)", near),
+        _both_claim(by_mix, SIZES, 1.113, "11.3 % (sizes)", near),
         Claim(
             "Molding types beats molding nodes as large requests grow",
             "as stated",
             "nodes are the better one in almost every cell",
-            f"25SR/75LR: types {shown(types, least=0.0)}, nodes {shown(nodes, least=0.0)} over both",
-            ordered([interval(d.ratio("fms-nodes") - d.ratio("fms-type") for d in largest)]),
+            f"25SR/75LR: types {format_interval(types, least=0.0)}, nodes "
+            f"{format_interval(nodes, least=0.0)} over both",
+            judge_order(
+                [mean_interval(d.ratio_to_fms("fms-nodes") - d.ratio_to_fms("fms-type") for d in largest)]
+            ),
         ),
         Claim(
             "How much of the gain is ordering alone",
             "-",
             "1.03 to 1.12 without any molding",
-            f"{_range(ordering)} without any molding",
+            f"{_range_text(ordering)} without any molding",
             Verdict.UNSAID,
         ),
         Claim(
             "Sharing nodes pays in spite of its penalty",
             "feasible and desirable",
             "ignored",
-            f"with it FMS needs {_range(sharing)} of what it needs without; the baselines, which share none, "
-            f"{_range([interval(d.ratio(BETTER) for d in by_mix[mix]) for mix in MIXES])}",
-            ordered([interval(d.ratio(BETTER) - d.ratio(SHARED) for d in by_mix[mix]) for mix in MIXES]),
+            f"with it FMS needs {_range_text(sharing)} of what it needs without; the baselines, "
+            f"which share none, "
+            f"{_range_text([mean_interval(d.ratio_to_fms(BETTER) for d in by_mix[mix]) for mix in MIXES])}",
+            judge_order(
+                [
+                    mean_interval(d.ratio_to_fms(BETTER) - d.ratio_to_fms(SHARED) for d in by_mix[mix])
+                    for mix in MIXES
+                ]
+            ),
         ),
     ]
 
 
-def _reaching(draws: Sequence[Drawn], paper: float) -> str:
+def _reaching_draws(draws: Sequence[Drawn], paper: float) -> str:
     """The paper has one draw: how many of ours gain as much."""
-    ratios = [d.ratio(BETTER) for d in draws]
+    ratios = [d.ratio_to_fms(BETTER) for d in draws]
     return (
         f"greatest {max(ratios):.2f}; {fmean(r >= paper for r in ratios):.0%} of the draws reach {paper:.2f}"
     )
 
 
-def _both(by_mix: ByMix, mixes: Sequence[str], paper: float, words: str, near: float) -> Claim:
+def _both_claim(by_mix: ByMix, mixes: Sequence[str], paper: float, words: str, near: float) -> Claim:
     """Molding types and nodes against the better of the two, chosen for each mix by its mean."""
     better = {
-        mix: min(("fms-type", "fms-nodes"), key=lambda p: fmean(d.ratio(p) for d in by_mix[mix]))
+        mix: min(("fms-type", "fms-nodes"), key=lambda p: fmean(d.ratio_to_fms(p) for d in by_mix[mix]))
         for mix in mixes
     }
-    gain = _over_mixes(by_mix, mixes, lambda d: d.ratio(better[d.mix]))
+    gain = _over_mixes(by_mix, mixes, lambda d: d.ratio_to_fms(better[d.mix]))
     return Claim(
         f"Both moldings together gain {words} over one",
         f"{paper:g}",
         "0.98 to 1.06 over the better one",
-        f"{shown(gain, least=0.0)} over the better one",
-        matches(paper, gain, 1.0, near),
+        f"{format_interval(gain, least=0.0)} over the better one",
+        judge_match(paper, gain, 1.0, near),
         OPEN,
     )
 
 
-def _range(found: Sequence[Interval | None]) -> str:
+def _range_text(found: Sequence[Interval | None]) -> str:
     means = [one.mean for one in found if one is not None]
     return f"{min(means):.2f} to {max(means):.2f}"
 
@@ -339,17 +363,17 @@ def sharing_claim(measured: Sequence[Sharing], chosen: Chosen | None = None) -> 
     shared = [s for s in measured if not s.pinned]
     by_pair = {(s.cpu_app, s.device_app): s.penalty for s in shared}
     verdict = all_of(
-        matches(pair.penalty, by_pair.get((pair.cpu_app, pair.device_app)), 0.0, near) for pair in PAIRS
+        judge_match(pair.penalty, by_pair.get((pair.cpu_app, pair.device_app)), 0.0, near) for pair in PAIRS
     )
     found = [by_pair.get((pair.cpu_app, pair.device_app)) for pair in PAIRS]
     return Claim(
         "A job on the CPUs takes 4.3, 6.8 and 2.4 % longer beside one on the GPU (Fig. 8)",
         ", ".join(f"{100 * pair.penalty:.1f} %" for pair in PAIRS),
         "ignored",
-        ", ".join(f"{_percent(one)} %" for one in found),
+        ", ".join(f"{_percent_text(one)} %" for one in found),
         # A device that computes on the CPU's own cores cannot show the paper's penalty, nor can a machine on
         # which the control is slowed, too.
-        verdict if all(s.shows for s in shared) else Verdict.OPEN,
+        verdict if all(s.shows_effect for s in shared) else Verdict.OPEN,
         ("tolerance",),
     )
 
@@ -380,22 +404,22 @@ def command(
     options: dict[str, float | str] = {"interarrival": interarrival, "score": score}
     chosen = Chosen.of(CONSTANTS, constants)
     chosen = Chosen(CONSTANTS, options | dict(chosen.given))
-    out = prepared(out)
+    out = prepare_folder(out)
     load_policy(f"fms?score={score}")  # a wrong score fails, and kernels are compiled, before work begins
-    measured = None if sharing is None else _read(sharing)
+    measured = None if sharing is None else _read_measurements(sharing)
     with Bar("moldable jobs", hidden=quiet or as_json) as bar:
-        found = study(
+        found = make_study(
             seeds=seeds,
             first_seed=first_seed,
             chosen=chosen,
             sharing=measured,
-            workers=processes(workers),
+            workers=process_count(workers),
             progress=bar.tell,
         )
-    publish(found, as_json=as_json, out=out)
+    publish_study(found, as_json=as_json, out=out)
 
 
-def _read(path: Path) -> list[Sharing]:
+def _read_measurements(path: Path) -> list[Sharing]:
     try:
         return read_sharing(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:

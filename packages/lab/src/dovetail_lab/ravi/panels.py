@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dovetail.report.drawing import GRID, INK, MUTED, styled
+from dovetail.report.drawing import GRID, INK, MUTED, with_style
 from dovetail.report.intervals import Interval
-from dovetail_lab.figures import clean, heading, styled_figure
-from dovetail_lab.study import Chart, Table, shown
+from dovetail_lab.figures import add_heading, clean_axes, styled_figure
+from dovetail_lab.study import Chart, Table, format_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,43 +33,43 @@ class Panel:
     least: float = 0.0
 
 
-def parts(panel: Panel, study: str, note: str = "") -> tuple[Table, Chart]:
+def panel_parts(panel: Panel, study: str, note: str = "") -> tuple[Table, Chart]:
     """The panel as a table and as a chart, which is named after the study and the figure."""
     rows: list[tuple[str, ...]] = []
     faint: list[int] = []
     for r, (row, values) in enumerate(zip(panel.rows, panel.values, strict=True)):
-        rows.append((row, *(shown(value, least=panel.least) for value in values)))
+        rows.append((row, *(format_interval(value, least=panel.least) for value in values)))
         if r < len(panel.reference):
             faint.append(len(rows))
             reference = panel.reference[r]
             rows.append(("  reference", *("-" if value is None else f"{value:.2f}" for value in reference)))
     columns = ("policy", *panel.columns)
     table = Table(f"{panel.name} ({panel.unit})", columns, tuple(rows), faint=frozenset(faint), note=note)
-    return table, Chart(f"{study}-{_slug(panel.name)}", panel.name, partial(bars, panel))
+    return table, Chart(f"{study}-{_name_slug(panel.name)}", panel.name, partial(draw_bars, panel))
 
 
-def _slug(name: str) -> str:
+def _name_slug(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name.split(":")[0].lower()).strip("-")
 
 
-@styled
-def bars(panel: Panel) -> Figure:
+@with_style
+def draw_bars(panel: Panel) -> Figure:
     """Groups of bars, one for each column, a bar for each policy, with 95 % intervals."""
     wide, high, above, below = 11.0, 2.6, 0.85, 0.55
     fig = styled_figure(wide, above + high + below)
-    heading(fig, panel.name, f"{panel.unit}; bars show means, lines 95 % confidence intervals")
+    add_heading(fig, panel.name, f"{panel.unit}; bars show means, lines 95 % confidence intervals")
     share = wide / len(panel.columns)
     for c, column in enumerate(panel.columns):
         left, total = (c * share + 0.55) / wide, above + high + below
         axes = fig.add_axes((left, below / total, (share - 0.75) / wide, high / total))
-        clean(axes)
+        clean_axes(axes)
         for r, row in enumerate(panel.rows):
             value = panel.values[r][c]
             if value is None:
                 continue
             axes.bar(r, value.mean, 0.8, color=COLOURS[r % len(COLOURS)], label=row, linewidth=0)
             if value.half_width is not None:
-                below_mean = value.mean - max(value.low, min(panel.least, value.mean))
+                below_mean = value.mean - max(value.lower_end, min(panel.least, value.mean))
                 ends = ((below_mean,), (value.half_width,))
                 axes.errorbar(r, value.mean, yerr=ends, color=INK, linewidth=1, capsize=2.5)
             reference = panel.reference[r][c] if r < len(panel.reference) else None

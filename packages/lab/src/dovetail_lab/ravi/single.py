@@ -17,7 +17,7 @@ import typer
 import dovetail
 from dovetail import Cluster, InputError
 from dovetail.cli import options as opt
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail.report.progress import Bar
 from dovetail_lab.claims import (
     TOLERANCE,
@@ -25,29 +25,29 @@ from dovetail_lab.claims import (
     Claim,
     Constant,
     Verdict,
-    across,
     all_of,
-    matches,
-    ordered,
-    reaches,
+    judge_match,
+    judge_order,
+    judge_reach,
+    judge_readings,
 )
 from dovetail_lab.published.ravi_single import POOLS, ravi_single
-from dovetail_lab.ravi.panels import Panel, parts
+from dovetail_lab.ravi.panels import Panel, panel_parts
 from dovetail_lab.study import (
     FirstSeed,
     Out,
     Set,
     Study,
     Workers,
-    few,
+    few_draws_note,
+    format_interval,
     named_seeds,
-    prepared,
-    processes,
-    publish,
+    prepare_folder,
+    process_count,
+    publish_study,
     seeds_from,
-    shown,
 )
-from dovetail_lab.tasks import mapped
+from dovetail_lab.tasks import map_tasks
 
 MIXES = {
     "uniform": "Figure 3: as many CPU-friendly as GPU-friendly jobs",
@@ -88,7 +88,7 @@ class Drawn:
         """The completion time over the optimal one."""
         return self.seconds(policy) / self.seconds("optimal")
 
-    def ours(self) -> list[float]:
+    def paper_policies(self) -> list[float]:
         """The completion times of the paper's three policies."""
         return [self.seconds(policy) for policy in OURS]
 
@@ -108,12 +108,12 @@ Task = tuple[str, int, str, int, bool]
 ByMix = dict[str, list[Drawn]]
 
 
-def _draw(task: Task) -> Drawn:
+def _draw_policies(task: Task) -> Drawn:
     mix, seed, pool, jobs, optimum = task
     workload = ravi_single(mix, jobs, pool, seed)
     found: dict[str, dict[str, float]] = {}
     gap = None
-    for name in _names(optimum):
+    for name in _policy_names(optimum):
         # A single worker, as several draws are solved beside each other, and so that a run repeats itself.
         spec = f"optimal?workers=1&time_limit={OPTIMAL_SECONDS:g}" if name == "optimal" else name
         report = dovetail.simulate(workload, cluster=NODES, policy=spec)
@@ -124,11 +124,11 @@ def _draw(task: Task) -> Drawn:
     return Drawn(mix, seed, found, gap)
 
 
-def _names(optimum: bool) -> tuple[str, ...]:
+def _policy_names(optimum: bool) -> tuple[str, ...]:
     return (*POLICIES, "optimal") if optimum else POLICIES
 
 
-def study(
+def make_study(
     *,
     seeds: int = 100,
     pool: str | None = None,
@@ -156,28 +156,28 @@ def study(
         for mix in MIXES
         for seed in seeds_from(first_seed, seeds)
     ]
-    drawn = mapped(_draw, tasks, workers, progress)
+    drawn = map_tasks(_draw_policies, tasks, workers, progress)
     by_pool: dict[str, ByMix] = {one: {mix: [] for mix in MIXES} for one in pools}
     for task, one_draw in zip(tasks, drawn, strict=True):
         by_pool[task[2]][task[0]].append(one_draw)
     by_mix = by_pool[pool]
-    panels = [_seconds(mix, title, by_mix[mix], optimum) for mix, title in MIXES.items()]
+    panels = [_seconds_panel(mix, title, by_mix[mix], optimum) for mix, title in MIXES.items()]
     if optimum:
         panels.append(_over_optimum(by_mix, pool))
-    figures = numbers(by_mix, optimum)
+    figures = claim_numbers(by_mix, optimum)
     about = (
         f"{jobs} jobs at t = 0 on 2 nodes of CPUs and a GPU, pool {pool}, "
         f"{named_seeds(first_seed, seeds)} draws of each mix; CT "
         "completion time, ANL mean excess over the best device, AQL mean wait, MIT greatest idle time."
     )
-    about += few(seeds)
+    about += few_draws_note(seeds)
     if not optimum:
         about += " OR-Tools is not installed (dovetail-scheduler[exact]): no optimum."
     return Study(
         "ravi-single",
         "Ravi 2012, single-node jobs",
         about,
-        tuple(part for panel in panels for part in parts(panel, "ravi-single")),
+        tuple(part for panel in panels for part in panel_parts(panel, "ravi-single")),
         _over_pools(by_pool, pool, optimum, chosen),
         {"seeds": seeds, "first_seed": first_seed, "panels": panels, "numbers": figures},
         chosen,
@@ -187,7 +187,10 @@ def study(
 def _over_pools(by_pool: Mapping[str, ByMix], pool: str, optimum: bool, chosen: Chosen) -> tuple[Claim, ...]:
     """The claims with the figures of one pool, judged on every pool."""
     near = chosen.number("tolerance")
-    judged = {one: claims(by_mix, numbers(by_mix, optimum), optimum, near) for one, by_mix in by_pool.items()}
+    judged = {
+        one: make_claims(by_mix, claim_numbers(by_mix, optimum), optimum, near)
+        for one, by_mix in by_pool.items()
+    }
     made = []
     for i, claim in enumerate(judged[pool]):
         readings = {f"pool {one}": own[i].verdict for one, own in judged.items()}
@@ -200,7 +203,7 @@ def _over_pools(by_pool: Mapping[str, ByMix], pool: str, optimum: bool, chosen: 
             replace(
                 claim,
                 ours=words,
-                verdict=across(readings),
+                verdict=judge_readings(readings),
                 rests_on=(*claim.rests_on, "pool"),
                 readings=readings,
             )
@@ -208,15 +211,15 @@ def _over_pools(by_pool: Mapping[str, ByMix], pool: str, optimum: bool, chosen: 
     return tuple(made)
 
 
-def _seconds(mix: str, title: str, draws: Sequence[Drawn], optimum: bool) -> Panel:
-    names = _names(optimum)
-    values = [[interval(d.metrics[name][key] for d in draws) for key in METRICS] for name in names]
+def _seconds_panel(mix: str, title: str, draws: Sequence[Drawn], optimum: bool) -> Panel:
+    names = _policy_names(optimum)
+    values = [[mean_interval(d.metrics[name][key] for d in draws) for key in METRICS] for name in names]
     return Panel(title, "seconds", tuple(METRICS.values()), names, tuple(map(tuple, values)))
 
 
 def _over_optimum(by_mix: ByMix, pool: str) -> Panel:
     values = [
-        [interval(d.over_optimum(name) for d in draws) for draws in by_mix.values()] for name in POLICIES
+        [mean_interval(d.over_optimum(name) for d in draws) for draws in by_mix.values()] for name in POLICIES
     ]
     return Panel(
         "Figures 3 to 5: completion time over the optimum",
@@ -231,18 +234,20 @@ def _over_optimum(by_mix: ByMix, pool: str) -> Panel:
 
 def _over_mixes(by_mix: ByMix, ratio: Callable[[Drawn], float]) -> Interval | None:
     """Mean of the mixes' means; the draws of one seed in the three mixes make one value."""
-    return interval(fmean(ratio(d) for d in same) for same in zip(*by_mix.values(), strict=True))
+    return mean_interval(fmean(ratio(d) for d in same) for same in zip(*by_mix.values(), strict=True))
 
 
-def numbers(by_mix: ByMix, optimum: bool) -> dict[str, Any]:
+def claim_numbers(by_mix: ByMix, optimum: bool) -> dict[str, Any]:
     """The numbers behind the claims, in seconds and ratios."""
 
     def over_optimum(policy: str) -> Interval | None:
         return _over_mixes(by_mix, lambda d: d.over_optimum(policy))
 
     found: dict[str, Any] = {
-        "brr_over_ours": _over_mixes(by_mix, lambda d: d.seconds("brr") / fmean(d.ours())),
-        "brr_dynamic_over_ours": _over_mixes(by_mix, lambda d: d.seconds("brr-dynamic") / fmean(d.ours())),
+        "brr_over_ours": _over_mixes(by_mix, lambda d: d.seconds("brr") / fmean(d.paper_policies())),
+        "brr_dynamic_over_ours": _over_mixes(
+            by_mix, lambda d: d.seconds("brr-dynamic") / fmean(d.paper_policies())
+        ),
         "means": {
             mix: {key: {p: fmean(d.metrics[p][key] for d in draws) for p in POLICIES} for key in METRICS}
             for mix, draws in by_mix.items()
@@ -251,8 +256,12 @@ def numbers(by_mix: ByMix, optimum: bool) -> dict[str, Any]:
     if optimum:
         every = [d for draws in by_mix.values() for d in draws]
         found |= {
-            "ours_over_optimum": _over_mixes(by_mix, lambda d: fmean(d.ours()) / d.seconds("optimal")),
-            "best_per_draw_over_optimum": _over_mixes(by_mix, lambda d: min(d.ours()) / d.seconds("optimal")),
+            "ours_over_optimum": _over_mixes(
+                by_mix, lambda d: fmean(d.paper_policies()) / d.seconds("optimal")
+            ),
+            "best_per_draw_over_optimum": _over_mixes(
+                by_mix, lambda d: min(d.paper_policies()) / d.seconds("optimal")
+            ),
             "policy_over_optimum": {p: over_optimum(p) for p in OURS},
             "proven": sum(d.gap == 0 for d in every),
             "worst_gap": max((d.gap for d in every if d.gap is not None), default=None),
@@ -260,7 +269,9 @@ def numbers(by_mix: ByMix, optimum: bool) -> dict[str, Any]:
     return found
 
 
-def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool, near: float = 0.1) -> tuple[Claim, ...]:
+def make_claims(
+    by_mix: ByMix, figures: dict[str, Any], optimum: bool, near: float = 0.1
+) -> tuple[Claim, ...]:
     """The paper's statements; the reference is 1,500 draws of a program written apart."""
     brr, dynamic = figures["brr_over_ours"], figures["brr_dynamic_over_ours"]
     found = [
@@ -268,8 +279,8 @@ def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool, near: float = 
             "Blind round robin takes 108 % longer than ours",
             "2.08",
             "1.82 ± 0.02 (1.44 if the next free resource takes the next job)",
-            f"{shown(brr, least=0.0)} ({shown(dynamic, least=0.0)})",
-            matches(2.08, brr, 1.0, near),
+            f"{format_interval(brr, least=0.0)} ({format_interval(dynamic, least=0.0)})",
+            judge_match(2.08, brr, 1.0, near),
             ("tolerance",),
         )
     ]
@@ -285,80 +296,80 @@ def claims(by_mix: ByMix, figures: dict[str, Any], optimum: bool, near: float = 
                 "Ours is within 20.6 % of the optimum",
                 "1.206",
                 "1.222 ± 0.004",
-                shown(ours, 3, least=1.0),
-                reaches(1.206, ours, blind, near),
+                format_interval(ours, 3, least=1.0),
+                judge_reach(1.206, ours, blind, near),
                 ("tolerance",),
             ),
             Claim(
                 "The best of ours is within 12 %",
                 "1.12",
                 "RSC 1.178 (the best of each draw: 1.107)",
-                f"{best.upper()} {shown(per_policy[best], 3, least=1.0)} (the best of each draw: "
-                f"{shown(figures['best_per_draw_over_optimum'], 3, least=1.0)})",
-                reaches(1.12, per_policy[best], blind, near),
+                f"{best.upper()} {format_interval(per_policy[best], 3, least=1.0)} (the best of each draw: "
+                f"{format_interval(figures['best_per_draw_over_optimum'], 3, least=1.0)})",
+                judge_reach(1.12, per_policy[best], blind, near),
                 ("tolerance",),
             ),
         ]
-    return (*found, *_orders(by_mix, figures["means"], near))
+    return (*found, *_order_claims(by_mix, figures["means"], near))
 
 
-def _orders(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]], near: float) -> list[Claim]:
+def _order_claims(by_mix: ByMix, means: dict[str, dict[str, dict[str, float]]], near: float) -> list[Claim]:
     """Which policy is best or worst in what, over the three mixes: differences draw by draw."""
 
-    def above(metric: str, *pairs: tuple[str, str]) -> Verdict:
-        return ordered(
+    def judge_above(metric: str, *pairs: tuple[str, str]) -> Verdict:
+        return judge_order(
             [
-                interval(d.metrics[more][metric] - d.metrics[less][metric] for d in draws)
+                mean_interval(d.metrics[more][metric] - d.metrics[less][metric] for d in draws)
                 for draws in by_mix.values()
                 for more, less in pairs
             ]
         )
 
-    def best(metric: str) -> str:
+    def best_policies(metric: str) -> str:
         return ", ".join(min(OURS, key=lambda p: means[mix][metric][p]) for mix in means)
 
-    def worst(metric: str) -> str:
+    def worst_policies(metric: str) -> str:
         return ", ".join(max(OURS, key=lambda p: means[mix][metric][p]) for mix in means)
 
     uniform = by_mix["uniform"]
-    seconds, idle = (interval(d.metrics["rsa"][m] for d in uniform) for m in ("makespan", "mit"))
+    seconds, idle = (mean_interval(d.metrics["rsa"][m] for d in uniform) for m in ("makespan", "mit"))
     conservative = max(means[mix]["anl"]["rsc"] for mix in means)
     return [
         Claim(
             "ASJF almost always has the best completion time",
             "almost always",
             "RSC in uniform and gpu75, RSA in cpu75",
-            f"best in the mean: {best('makespan')}",
-            above("makespan", ("rsa", "asjf"), ("rsc", "asjf")),
+            f"best in the mean: {best_policies('makespan')}",
+            judge_above("makespan", ("rsa", "asjf"), ("rsc", "asjf")),
         ),
         Claim(
             "RSA has the highest ANL, RSC none",
             "as stated",
             "all mixes",
-            f"highest: {worst('anl')}; RSC {conservative:.3f} s",
+            f"highest: {worst_policies('anl')}; RSC {conservative:.3f} s",
             # "None" is no matter of draws: a single second of ANL contradicts it.
-            above("anl", ("rsa", "rsc"), ("rsa", "asjf")) if conservative < 1e-9 else Verdict.NO,
+            judge_above("anl", ("rsa", "rsc"), ("rsa", "asjf")) if conservative < 1e-9 else Verdict.NO,
         ),
         Claim(
             "ASJF has the lowest AQL, RSC the highest",
             "as stated",
             "all mixes",
-            f"lowest: {best('aql')}; highest: {worst('aql')}",
-            above("aql", ("rsa", "asjf"), ("rsc", "asjf"), ("rsc", "rsa")),
+            f"lowest: {best_policies('aql')}; highest: {worst_policies('aql')}",
+            judge_above("aql", ("rsa", "asjf"), ("rsc", "asjf"), ("rsc", "rsa")),
         ),
         Claim(
             "RSC has the highest MIT of ours",
             "as stated",
             "ASJF's is as high",
-            f"highest: {worst('mit')}",
-            above("mit", ("rsc", "rsa"), ("rsc", "asjf")),
+            f"highest: {worst_policies('mit')}",
+            judge_above("mit", ("rsc", "rsa"), ("rsc", "asjf")),
         ),
         Claim(
             "Balanced mix: 705.2 s, of which at most 226.6 s idle",
             "705.2 s, 226.6 s",
             "pool D only: 659-724 s (optimum), 276 s (RSA)",
-            f"RSA {shown(seconds, least=0.0)} s, {shown(idle, least=0.0)} s",
-            all_of([matches(705.2, seconds, None, near), matches(226.6, idle, None, near)]),
+            f"RSA {format_interval(seconds, least=0.0)} s, {format_interval(idle, least=0.0)} s",
+            all_of([judge_match(705.2, seconds, None, near), judge_match(226.6, idle, None, near)]),
             ("tolerance",),
         ),
     ]
@@ -384,9 +395,13 @@ def command(
     chosen = Chosen.of(CONSTANTS, constants)
     if pool is not None:
         chosen = Chosen(CONSTANTS, {"pool": pool} | dict(chosen.given))
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("single-node jobs", hidden=quiet or as_json) as bar:
-        found = study(
-            seeds=seeds, first_seed=first_seed, chosen=chosen, workers=processes(workers), progress=bar.tell
+        found = make_study(
+            seeds=seeds,
+            first_seed=first_seed,
+            chosen=chosen,
+            workers=process_count(workers),
+            progress=bar.tell,
         )
-    publish(found, as_json=as_json, out=out)
+    publish_study(found, as_json=as_json, out=out)

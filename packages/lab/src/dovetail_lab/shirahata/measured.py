@@ -35,12 +35,12 @@ class Overhead:
     own: float
 
     @property
-    def overhead(self) -> float:
+    def task_overhead(self) -> float:
         """Seconds that giving a task out takes."""
         return self.task - self.own
 
 
-def nearest(seed: int) -> int:
+def cluster_points(seed: int) -> int:
     """The paper's task: points to the nearest of 128 centres; the size of the largest cluster."""
     rng = np.random.Generator(np.random.PCG64(seed))
     points, centres = rng.random((POINTS, 2), dtype=np.float32), rng.random((CENTRES, 2), dtype=np.float32)
@@ -52,7 +52,7 @@ def nearest(seed: int) -> int:
     return int(np.bincount(np.concatenate(labels)).max())
 
 
-def overheads(*, ray: bool, tasks: int = TASKS) -> list[Overhead]:
+def measure_overheads(*, ray: bool, tasks: int = TASKS) -> list[Overhead]:
     """Measure on this machine, and (``ray``) on a Ray that is started for it. Raises `InputError`."""
     found: list[Overhead] = []
     for engine in ("local", *(["ray"] if ray else [])):
@@ -60,7 +60,7 @@ def overheads(*, ray: bool, tasks: int = TASKS) -> list[Overhead]:
             tempfile.TemporaryDirectory(prefix="dovetail-") as folder,
             api.Workers("cpu:1", engine=engine) as workers,
         ):
-            files = _files(Path(folder), tasks)
+            files = _write_files(Path(folder), tasks)
             parts = Path(folder) / "parts"
             parts.mkdir()
             command = Program(("cp", "{in}", "{out}"), str(parts), os.getcwd())
@@ -74,7 +74,7 @@ def overheads(*, ray: bool, tasks: int = TASKS) -> list[Overhead]:
     return found
 
 
-def _files(folder: Path, count: int) -> list[FileItem]:
+def _write_files(folder: Path, count: int) -> list[FileItem]:
     found = []
     for i in range(count):
         path = folder / f"{i}.txt"
@@ -88,28 +88,28 @@ def _of_programs(
 ) -> Overhead:
     made = Function(program, "cpu", "")
 
-    def run(some: Sequence[FileItem]) -> tuple[api.Map, list[Ran]]:
+    def run_map(some: Sequence[FileItem]) -> tuple[api.Map, list[Ran]]:
         results = api.map(
             made, some, workers=workers, batch=1, history=False, progress=False, duplicate=False
         )
         return results, list(results)
 
-    run(items[:5])  # the first ones load what is loaded once
-    results, ran = run(items)
+    run_map(items[:5])  # the first ones load what is loaded once
+    results, ran = run_map(items)
     own = sum(one.seconds for one in ran) / len(ran)
     return Overhead(what, engine, len(items), results.summary.mean_seconds["cpu"], own)
 
 
 def _of_function(what: str, engine: str, workers: api.Workers, tasks: int, batch: int | None) -> Overhead:
-    function = nearest if batch == 1 else abs
+    function = cluster_points if batch == 1 else abs
 
-    def run(count: int) -> MapSummary:
+    def run_map(count: int) -> MapSummary:
         results = api.map(function, range(count), workers=workers, batch=batch, history=False, progress=False)
         assert sum(1 for _ in results) == count
         return results.summary
 
-    run(5)
-    summary = run(tasks)
+    run_map(5)
+    summary = run_map(tasks)
     assert summary.overhead_per_task is not None
     mean = summary.mean_seconds["cpu"]
     return Overhead(what, engine, summary.items, mean, mean - summary.overhead_per_task)

@@ -67,16 +67,16 @@ class _Reading:
         self._at = 0.0
         self._count = 0
 
-    def _speed(self) -> float:
+    def _reading_speed(self) -> float:
         # Processor sharing: with more readers than streams all slow down alike.
         return min(1.0, self._system.streams / len(self._heap)) if self._heap else 1.0
 
-    def _advance(self, now: float) -> None:
-        self._clock += (now - self._at) * self._speed()
+    def _advance_clock(self, now: float) -> None:
+        self._clock += (now - self._at) * self._reading_speed()
         self._at = now
 
-    def begin(self, now: float, slot: tuple[int, int]) -> None:
-        self._advance(now)
+    def begin_reading(self, now: float, slot: tuple[int, int]) -> None:
+        self._advance_clock(now)
         self._count += 1
         # In units of one reader's own progress, so that ends stay in order whatever the speed does.
         heapq.heappush(self._heap, (self._clock + self._system.seconds, self._count, slot))
@@ -84,10 +84,10 @@ class _Reading:
     def next_end(self) -> float:
         if not self._heap:
             return math.inf
-        return self._at + max(0.0, self._heap[0][0] - self._clock) / self._speed()
+        return self._at + max(0.0, self._heap[0][0] - self._clock) / self._reading_speed()
 
     def take(self, now: float) -> tuple[int, int]:
-        self._advance(now)
+        self._advance_clock(now)
         end, _, slot = heapq.heappop(self._heap)
         # The clock may lag behind by rounding: an end that was taken lies in the past.
         self._clock = max(self._clock, end)
@@ -125,7 +125,7 @@ class _Play:
         finish = 0.0
         # Without heartbeats nodes report at once, so all slots are filled from the start.
         if not self.heartbeat:
-            self.fill(range(self.nodes))
+            self.fill_slots(range(self.nodes))
         while self.left or self.running:
             read = self.reading.next_end() if self.reading else math.inf
             end = self.ends[0][0] if self.ends else math.inf
@@ -134,14 +134,14 @@ class _Play:
             # Reads first at equal times: a task must have its input before it can end.
             if read <= min(end, beat):
                 assert self.reading is not None
-                self.compute(*self.reading.take(self.now))
+                self.compute_task(*self.reading.take(self.now))
             elif end <= beat:
                 finish = self.now
                 self.end_all(self.now)
             else:
                 _, node = heapq.heapreplace(self.beats, (self.now + self.heartbeat, self.beats[0][1]))
-                self.report(node)
-                self.fill(range(node, node + 1))
+                self.report_node(node)
+                self.fill_slots(range(node, node + 1))
         return finish
 
     def end_all(self, moment: float) -> None:
@@ -158,10 +158,10 @@ class _Play:
             touched.add(node)
         if not self.heartbeat:
             for node in touched:
-                self.report(node)
-            self.fill(range(self.nodes))
+                self.report_node(node)
+            self.fill_slots(range(self.nodes))
 
-    def report(self, node: int) -> None:
+    def report_node(self, node: int) -> None:
         """The node reports which of its tasks have ended."""
         for k, slot, end in self.waiting[node]:
             kind = self.kinds[k]
@@ -170,7 +170,7 @@ class _Play:
             kind.reported_total += (self.now if self.count_gap else end) - float(kind.start[slot])
         self.waiting[node].clear()
 
-    def situation(self) -> SplitState:
+    def split_state(self) -> SplitState:
         """What the rule may know now."""
         means = {}
         ready = {}
@@ -181,7 +181,7 @@ class _Play:
             ready[kind.name] = np.where(kind.busy, np.maximum(expected, self.now), self.now)
         return SplitState(self.now, self.left, ready, means)
 
-    def fill(self, nodes: range) -> None:
+    def fill_slots(self, nodes: range) -> None:
         """Apply the rule to every idle slot of these nodes, the fastest kind first."""
         if not self.left:
             return
@@ -191,35 +191,35 @@ class _Play:
             kind = self.kinds[k]
             low, high = nodes.start * kind.per_node, nodes.stop * kind.per_node
             for slot in (low + np.flatnonzero(~kind.busy[low:high])).tolist():
-                at = at or self.situation()
-                if not self.left or self.rule.quota(kind.name, at) < 1:
+                at = at or self.split_state()
+                if not self.left or self.rule.slot_quota(kind.name, at) < 1:
                     break
-                self.begin(k, slot)
+                self.begin_task(k, slot)
                 at.left -= 1
 
     def mean(self, kind: _Kind) -> float:
         """What is known of its time, for the order of the slots."""
         return kind.reported_total / kind.reported if kind.reported else 0.0
 
-    def begin(self, k: int, slot: int) -> None:
+    def begin_task(self, k: int, slot: int) -> None:
         """A task starts: first it reads, if there is a file system, then it computes."""
         kind = self.kinds[k]
         kind.start[slot], kind.busy[slot] = self.now, True
         self.left -= 1
         self.running += 1
         if self.reading is None:
-            self.compute(k, slot)
+            self.compute_task(k, slot)
         else:
-            self.reading.begin(self.now, (k, slot))
+            self.reading.begin_reading(self.now, (k, slot))
 
-    def compute(self, k: int, slot: int) -> None:
+    def compute_task(self, k: int, slot: int) -> None:
         """The task computes from now on."""
         kind = self.kinds[k]
         noise = math.exp(kind.sigma * self.rng.standard_normal() - kind.sigma**2 / 2)
         heapq.heappush(self.ends, (self.now + kind.time * noise, k, slot))
 
 
-def play(
+def play_map(
     tasks: int,
     slots: Mapping[str, int],
     seconds: Mapping[str, float],

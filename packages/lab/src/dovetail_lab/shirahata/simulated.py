@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail.splitting.finish_time import optimal_makespan
-from dovetail.splitting.known import makespan
+from dovetail.splitting.known import rule_makespan
 from dovetail.splitting.rules import RULES
-from dovetail_lab.shirahata.play import FileSystem, Played, play
-from dovetail_lab.tasks import mapped
+from dovetail_lab.shirahata.play import FileSystem, Played, play_map
+from dovetail_lab.tasks import map_tasks
 
 TASKS, NODES = 4000, (1, 2, 4, 8, 16, 32, 64)
 CPU_SECONDS, GPU_SECONDS = 77.4, 27.9
@@ -55,7 +55,7 @@ class Setting:
     fs_streams: float = 100.0
 
     @property
-    def noise(self) -> float:
+    def single_noise(self) -> float:
         """The noise of figures that have only one."""
         return 0.2 if 0.2 in self.noises else self.noises[0]
 
@@ -71,7 +71,7 @@ class Case:
     shared: bool = False
     count_gap: bool = True
 
-    def played(self, seed: int, setting: Setting | None = None) -> Played:
+    def play_case(self, seed: int, setting: Setting | None = None) -> Played:
         """One play of it."""
         setting = setting or Setting()
         cpus, gpus, rule = POLICIES[self.policy]
@@ -79,8 +79,8 @@ class Case:
         # The clean model has a closed form, which needs no events.
         if self.noise is None and not self.shared:
             every = {kind: count * self.nodes for kind, count in slots.items()}
-            return Played(makespan(TASKS, every, seconds, RULES[rule]), {}, {})
-        return play(
+            return Played(rule_makespan(TASKS, every, seconds, RULES[rule]), {}, {})
+        return play_map(
             TASKS,
             slots,
             seconds,
@@ -93,7 +93,7 @@ class Case:
             rng=np.random.Generator(np.random.PCG64(seed)),
         )
 
-    def optimum(self) -> float:
+    def exact_optimum(self) -> float:
         """The exact optimum of the clean model."""
         cpus, gpus, _ = POLICIES[self.policy]
         slots = [(cpus * self.nodes, CPU_SECONDS), (gpus * self.nodes, CPU_SECONDS / self.alpha)]
@@ -110,20 +110,20 @@ class Figures:
 
     def makespan(self, case: Case) -> Interval:
         """Seconds, over the seeds."""
-        return _known(interval(played.makespan for played in self.plays[case]))
+        return _known_interval(mean_interval(played.makespan for played in self.plays[case]))
 
-    def speedup(self, case: Case, over: str = "hadoop") -> Interval:
+    def speedup_over(self, case: Case, over: str = "hadoop") -> Interval:
         """How many times faster than another policy in the same setting, seed by seed."""
         # Paired seed by seed, which takes the draw's own difficulty out of the ratio.
         others = self.plays[replace(case, policy=over, count_gap=True)]
         pairs = zip(others, self.plays[case], strict=True)
-        return _known(interval(other.makespan / mine.makespan for other, mine in pairs))
+        return _known_interval(mean_interval(other.makespan / mine.makespan for other, mine in pairs))
 
     def mean_seconds(self, case: Case, kind: str) -> Interval:
         """Of a task of this kind."""
-        return _known(interval(played.mean_seconds[kind] for played in self.plays[case]))
+        return _known_interval(mean_interval(played.mean_seconds[kind] for played in self.plays[case]))
 
-    def growth(self, kind: str) -> tuple[float, float]:
+    def task_growth(self, kind: str) -> tuple[float, float]:
         """Figure 7: seconds by which a task grows with each node, and the worst miss of that line.
 
         The line is fitted to all numbers of nodes; the miss is a share of the line's rise over them, infinite
@@ -137,14 +137,14 @@ class Figures:
         return float(slope), float(miss) / rise if rise > 1e-6 else float("inf")
 
 
-def _known(found: Interval | None) -> Interval:
+def _known_interval(found: Interval | None) -> Interval:
     assert found is not None
     return found
 
 
-def _cases(setting: Setting) -> list[Case]:
+def _all_cases(setting: Setting) -> list[Case]:
     """Everything that the figures and claims need."""
-    noises, one_noise, base = setting.noises, setting.noise, setting.factor
+    noises, one_noise, base = setting.noises, setting.single_noise, setting.factor
     alphas = dict.fromkeys((base, NEEDED))
     every = dict.fromkeys((base, *ALPHAS))
     proposals = ("hadoop", "hadoop-gpu2", "shares", "finish-time")
@@ -163,12 +163,12 @@ def _cases(setting: Setting) -> list[Case]:
     return list(dict.fromkeys([*clean, *noisy, *many, *one, *gap, *shared, *gpus]))
 
 
-def _play(task: tuple[Case, int, Setting]) -> Played:
+def _play_task(task: tuple[Case, int, Setting]) -> Played:
     case, seed, setting = task
-    return case.played(seed, setting)
+    return case.play_case(seed, setting)
 
 
-def figures(
+def play_figures(
     *,
     seeds: int,
     first_seed: int = 1,
@@ -180,10 +180,10 @@ def figures(
     setting = setting or Setting(NOISES)
     tasks = [
         (case, seed, setting)
-        for case in _cases(setting)
+        for case in _all_cases(setting)
         for seed in range(first_seed, first_seed + (1 if case.noise is None else seeds))
     ]
     found: dict[Case, list[Played]] = {}
-    for (case, _, _), played in zip(tasks, mapped(_play, tasks, workers, progress), strict=True):
+    for (case, _, _), played in zip(tasks, map_tasks(_play_task, tasks, workers, progress), strict=True):
         found.setdefault(case, []).append(played)
     return Figures(seeds, setting, found)

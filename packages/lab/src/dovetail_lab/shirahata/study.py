@@ -11,21 +11,21 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.report.intervals import Interval
 from dovetail.report.progress import Bar
-from dovetail.splitting.known import shares
+from dovetail.splitting.known import split_shares
 from dovetail_lab.claims import (
     TOLERANCE,
     Chosen,
     Claim,
     Constant,
     Verdict,
-    across,
     all_of,
     as_printed,
     at_most,
-    matches,
+    judge_match,
+    judge_readings,
 )
-from dovetail_lab.ravi.panels import Panel, parts
-from dovetail_lab.shirahata.measured import Overhead, overheads
+from dovetail_lab.ravi.panels import Panel, panel_parts
+from dovetail_lab.shirahata.measured import Overhead, measure_overheads
 from dovetail_lab.shirahata.simulated import (
     ALPHA,
     ALPHAS,
@@ -36,7 +36,7 @@ from dovetail_lab.shirahata.simulated import (
     Case,
     Figures,
     Setting,
-    figures,
+    play_figures,
 )
 from dovetail_lab.study import (
     FirstSeed,
@@ -44,11 +44,11 @@ from dovetail_lab.study import (
     Set,
     Study,
     Workers,
+    format_interval,
     named_seeds,
-    prepared,
-    processes,
-    publish,
-    shown,
+    prepare_folder,
+    process_count,
+    publish_study,
 )
 
 PROPOSALS = ("hadoop", "hadoop-gpu2", "shares", "finish-time")
@@ -56,7 +56,7 @@ PAPER_TASKS = {"CPU": (77.4, 65.2), "GPU": (27.9, 15.5)}
 """Seconds of a task, and of the program in it (Figure 9)."""
 
 
-def study(
+def make_study(
     *,
     seeds: int = 5,
     first_seed: int = 1,
@@ -68,20 +68,22 @@ def study(
     """All of it. Raises `InputError` where Ray is wanted and is not there."""
     chosen = chosen or Chosen(CONSTANTS)
     # Of several readings the last one has a file system; without one there is nothing to draw.
-    files = (max(chosen.numbers("fs_seconds")[-1], 1e-9), chosen.number("fs_streams"))
-    noises = chosen.numbers("noise") if "noise" in chosen.given else NOISES
+    files = (max(chosen.number_readings("fs_seconds")[-1], 1e-9), chosen.number("fs_streams"))
+    noises = chosen.number_readings("noise") if "noise" in chosen.given else NOISES
     rest = [chosen.number(name) for name in ("factor", "gpu_noise", "heartbeat")]
     setting = Setting(noises, rest[0], rest[1], rest[2], *files)
-    measured = overheads(ray=ray_too)
-    found = figures(seeds=seeds, first_seed=first_seed, workers=workers, setting=setting, progress=progress)
-    base, noise = setting.factor, setting.noise
+    measured = measure_overheads(ray=ray_too)
+    found = play_figures(
+        seeds=seeds, first_seed=first_seed, workers=workers, setting=setting, progress=progress
+    )
+    base, noise = setting.factor, setting.single_noise
     panels = (
         *(
             _figure_6(found, alpha, given)
             for alpha in dict.fromkeys((base, NEEDED))
             for given in (None, noise)
         ),
-        *(_speedups(found, given) for given in setting.noises),
+        *(_speedup_panel(found, given) for given in setting.noises),
         _figure_7(found),
         _figure_8(found),
         _figure_9(measured),
@@ -97,14 +99,14 @@ def study(
         "seeds": seeds,
         "first_seed": first_seed,
         "needed": NEEDED,
-        "overheads": [asdict(o) | {"overhead": o.overhead} for o in measured],
+        "overheads": [asdict(o) | {"overhead": o.task_overhead} for o in measured],
     }
     return Study(
         "shirahata",
         "Shirahata 2010, hybrid maps",
         about,
-        tuple(part for panel in panels for part in parts(panel, "shirahata")),
-        tuple(_claims(found, measured, chosen)),
+        tuple(part for panel in panels for part in panel_parts(panel, "shirahata")),
+        tuple(_make_claims(found, measured, chosen)),
         numbers | {"panels": panels},
         chosen,
     )
@@ -117,37 +119,44 @@ def _figure_6(found: Figures, alpha: float, noise: float | None) -> Panel:
     rows = [(name, [found.makespan(Case(name, n, alpha, noise)) for n in NODES]) for name in PROPOSALS]
     # The optimum is of known times only: with noise no schedule knows them.
     if noise is None:
-        rows.append(("optimum", [Interval(Case("finish-time", n, alpha).optimum(), None, 1) for n in NODES]))
+        rows.append(
+            ("optimum", [Interval(Case("finish-time", n, alpha).exact_optimum(), None, 1) for n in NODES])
+        )
     setting = "times known, no delays" if noise is None else f"noise {noise}, heartbeats"
     slug = "clean" if noise is None else "noise"
-    return _panel(f"Figure 6, factor {alpha:.2f}, {slug}: total time, {setting}", "seconds by nodes", rows)
+    return _make_panel(
+        f"Figure 6, factor {alpha:.2f}, {slug}: total time, {setting}", "seconds by nodes", rows
+    )
 
 
-def _speedups(found: Figures, noise: float) -> Panel:
+def _speedup_panel(found: Figures, noise: float) -> Panel:
     rows = [
-        (name, [found.speedup(Case(name, 64, alpha, noise)) for alpha in ALPHAS]) for name in PROPOSALS[1:]
+        (name, [found.speedup_over(Case(name, 64, alpha, noise)) for alpha in ALPHAS])
+        for name in PROPOSALS[1:]
     ]
     if noise == found.setting.noises[0]:
-        without = [found.speedup(Case("finish-time", 64, alpha, noise, count_gap=False)) for alpha in ALPHAS]
+        without = [
+            found.speedup_over(Case("finish-time", 64, alpha, noise, count_gap=False)) for alpha in ALPHAS
+        ]
         rows.append(("finish-time, gap ignored", without))
     columns = tuple(f"factor {alpha:.3g}" for alpha in ALPHAS)
-    return _panel(f"64 nodes, noise {noise}: times faster than hadoop", "ratio", rows, columns)
+    return _make_panel(f"64 nodes, noise {noise}: times faster than hadoop", "ratio", rows, columns)
 
 
 def _figure_7(found: Figures) -> Panel:
     cases = [Case("hadoop-gpu2", n, found.setting.factor, shared=True) for n in NODES]
     cpu, gpu = ([found.mean_seconds(case, kind) for case in cases] for kind in ("cpu", "gpu"))
     factors = [Interval(c.mean / g.mean, None, 1) for c, g in zip(cpu, gpu, strict=True)]
-    gains = [found.speedup(replace(case, policy="finish-time")) for case in cases]
+    gains = [found.speedup_over(replace(case, policy="finish-time")) for case in cases]
     rows = [("CPU task", cpu), ("GPU task", gpu), ("factor", factors), ("finish-time over hadoop", gains)]
-    return _panel("Figure 7: mean time of a task, a shared file system", "seconds by nodes", rows)
+    return _make_panel("Figure 7: mean time of a task, a shared file system", "seconds by nodes", rows)
 
 
 def _figure_8(found: Figures) -> Panel:
-    base, noise = found.setting.factor, found.setting.noise
+    base, noise = found.setting.factor, found.setting.single_noise
     names = ("hadoop", "hadoop-gpu1", "finish-time-gpu1", "hadoop-gpu2", "finish-time")
     rows = [(name, [found.makespan(Case(name, n, base, noise)) for n in NODES]) for name in names]
-    return _panel("Figure 8: one GPU or two on each node", "seconds by nodes", rows)
+    return _make_panel("Figure 8: one GPU or two on each node", "seconds by nodes", rows)
 
 
 def _figure_9(measured: Sequence[Overhead]) -> Panel:
@@ -156,15 +165,18 @@ def _figure_9(measured: Sequence[Overhead]) -> Panel:
         for kind, (task, own) in PAPER_TASKS.items()
     ]
     rows += [
-        (f"{o.what}, {o.engine}", [Interval(1e3 * s, None, o.tasks) for s in (o.task, o.own, o.overhead)])
+        (
+            f"{o.what}, {o.engine}",
+            [Interval(1e3 * s, None, o.tasks) for s in (o.task, o.own, o.task_overhead)],
+        )
         for o in measured
     ]
-    return _panel(
+    return _make_panel(
         "Figure 9: a task, what it is for, the overhead", "milliseconds", rows, ("task", "own", "overhead")
     )
 
 
-def _panel(
+def _make_panel(
     name: str,
     unit: str,
     rows: Sequence[tuple[str, Sequence[Interval | None]]],
@@ -195,16 +207,18 @@ CONSTANTS = (
 """What the paper leaves open, and how its words are read."""
 
 
-def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> list[Claim]:
+def _make_claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> list[Claim]:
     """The paper's statements, and what comes out here."""
     near, base = chosen.number("tolerance"), found.setting.factor
     noises = {f"noise {noise:g}": noise for noise in found.setting.noises}
     random = ("tolerance", "noise", "factor", "gpu_noise", "heartbeat")
 
-    def speedups(policy: str, nodes: int, over: str = "hadoop") -> dict[str, Interval]:
-        return {name: found.speedup(Case(policy, nodes, base, noise), over) for name, noise in noises.items()}
+    def speedups_by_noise(policy: str, nodes: int, over: str = "hadoop") -> dict[str, Interval]:
+        return {
+            name: found.speedup_over(Case(policy, nodes, base, noise), over) for name, noise in noises.items()
+        }
 
-    def judged(
+    def judge_ours(
         text: str,
         paper: float,
         reference: str,
@@ -212,55 +226,61 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
         more: str = "",
         stated: str = "",
     ) -> Claim:
-        readings = {name: matches(paper, one, 1.0, near) for name, one in ours.items()}
-        figures_here = "; ".join(f"{shown(one)} ({name})" for name, one in ours.items())
+        readings = {name: judge_match(paper, one, 1.0, near) for name, one in ours.items()}
+        figures_here = "; ".join(f"{format_interval(one)} ({name})" for name, one in ours.items())
         return Claim(
-            text, stated or f"{paper:g}", reference, figures_here + more, across(readings), random, readings
+            text,
+            stated or f"{paper:g}",
+            reference,
+            figures_here + more,
+            judge_readings(readings),
+            random,
+            readings,
         )
 
-    most = shares(4000, 14, 2, CPU_SECONDS, CPU_SECONDS / base)
+    most = split_shares(4000, 14, 2, CPU_SECONDS, CPU_SECONDS / base)
     # With all slots always busy, 14 CPUs and two GPUs do so much more than the 16 CPU slots of hadoop; no
     # rule can gain more by throughput.
     limit = (14 + 2 * most.acceleration) / 16
     cells = [(alpha, noise) for alpha in dict.fromkeys((base, *ALPHAS)) for noise in noises.values()]
     reached = [
-        f"{alpha:.3g} with noise {noise:g}: {shown(faster)}"
+        f"{alpha:.3g} with noise {noise:g}: {format_interval(faster)}"
         for alpha, noise in cells
-        if (faster := found.speedup(Case("finish-time", 64, alpha, noise))).high >= 1.93
+        if (faster := found.speedup_over(Case("finish-time", 64, alpha, noise))).upper_end >= 1.93
     ]
-    tail = Case("hadoop-gpu2", 64, NEEDED).optimum()
+    tail = Case("hadoop-gpu2", 64, NEEDED).exact_optimum()
     last = found.makespan(Case("hadoop-gpu2", 64, NEEDED)).mean
     # One setting has to give both figures: each on its own is found at another factor or noise.
     both = [
         all_of(
-            matches(paper, found.speedup(Case(policy, 64, alpha, noise)), 1.0, near)
+            judge_match(paper, found.speedup_over(Case(policy, 64, alpha, noise)), 1.0, near)
             for policy, paper in (("hadoop-gpu2", 1.13), ("shares", 1.93))
         )
         for alpha, noise in cells
     ]
-    ours = speedups("finish-time", 64)
+    ours = speedups_by_noise("finish-time", 64)
     # Hadoop starts a program for each task, so the engine that does the same here is the one to compare with.
     program = next(o for o in measured if o.engine == "local")
     outside = {kind: 1 - own / task for kind, (task, own) in PAPER_TASKS.items()}
     return [
-        judged(
+        judge_ours(
             "hadoop-gpu2 is 1.13 times faster than hadoop on 64 nodes",
             1.13,
             "1.12 to 1.13 (noise .2 to .4)",
-            speedups("hadoop-gpu2", 64),
+            speedups_by_noise("hadoop-gpu2", 64),
         ),
-        judged(
+        judge_ours(
             "the proposal is 1.93 times faster than hadoop on 64 nodes, hadoop-gpu2 1.13: 1.71 times that",
             1.93 / 1.13,
             f"at most {limit:.3f} over hadoop by throughput",
-            speedups("shares", 64, "hadoop-gpu2"),
+            speedups_by_noise("shares", 64, "hadoop-gpu2"),
             stated="1.93 over hadoop, 1.13 of it without the rule",
         ),
         Claim(
             "what a rule of ours (finish-time) gains over hadoop there",
             "-",
             "1.12 to 1.17",
-            "; ".join(f"{shown(one)} ({name})" for name, one in ours.items()),
+            "; ".join(f"{format_interval(one)} ({name})" for name, one in ours.items()),
             Verdict.UNSAID,
         ),
         Claim(
@@ -279,14 +299,18 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
             Verdict.YES if Verdict.YES in both else Verdict.OPEN if Verdict.OPEN in both else Verdict.NO,
             random,
         ),
-        judged(
+        judge_ours(
             "the proposal is 1.02 times faster on one node",
             1.02,
             "a factor of 1.16; the measured one gives 1.22",
-            speedups("shares", 1),
+            speedups_by_noise("shares", 1),
         ),
-        _linear(found, chosen),
-        _hardly(speedups("finish-time-gpu1", 16), speedups("finish-time", 16), chosen.number("hardly")),
+        _linear_claim(found, chosen),
+        _gain_claim(
+            speedups_by_noise("finish-time-gpu1", 16),
+            speedups_by_noise("finish-time", 16),
+            chosen.number("hardly"),
+        ),
         Claim(
             "starting programs from Hadoop costs 6 % (CPU) and 44 % (GPU)",
             "6 %, 44 %",
@@ -300,45 +324,46 @@ def _claims(found: Figures, measured: Sequence[Overhead], chosen: Chosen) -> lis
             "a task costs 12 s beside its program",
             "12.2 s (CPU), 12.4 s (GPU)",
             "-",
-            f"{program.overhead * 1e3:.1f} ms for a program; "
+            f"{program.task_overhead * 1e3:.1f} ms for a program; "
             + ", ".join(
-                f"{o.overhead * 1e3:.2g} ms: {o.what} ({o.engine})" for o in measured if o is not program
+                f"{o.task_overhead * 1e3:.2g} ms: {o.what} ({o.engine})" for o in measured if o is not program
             ),
             Verdict.UNSAID,
         ),
     ]
 
 
-def _linear(found: Figures, chosen: Chosen) -> Claim:
+def _linear_claim(found: Figures, chosen: Chosen) -> Claim:
     """Without a shared file system nothing grows; with one, as its constants, which are ours, make it."""
-    growths = {kind: found.growth(kind) for kind in ("cpu", "gpu")}
+    growths = {kind: found.task_growth(kind) for kind in ("cpu", "gpu")}
     limit = chosen.number("linear")
     readings = {
         ("no file system" if not seconds else f"a file system, {seconds:g} s a task"): (
             Verdict.YES if seconds and max(miss for _, miss in growths.values()) <= limit else Verdict.NO
         )
-        for seconds in chosen.numbers("fs_seconds")
+        for seconds in chosen.number_readings("fs_seconds")
     }
     factors = [
         found.mean_seconds(case, "cpu").mean / found.mean_seconds(case, "gpu").mean
         for case in (Case("hadoop-gpu2", n, found.setting.factor, shared=True) for n in (1, 64))
     ]
-    crowded = found.speedup(Case("finish-time", 64, found.setting.factor, shared=True))
+    crowded = found.speedup_over(Case("finish-time", 64, found.setting.factor, shared=True))
     words = ", ".join(f"{kind} {slope:.2f} s a node, {miss:.0%}" for kind, (slope, miss) in growths.items())
     return Claim(
         "mean times of CPU and GPU tasks grow linearly with the nodes (Figure 7)",
         "as stated",
         "waits that are added to both lower the factor",
         f"growth, and the worst miss of a line as a share of its rise: {words}; the factor is "
-        f"{factors[0]:.2f} on one node and {factors[1]:.2f} on 64, where finish-time is {shown(crowded)} "
+        f"{factors[0]:.2f} on one node and {factors[1]:.2f} on 64, where finish-time is "
+        f"{format_interval(crowded)} "
         "times faster than hadoop: waits for files do not explain 1.93",
-        across(readings),
+        judge_readings(readings),
         ("linear", "fs_seconds", "fs_streams", "factor"),
         readings,
     )
 
 
-def _hardly(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly: float) -> Claim:
+def _gain_claim(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly: float) -> Claim:
     """One GPU gains at most a gain that is hardly one, two gain more than that."""
     more = {Verdict.YES: Verdict.NO, Verdict.NO: Verdict.YES}
     readings = {}
@@ -349,8 +374,11 @@ def _hardly(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly: fl
         f"one GPU is hardly better than none, two are (Figure 8; read: at most {hardly:.0%})",
         "as stated",
         "at most 1.11 and 1.22",
-        "on 16 nodes " + "; ".join(f"{shown(one[name])} and {shown(two[name])} ({name})" for name in one),
-        across(readings),
+        "on 16 nodes "
+        + "; ".join(
+            f"{format_interval(one[name])} and {format_interval(two[name])} ({name})" for name in one
+        ),
+        judge_readings(readings),
         ("hardly", "noise", "factor", "gpu_noise", "heartbeat"),
         readings,
     )
@@ -371,14 +399,14 @@ def command(
     A map split over CPUs and GPUs; paper, reference, ours.
     """
     chosen = Chosen.of(CONSTANTS, constants)
-    out = prepared(out)
+    out = prepare_folder(out)
     with Bar("hybrid maps", hidden=quiet or as_json) as bar:
-        found = study(
+        found = make_study(
             seeds=seeds,
             first_seed=first_seed,
-            workers=processes(workers),
+            workers=process_count(workers),
             ray_too=ray_too,
             chosen=chosen,
             progress=bar.tell,
         )
-    publish(found, as_json=as_json, out=out)
+    publish_study(found, as_json=as_json, out=out)

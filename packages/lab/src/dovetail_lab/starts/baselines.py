@@ -37,7 +37,7 @@ def mean_wait_of_last_hour(moment: Moment) -> float:
     return last_wait(moment) if moment.recent.of_hour is None else moment.recent.of_hour
 
 
-def features(moment: Moment, plan: float) -> Floats:
+def moment_features(moment: Moment, plan: float) -> Floats:
     """What a regression knows: plan, queue, machine, job, waits of late, hour of the day."""
     situation, kind = moment.situation, moment.job.queued.kind
     # As an angle, so that 23 h and 0 h are neighbours.

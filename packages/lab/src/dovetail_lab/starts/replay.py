@@ -15,9 +15,9 @@ from dovetail.starts.rolling import StartDraws, plan_starts, waits_as_logs
 from dovetail_lab.starts.baselines import (
     Floats,
     QuantileRegression,
-    features,
     last_wait,
     mean_wait_of_last_hour,
+    moment_features,
 )
 from dovetail_lab.starts.world import Moment, World
 
@@ -56,38 +56,38 @@ class Replayed:
     forecasts: list[Forecast] = field(default_factory=list)
     cpu_seconds: float = 0.0
 
-    def coverage(self) -> float | None:
+    def interval_coverage(self) -> float | None:
         """The share of intervals that held."""
-        return _mean([one.holds for one in self.forecasts])
+        return _mean_or_none([one.holds for one in self.forecasts])
 
     def raw_coverage(self) -> float | None:
         """The same without the correction: of the roll-outs' own quantiles."""
-        return _mean([one.raw_lower <= one.actual <= one.raw_upper for one in self.forecasts])
+        return _mean_or_none([one.raw_lower <= one.actual <= one.raw_upper for one in self.forecasts])
 
     def coverage_by_quarter(self) -> list[float | None]:
         """Of the forecasts in four parts, in order."""
         count = len(self.forecasts)
         edges = [count * place // QUARTERS for place in range(QUARTERS + 1)]
         parts = [self.forecasts[a:b] for a, b in pairwise(edges)]
-        return [_mean([one.holds for one in part]) for part in parts]
+        return [_mean_or_none([one.holds for one in part]) for part in parts]
 
     def median_abs_error(self) -> dict[str, float | None]:
         """Seconds, of ours and of each baseline."""
-        found = {"ours": _median([abs(one.median - one.actual) for one in self.forecasts])}
+        found = {"ours": _median_or_none([abs(one.median - one.actual) for one in self.forecasts])}
         for name in BASELINES:
-            found[name] = _median([abs(one.others[name] - one.actual) for one in self.forecasts])
+            found[name] = _median_or_none([abs(one.others[name] - one.actual) for one in self.forecasts])
         return found
 
 
-def _mean(values: list[bool]) -> float | None:
+def _mean_or_none(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _median(values: list[float]) -> float | None:
+def _median_or_none(values: list[float]) -> float | None:
     return median(values) if values else None
 
 
-def replay(world: World, every: int = 10, progress: Callable[[float], None] | None = None) -> Replayed:
+def replay_world(world: World, every: int = 10, progress: Callable[[float], None] | None = None) -> Replayed:
     """Forecast each ``every``-th job that waits.
 
     The others that wait are forecast too, unseen, as their outcomes teach the correction. ``progress`` gets
@@ -131,18 +131,18 @@ class _Walk:
         # Long queues make roll-outs dear; those that are not shown can be left out.
         if not shown and len(moment.situation.waiting) > LONG_QUEUE:
             return None
-        return self._forecast(moment, shown=shown)
+        return self._forecast_start(moment, shown=shown)
 
-    def _forecast(self, moment: Moment, *, shown: bool) -> Forecast:
+    def _forecast_start(self, moment: Moment, *, shown: bool) -> Forecast:
         job, situation = moment.job, moment.situation
         target = len(situation.waiting) - 1
         starts = self._draws.starts(situation, target, seed=job.queued.seed)[:, target]
         low, middle, high = np.quantile(waits_as_logs(starts), (0.05, 0.5, 0.95)).tolist()
-        made = self._calibration.foretell(
+        made = self._calibration.make_forecast(
             job.queued.key, situation.now, middle, spread_of(low, high), counts=shown
         )
         plan = float(plan_starts(situation, target)[target])
-        row = self._rows[job.queued.key] = features(moment, plan)
+        row = self._rows[job.queued.key] = moment_features(moment, plan)
         last = last_wait(moment)
         others = {
             "plan": plan,

@@ -15,9 +15,9 @@ import typer
 from dovetail.cli import options as opt
 from dovetail.files.writing import write_text
 from dovetail.report.progress import Bar
-from dovetail_lab.starts.replay import BASELINES, Replayed, replay
+from dovetail_lab.starts.replay import BASELINES, Replayed, replay_world
 from dovetail_lab.starts.world import make_world
-from dovetail_lab.study import Out, Study, Table, prepared, publish, write
+from dovetail_lab.study import Out, Study, Table, prepare_folder, publish_study, write_study
 
 COLUMNS = ("trace", "job", "asked_at", "lower", "median", "upper", "actual", "plan")
 """Of the CSV: seconds; ``asked_at`` by the trace's clock, the others from then on."""
@@ -29,7 +29,7 @@ def as_dict(found: Replayed) -> dict[str, Any]:
     return {
         "trace": found.trace,
         "forecasts": len(found.forecasts),
-        "coverage": found.coverage(),
+        "coverage": found.interval_coverage(),
         "coverage_by_quarter": found.coverage_by_quarter(),
         "coverage_of_roll_outs": found.raw_coverage(),
         "median_abs_error": found.median_abs_error(),
@@ -37,7 +37,7 @@ def as_dict(found: Replayed) -> dict[str, Any]:
     }
 
 
-def _study(found: Sequence[Replayed]) -> Study:
+def _make_study(found: Sequence[Replayed]) -> Study:
     lines = []
     ratios = []
     for each in found:
@@ -45,16 +45,16 @@ def _study(found: Sequence[Replayed]) -> Study:
         ours, plan = errors["ours"], errors["plan"]
         if ours and plan:
             ratios.append(ours / plan)
-        quarters = " ".join(_share(part) for part in each.coverage_by_quarter())
+        quarters = " ".join(_percent_text(part) for part in each.coverage_by_quarter())
         lines.append(
             (
                 Path(each.trace).name,
                 f"{len(each.forecasts):,}",
-                _share(each.coverage()),
+                _percent_text(each.interval_coverage()),
                 quarters,
-                _share(each.raw_coverage()),
-                _seconds(ours),
-                *(_seconds(errors[name]) for name in BASELINES),
+                _percent_text(each.raw_coverage()),
+                _seconds_text(ours),
+                *(_seconds_text(errors[name]) for name in BASELINES),
                 f"{1000 * each.cpu_seconds / max(len(each.forecasts), 1):.0f}",
             )
         )
@@ -78,11 +78,11 @@ def _study(found: Sequence[Replayed]) -> Study:
     )
 
 
-def _share(value: float | None) -> str:
+def _percent_text(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.1f}"
 
 
-def _seconds(value: float | None) -> str:
+def _seconds_text(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
@@ -110,7 +110,7 @@ def command(
     A trace runs under the policy with its true run times, cut at walltimes. A job without a walltime is
     planned with a day and runs to its end.
     """
-    out = prepared(out)
+    out = prepare_folder(out)
     lines = StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -122,7 +122,7 @@ def command(
             def show(share: float, before: int = place) -> None:
                 bar.tell(int(SHARES * (before + share)), SHARES * len(traces))
 
-            found.append(replay(world, every, show))
+            found.append(replay_world(world, every, show))
             for one in found[-1].forecasts:
                 seconds = (one.lower, one.median, one.upper, one.actual, one.others["plan"])
                 writer.writerow((one.trace, one.job, *(f"{value:.3f}" for value in (one.asked_at, *seconds))))
@@ -130,7 +130,7 @@ def command(
         write_text(table, lines.getvalue())
     if as_json:
         if out is not None:
-            write(_study(found), out)
+            write_study(_make_study(found), out)
         print(json.dumps([as_dict(each) for each in found], indent=1))
     else:
-        publish(_study(found), as_json=False, out=out)
+        publish_study(_make_study(found), as_json=False, out=out)

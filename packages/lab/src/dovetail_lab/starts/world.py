@@ -71,7 +71,7 @@ def make_world(path: Path, policy: str, cluster: str | None = None) -> World:
     )
     if not plain:
         raise InputError(f"found the policy {policy}, expected easy or fcfs, which roll-outs model")
-    workload, machine = _load(path, cluster)
+    workload, machine = _load_trace(path, cluster)
     jobs = list(workload.jobs)
     truth = {}
     for job in jobs:
@@ -92,10 +92,10 @@ def make_world(path: Path, policy: str, cluster: str | None = None) -> World:
         knowledge="perfect",
     )
     records = {record.job.id: record for record in report.result.records}
-    return _made(str(path), "fcfs" if type(loaded) is Fcfs else "easy", jobs, records, machine)
+    return _make_world(str(path), "fcfs" if type(loaded) is Fcfs else "easy", jobs, records, machine)
 
 
-def _load(path: Path, cluster: str | None) -> tuple[Workload, Cluster]:
+def _load_trace(path: Path, cluster: str | None) -> tuple[Workload, Cluster]:
     """The jobs, and the machine given, else the trace's own, else the one for traces of its kind."""
     given = None if cluster is None else Cluster.parse(cluster)
     workload = load_workload(path, given)
@@ -110,8 +110,10 @@ def _load(path: Path, cluster: str | None) -> tuple[Workload, Cluster]:
     return workload, machine
 
 
-def _made(trace: str, policy: str, jobs: list[Job], records: dict[str, Record], machine: Cluster) -> World:
-    needs = {job.id: _need(records[job.id]) for job in jobs if records[job.id].allocation is not None}
+def _make_world(
+    trace: str, policy: str, jobs: list[Job], records: dict[str, Record], machine: Cluster
+) -> World:
+    needs = {job.id: _node_need(records[job.id]) for job in jobs if records[job.id].allocation is not None}
     amounts = [
         (len(node.cores), len(node.devices) * FRACTION_UNITS, node.memory or 0) for node in machine.nodes
     ]
@@ -134,7 +136,7 @@ def _made(trace: str, policy: str, jobs: list[Job], records: dict[str, Record], 
     return World(trace, policy, made, len(machine), [] if counted else amounts)
 
 
-def _need(record: Record) -> tuple[int, int, int]:
+def _node_need(record: Record) -> tuple[int, int, int]:
     assert record.allocation is not None
     part = record.allocation.parts[0]
     return part.cpus, len(part.devices) * part.units, part.memory
@@ -192,21 +194,26 @@ class _Walk:
         heapq.heappush(self._starts, (job.start, place))
         self._waiting[place] = job
         self._submitted.append(job)
-        self._advance(now)
+        self._advance_to(now)
         if place not in self._waiting:
             return None
         moment = Moment(
-            job, self._situation(now), self._ended, self._submitted, self._started, self._recent(job, now)
+            job,
+            self._current_situation(now),
+            self._ended,
+            self._submitted,
+            self._started,
+            self._recent_waits(job, now),
         )
         self._ended, self._submitted, self._started = [], [], []
         return moment
 
-    def _advance(self, now: float) -> None:
+    def _advance_to(self, now: float) -> None:
         while self._starts and self._starts[0][0] <= now:
             start, place = heapq.heappop(self._starts)
             job = self._waiting.pop(place)
             self._running[place] = job
-            self._take(job, -1)
+            self._take_amounts(job, -1)
             heapq.heappush(self._ends, (job.end, place))
             self._started.append(job)
             wait = start - job.submit
@@ -214,16 +221,16 @@ class _Walk:
             self._of_all = self._of_user[job.queued.kind.user] = wait
         while self._ends and self._ends[0][0] <= now:
             job = self._running.pop(heapq.heappop(self._ends)[1])
-            self._take(job, 1)
+            self._take_amounts(job, 1)
             self._ended.append(job)
 
-    def _take(self, job: TracedJob, sign: int) -> None:
+    def _take_amounts(self, job: TracedJob, sign: int) -> None:
         if job.nodes:
             self._free[list(job.nodes)] += sign * np.array(job.queued.need, np.int64)
         else:
             self._idle += sign * job.queued.nodes
 
-    def _situation(self, now: float) -> Situation:
+    def _current_situation(self, now: float) -> Situation:
         # What starts and ends at one instant has run for no time: a little, so that it counts as running.
         running = [
             job.queued._replace(spent=max(now - job.start, 1e-9), held=job.nodes)
@@ -233,7 +240,7 @@ class _Walk:
         nodes = Nodes(self._idle, self._free.copy(), self._groups)
         return Situation(now, self._world.policy, nodes, running, waiting)
 
-    def _recent(self, job: TracedJob, now: float) -> Recent:
+    def _recent_waits(self, job: TracedJob, now: float) -> Recent:
         while self._hour and self._hour[0][0] <= now - HOUR:
             self._hour.popleft()
         of_hour = sum(wait for _, wait in self._hour) / len(self._hour) if self._hour else None

@@ -31,7 +31,7 @@ class View:
     offset: int
     readonly: bool = False
 
-    def span(self) -> tuple[int, int]:
+    def byte_span(self) -> tuple[int, int]:
         """First byte and the one after the last, in the region; the same where there are no elements."""
         if 0 in self.shape:
             return self.offset, self.offset
@@ -91,7 +91,7 @@ class Backend(ABC):
             raise TypeError(f"the result is of type {array.dtype}, which no array of the standard is")
         return array
 
-    def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+    def describe_value(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """Data type and shape."""
         return value.dtype.name, value.shape
 
@@ -103,7 +103,7 @@ class Backend(ABC):
     def to_host(self, value: Any) -> NDArray[Any]:
         """A C-contiguous array of the host with the same elements; waits for the device."""
 
-    def adopt(self, array: NDArray[Any]) -> Any:
+    def adopt_array(self, array: NDArray[Any]) -> Any:
         """An array over the memory of one of the host; None where the device cannot have it."""
         return None
 
@@ -112,12 +112,12 @@ class Backend(ABC):
         return None
 
     @abstractmethod
-    def owner(self, value: Any) -> tuple[Hashable, int]:
+    def owner_of(self, value: Any) -> tuple[Hashable, int]:
         """A key of the memory that the array lies in, and its size in bytes."""
 
     @abstractmethod
     def view(self, value: Any) -> View:
-        """How the array lies in the memory of its `owner`."""
+        """How the array lies in the memory of its `owner_of`."""
 
     @abstractmethod
     def read(self, value: Any, low: int, high: int) -> NDArray[np.uint8]:
@@ -131,7 +131,7 @@ class Backend(ABC):
         """Compile a raw kernel. Raises `TypeError` where the device runs none."""
         raise TypeError(f"{self.library} runs no raw kernels")
 
-    def enter(self) -> None:  # noqa: B027 - most have nothing to do
+    def enter_thread(self) -> None:  # noqa: B027 - most have nothing to do
         """Called once in each thread that computes."""
 
     def memory(self) -> int:
@@ -141,7 +141,7 @@ class Backend(ABC):
     def synchronize(self) -> None:  # noqa: B027 - most have nothing to do
         """Wait until everything is computed."""
 
-    def trim(self) -> None:  # noqa: B027 - most have nothing to do
+    def trim_memory(self) -> None:  # noqa: B027 - most have nothing to do
         """Give unused memory back to the device."""
 
     def limit(self, size: int) -> None:
@@ -158,7 +158,7 @@ class Backend(ABC):
             if most == resource.RLIM_INFINITY or limit < most:
                 resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
 
-    def warm(self) -> None:
+    def warm_up(self) -> None:
         """Compute something, so that the next call finds everything loaded."""
         x = self.from_host(np.ones((2, 2), dtype=np.float32))
         self.to_host(self.settle(self.functions["matmul"](x, x)))

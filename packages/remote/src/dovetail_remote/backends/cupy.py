@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dovetail.errors import InputError
 from dovetail_remote.backends.base import Backend, Kernel, View, default_dtypes, standard_functions
-from dovetail_remote.backends.numpy import compat
+from dovetail_remote.backends.numpy import compatible_namespace
 from dovetail_remote.encoding import LocalMemory
 from dovetail_remote.standard import DTYPES
 
@@ -26,7 +26,7 @@ class CupyBackend(Backend):
     computes_here = False
 
     def __init__(self, number: int) -> None:
-        xp = compat("cupy")
+        xp = compatible_namespace("cupy")
         import cupy
 
         self._cupy = cupy
@@ -40,7 +40,7 @@ class CupyBackend(Backend):
         if number >= count:
             raise InputError(f"device 'cuda:{number}' is not there: found {count} CUDA devices")
         self.device = cupy.cuda.Device(number)
-        self.enter()
+        self.enter_thread()
         self.library = f"cupy {cupy.__version__}"
         self.device_name = runtime.getDeviceProperties(number)["name"].decode()
         self.functions = standard_functions(xp)
@@ -63,7 +63,7 @@ class CupyBackend(Backend):
         found: NDArray[Any] = self._cupy.asnumpy(value, order="C")
         return found
 
-    def owner(self, value: Any) -> tuple[Hashable, int]:
+    def owner_of(self, value: Any) -> tuple[Hashable, int]:
         """The piece of CuPy's memory pool."""
         memory = value.data.mem
         return memory.ptr or ("empty", id(value)), memory.size
@@ -91,7 +91,7 @@ class CupyBackend(Backend):
         """CUDA C, compiled by NVRTC."""
         return cuda_kernel(source, name)
 
-    def enter(self) -> None:
+    def enter_thread(self) -> None:
         """The current device is a thread's own."""
         self.device.use()
 
@@ -107,7 +107,7 @@ class CupyBackend(Backend):
         """Wait for the device."""
         self.device.synchronize()
 
-    def trim(self) -> None:
+    def trim_memory(self) -> None:
         """Give the pool's unused blocks back."""
         self._cupy.get_default_memory_pool().free_all_blocks()
 
@@ -123,7 +123,9 @@ def cuda_kernel(source: str, name: str) -> Kernel:
     compiled: Callable[..., None] = cupy.RawKernel(source, name)
     compiled.compile()  # type: ignore[attr-defined]
 
-    def launch(grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared: int) -> None:
+    def launch_kernel(
+        grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared: int
+    ) -> None:
         given: list[Any] = []
         for argument in arguments:
             if isinstance(argument, LocalMemory):
@@ -135,4 +137,4 @@ def cuda_kernel(source: str, name: str) -> Kernel:
             given.append(argument)
         compiled(grid, block, tuple(given), shared_mem=shared)
 
-    return launch
+    return launch_kernel

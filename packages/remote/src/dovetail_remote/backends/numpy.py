@@ -20,50 +20,50 @@ _NAMES = {np.dtype(name).char: name for name in DTYPES} | {"q": "int64", "Q": "u
 _SCALARS = frozenset(np.dtype(code).type for code in _NAMES)
 
 
-def _filled(function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(shape: Any, *, dtype: Any = None) -> Any:
+def _make_creation(function: Callable[..., Any]) -> Callable[..., Any]:
+    def create_filled(shape: Any, *, dtype: Any = None) -> Any:
         return function(shape, dtype)
 
-    return call
+    return create_filled
 
 
-def _total(ufunc: np.ufunc) -> Callable[..., Any]:
+def _make_total(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce: Callable[..., Any] = ufunc.reduce
 
-    def call(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    def compute_total(x: Any, /, *, axis: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
         return reduce(x, axis, dtype, None, keepdims)
 
-    return call
+    return compute_total
 
 
-def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
+def _make_extreme(ufunc: np.ufunc) -> Callable[..., Any]:
     reduce: Callable[..., Any] = ufunc.reduce
 
-    def call(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
+    def compute_extreme(x: Any, /, *, axis: Any = None, keepdims: bool = False) -> Any:
         return reduce(x, axis, None, None, keepdims)
 
-    return call
+    return compute_extreme
 
 
-def _product(x: Any, y: Any, /) -> Any:
+def _matrix_product(x: Any, y: Any, /) -> Any:
     return np.matmul(x, y, out=...)
 
 
 if np.lib.NumpyVersion(np.__version__) < "2.3.0":  # it knows no `out=...`: an array, also of no dimension
-    _product = np.matmul
+    _matrix_product = np.matmul
 
 
 _DIRECT: Mapping[str, Callable[..., Any]] = {
     "astype": np.ndarray.astype,
-    "empty": _filled(np.empty),
-    "linalg.matmul": _product,
-    "matmul": _product,
-    "max": _extreme(np.maximum),
-    "min": _extreme(np.minimum),
-    "ones": _filled(np.ones),
-    "prod": _total(np.multiply),
-    "sum": _total(np.add),
-    "zeros": _filled(np.zeros),
+    "empty": _make_creation(np.empty),
+    "linalg.matmul": _matrix_product,
+    "matmul": _matrix_product,
+    "max": _make_extreme(np.maximum),
+    "min": _make_extreme(np.minimum),
+    "ones": _make_creation(np.ones),
+    "prod": _make_total(np.multiply),
+    "sum": _make_total(np.add),
+    "zeros": _make_creation(np.zeros),
 }
 """Functions straight from NumPy, where a wrapper takes longer than results of small arrays.
 
@@ -81,7 +81,7 @@ class NumpyBackend(Backend):
     name = "numpy"
 
     def __init__(self) -> None:
-        xp = compat("numpy")
+        xp = compatible_namespace("numpy")
         self.library = f"numpy {np.__version__}"
         self.device_name = platform.machine()
         self.functions = {**standard_functions(xp), **_DIRECT, "expand_dims": expand_dims}
@@ -103,7 +103,7 @@ class NumpyBackend(Backend):
             raise TypeError(f"the result is of type {value.dtype}, which no array of the standard is")
         return value
 
-    def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+    def describe_value(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """Data type and shape."""
         return _NAMES[value.dtype.char], value.shape
 
@@ -115,7 +115,7 @@ class NumpyBackend(Backend):
         """The array itself where it is contiguous, else a copy."""
         return np.ascontiguousarray(value).reshape(value.shape)
 
-    def adopt(self, array: NDArray[Any]) -> Any:
+    def adopt_array(self, array: NDArray[Any]) -> Any:
         """The array itself."""
         return array
 
@@ -124,7 +124,7 @@ class NumpyBackend(Backend):
         found: NDArray[Any] = value
         return found
 
-    def owner(self, value: Any) -> tuple[Hashable, int]:
+    def owner_of(self, value: Any) -> tuple[Hashable, int]:
         """The array at the end of the chain of views."""
         while type(value.base) is np.ndarray:
             value = value.base
@@ -149,7 +149,7 @@ def expand_dims(x: Any, /, axis: int = 0) -> Any:
     return np.expand_dims(x, axis)
 
 
-def compat(library: str) -> Any:
+def compatible_namespace(library: str) -> Any:
     """The namespace of a library as the standard has it. Raises `InputError`."""
     import importlib
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dovetail.errors import InputError
 from dovetail_remote.backends.base import Backend, Kernel, View, default_dtypes, standard_functions
 from dovetail_remote.backends.cupy import cuda_kernel
-from dovetail_remote.backends.numpy import compat
+from dovetail_remote.backends.numpy import compatible_namespace
 from dovetail_remote.standard import CREATION, DTYPES, operators_by
 
 
@@ -28,7 +28,7 @@ class TorchBackend(Backend):
     typed_numbers = False
 
     def __init__(self, where: str) -> None:
-        xp = compat("torch")
+        xp = compatible_namespace("torch")
         import torch
 
         self._torch = torch
@@ -41,13 +41,13 @@ class TorchBackend(Backend):
         self.library = f"torch {torch.__version__}"
         self.device_name = torch.cuda.get_device_name(self.device) if cuda else platform.machine()
         self.computes_here = self.device.type == "cpu"
-        self.functions = self._functions(xp)
+        self.functions = self._collect_functions(xp)
         self.dtypes = {name: getattr(xp, name) for name in DTYPES if hasattr(xp, name)}
         self._names = {dtype: name for name, dtype in self.dtypes.items()}
         self.default_dtypes = default_dtypes(self._names[torch.get_default_dtype()])
         self.array_type = torch.Tensor
 
-    def _functions(self, xp: Any) -> dict[str, Callable[..., Any]]:
+    def _collect_functions(self, xp: Any) -> dict[str, Callable[..., Any]]:
         # torch's own operators take arrays of no dimension for numbers without a type.
         found = standard_functions(xp)
         found |= operators_by(found)
@@ -65,7 +65,7 @@ class TorchBackend(Backend):
             raise TypeError(f"the result is of type {value.dtype}, which no array of the standard is")
         return value.resolve_conj() if value.is_complex() else value
 
-    def describe(self, value: Any) -> tuple[str, tuple[int, ...]]:
+    def describe_value(self, value: Any) -> tuple[str, tuple[int, ...]]:
         """Data type and shape."""
         return self._names[value.dtype], tuple(value.shape)
 
@@ -78,7 +78,7 @@ class TorchBackend(Backend):
         found: NDArray[Any] = value.detach().cpu().contiguous().numpy()
         return found
 
-    def adopt(self, array: NDArray[Any]) -> Any:
+    def adopt_array(self, array: NDArray[Any]) -> Any:
         """A tensor over the array's memory, on the CPU; none over what may not be written."""
         if self.device.type != "cpu" or not array.flags.writeable or min(array.strides, default=0) < 0:
             return None
@@ -88,7 +88,7 @@ class TorchBackend(Backend):
         """The tensor's memory, on the CPU."""
         return value.detach().numpy() if self.device.type == "cpu" else None
 
-    def owner(self, value: Any) -> tuple[Hashable, int]:
+    def owner_of(self, value: Any) -> tuple[Hashable, int]:
         """The storage."""
         storage = value.untyped_storage()
         address = storage.data_ptr()
@@ -128,7 +128,7 @@ class TorchBackend(Backend):
             return super().kernel(source, name)
         return cuda_kernel(source, name)
 
-    def enter(self) -> None:
+    def enter_thread(self) -> None:
         """The current device is a thread's own."""
         if self.device.type == "cuda":
             self._torch.cuda.set_device(self.device)
@@ -151,7 +151,7 @@ class TorchBackend(Backend):
         if self.device.type == "cuda":
             self._torch.cuda.synchronize(self.device)
 
-    def trim(self) -> None:
+    def trim_memory(self) -> None:
         """Empty torch's cache."""
         if self.device.type == "cuda":
             self._torch.cuda.empty_cache()

@@ -58,7 +58,7 @@ class CarrierServers(DeviceServers):
         self._servers: dict[tuple[int, int], tuple[subprocess.Popen[bytes], Endpoint]] = {}
         self._starting = asyncio.Lock()
 
-    def switchboard(self) -> Switchboard:
+    def open_switchboard(self) -> Switchboard:
         """None: nothing that a carrier lends moves."""
         raise ExecutorError(f"the carrier {self.carrier.name} moves no devices")
 
@@ -139,18 +139,18 @@ class CarrierLending(Lending):
         super().__init__("", servers, folder, happened)
         self._carriers = servers
 
-    async def begin(self, placed: Placed, uid: str, cluster: Cluster) -> None:
+    async def begin_job(self, placed: Placed, uid: str, cluster: Cluster) -> None:
         """A job with devices is about to start. Raises `ExecutorError` where no server lends them."""
         devices = self._take_note(placed, uid)
         borrowed = [(held.node, held.device) for held in devices if held.borrowed]
         await self._carriers.see_to_devices(borrowed)
         if borrowed:
-            self._note(uid, devices)
+            self._note_devices(uid, devices)
             name = self._carriers.carrier.name
             _log.info("job %s borrows %d devices through %s, and stays", placed.job.id, len(borrowed), name)
             self._happened(Migrated(placed.job.id, f"what {name} carries does not move", stays=True))
 
-    def environment(
+    def job_environment(
         self, job: JobId, cluster: Cluster, visible: Callable[[int], str | None]
     ) -> Mapping[str, str]:
         """Where its borrowed GPUs are; those of its own node it sees as without lending."""

@@ -33,10 +33,10 @@ from dovetail.model import (
     Node,
     Placed,
     State,
-    bits,
+    bit_indices,
 )
-from dovetail.process.environment import vendor
-from dovetail.process.notes import notes, write_private
+from dovetail.process.environment import device_vendor
+from dovetail.process.notes import read_notes, write_private
 from dovetail.process.spawn_log import uid_of
 from dovetail.process.supervised import SupervisedExecutor
 from dovetail.records import dataclass
@@ -73,14 +73,14 @@ class DeviceServers(ABC):
     """A device server on each node that lends."""
 
     @abstractmethod
-    def switchboard(self) -> Switchboard:
+    def open_switchboard(self) -> Switchboard:
         """A new one, at an address that jobs reach."""
 
     @abstractmethod
     def address(self, node: int) -> str:
         """Where the node's server listens; it was seen to."""
 
-    def around(self, node: int) -> Mapping[str, str]:
+    def node_variables(self, node: int) -> Mapping[str, str]:
         """Variables that a job on this node needs beside its addresses."""
         return EMPTY
 
@@ -121,7 +121,7 @@ def lent_as(device: Device, chosen: str) -> str:
         return f"{chosen}:{device.local}"
     if chosen:
         return chosen
-    return f"cuda:{device.local}" if vendor(device) == "nvidia" else device.kind
+    return f"cuda:{device.local}" if device_vendor(device) == "nvidia" else device.kind
 
 
 def server_command(node: Node, chosen: str, socket: str, listen: str = "", token: str = "") -> list[str]:
@@ -153,21 +153,21 @@ class Lending:
         self._devices: dict[JobId, tuple[str, list[Held]]] = {}  # and the uid of the attempt
         self._moves: set[asyncio.Task[None]] = set()
 
-    async def begin(self, placed: Placed, uid: str, cluster: Cluster) -> None:
+    async def begin_job(self, placed: Placed, uid: str, cluster: Cluster) -> None:
         """A job with devices is about to start. Raises `ExecutorError` where no server lends them."""
         devices = self._take_note(placed, uid)
         await self._servers.see_to({held.node for held in devices if held.borrowed})
         board = await self._open_board()
-        board.expect(uid, [self._address(held, cluster) for held in devices])
+        board.expect_job(uid, [self._device_address(held, cluster) for held in devices])
         if any(held.borrowed for held in devices):
             # Written before the job starts: should we be killed in between, a successor ends a job that never
             # ran, rather than leave one whose server is gone.
-            self._note(uid, devices)
+            self._note_devices(uid, devices)
 
     def _take_note(self, placed: Placed, uid: str) -> list[Held]:
         """A job has these devices from now on, in the place of those that it had."""
         # A job that is requeued keeps its id: what its last attempt had borrowed must not be found again.
-        self.forget(placed.job.id)
+        self.forget_job(placed.job.id)
         devices = devices_of(placed.allocation)
         self._devices[placed.job.id] = uid, devices
         return devices
@@ -177,7 +177,7 @@ class Lending:
         found = self._devices.get(job)
         return [] if found is None else found[1]
 
-    def environment(
+    def job_environment(
         self, job: JobId, cluster: Cluster, visible: Callable[[int], str | None]
     ) -> Mapping[str, str]:
         """Where a job's devices are, and the socket that announces their moves.
@@ -189,28 +189,30 @@ class Lending:
             return {}
         uid, devices = found
         home = devices[0].client
-        where = self._board.environment(uid, self._servers.host(home))
-        variables = {**where, **self._servers.around(home)}
+        where = self._board.job_environment(uid, self._servers.host(home))
+        variables = {**where, **self._servers.node_variables(home)}
         # All CUDA devices that the nodes have: a process cannot see more later, and borrowed ones come home.
-        lent = [device for node in cluster.nodes for device in node.devices if vendor(device) == "nvidia"]
+        lent = [
+            device for node in cluster.nodes for device in node.devices if device_vendor(device) == "nvidia"
+        ]
         if lent:
             numbers = sorted({device.local for device in lent})
             known = visible(home)
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, numbers)) if known is None else known
         return variables
 
-    def forget(self, job: JobId) -> None:
+    def forget_job(self, job: JobId) -> None:
         """A job has ended, or starts anew."""
         found = self._devices.pop(job, None)
         if found is not None and self._board is not None:
-            self._board.forget(found[0])
+            self._board.forget_job(found[0])
 
-    def borrowers(self) -> set[str]:
+    def noted_borrowers(self) -> set[str]:
         """Unique ids of the jobs that were noted to have borrowed devices, under an earlier Dovetail too.
 
         Raises `ExecutorError` where the notes cannot be read.
         """
-        last = {record["uid"]: record["borrowed"] for record in notes(self._notes)}
+        last = {record["uid"]: record["borrowed"] for record in read_notes(self._notes)}
         return {uid for uid, borrowed in last.items() if borrowed}
 
     async def close(self) -> None:
@@ -233,12 +235,12 @@ class Lending:
         if found is None:
             raise ExecutorError(f"job {placed.job.id} has no devices that could move")
         uid, devices = found
-        work = self._move(placed.job.id, uid, devices, steps_home(devices, target), cluster)
-        task = asyncio.create_task(self._moved(placed.job.id, work))
+        work = self._move_devices(placed.job.id, uid, devices, steps_home(devices, target), cluster)
+        task = asyncio.create_task(self._finish_move(placed.job.id, work))
         self._moves.add(task)
         task.add_done_callback(self._moves.discard)
 
-    async def _moved(self, job: JobId, work: Coroutine[Any, Any, None]) -> None:
+    async def _finish_move(self, job: JobId, work: Coroutine[Any, Any, None]) -> None:
         """Whatever goes wrong with a move, it is over."""
         # Any exception: the policy waits for `Migrated`, and would hold the job's devices for ever.
         try:
@@ -247,7 +249,7 @@ class Lending:
             _log.exception("the devices of job %s could not be moved", job)
             self._happened(Migrated(job, str(error) or type(error).__name__))
 
-    async def _move(
+    async def _move_devices(
         self, job: JobId, uid: str, devices: list[Held], there: Mapping[int, Held], cluster: Cluster
     ) -> None:
         """One device after the other; where one stays, those before it go back."""
@@ -256,7 +258,7 @@ class Lending:
         done: list[int] = []
         try:
             for k, held in there.items():
-                await board.migrate(uid, k, self._address(held, cluster))
+                await board.migrate(uid, k, self._device_address(held, cluster))
                 devices[k] = held
                 done.append(k)
         except DeviceError as error:
@@ -264,31 +266,31 @@ class Lending:
             why = str(error)
             for k in done:
                 try:
-                    await board.migrate(uid, k, self._address(before[k], cluster))
+                    await board.migrate(uid, k, self._device_address(before[k], cluster))
                     devices[k] = before[k]
                 except DeviceError as worse:
                     why += f"; {worse}"
             self._happened(Migrated(job, why))
             return
         with contextlib.suppress(ExecutorError):  # a full disk: it moved all the same
-            self._note(uid, devices)
+            self._note_devices(uid, devices)
         self._happened(Migrated(job))
 
     # --- what is where ----------------------------------------------------------------------------
 
     async def _open_board(self) -> Switchboard:
         if self._board is None:
-            self._board = self._servers.switchboard()
+            self._board = self._servers.open_switchboard()
             await self._board.__aenter__()
         return self._board
 
-    def _address(self, held: Held, cluster: Cluster) -> str:
+    def _device_address(self, held: Held, cluster: Cluster) -> str:
         """In the job's own process, or with the server that lends it."""
         if held.borrowed:
             return f"{self._servers.address(held.node)}#{held.device}"
         return f"local:{lent_as(cluster.nodes[held.node].devices[held.device], self.chosen)}"
 
-    def _note(self, uid: str, devices: Sequence[Held]) -> None:
+    def _note_devices(self, uid: str, devices: Sequence[Held]) -> None:
         """Whether a job has borrowed devices now. Raises `ExecutorError`."""
         record = {"uid": uid, "borrowed": any(held.borrowed for held in devices)}
         # An own newline first: what a killed scheduler left is then a line of its own, which the reader
@@ -309,7 +311,7 @@ class LendingExecutor(SupervisedExecutor):
         """Start the job with the places of its devices. Raises `ExecutorError` after `close`."""
         if self._told_where(placed):
             uid = uid_of(self.run_uid, placed.job.id, placed.attempt)
-            await self._lending.begin(placed, uid, self.cluster)
+            await self._lending.begin_job(placed, uid, self.cluster)
         await super().launch(placed)
 
     def _told_where(self, placed: Placed) -> bool:
@@ -323,12 +325,12 @@ class LendingExecutor(SupervisedExecutor):
     def _of_this_job(self, placed: Placed) -> dict[str, Any]:
         """Where its devices are, and the socket that announces where they move."""
         own = super()._of_this_job(placed)
-        variables = self._lending.environment(placed.job.id, self.cluster, self._cuda_on)
+        variables = self._lending.job_environment(placed.job.id, self.cluster, self._cuda_on)
         return {**own, "vars": {**own.get("vars", {}), **variables}} if variables else own
 
-    def _ended(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
-        self._lending.forget(request["job"])
-        super()._ended(request, end)
+    def _handle_end(self, request: dict[str, Any], end: Mapping[str, Any]) -> None:
+        self._lending.forget_job(request["job"])
+        super()._handle_end(request, end)
 
     async def migrate(self, placed: Placed, target: Allocation) -> None:
         """Begin to take borrowed devices home; `Migrated` follows, with the reason where they stay.
@@ -339,7 +341,7 @@ class LendingExecutor(SupervisedExecutor):
 
     def end_borrowers(self) -> None:
         """End what runs with devices of servers that have ended, or are about to, with their Dovetail."""
-        borrowers = self._lending.borrowers()
+        borrowers = self._lending.noted_borrowers()
         # The arrays on those servers are lost, so the jobs can only end; NODE_FAIL lets them be requeued.
         for link, uid in self._running.values():
             if uid in borrowers:
@@ -372,7 +374,7 @@ def steps_home(devices: Sequence[Held], target: Allocation) -> dict[int, Held]:
     staying = {(donor.client, donor.donor, donor.device) for donor in target.donors}
     free: dict[int, list[int]] = {}
     for part in target.parts:
-        for n in bits(part.nodes):
+        for n in bit_indices(part.nodes):
             # A process opens its own devices by index: moving these would need a new process.
             own = {held.device for held in devices if held.client == held.node == n}
             if not own <= set(part.devices):

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from dovetail.errors import ExecutorError, InputError
 from dovetail.interfaces import LastAttempts, RunFolder
-from dovetail.local.discovery import discover
+from dovetail.local.discovery import discover_cluster
 from dovetail.local.executor import MachineExecutor
 from dovetail.model import Cluster, Seconds
 from dovetail.records import dataclass
@@ -66,7 +66,7 @@ class Lent:
 
     def discover(self) -> Cluster:
         """The cores that this process may use, and the GPUs that their drivers find."""
-        return discover()
+        return discover_cluster()
 
     def open(self, folder: RunFolder, cluster: Cluster) -> LentExecutor:
         """A new run, whose servers are started. Raises `InputError` where one cannot be."""
@@ -96,21 +96,21 @@ class _ServersHere(DeviceServers):
         self._servers: dict[int, subprocess.Popen[str]] = {}
         self._starting = asyncio.Lock()
 
-    def begin(self) -> None:
+    def begin_servers(self) -> None:
         """All at once; wait until their devices are open. Raises `InputError`."""
         for n, node in enumerate(self._cluster.nodes):
             if node.devices:
-                self._start(n)
+                self._start_server(n)
         for n in self._servers:
             self._wait_for(n)
 
-    def switchboard(self) -> Switchboard:
+    def open_switchboard(self) -> Switchboard:
         """On a socket beside those of the servers."""
         return Switchboard(f"unix:{self._place / 'control.sock'}")
 
     def address(self, node: int) -> str:
         """The node's socket."""
-        return f"unix:{self._socket(node)}"
+        return f"unix:{self._socket_path(node)}"
 
     async def see_to(self, nodes: Collection[int]) -> None:
         """Start those again that were killed. Raises `ExecutorError`."""
@@ -124,7 +124,7 @@ class _ServersHere(DeviceServers):
                 _log.warning(
                     "the device server of node %s ended; starting it again", self._cluster.nodes[n].name
                 )
-                self._start(n)  # by this thread: the server ends with the thread that started it
+                self._start_server(n)  # by this thread: the server ends with the thread that started it
                 try:
                     await asyncio.to_thread(self._wait_for, n)
                 except InputError as error:
@@ -145,9 +145,9 @@ class _ServersHere(DeviceServers):
         self._servers.clear()
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def _start(self, n: int) -> None:
-        command = server_command(self._cluster.nodes[n], self._chosen, self._socket(n))
-        with self._complaints(n).open("w") as complaints:
+    def _start_server(self, n: int) -> None:
+        command = server_command(self._cluster.nodes[n], self._chosen, self._socket_path(n))
+        with self._complaints_path(n).open("w") as complaints:
             self._servers[n] = subprocess.Popen(
                 [sys.executable, *command],
                 stdin=subprocess.DEVNULL,
@@ -165,13 +165,13 @@ class _ServersHere(DeviceServers):
         server = self._servers[n]
         assert server.stdout is not None
         if not server.stdout.readline():
-            state = self._complaints(n).read_text().strip()
+            state = self._complaints_path(n).read_text().strip()
             raise InputError(not_started(self._cluster.nodes[n], state or server.wait()))
 
-    def _complaints(self, n: int) -> Path:
+    def _complaints_path(self, n: int) -> Path:
         return self._run_dir / f"device-server-{self._cluster.nodes[n].name}.err"
 
-    def _socket(self, n: int) -> str:
+    def _socket_path(self, n: int) -> str:
         return str(self._place / f"{n}.sock")
 
 
@@ -194,21 +194,21 @@ class LentExecutor(LendingExecutor, MachineExecutor):
         self._servers: _ServersHere | CarrierServers
         if carrier is None:
             self._servers = _ServersHere(cluster, device, self.run_dir, self._environ, self._grace)
-            self._lending = Lending(device, self._servers, self.run_dir, self._happened)
+            self._lending = Lending(device, self._servers, self.run_dir, self._report_event)
         else:
             if not find_program(carrier.server[0], self._environ):
                 raise InputError(
                     f"the carrier {carrier.name} cannot lend: found no program {carrier.server[0]!r} in PATH"
                 )
             self._servers = CarrierServers(carrier, cluster, self.run_dir, self._environ)
-            self._lending = CarrierLending(self._servers, self.run_dir, self._happened)
+            self._lending = CarrierLending(self._servers, self.run_dir, self._report_event)
         with ExitStack() as undo:
             # In the reverse order of what was made, if a server does not start: nothing is to be left.
             undo.callback(os.close, self._log)
             undo.callback(self._link.detach)
             undo.callback(self._servers.end)
             if isinstance(self._servers, _ServersHere):
-                self._servers.begin()
+                self._servers.begin_servers()
             self.end_borrowers()
             undo.pop_all()
 

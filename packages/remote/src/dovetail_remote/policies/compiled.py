@@ -25,12 +25,12 @@ from dovetail.model import (
     Result,
     Span,
     State,
-    bits,
+    bit_indices,
 )
 from dovetail.model import remote_times as times
 from dovetail.model.remote_costs import CONSTANTS, RemoteCosts
 from dovetail.native import borrowing
-from dovetail.native.library import library
+from dovetail.native.library import load_library
 from dovetail.policies.fcfs import Fcfs
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail_remote.policies.mrq import Mrq
@@ -45,15 +45,17 @@ def simulate_compiled(
     wanted: SimulationRequest, costs: RemoteCosts, *, recorded: bool, per_gpu: bool
 ) -> Result | NotModelled:
     """The result under a rate model with these constants and options, or why the engine has to simulate."""
-    rules = _rules(wanted.policy, recorded, per_gpu)
+    rules = _policy_rules(wanted.policy, recorded, per_gpu)
     if isinstance(rules, NotModelled):
         return rules
-    columns = _columns(wanted, costs)
+    columns = _job_columns(wanted, costs)
     if isinstance(columns, NotModelled):
         return columns
     kind = wanted.workload.jobs[0].choices[0].implementation.kind
     constants = [float(getattr(costs, name)) for name in CONSTANTS]
-    found = borrowing.simulate(columns, _machine(wanted.cluster, costs, kind), constants, rules)
+    found = borrowing.simulate_borrowing(
+        columns, _machine_arrays(wanted.cluster, costs, kind), constants, rules
+    )
     records = _Records(wanted, columns.base.tolist(), found).by_submission()
     if wanted.options.progress is not None:
         wanted.options.progress(len(records), len(records))
@@ -77,9 +79,9 @@ def simulate_compiled(
 # ------------------------------------------------------------------------------------------ what is modelled
 
 
-def _rules(policy: object, recorded: bool, per_gpu: bool) -> borrowing.Rules | NotModelled:
+def _policy_rules(policy: object, recorded: bool, per_gpu: bool) -> borrowing.Rules | NotModelled:
     """The policy's options; those of a class of a user's own are not known."""
-    if library() is None:
+    if load_library() is None:
         return NotModelled("no C compiler was at hand when the package was built")
     if type(policy) is Fcfs:
         if policy.placement != "pack":
@@ -92,7 +94,7 @@ def _rules(policy: object, recorded: bool, per_gpu: bool) -> borrowing.Rules | N
     return NotModelled("of jobs that communicate only fcfs, rq and mrq (without held) have a compiled twin")
 
 
-def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns | NotModelled:
+def _job_columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns | NotModelled:
     """Jobs by submission as arrays; why not, where one is of another kind. O(jobs)."""
     workload, cluster, options = wanted.workload, wanted.cluster, wanted.options
     if type(wanted.runtimes) is not PerfectModel or wanted.runtimes.truth is not workload.truth:
@@ -106,11 +108,11 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
     rows, kinds, seen = [], set(), set()
     for job in workload.jobs:
         choice = job.choices[0]
-        why = _unlike(job, choice)
+        why = _find_unmodelled(job, choice)
         if why:
             return NotModelled(f"job {job.id} {why}")
         assert job.communication is not None
-        base = times.alone(costs, job.communication)
+        base = times.seconds_alone(costs, job.communication)
         # The compiled twin takes times from Equations 1 to 12 alone; any other truth needs the engine.
         if base <= 0 or workload.truth.seconds(job, choice.implementation, choice.request) != base:
             return NotModelled(f"job {job.id} gives another time than its communication takes")
@@ -130,7 +132,7 @@ def _columns(wanted: SimulationRequest, costs: RemoteCosts) -> borrowing.Columns
     return borrowing.Columns(*found)
 
 
-def _unlike(job: Job, choice: Choice) -> str:
+def _find_unmodelled(job: Job, choice: Choice) -> str:
     """What of a job the compiled simulation does not model; empty: nothing."""
     request = choice.request
     if len(job.choices) != 1:
@@ -149,7 +151,7 @@ def _unlike(job: Job, choice: Choice) -> str:
     return ""
 
 
-def _machine(cluster: Cluster, costs: RemoteCosts, kind: str) -> borrowing.Machine:
+def _machine_arrays(cluster: Cluster, costs: RemoteCosts, kind: str) -> borrowing.Machine:
     """The nodes as arrays; ``costs`` has bandwidths where a node gives none."""
     nodes = cluster.nodes
     own = [sum(1 << d for d, device in enumerate(node.devices) if device.kind == kind) for node in nodes]
@@ -214,13 +216,13 @@ class _Records:
                 cores_of = self._cores_of
                 named = zip(log[at + 1 : end : 2], log[at + 2 : end : 2], strict=True)
                 cores = {n: cores_of[n][mask] for n, mask in named}
-                self._start(place, Allocation(request, tuple(parts), cores or EMPTY, donors), now)
+                self._start_job(place, Allocation(request, tuple(parts), cores or EMPTY, donors), now)
                 at = end
             else:
-                self._move(place, tuple(parts), donors, now)
+                self._move_devices(place, tuple(parts), donors, now)
         return [self._made.get(place) or Record(job) for place, job in enumerate(jobs)]
 
-    def _start(self, place: int, allocation: Allocation, now: float) -> None:
+    def _start_job(self, place: int, allocation: Allocation, now: float) -> None:
         job = self._jobs[place]
         implementation = job.choices[0].implementation
         seconds = self._seconds[place]
@@ -238,7 +240,9 @@ class _Records:
             remote_gpus=len(allocation.donors),
         )
 
-    def _move(self, place: int, parts: tuple[Part, ...], donors: tuple[Donor, ...], now: float) -> None:
+    def _move_devices(
+        self, place: int, parts: tuple[Part, ...], donors: tuple[Donor, ...], now: float
+    ) -> None:
         """Some of its borrowed devices go home: what it held before goes on record."""
         record = self._made[place]
         before = record.allocation
@@ -257,7 +261,7 @@ class _Indices(dict[int, tuple[int, ...]]):
     """Places of the bits of a mask."""
 
     def __missing__(self, mask: int) -> tuple[int, ...]:
-        found = self[mask] = tuple(bits(mask))
+        found = self[mask] = tuple(bit_indices(mask))
         return found
 
 
@@ -269,5 +273,5 @@ class _Cores(dict[int, tuple[int, ...]]):
         self._cores = cores
 
     def __missing__(self, mask: int) -> tuple[int, ...]:
-        found = self[mask] = tuple(self._cores[place] for place in bits(mask))
+        found = self[mask] = tuple(self._cores[place] for place in bit_indices(mask))
         return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from dovetail.interfaces import Free, Traits, View
-from dovetail.model import Allocation, Decision, Placed, together
+from dovetail.model import Allocation, Decision, Placed, join_allocations
 from dovetail.policies.parts.lending import going_home
 from dovetail_remote.policies.rq_backfill import lend_and_backfill
 
@@ -30,10 +30,10 @@ class MrqBackfill:
         """First what may go home; then start from the front, promise and backfill."""
         free = view.free()
         promise = _Promise(view, free, self.held)
-        home = list(going_home(view, free, held=self.held, keeps=promise.kept))
+        home = list(going_home(view, free, held=self.held, keeps=promise.is_kept_with))
         moves = {move.job: move.allocation for move in home}
         if self.held:
-            moves = {job: together(view.running[job].allocation, home) for job, home in moves.items()}
+            moves = {job: join_allocations(view.running[job].allocation, home) for job, home in moves.items()}
         return [*home, *lend_and_backfill(view, free, local=self.local, moves=moves)]
 
 
@@ -54,13 +54,13 @@ class _Promise:
         assert self._promise is not None
         return placed.bound <= self._promise.start
 
-    def kept(self, placed: Placed, before: Allocation, home: Allocation) -> bool:
+    def is_kept_with(self, placed: Placed, before: Allocation, home: Allocation) -> bool:
         """Whether the head still fits at its time when this job has moved; if so, that is counted with."""
         if self._promise is None or self._ends_before(placed):
             return True
         then = self._then.copy()
         then.give(before)
-        then.take(together(before, home) if self._held else home)
+        then.take(join_allocations(before, home) if self._held else home)
         if then.fit(self._promise.allocation.request) is None:
             return False
         self._then = then

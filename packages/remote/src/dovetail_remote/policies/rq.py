@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from dovetail.interfaces import Free, Traits, View
 from dovetail.model import Decision, Job, Start
-from dovetail.policies.parts.lending import borrow
+from dovetail.policies.parts.lending import borrow_devices
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials
 
@@ -28,10 +28,10 @@ def starts_in_order(
     queue = view.queue.by(priority_first) if view.queue else ()
     passed = 0
     for place, job in enumerate(queue):
-        choice = trials.preferred(job, free)
+        choice = trials.preferred_choice(job, free)
         allocation = free.fit(choice.request)
         if allocation is None and not passed:
-            allocation = borrow(free, view.cluster, choice.request, local=local)
+            allocation = borrow_devices(free, view.cluster, choice.request, local=local)
             if allocation is not None and worth is not None and not worth(started, queue[place:]):
                 allocation = None
         if allocation is not None:

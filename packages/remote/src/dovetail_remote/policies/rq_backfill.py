@@ -19,7 +19,7 @@ from dovetail.model import (
     Start,
     without_nodes,
 )
-from dovetail.policies.parts.lending import borrow
+from dovetail.policies.parts.lending import borrow_devices
 from dovetail.policies.parts.orders import priority_first
 from dovetail.policies.parts.trials import Trials, fastest_or_first
 
@@ -49,7 +49,7 @@ class _Shadow:
         """Take the place where a candidate starts, if the head is not delayed by it. O(nodes · log nodes)."""
         allocation = self._at_home(request, in_time)
         if allocation is None:
-            allocation = borrow(self._free, self._cluster, request, local=self._local)
+            allocation = borrow_devices(self._free, self._cluster, request, local=self._local)
             if allocation is not None and not in_time and not self._fits_beside(allocation):
                 return None
         if allocation is not None:
@@ -91,10 +91,12 @@ def lend_and_backfill(
     promised = None if promise is None else promise.job
     waiting = iter(sorted(line, key=lambda job: job is not promised))  # a stable sort
     decisions: list[Decision] = []
-    releases = _releases(view, moves or {})
+    releases = _expected_releases(view, moves or {})
     for head in waiting:
-        choice = trials.preferred(head, free, promise)
-        allocation = free.fit(choice.request) or borrow(free, view.cluster, choice.request, local=local)
+        choice = trials.preferred_choice(head, free, promise)
+        allocation = free.fit(choice.request) or borrow_devices(
+            free, view.cluster, choice.request, local=local
+        )
         if allocation is None:
             break
         free.take(allocation)
@@ -114,7 +116,7 @@ def lend_and_backfill(
     # A shape that was refused stays refused until something starts: only that changes what is free.
     refused: set[tuple[Request, bool]] = set()  # as long as nothing more starts
     for job in waiting:
-        choice = trials.preferred(job, free)
+        choice = trials.preferred_choice(job, free)
         bound = view.bound(job, choice.implementation, choice.request)
         in_time = view.now + bound <= shadow.start < inf
         if (choice.request, in_time) in refused:
@@ -128,7 +130,7 @@ def lend_and_backfill(
     return decisions
 
 
-def _releases(view: View, moves: Mapping[JobId, Allocation]) -> list[tuple[Seconds, Allocation]]:
+def _expected_releases(view: View, moves: Mapping[JobId, Allocation]) -> list[tuple[Seconds, Allocation]]:
     """When running jobs end by their bounds and what they free, those that move at their new places."""
     gone = sum(1 << n for n in view.cluster.gone)
     return [

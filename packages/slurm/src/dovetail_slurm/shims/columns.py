@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dovetail_slurm.shims.options import Wrong, complain
+from dovetail_slurm.shims.options import Wrong, write_complaint
 
 _MARK = re.compile(r"%+(\.?)(\d*)([^\d.%])", re.ASCII)
 _LONG = re.compile(r"([A-Za-z_/-]+)(?::(\.?)(\d*)(.*))?", re.ASCII | re.DOTALL)
@@ -36,23 +36,23 @@ class Layout(NamedTuple):
     before: str
     columns: Sequence[Column]
 
-    def header(self) -> str:
+    def header_line(self) -> str:
         """The line of headers."""
-        return self._line([one.field.header for one in self.columns])
+        return self._format_line([one.field.header for one in self.columns])
 
-    def row(self, item: Any) -> str:
+    def item_line(self, item: Any) -> str:
         """The line of an item."""
-        return self._line([one.field.value(item) for one in self.columns])
+        return self._format_line([one.field.value(item) for one in self.columns])
 
-    def _line(self, values: Sequence[str]) -> str:
+    def _format_line(self, values: Sequence[str]) -> str:
         fitted = [
-            fit(text, one.width, right=one.right) + one.after
+            fit_text(text, one.width, right=one.right) + one.after
             for text, one in zip(values, self.columns, strict=True)
         ]
         return self.before + "".join(fitted)
 
 
-def fit(text: str, width: int, *, right: bool) -> str:
+def fit_text(text: str, width: int, *, right: bool) -> str:
     """The text cut or filled up to a width; 0: as it is."""
     text = text.replace("\n", "\\n")
     if not width:
@@ -65,7 +65,7 @@ def by_letters(text: str, fields: Sequence[Field], command: str) -> Layout:
     known = {one.letter: one for one in fields if one.letter}
     before, at, columns = "", 0, list[Column]()
 
-    def add(between: str) -> None:
+    def add_between(between: str) -> None:
         nonlocal before
         if columns:
             columns[-1] = columns[-1]._replace(after=columns[-1].after + between)
@@ -73,15 +73,15 @@ def by_letters(text: str, fields: Sequence[Field], command: str) -> Layout:
             before += between
 
     for match in _MARK.finditer(text):
-        add(text[at : match.start()])
+        add_between(text[at : match.start()])
         at = match.end()
         field = known.get(match[3])
         if field is None:
-            complain(f"{command}: error: Invalid job format specification: {match[3]}")
-            add(match[0])  # as Slurm does, which goes on
+            write_complaint(f"{command}: error: Invalid job format specification: {match[3]}")
+            add_between(match[0])  # as Slurm does, which goes on
             continue
         columns.append(Column(field, int(match[2] or 0), bool(match[1]), ""))
-    add(text[at:])
+    add_between(text[at:])
     return Layout(before, columns)
 
 
@@ -99,6 +99,6 @@ def by_names(text: str, fields: Sequence[Field], command: str) -> Layout:
     return Layout("", columns)
 
 
-def named(fields: Mapping[str, Field], names: Sequence[str]) -> list[Field]:
+def columns_named(fields: Mapping[str, Field], names: Sequence[str]) -> list[Field]:
     """Columns by their names."""
     return [fields[name] for name in names]

@@ -51,7 +51,7 @@ def slurm_shims(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in COMMANDS:
-            _write(folder / name, name, list(dict.fromkeys(paths)), service)
+            _write_shim(folder / name, name, list(dict.fromkeys(paths)), service)
     except OSError as error:
         raise InputError(
             f"cannot be written: {error.strerror}", where=str(error.filename or folder)
@@ -66,7 +66,7 @@ def slurm_shims(
     return 0
 
 
-def _write(path: Path, name: str, places: list[str], service: str) -> None:
+def _write_shim(path: Path, name: str, places: list[str], service: str) -> None:
     """One command; what is there and none of ours stays. Raises `InputError`, `OSError`."""
     if path.exists() and MARK.encode() not in path.read_bytes()[:4096]:
         raise InputError(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from dovetail_slurm.shims.options import complain
+from dovetail_slurm.shims.options import write_complaint
 from dovetail_slurm.shims.service import Refused, Service
 
 PIECE_WAIT = 10
@@ -19,21 +19,21 @@ class Interrupted(Exception):  # noqa: N818 - reads as what it is
     """A signal that ends us."""
 
 
-def followed(service: Service, id: str, number: int, *, quiet: bool, wait: Callable[[], int]) -> int:
+def follow_job(service: Service, id: str, number: int, *, quiet: bool, wait: Callable[[], int]) -> int:
     """Copy the output of a job until it has ended; its exit status. Where we are ended it is cancelled."""
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def raise_interrupted(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
     for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(one, end)
+        signal.signal(one, raise_interrupted)
     try:
         state = service.get(f"/api/v1/jobs/{id}")["state"]
         waited = state == "PENDING"
         if waited and not quiet:
-            complain(f"srun: job {number} queued and waiting for resources")
+            write_complaint(f"srun: job {number} queued and waiting for resources")
         threads = [
-            threading.Thread(target=_copy, args=(service, id, stream, fd), daemon=True)
+            threading.Thread(target=_copy_output, args=(service, id, stream, fd), daemon=True)
             for stream, fd in (("out", 1), ("err", 2))
         ]
         for thread in threads:
@@ -44,13 +44,13 @@ def followed(service: Service, id: str, number: int, *, quiet: bool, wait: Calla
         for thread in threads:
             thread.join()
     except Interrupted as error:
-        complain(f"srun: forcing job termination of job {number}")
-        service.post("/api/v1/cancel", {"jobs": id})
+        write_complaint(f"srun: forcing job termination of job {number}")
+        service.post_form("/api/v1/cancel", {"jobs": id})
         return 128 + int(error.args[0])
     return status
 
 
-def _copy(service: Service, id: str, stream: str, fd: int) -> None:
+def _copy_output(service: Service, id: str, stream: str, fd: int) -> None:
     offset = 0
     while True:
         query = {"stream": stream, "offset": offset, "wait": PIECE_WAIT}
@@ -73,7 +73,7 @@ def _tell_start(service: Service, id: str, number: int) -> None:
     while True:
         state = service.get(f"/api/v1/jobs/{id}")["state"]
         if state == "RUNNING":
-            complain(f"srun: job {number} has been allocated resources")
+            write_complaint(f"srun: job {number} has been allocated resources")
         if state != "PENDING":
             return
         time.sleep(0.2)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail_slurm.shims.options import Wrong
 from dovetail_slurm.shims.service import Service
-from dovetail_slurm.shims.times import short
+from dovetail_slurm.shims.times import format_short
 
 PARTITION = "dovetail"
 """The partition of a service that has none: all its nodes."""
@@ -180,7 +180,7 @@ class Job:
         return (int(code), 0) if code >= 0 else (0, -int(code))
 
     @property
-    def canceller(self) -> str:
+    def canceller_number(self) -> str:
         """The number of the user who cancelled it; empty where none did."""
         match = _WHO.search(str(self.row["detail"] or "")) if self.state == "CANCELLED" else None
         return "" if match is None else str(uid_of(match[1]))
@@ -210,7 +210,7 @@ class Job:
     @property
     def time_limit(self) -> str:
         """As squeue has it."""
-        return "UNLIMITED" if self.limit is None else short(self.limit)
+        return "UNLIMITED" if self.limit is None else format_short(self.limit)
 
     @property
     def compact(self) -> str:
@@ -220,7 +220,7 @@ class Job:
     def tres(self) -> str:
         """What it has, as ``cpu=2,mem=1G,node=1,billing=2``."""
         parts = [f"cpu={self.cpus}"]
-        parts += [f"mem={size(self.memory * self.nodes)}"] if self.memory else []
+        parts += [f"mem={format_size(self.memory * self.nodes)}"] if self.memory else []
         parts += [f"node={self.nodes}", f"billing={self.cpus}"]
         parts += [f"gres/{kind}={count * self.nodes}" for kind, count in self.devices.items()]
         return ",".join(parts)
@@ -246,7 +246,7 @@ _WAITS = (
 )
 
 
-def size(amount: int) -> str:
+def format_size(amount: int) -> str:
     """Bytes in the largest unit of 1024 in which they are whole, from MiB on: ``500M``, ``2G``, ``1.50G``.
 
     >>> size(500 << 20), size(2 << 30), size(1536 << 20)
@@ -286,7 +286,7 @@ def group_of(name: str) -> tuple[str, int]:
         return "nogroup", 4294967294
 
 
-def me() -> str:
+def account_name() -> str:
     """The name of this account."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
@@ -305,7 +305,7 @@ def user_names(parts: Iterable[str]) -> list[str]:
     return found
 
 
-def selector(text: str) -> tuple[str, str]:
+def parse_selector(text: str) -> tuple[str, str]:
     """``12``, ``12_3``, ``12_[0-3%2]``, ``12.batch`` as the service has it, and the step.
 
     Raises `ValueError`.
@@ -320,7 +320,7 @@ def selector(text: str) -> tuple[str, str]:
     return (f"{number}_{index}" if index is not None else number), step or ""
 
 
-def split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """The parts between commas that are in no brackets."""
     parts, depth = [""], 0
     for sign in text:
@@ -350,13 +350,13 @@ def state_names(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def load(service: Service, **question: Any) -> list[Job]:
+def load_jobs(service: Service, **question: Any) -> list[Job]:
     """The jobs that a question is about, in order of submission."""
     found = service.get("/api/v1/records", question)
     return [Job(row, float(found["now"])) for row in found["jobs"]]
 
 
-def gathered(jobs: Sequence[Job]) -> list[Job]:
+def gather_arrays(jobs: Sequence[Job]) -> list[Job]:
     """The jobs, where the waiting ones of an array stand together."""
     found: list[Job] = []
     arrays: dict[int, list[Job]] = {}
@@ -371,12 +371,14 @@ def gathered(jobs: Sequence[Job]) -> list[Job]:
         else:
             found.append(job)
     return [
-        Job(one.row, one.now, spans(arrays[one.array])) if one.waits and one["array"] is not None else one
+        Job(one.row, one.now, index_spans(arrays[one.array]))
+        if one.waits and one["array"] is not None
+        else one
         for one in found
     ]
 
 
-def spans(jobs: Sequence[Job]) -> str:
+def index_spans(jobs: Sequence[Job]) -> str:
     """The indices of an array's jobs: ``3-5,9%2``."""
     numbers = sorted(int(job["index"]) for job in jobs)
     parts: list[list[int]] = []

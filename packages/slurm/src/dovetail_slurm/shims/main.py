@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn
 
-from dovetail_slurm.shims.options import Wrong, complain
+from dovetail_slurm.shims.options import Wrong, write_complaint
 
 COMMANDS = ("sbatch", "srun", "scancel", "squeue", "sacct", "scontrol", "sinfo", "sacctmgr", "sshare")
 VERSION = "slurm 22.05.8"
@@ -32,10 +32,10 @@ def status_of(command: str, service: str, words: list[str]) -> int:
         return int(found)
     except Wrong as error:
         sys.stdout.flush()
-        complain(*error.lines)
+        write_complaint(*error.lines)
         return error.status
     except Refused as error:
-        complain(f"{command}: error: {error.text}")
+        write_complaint(f"{command}: error: {error.text}")
         return 1
     except KeyboardInterrupt:
         return 130

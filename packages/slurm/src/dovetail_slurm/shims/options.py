@@ -66,7 +66,7 @@ class Options:
             for name, value, shown in self._options_of(word):
                 if self.values[name] == "=" and value is None:
                     if at == len(words):
-                        raise self._wrong(f"option {shown} requires an argument")
+                        raise self._make_error(f"option {shown} requires an argument")
                     value = words[at]
                     at += 1
                 if self.values[name] == "~" and value is None and at < len(words) and words[at][:1] != "-":
@@ -79,14 +79,14 @@ class Options:
     def _options_of(self, word: str) -> Iterator[tuple[str, str | None, str]]:
         if word.startswith("--"):
             given, equals, value = word[2:].partition("=")
-            name = self._long(given)
+            name = self._find_long_option(given)
             if equals and self.values[name] == "!":
-                raise self._wrong(f"option '--{name}' doesn't allow an argument")
+                raise self._make_error(f"option '--{name}' doesn't allow an argument")
             yield name, value if equals else None, f"'--{name}'"
             return
         for at, letter in enumerate(word[1:], 1):
             if letter not in self.letters:
-                raise self._wrong(f"invalid option -- '{letter}'")
+                raise self._make_error(f"invalid option -- '{letter}'")
             name = self.letters[letter]
             takes = self.values[name]
             rest = word[at + 1 :]
@@ -96,7 +96,7 @@ class Options:
                 return
             yield name, None, f"-- '{letter}'"
 
-    def _long(self, given: str) -> str:
+    def _find_long_option(self, given: str) -> str:
         if given in self.values:
             return given
         near = [name for name in self.values if name.startswith(given)]
@@ -104,10 +104,10 @@ class Options:
             return near[0]
         if near:
             names = " ".join(f"'--{name}'" for name in near)
-            raise self._wrong(f"option '--{given}' is ambiguous; possibilities: {names}")
-        raise self._wrong(f"unrecognized option '--{given}'")
+            raise self._make_error(f"option '--{given}' is ambiguous; possibilities: {names}")
+        raise self._make_error(f"unrecognized option '--{given}'")
 
-    def _wrong(self, what: str) -> Wrong:
+    def _make_error(self, what: str) -> Wrong:
         # getopt_long has two forms of this sentence, one for letters and one for words.
         what = (
             what.replace("option -- ", "option requires an argument -- ", 1) if "requires" in what else what
@@ -116,22 +116,22 @@ class Options:
         return Wrong(f"{self.command}: {what}", f'Try "{self.command} --help" for more information')
 
 
-def last(given: Sequence[Given], *names: str) -> str | None:
+def last_value(given: Sequence[Given], *names: str) -> str | None:
     """The value of the last of these options, ``None`` where none was given."""
     return next((one.value for one in reversed(given) if one.name in names), None)
 
 
-def has(given: Sequence[Given], *names: str) -> bool:
+def has_option(given: Sequence[Given], *names: str) -> bool:
     """Whether one of these was given."""
     return any(one.name in names for one in given)
 
 
-def listed(given: Sequence[Given], *names: str) -> list[str]:
+def listed_values(given: Sequence[Given], *names: str) -> list[str]:
     """The parts between commas of the last of these options."""
-    return [part.strip() for part in (last(given, *names) or "").split(",") if part.strip()]
+    return [part.strip() for part in (last_value(given, *names) or "").split(",") if part.strip()]
 
 
-def complain(*lines: str) -> None:
+def write_complaint(*lines: str) -> None:
     """Write lines to standard error."""
     for line in lines:
         print(line, file=sys.stderr)

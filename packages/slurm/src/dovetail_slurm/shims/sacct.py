@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dovetail_slurm.shims import jobs as of
-from dovetail_slurm.shims.columns import fit
+from dovetail_slurm.shims.columns import fit_text
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Given, Options, Wrong, has, last, listed
+from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, listed_values
 from dovetail_slurm.shims.service import Service
 from dovetail_slurm.shims.step_records import StepRecord, path_of, read_records
-from dovetail_slurm.shims.times import cpu, full, moment, parse_moment
+from dovetail_slurm.shims.times import format_cpu_time, format_full, format_moment, parse_moment
 
 OPTIONS = Options(
     "sacct",
@@ -85,14 +85,14 @@ def _for_both(value: Callable[[Job], str]) -> Callable[[Line, str], str]:
     return lambda line, unit: value(line.job)
 
 
-def _state(line: Line, unit: str) -> str:
+def _state_cell(line: Line, unit: str) -> str:
     job = line.job
-    if job.state == "CANCELLED" and job.canceller and not line.step:
-        return f"CANCELLED by {job.canceller}"
+    if job.state == "CANCELLED" and job.canceller_number and not line.step:
+        return f"CANCELLED by {job.canceller_number}"
     return "CANCELLED" if line.step and job.state == "TIMEOUT" else job.state
 
 
-def _exit(line: Line, unit: str) -> str:
+def _exit_cell(line: Line, unit: str) -> str:
     code, signal = line.job.exit
     if not line.step and line.job.state in ("CANCELLED", "TIMEOUT"):
         # Slurm notes no exit code for a job that it ended itself; that of the batch step has the signal.
@@ -100,7 +100,7 @@ def _exit(line: Line, unit: str) -> str:
     return f"{code}:{signal}"
 
 
-def _peak(job: Job, unit: str) -> str:
+def _peak_cell(job: Job, unit: str) -> str:
     return _amount(job["peak_memory"], unit)
 
 
@@ -114,37 +114,37 @@ def _amount(amount: int | None, unit: str) -> str:
     return f"{number:.0f}K"
 
 
-def _memory(job: Job) -> str:
-    return of.size(job.memory * job.nodes) if job.memory else "0"
+def _memory_cell(job: Job) -> str:
+    return of.format_size(job.memory * job.nodes) if job.memory else "0"
 
 
-def _timelimit(job: Job) -> str:
-    return "UNLIMITED" if job.limit is None else full(job.limit)
+def _timelimit_cell(job: Job) -> str:
+    return "UNLIMITED" if job.limit is None else format_full(job.limit)
 
 
-def _end(job: Job) -> str:
-    return moment(job["end"])
+def _end_cell(job: Job) -> str:
+    return format_moment(job["end"])
 
 
 def _cpu_time(job: Job) -> float:
     return job.elapsed * job.cpus
 
 
-def _held(job: Job) -> float:
+def _held_seconds(job: Job) -> float:
     start = job["start"] if job["start"] is not None else job.now
     # Reserved time counts from when the job could have begun, not from its submission.
     return max(0.0, float(start) - max(float(job["submit"]), float(job["begin"] or 0)))
 
 
-def _nodes(job: Job) -> str:
+def _nodes_cell(job: Job) -> str:
     return "None assigned" if not job["nodes"] or job.waits else str(job["nodes"])
 
 
-def _id(line: Line, unit: str) -> str:
+def _id_cell(line: Line, unit: str) -> str:
     return line.job.id + (f".{line.step}" if line.step else "")
 
 
-def _raw(line: Line, unit: str) -> str:
+def _raw_id_cell(line: Line, unit: str) -> str:
     return f"{line.job.number}" + (f".{line.step}" if line.step else "")
 
 
@@ -153,57 +153,57 @@ VALUES: Mapping[str, Callable[[Line, str], str]] = {
     "alloccpus": _for_both(lambda j: "0" if j.waits else str(j.cpus)),
     "allocnodes": _for_both(lambda j: "0" if j.waits else str(j.nodes)),
     "alloctres": _for_both(lambda j: "" if j.waits else j.tres()),
-    "averss": _for_steps(_peak),
-    "avecpu": lambda line, unit: full(line.job["cpu_time"] or 0) if line.step else "",
+    "averss": _for_steps(_peak_cell),
+    "avecpu": lambda line, unit: format_full(line.job["cpu_time"] or 0) if line.step else "",
     "cluster": _for_both(lambda j: "dovetail"),
     "comment": _for_jobs(lambda j: str(j.option.get("comment") or "")),
-    "cputime": _for_both(lambda j: full(_cpu_time(j))),
+    "cputime": _for_both(lambda j: format_full(_cpu_time(j))),
     "cputimeraw": _for_both(lambda j: str(int(_cpu_time(j)))),
     "derivedexitcode": _for_jobs(lambda j: "0:0"),
-    "elapsed": _for_both(lambda j: full(j.elapsed)),
+    "elapsed": _for_both(lambda j: format_full(j.elapsed)),
     "elapsedraw": _for_both(lambda j: str(int(j.elapsed))),
-    "eligible": _for_both(lambda j: moment(max(float(j["submit"]), float(j["begin"] or 0)))),
-    "end": _for_both(_end),
-    "exitcode": _exit,
+    "eligible": _for_both(lambda j: format_moment(max(float(j["submit"]), float(j["begin"] or 0)))),
+    "end": _for_both(_end_cell),
+    "exitcode": _exit_cell,
     "gid": _for_jobs(lambda j: str(of.group_of(j.user)[1])),
     "group": _for_jobs(lambda j: of.group_of(j.user)[0]),
-    "jobid": _id,
-    "jobidraw": _raw,
+    "jobid": _id_cell,
+    "jobidraw": _raw_id_cell,
     "jobname": lambda line, unit: line.step or line.job.name,
-    "maxrss": _for_steps(_peak),
+    "maxrss": _for_steps(_peak_cell),
     "maxrssnode": lambda line, unit: str(line.job["nodes"]) if line.step and line.job["peak_memory"] else "",
     "maxrsstask": lambda line, unit: "0" if line.step and line.job["peak_memory"] else "",
     "ncpus": _for_both(lambda j: str(j.cpus)),
     "nnodes": _for_both(lambda j: str(j.nodes)),
-    "nodelist": _for_both(_nodes),
+    "nodelist": _for_both(_nodes_cell),
     "ntasks": lambda line, unit: "1" if line.step else "",
     "partition": _for_jobs(lambda j: j.partition),
     "priority": _for_jobs(lambda j: f"{j['priority']:g}"),
     "qos": _for_jobs(lambda j: str(j.option.get("qos") or "normal")),
     "reason": _for_jobs(lambda j: j.reason),
     "reqcpus": _for_both(lambda j: str(j.cpus)),
-    "reqmem": _for_jobs(_memory),
+    "reqmem": _for_jobs(_memory_cell),
     "reqnodes": _for_both(lambda j: str(j.nodes)),
     "reqtres": _for_jobs(lambda j: j.tres()),
-    "reserved": _for_jobs(lambda j: full(_held(j))),
-    "planned": _for_jobs(lambda j: full(_held(j))),
-    "resvcpu": _for_jobs(lambda j: full(_held(j) * j.cpus)),
-    "resvcpuraw": _for_jobs(lambda j: str(int(_held(j) * j.cpus))),
+    "reserved": _for_jobs(lambda j: format_full(_held_seconds(j))),
+    "planned": _for_jobs(lambda j: format_full(_held_seconds(j))),
+    "resvcpu": _for_jobs(lambda j: format_full(_held_seconds(j) * j.cpus)),
+    "resvcpuraw": _for_jobs(lambda j: str(int(_held_seconds(j) * j.cpus))),
     "restarts": _for_jobs(lambda j: str(max(0, int(j["attempts"]) - 1))),
-    "start": _for_both(lambda j: moment(None if j.waits else j["start"])),
-    "state": _state,
+    "start": _for_both(lambda j: format_moment(None if j.waits else j["start"])),
+    "state": _state_cell,
     "stderr": _for_jobs(lambda j: str(j["stderr"])),
     "stdout": _for_jobs(lambda j: str(j["stdout"])),
     "stdin": _for_jobs(lambda j: str(j["stdin"] or "/dev/null")),
-    "submit": _for_both(lambda j: moment(j["submit"])),
+    "submit": _for_both(lambda j: format_moment(j["submit"])),
     "suspended": _for_both(lambda j: "00:00:00"),
     "systemcpu": _for_both(lambda j: "00:00:00"),
-    "timelimit": _for_jobs(_timelimit),
+    "timelimit": _for_jobs(_timelimit_cell),
     "timelimitraw": _for_jobs(lambda j: "" if j.limit is None else str(int(j.limit // 60))),
-    "totalcpu": _for_both(lambda j: cpu(j["cpu_time"])),
+    "totalcpu": _for_both(lambda j: format_cpu_time(j["cpu_time"])),
     "uid": _for_jobs(lambda j: str(of.uid_of(j.user))),
     "user": _for_jobs(lambda j: j.user),
-    "usercpu": _for_both(lambda j: cpu(j["cpu_time"])),
+    "usercpu": _for_both(lambda j: format_cpu_time(j["cpu_time"])),
     "wckey": _for_jobs(lambda j: str(j.option.get("wckey") or "")),
     "workdir": _for_jobs(lambda j: str(j["folder"])),
 }
@@ -231,13 +231,13 @@ STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
     "alloccpus": lambda line, one, unit: str(one.cpus),
     "allocnodes": lambda line, one, unit: str(one.nodes),
     "alloctres": lambda line, one, unit: _step_tres(one),
-    "avecpu": lambda line, one, unit: full((one.user + one.system) / max(1, one.tasks)),
+    "avecpu": lambda line, one, unit: format_full((one.user + one.system) / max(1, one.tasks)),
     "averss": lambda line, one, unit: _amount(one.mean or None, unit),
-    "cputime": lambda line, one, unit: full(_step_elapsed(line, one) * one.cpus),
+    "cputime": lambda line, one, unit: format_full(_step_elapsed(line, one) * one.cpus),
     "cputimeraw": lambda line, one, unit: str(int(_step_elapsed(line, one) * one.cpus)),
-    "elapsed": lambda line, one, unit: full(_step_elapsed(line, one)),
+    "elapsed": lambda line, one, unit: format_full(_step_elapsed(line, one)),
     "elapsedraw": lambda line, one, unit: str(int(_step_elapsed(line, one))),
-    "end": lambda line, one, unit: moment(line.job["end"] if one.end is None else one.end),
+    "end": lambda line, one, unit: format_moment(line.job["end"] if one.end is None else one.end),
     "exitcode": lambda line, one, unit: f"{one.code}:{one.signal}",
     "jobname": lambda line, one, unit: one.name,
     "maxrss": lambda line, one, unit: _amount(one.peak or None, unit),
@@ -249,12 +249,12 @@ STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
     "ntasks": lambda line, one, unit: str(one.tasks),
     "reqcpus": lambda line, one, unit: str(one.cpus),
     "reqnodes": lambda line, one, unit: str(one.nodes),
-    "start": lambda line, one, unit: moment(one.start),
+    "start": lambda line, one, unit: format_moment(one.start),
     "state": lambda line, one, unit: _step_state(line, one),
-    "submit": lambda line, one, unit: moment(one.start),
-    "systemcpu": lambda line, one, unit: cpu(one.system),
-    "totalcpu": lambda line, one, unit: cpu(one.user + one.system),
-    "usercpu": lambda line, one, unit: cpu(one.user),
+    "submit": lambda line, one, unit: format_moment(one.start),
+    "systemcpu": lambda line, one, unit: format_cpu_time(one.system),
+    "totalcpu": lambda line, one, unit: format_cpu_time(one.user + one.system),
+    "usercpu": lambda line, one, unit: format_cpu_time(one.user),
 }
 """Fields in which a step of ``srun``'s is not as the batch step of its job."""
 
@@ -262,13 +262,13 @@ STEP_VALUES: Mapping[str, Callable[[Line, StepRecord, str], str]] = {
 def _value(line: Line, name: str, unit: str) -> str:
     if line.own is not None and name in STEP_VALUES:
         return STEP_VALUES[name](line, line.own, unit)
-    return VALUES.get(name, _nothing)(line, unit)
+    return VALUES.get(name, _empty_cell)(line, unit)
 
 
 _NEWER = "StdErr:20 StdOut:20 StdIn:20 Restarts:8 Planned:10"
 
 
-def _fields() -> dict[str, Column]:
+def _column_fields() -> dict[str, Column]:
     found = {}
     for word in f"{WIDTHS} {_NEWER}".split():
         name, _, width = word.partition(":")
@@ -279,34 +279,36 @@ def _fields() -> dict[str, Column]:
 def run(words: list[str], place: str) -> int:
     """Print what is on record; exit status 1 for what is wrong."""
     given, rest = OPTIONS.read(words)
-    if has(given, "help", "usage"):
+    if has_option(given, "help", "usage"):
         print(f"sacct [<OPTION>]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
         return 0
-    if has(given, "helpformat"):
+    if has_option(given, "helpformat"):
         return _print_fields()
     if rest:
         raise Wrong("sacct: error: Unknown arguments:", *(f"sacct: error:  {one}" for one in rest))
-    columns = _columns(given)
+    columns = _choose_columns(given)
     service = Service("sacct", place)
-    found = chosen(given, service)
-    if has(given, "json"):
+    found = choose_jobs(given, service)
+    if has_option(given, "json"):
         import json
 
         from dovetail_slurm.shims.squeue import json_of
 
         print(json.dumps({"meta": {}, "errors": [], "jobs": [json_of(job) for job in found]}, indent=2))
         return 0
-    delimiter = last(given, "delimiter") or "|"
-    parsed = "" if not has(given, "parsable", "parsable2") else "p" if _last_is(given, "parsable") else "P"
-    unit = (last(given, "units") or "").upper()
-    if not has(given, "noheader"):
+    delimiter = last_value(given, "delimiter") or "|"
+    parsed = (
+        "" if not has_option(given, "parsable", "parsable2") else "p" if _last_is(given, "parsable") else "P"
+    )
+    unit = (last_value(given, "units") or "").upper()
+    if not has_option(given, "noheader"):
         names = [one.name for one in columns]
-        print(_line(names, columns, parsed, delimiter))
+        print(_format_line(names, columns, parsed, delimiter))
         if not parsed:
             print(" ".join("-" * abs(one.width) for one in columns) + " ")
-    for line in _lines(given, found, service):
+    for line in _job_lines(given, found, service):
         values = [_value(line, one.name.lower(), unit) for one in columns]
-        print(_line(values, columns, parsed, delimiter))
+        print(_format_line(values, columns, parsed, delimiter))
     return 0
 
 
@@ -315,39 +317,39 @@ def _last_is(given: Sequence[Given], name: str) -> bool:
     return next(one.name for one in reversed(given) if one.name in ("parsable", "parsable2")) == name
 
 
-def _nothing(line: Line, unit: str) -> str:
+def _empty_cell(line: Line, unit: str) -> str:
     return ""
 
 
 def _print_fields() -> int:
-    names = [one.name for one in _fields().values()]
+    names = [one.name for one in _column_fields().values()]
     for at in range(0, len(names), 4):
         print(" ".join(f"{name:19}" for name in names[at : at + 4]))
     return 0
 
 
-def _line(values: Sequence[str], columns: Sequence[Column], parsed: str, delimiter: str) -> str:
+def _format_line(values: Sequence[str], columns: Sequence[Column], parsed: str, delimiter: str) -> str:
     if parsed:
         return delimiter.join(values) + (delimiter if parsed == "p" else "")
-    cells = [_fitted(value, one.width) for value, one in zip(values, columns, strict=True)]
+    cells = [_fit_value(value, one.width) for value, one in zip(values, columns, strict=True)]
     return " ".join(cells) + " "
 
 
-def _fitted(value: str, width: int) -> str:
+def _fit_value(value: str, width: int) -> str:
     """A value in its column; what is too long ends in a plus, as in sacct."""
     wide = abs(width)
     if len(value) > wide:
         value = value[: wide - 1] + "+"
-    return fit(value, wide, right=width > 0)
+    return fit_text(value, wide, right=width > 0)
 
 
-def _columns(given: Sequence[Given]) -> list[Column]:
+def _choose_columns(given: Sequence[Given]) -> list[Column]:
     texts = [one.value or "" for one in given if one.name == "format"]
     if not texts:
         texts = [os.environ.get("SACCT_FORMAT", "")] if "SACCT_FORMAT" in os.environ else []
     if not texts:
-        texts = [LONG if has(given, "long") else BRIEF if has(given, "brief") else USUAL]
-    known = _fields()
+        texts = [LONG if has_option(given, "long") else BRIEF if has_option(given, "brief") else USUAL]
+    known = _column_fields()
     found: list[Column] = []
     for part in ",".join(texts).split(","):
         name, percent, width = part.strip().lower().partition("%")
@@ -365,24 +367,24 @@ def _columns(given: Sequence[Given]) -> list[Column]:
     return found
 
 
-def chosen(given: Sequence[Given], service: Service) -> list[Job]:
+def choose_jobs(given: Sequence[Given], service: Service) -> list[Job]:
     """The jobs that the options leave. Raises `Wrong`."""
-    texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
+    texts = [text for one in given if one.name == "jobs" for text in of.split_list(one.value or "")]
     try:
-        ids = [of.selector(text)[0] for text in texts]
+        ids = [of.parse_selector(text)[0] for text in texts]
     except ValueError as error:
         raise Wrong(f"sacct: fatal: Bad job/step specified: {error}") from None
-    states = _states(given)
-    since, until = _window(given, ids, states)
+    states = _wanted_states(given)
+    since, until = _time_window(given, ids, states)
     question: dict[str, Any] = {"jobs": ",".join(ids) or None, "since": since, "until": until}
     question["state"] = [one for one in states if one in of.OURS]
-    question["name"] = listed(given, "name", "jobname")
+    question["name"] = listed_values(given, "name", "jobname")
     if states and not question["state"]:
         return []
-    users = of.user_names(listed(given, "uid", "user"))
-    if users or not (ids or has(given, "allusers") or os.geteuid() == 0):  # root sees all, as in Slurm
-        question["user"] = users or [of.me()]
-    found = of.load(service, **question)
+    users = of.user_names(listed_values(given, "uid", "user"))
+    if users or not (ids or has_option(given, "allusers") or os.geteuid() == 0):  # root sees all, as in Slurm
+        question["user"] = users or [of.account_name()]
+    found = of.load_jobs(service, **question)
     for names, value in (
         (("accounts",), lambda job: str(job.option.get("account") or "")),
         (("partition",), lambda job: job.partition),
@@ -390,18 +392,18 @@ def chosen(given: Sequence[Given], service: Service) -> list[Job]:
         (("wckeys",), lambda job: str(job.option.get("wckey") or "")),
         (("gid", "group"), lambda job: of.group_of(job.user)[0]),
     ):
-        wanted = listed(given, *names)
+        wanted = listed_values(given, *names)
         if wanted:
             found = [job for job in found if value(job) in wanted]
-    return of.gathered(found) if not has(given, "array") else found
+    return of.gather_arrays(found) if not has_option(given, "array") else found
 
 
-def _window(
+def _time_window(
     given: Sequence[Given], ids: Sequence[str], states: Sequence[str]
 ) -> tuple[float | None, float | None]:
     """Between when jobs were there: by default today; of named jobs, at any time."""
     now = time.time()
-    since, until = last(given, "starttime"), last(given, "endtime")
+    since, until = last_value(given, "starttime"), last_value(given, "endtime")
     try:
         begin = None if since is None else parse_moment(since, now)
         end = None if until is None else parse_moment(until, now)
@@ -414,23 +416,23 @@ def _window(
     return begin, end
 
 
-def _states(given: Sequence[Given]) -> list[str]:
+def _wanted_states(given: Sequence[Given]) -> list[str]:
     try:
-        return of.state_names(listed(given, "state"))
+        return of.state_names(listed_values(given, "state"))
     except ValueError as error:
         raise Wrong(f"sacct: fatal: Unknown state: {error}") from None
 
 
-def _lines(given: Sequence[Given], found: Sequence[Job], service: Service) -> Iterator[Line]:
+def _job_lines(given: Sequence[Given], found: Sequence[Job], service: Service) -> Iterator[Line]:
     """Each job and, once it has begun, its steps; with ``-j 12.batch`` or ``-j 12.0`` those steps alone."""
-    texts = [text for one in given if one.name == "jobs" for text in of.split(one.value or "")]
-    steps = {of.selector(text)[1] for text in texts}
+    texts = [text for one in given if one.name == "jobs" for text in of.split_list(one.value or "")]
+    steps = {of.parse_selector(text)[1] for text in texts}
     for job in found:
         has_begun = job["script"] and not job.waits and job["start"] is not None
         every = steps <= {""}
         if every:
             yield Line(job)
-        if not has_begun or (every and has(given, "allocations")):
+        if not has_begun or (every and has_option(given, "allocations")):
             continue
         if every or "batch" in steps:
             yield Line(job, "batch")

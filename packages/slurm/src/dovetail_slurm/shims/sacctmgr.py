@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dovetail_slurm.shims.columns import fit
-from dovetail_slurm.shims.jobs import me
-from dovetail_slurm.shims.options import Options, Wrong, has
+from dovetail_slurm.shims.columns import fit_text
+from dovetail_slurm.shims.jobs import account_name
+from dovetail_slurm.shims.options import Options, Wrong, has_option
 
 OPTIONS = Options(
     "sacctmgr",
@@ -71,7 +71,7 @@ CHANGES = (
 def run(words: list[str], place: str) -> int:
     """Print what is there; exit status 1 for what is wrong, or would change something."""
     given, rest = OPTIONS.read(words)
-    if has(given, "help", "usage"):
+    if has_option(given, "help", "usage"):
         print(f"sacctmgr [<OPTION>] [<COMMAND>]\n{' '.join(OPTIONS.values)}")
         return 0
     if not rest:
@@ -89,18 +89,20 @@ def run(words: list[str], place: str) -> int:
         near = ["association"]
     if len(near) != 1:
         raise Wrong(f"invalid keyword: {rest[1]}")
-    columns, values, headers = _asked(near[0], rest[2:], associations=has(given, "associations"))
-    parsed = "P" if has(given, "parsable2") else "p" if has(given, "parsable") else ""
-    if not has(given, "noheader"):
-        print(line(headers, columns, parsed))
+    columns, values, headers = _requested_table(
+        near[0], rest[2:], associations=has_option(given, "associations")
+    )
+    parsed = "P" if has_option(given, "parsable2") else "p" if has_option(given, "parsable") else ""
+    if not has_option(given, "noheader"):
+        print(format_line(headers, columns, parsed))
         if not parsed:
             print(" ".join("-" * abs(width) for width in columns) + " ")
     for row in values:
-        print(line(row, columns, parsed))
+        print(format_line(row, columns, parsed))
     return 0
 
 
-def _asked(
+def _requested_table(
     name: str, words: Sequence[str], *, associations: bool
 ) -> tuple[list[int], list[list[str]], list[str]]:
     """Widths, rows and headers."""
@@ -139,7 +141,11 @@ def _asked(
             raise Wrong(f" Unknown field '{part}'")
         names.append(found[0])
         widths.append(int(width) if percent else found[1])
-    rows = [row for row in _rows(name) if all(_fits(row, key, some) for key, some in conditions.items())]
+    rows = [
+        row
+        for row in _entity_rows(name)
+        if all(_matches_filter(row, key, some) for key, some in conditions.items())
+    ]
     return (
         widths,
         [[row.get(one, "") for one in names] for row in rows],
@@ -147,14 +153,14 @@ def _asked(
     )
 
 
-def _fits(row: Mapping[str, str], key: str, some: Sequence[str]) -> bool:
+def _matches_filter(row: Mapping[str, str], key: str, some: Sequence[str]) -> bool:
     value = next((text for name, text in row.items() if name.lower().startswith(key.rstrip("s"))), None)
     return value is None or value in some
 
 
-def _rows(name: str) -> list[dict[str, str]]:
+def _entity_rows(name: str) -> list[dict[str, str]]:
     """What there is: this user without an account, one cluster, one quality of service."""
-    association = {"Cluster": CLUSTER, "Account": "", "User": me(), "Share": "1", "QOS": "normal"}
+    association = {"Cluster": CLUSTER, "Account": "", "User": account_name(), "Share": "1", "QOS": "normal"}
     if name == "user":
         return [{**association, "AdminLevel": "None", "DefaultAccount": ""}]
     if name == "association":
@@ -171,7 +177,7 @@ def _rows(name: str) -> list[dict[str, str]]:
     return []
 
 
-def line(values: Sequence[str], widths: Sequence[int], parsed: str) -> str:
+def format_line(values: Sequence[str], widths: Sequence[int], parsed: str) -> str:
     """A line of columns, or of values between bars."""
     if parsed:
         return "|".join(values) + ("|" if parsed == "p" else "")
@@ -179,5 +185,5 @@ def line(values: Sequence[str], widths: Sequence[int], parsed: str) -> str:
     for value, width in zip(values, widths, strict=True):
         wide = abs(width)
         text = value if len(value) <= wide else value[: wide - 1] + "+"
-        cells.append(fit(text, wide, right=width > 0))
+        cells.append(fit_text(text, wide, right=width > 0))
     return " ".join(cells) + " "

@@ -10,9 +10,9 @@ from typing import Any
 from dovetail.errors import InputError
 from dovetail.spec.sbatch import SBATCH_OPTIONS
 from dovetail_slurm.shims.jobs import PARTITION
-from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last
+from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, write_complaint
 from dovetail_slurm.shims.service import Refused, Service
-from dovetail_slurm.shims.times import moment
+from dovetail_slurm.shims.times import format_moment
 
 _TAKES = {"none": "!", "optional": "?", "required": "="}
 OPTIONS = Options(
@@ -45,29 +45,31 @@ def run(words: list[str], place: str) -> int:
         given, rest = OPTIONS.read(words, permute=False)
     except Wrong as error:
         raise Wrong(*error.lines, status=255) from None
-    if has(given, "help", "usage"):
+    if has_option(given, "help", "usage"):
         print(f"Usage: sbatch [OPTIONS(0)...] script [args(0)...]\n{' '.join(OPTIONS.values)}")
         return 0
-    quiet = has(given, "quiet")
+    quiet = has_option(given, "quiet")
     form, wait = form_of(given, rest, quiet=quiet)
     service = Service("sbatch", place)
-    if has(given, "test-only"):
-        return _test(service, form, quiet=quiet)
+    if has_option(given, "test-only"):
+        return _test_submission(service, form, quiet=quiet)
     try:
-        found = service.post("/api/v1/jobs", form)
+        found = service.post_form("/api/v1/jobs", form)
     except Refused as error:
-        raise Wrong(f"sbatch: error: Batch job submission failed: {reworded(error)}") from None
+        raise Wrong(f"sbatch: error: Batch job submission failed: {reword_error(error)}") from None
     for note in found.get("notes", ()):
         # The partition that stands for the whole machine here is in many scripts; a warning each time would
         # be noise.
         if not quiet and not (note["field"] == "partition" and form["jobs"][0].get("partition") == PARTITION):
-            complain(f"sbatch: --{note['field']} has no meaning here and is passed over: {note['text']}")
+            write_complaint(
+                f"sbatch: --{note['field']} has no meaning here and is passed over: {note['text']}"
+            )
     number = found["numbers"][0]
-    if has(given, "parsable"):
+    if has_option(given, "parsable"):
         print(number)
     elif not quiet:
         print(f"Submitted batch job {number}")
-    if not (wait or has(given, "wait")):
+    if not (wait or has_option(given, "wait")):
         return 0
     # Scripts read the number from a pipe while this process waits on.
     sys.stdout.flush()
@@ -78,12 +80,12 @@ def form_of(
     given: Sequence[Given], rest: Sequence[str], *, quiet: bool = True
 ) -> tuple[dict[str, Any], bool]:
     """What the service gets for a script, and whether to wait for its end. Raises `Wrong`."""
-    wrapped = last(given, "wrap")
+    wrapped = last_value(given, "wrap")
     if wrapped is not None:
         if rest:
             raise Wrong("sbatch: error: Script arguments not permitted with --wrap option")
         return script_form(WRAPPED.format(wrapped), "wrap", "", given, [], quiet=quiet, name="wrap")
-    text, shown, path = _script(rest)
+    text, shown, path = _read_script(rest)
     return script_form(text, shown, path, given, rest[1:], quiet=quiet)
 
 
@@ -99,7 +101,7 @@ def script_form(
     output: bool = True,
 ) -> tuple[dict[str, Any], bool]:
     """A text with options as a submission; without ``output`` the service keeps what it writes."""
-    from dovetail.service.requests import here, request_of_parts
+    from dovetail.service.requests import request_context, request_of_parts
     from dovetail.workloads.batch.script import read_script
     from dovetail.workloads.batch.submitting import environment_of, script_part
     from dovetail.workloads.batch.variables import Origin
@@ -112,20 +114,22 @@ def script_form(
     try:
         script = read_script(text, shown, environ=os.environ, words=words, path=path)
         _check_options(script.refused)
-        around = here()
-        environ = _environment(environment_of(script, around["environment"]))
+        around = request_context()
+        environ = _submission_environment(environment_of(script, around["environment"]))
         # Users of sbatch expect Slurm's file in their folder, not one in the service's.
         if output and not script.own.get("stdout"):
             usual = "slurm-%A_%a.out" if script.array is not None else "slurm-%j.out"
             script.fields.setdefault("stdout", usual)
         script.from_slurm = True
         above = {"name": name} if name and "name" not in script.fields else {}
-        part = script_part(script, arguments, above, Origin.here(around["folder"]))
+        part = script_part(script, arguments, above, Origin.of_this_process(around["folder"]))
     except InputError as error:
-        raise _refused(str(error)) from None
+        raise _explain_refusal(str(error)) from None
     if not quiet:
         partition = f"-p {PARTITION}"
-        complain(*(f"sbatch: {note.sentence()}" for note in script.warned if partition not in note.option))
+        write_complaint(
+            *(f"sbatch: {note.sentence()}" for note in script.warned if partition not in note.option)
+        )
     return {**around, **request_of_parts(part), "environment": environ}, script.wait
 
 
@@ -142,7 +146,7 @@ def _check_options(refused: Sequence[Any]) -> None:
     raise Wrong(f"sbatch: error: {first.sentence()}", status=status)
 
 
-def _refused(sentence: str) -> Wrong:
+def _explain_refusal(sentence: str) -> Wrong:
     if "DOS line ends" in sentence:
         return Wrong(*DOS)
     if "expected #! and the path of an interpreter" in sentence:
@@ -150,7 +154,7 @@ def _refused(sentence: str) -> Wrong:
     return Wrong(f"sbatch: error: {sentence}")
 
 
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+def _submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Without what describes the job in which we are ourselves."""
     if "SLURM_JOB_ID" not in os.environ:
         return dict(environ)
@@ -158,10 +162,10 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(ours) or name in KEPT}
 
 
-def _script(rest: Sequence[str]) -> tuple[str, str, str]:
+def _read_script(rest: Sequence[str]) -> tuple[str, str, str]:
     """The text of the script, its name for sentences, and its path (empty: standard input)."""
     if not rest:
-        return _read(0, "standard input"), "standard input", ""
+        return _read_file(0, "standard input"), "standard input", ""
     path = rest[0]
     # As sbatch does: a name without a slash is looked up in PATH where the folder has no such file.
     if "/" not in path and not os.path.exists(path):
@@ -169,13 +173,13 @@ def _script(rest: Sequence[str]) -> tuple[str, str, str]:
 
         path = which(path) or path
     if path == "/dev/stdin":
-        return _read(0, path), path, path
+        return _read_file(0, path), path, path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         raise Wrong(f"sbatch: error: Unable to open file {rest[0]}") from None
     try:
-        return _read(fd, path), rest[0], path
+        return _read_file(fd, path), rest[0], path
     finally:
         os.close(fd)
 
@@ -184,7 +188,7 @@ MOST_BYTES = 4 << 20
 """Bytes of a script; Slurm's own limit."""
 
 
-def _read(fd: int, path: str) -> str:
+def _read_file(fd: int, path: str) -> str:
     parts, total = [], 0
     try:
         while part := os.read(fd, 1 << 16):
@@ -204,7 +208,7 @@ def _read(fd: int, path: str) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def reworded(error: Refused) -> str:
+def reword_error(error: Refused) -> str:
     """A refusal of the service, with Slurm's words before it where there are some."""
     text = error.text
     for sign, words in (
@@ -220,17 +224,18 @@ def reworded(error: Refused) -> str:
     return text
 
 
-def _test(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
+def _test_submission(service: Service, form: Mapping[str, Any], *, quiet: bool) -> int:
     """Check a submission; what is known of its start. The service takes nothing in."""
     try:
-        found = service.post("/api/v1/jobs/test", form)["jobs"][0]
+        found = service.post_form("/api/v1/jobs/test", form)["jobs"][0]
     except Refused as error:
-        raise Wrong(f"allocation failure: {reworded(error)}") from None
+        raise Wrong(f"allocation failure: {reword_error(error)}") from None
     job, number = form["jobs"][0], found["id"].partition("_")[0]
     cpus = job.get("cpus") or 1
     count = cpus * (job.get("nodes") or 1) if isinstance(cpus, int) else cpus
-    complain(
-        f"sbatch: Job {number} to start at {moment(found['predicted_start'])} using {count} processors "
+    write_complaint(
+        f"sbatch: Job {number} to start at {format_moment(found['predicted_start'])} using {count} "
+        f"processors "
         f"on nodes (none yet) in partition {job.get('partition') or PARTITION}"
     )
     return 0
@@ -240,7 +245,7 @@ def status_after(service: Service, ids: Sequence[str]) -> int:
     """Wait until jobs have ended; the highest exit status, of one that a signal ended 128 and its number."""
     jobs = ",".join(ids)
     # The service answers after 30 s at the latest, so that a connection that broke unnoticed is found out.
-    while service.post("/api/v1/wait", {"jobs": jobs, "timeout": 30})["left"]:
+    while service.post_form("/api/v1/wait", {"jobs": jobs, "timeout": 30})["left"]:
         pass
     found = service.get("/api/v1/records", {"jobs": jobs})["jobs"]
     return max((_status_of(row) for row in found), default=1)

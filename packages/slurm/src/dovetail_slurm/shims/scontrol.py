@@ -9,9 +9,9 @@ from typing import Any
 
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Options, Wrong, complain, has, outlive_our_job
+from dovetail_slurm.shims.options import Options, Wrong, has_option, outlive_our_job, write_complaint
 from dovetail_slurm.shims.service import Refused, Service
-from dovetail_slurm.shims.times import full, moment
+from dovetail_slurm.shims.times import format_full, format_moment
 
 OPTIONS = Options(
     "scontrol",
@@ -25,7 +25,7 @@ DISABLED = "Requested operation is presently disabled"
 def run(words: list[str], place: str) -> int:
     """One command; exit status 1 for what is wrong, or was refused."""
     given, rest = OPTIONS.read(words)
-    if has(given, "help", "usage") or rest[:1] == ["help"]:
+    if has_option(given, "help", "usage") or rest[:1] == ["help"]:
         print(f"scontrol [<OPTION>] [<COMMAND>]\n{' '.join(_COMMANDS)}")
         return 0
     if not rest:
@@ -35,13 +35,13 @@ def run(words: list[str], place: str) -> int:
     near = [one for one in _COMMANDS if one == name] or [one for one in _COMMANDS if one.startswith(name)]
     if len(near) != 1:
         raise Wrong(f"invalid keyword: {rest[0]}")
-    return _COMMANDS[near[0]](Service("scontrol", place), rest[1:], has(given, "oneliner"))
+    return _COMMANDS[near[0]](Service("scontrol", place), rest[1:], has_option(given, "oneliner"))
 
 
 # -- show ----------------------------------------------------------------------------------------------
 
 
-def _show(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _show_entities(service: Service, words: Sequence[str], oneline: bool) -> int:
     if not words:
         raise Wrong("too few arguments for keyword:show")
     what, _, equals = words[0].partition("=")
@@ -57,20 +57,20 @@ def _show_jobs(service: Service, names: Sequence[str], oneline: bool) -> int:
     now = time.time()
     from dovetail_slurm.shims.squeue import MIN_JOB_AGE
 
-    ids = _ids(names)
-    found = of.load(service, jobs=",".join(ids) or None)
+    ids = _read_ids(names)
+    found = of.load_jobs(service, jobs=",".join(ids) or None)
     # As slurmctld does, which forgets jobs MinJobAge after their end.
     found = [job for job in found if job["end"] is None or job["end"] > now - MIN_JOB_AGE]
     if ids and not found:
         raise Wrong(f"slurm_load_jobs error: {NO_JOB}")
-    for job in of.gathered(found) if found else ():
-        print(_joined(_job_lines(job), oneline))
+    for job in of.gather_arrays(found) if found else ():
+        print(_join_lines(_job_lines(job), oneline))
     if not found:
         print("No jobs in the system")
     return 0
 
 
-def _joined(lines: Sequence[str], oneline: bool) -> str:
+def _join_lines(lines: Sequence[str], oneline: bool) -> str:
     return " ".join(lines) + " " if oneline else "\n   ".join(lines) + "\n"
 
 
@@ -87,10 +87,13 @@ def _job_lines(job: Job) -> list[str]:
     tasks, cpus = job.tasks, variables.get("SLURM_CPUS_PER_TASK", "1")
     first = ""
     if nodes:
-        from dovetail.model.hostlist import expand
+        from dovetail.model.hostlist import expand_hostlist
 
-        first = expand(nodes)[0]
-    limit, least = "UNLIMITED" if job.limit is None else full(job.limit), max(1, int(job["request"]["cpus"]))
+        first = expand_hostlist(nodes)[0]
+    limit, least = (
+        "UNLIMITED" if job.limit is None else format_full(job.limit),
+        max(1, int(job["request"]["cpus"])),
+    )
     # Eligible from its submission on, or from the begin that it names.
     begin = max(float(job["submit"]), float(job["begin"] or 0))
     lines = [
@@ -102,11 +105,11 @@ def _job_lines(job: Job) -> list[str]:
         f"JobState={job.state} Reason={job.reason} Dependency={job.dependency or '(null)'}",
         f"Requeue={int(job['restartable'])} Restarts={max(0, int(job['attempts']) - 1)} "
         f"BatchFlag={int(job['script'])} Reboot=0 ExitCode={code}:{signal}",
-        f"RunTime={full(job.elapsed)} TimeLimit={limit} TimeMin=N/A",
-        f"SubmitTime={moment(job['submit'])} EligibleTime={moment(begin)}",
-        f"AccrueTime={moment(begin)}",
-        f"StartTime={moment(start)} EndTime={moment(end)} Deadline=N/A",
-        f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={moment(job.now)} Scheduler=Main",
+        f"RunTime={format_full(job.elapsed)} TimeLimit={limit} TimeMin=N/A",
+        f"SubmitTime={format_moment(job['submit'])} EligibleTime={format_moment(begin)}",
+        f"AccrueTime={format_moment(begin)}",
+        f"StartTime={format_moment(start)} EndTime={format_moment(end)} Deadline=N/A",
+        f"SuspendTime=None SecsPreSuspend=0 LastSchedEval={format_moment(job.now)} Scheduler=Main",
         f"Partition={job.partition} AllocNode:Sid={socket.gethostname().partition('.')[0]}:0",
         "ReqNodeList=(null) ExcNodeList=(null)",
         f"NodeList={nodes or '(null)' if not job.waits else ''}",
@@ -114,7 +117,7 @@ def _job_lines(job: Job) -> list[str]:
         f"NumNodes={job.nodes} NumCPUs={job.cpus} NumTasks={tasks} CPUs/Task={cpus} ReqB:S:C:T=0:0:*:*",
         f"TRES={job.tres()}",
         "Socks/Node=* NtasksPerN:B:S:C=0:0:*:* CoreSpec=*",
-        f"MinCPUsNode={least} MinMemoryNode={of.size(job.memory)} MinTmpDiskNode=0",
+        f"MinCPUsNode={least} MinMemoryNode={of.format_size(job.memory)} MinTmpDiskNode=0",
         "Features=(null) DelayBoot=00:00:00",
         "OverSubscribe=OK Contiguous=0 Licenses=(null) Network=(null)",
         f"Command={job['command'] or '(null)'}",
@@ -138,7 +141,7 @@ def _show_config(service: Service, names: Sequence[str], oneline: bool) -> int:
     found = {
         "AccountingStorageType": "accounting_storage/dovetail",
         "AuthType": "auth/socket",
-        "BOOT_TIME": moment(info["since"]),
+        "BOOT_TIME": format_moment(info["since"]),
         "ClusterName": "dovetail",
         "JobRequeue": "0",
         "KillWait": "5 sec",
@@ -151,19 +154,19 @@ def _show_config(service: Service, names: Sequence[str], oneline: bool) -> int:
         "SLURM_VERSION": VERSION.split()[1],
         "SlurmctldHost[0]": socket.gethostname().partition(".")[0],
     }
-    print(f"Configuration data as of {moment(time.time())}")
+    print(f"Configuration data as of {format_moment(time.time())}")
     for name, value in found.items():
         print(f"{name:23} = {value}")
     return 0
 
 
 def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> int:
-    from dovetail_slurm.shims.sinfo import gres_of, memory_of, partitions
+    from dovetail_slurm.shims.sinfo import gres_of, list_partitions, memory_of
 
-    found = [one for one in partitions(service) if not names or one.name in names]
+    found = [one for one in list_partitions(service) if not names or one.name in names]
     if not found:
         raise Wrong(f"Partition {names[0]} not found")
-    from dovetail.model.hostlist import compress
+    from dovetail.model.hostlist import compress_names
 
     for one in found:
         cpus = sum(int(node["cpus"]) for node in one.nodes)
@@ -171,8 +174,8 @@ def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> i
         gpus = sum(len(node["devices"]) for node in one.nodes)
         tres = f"cpu={cpus},mem={memory}M,node={len(one.nodes)},billing={cpus}"
         tres += f",gres/gpu={gpus}" if any(gres_of(node) != "(null)" for node in one.nodes) else ""
-        limit = "UNLIMITED" if one.longest is None else full(one.longest)
-        usual = "NONE" if one.walltime is None else full(one.walltime)
+        limit = "UNLIMITED" if one.longest is None else format_full(one.longest)
+        usual = "NONE" if one.walltime is None else format_full(one.walltime)
         lines = [
             f"PartitionName={one.name}",
             "AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL",
@@ -180,7 +183,7 @@ def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> i
             f"DefaultTime={usual} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO",
             f"MaxNodes={one.most_nodes or 'UNLIMITED'} MaxTime={limit} MinNodes=0 LLN=NO "
             "MaxCPUsPerNode=UNLIMITED",
-            f"Nodes={compress([node['name'] for node in one.nodes])}",
+            f"Nodes={compress_names([node['name'] for node in one.nodes])}",
             "PriorityJobFactor=1 PriorityTier=1 RootOnly=NO ReqResv=NO OverSubscribe=NO",
             "OverTimeLimit=NONE PreemptMode=OFF",
             f"State={'UP' if one.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(one.nodes)} "
@@ -189,21 +192,21 @@ def _show_partitions(service: Service, names: Sequence[str], oneline: bool) -> i
             "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
             f"TRES={tres}",
         ]
-        print(_joined(lines, oneline))
+        print(_join_lines(lines, oneline))
     return 0
 
 
 def _show_nodes(service: Service, names: Sequence[str], oneline: bool) -> int:
-    from dovetail.model.hostlist import expand
+    from dovetail.model.hostlist import expand_hostlist
     from dovetail_slurm.shims.main import VERSION
     from dovetail_slurm.shims.sinfo import gres_of, memory_of, state_of
 
-    wanted = [one for text in names for one in expand(text)]
+    wanted = [one for text in names for one in expand_hostlist(text)]
     nodes = service.get("/api/v1/nodes")["nodes"]
     found = [node for node in nodes if not wanted or node["name"] in wanted]
     for name in wanted:
         if name not in [node["name"] for node in nodes]:
-            complain(f"Node {name} not found")
+            write_complaint(f"Node {name} not found")
     for node in found:
         lines = [
             f"NodeName={node['name']} Arch=x86_64 CoresPerSocket=1 ",
@@ -218,7 +221,7 @@ def _show_nodes(service: Service, names: Sequence[str], oneline: bool) -> int:
             f"CfgTRES=cpu={node['cpus']},mem={memory_of(node)}M,billing={node['cpus']}",
             f"AllocTRES={'cpu=' + str(node['cpus_used']) if node['cpus_used'] else ''}",
         ]
-        print(_joined(lines, oneline))
+        print(_join_lines(lines, oneline))
     return int(bool(wanted) and not found)
 
 
@@ -226,33 +229,33 @@ def _show_hostnames(service: Service, names: Sequence[str], oneline: bool) -> in
     import os
 
     from dovetail.errors import InputError
-    from dovetail.model.hostlist import expand
+    from dovetail.model.hostlist import expand_hostlist
 
     text = ",".join(names) or os.environ.get("SLURM_JOB_NODELIST", "")
     if not text:
         raise Wrong("scontrol: error: host list is empty")
     try:
-        print("\n".join(expand(text)))
+        print("\n".join(expand_hostlist(text)))
     except InputError:
         raise Wrong(f"Invalid hostlist: {text}") from None
     return 0
 
 
 def _show_hostlist(service: Service, names: Sequence[str], oneline: bool) -> int:
-    from dovetail.model.hostlist import compress, expand
+    from dovetail.model.hostlist import compress_names, expand_hostlist
 
     if not names:
         raise Wrong("scontrol: error: host list is empty")
-    print(compress([one for text in names for one in expand(text)]))
+    print(compress_names([one for text in names for one in expand_hostlist(text)]))
     return 0
 
 
-def _nothing(sentence: str) -> Callable[[Service, Sequence[str], bool], int]:
-    def show(service: Service, names: Sequence[str], oneline: bool) -> int:
+def _show_nothing(sentence: str) -> Callable[[Service, Sequence[str], bool], int]:
+    def print_sentence(service: Service, names: Sequence[str], oneline: bool) -> int:
         print(sentence)
         return 0
 
-    return show
+    return print_sentence
 
 
 _SHOWN: Mapping[str, Callable[[Service, Sequence[str], bool], int]] = {
@@ -263,35 +266,35 @@ _SHOWN: Mapping[str, Callable[[Service, Sequence[str], bool], int]] = {
     "hostnames": _show_hostnames,
     "hostlist": _show_hostlist,
     "hostlistsorted": _show_hostlist,
-    "reservation": _nothing("No reservations in the system"),
-    "licenses": _nothing("No licenses configured in Slurm."),
-    "step": _nothing("Job steps are not on record: srun runs them within their job"),
+    "reservation": _show_nothing("No reservations in the system"),
+    "licenses": _show_nothing("No licenses configured in Slurm."),
+    "step": _show_nothing("Job steps are not on record: srun runs them within their job"),
 }
 
 
 # -- change --------------------------------------------------------------------------------------------
 
 
-def _ids(names: Sequence[str]) -> list[str]:
+def _read_ids(names: Sequence[str]) -> list[str]:
     found = []
-    for text in (part for name in names for part in of.split(name)):
+    for text in (part for name in names for part in of.split_list(name)):
         bare = text.partition("=")[2] if text.lower().startswith(("jobid=", "job=")) else text
         try:
-            found.append(of.selector(bare)[0])
+            found.append(of.parse_selector(bare)[0])
         except ValueError:
             raise Wrong(f"scontrol_print_job error: {NO_JOB}") from None
     return found
 
 
-def _action(action: str) -> Callable[[Service, Sequence[str], bool], int]:
+def _make_action(action: str) -> Callable[[Service, Sequence[str], bool], int]:
     """A wish of the service, for each of some jobs."""
 
-    def wanted(service: Service, words: Sequence[str], oneline: bool) -> int:
+    def act_on_jobs(service: Service, words: Sequence[str], oneline: bool) -> int:
         if not words:
             raise Wrong(f"too few arguments for keyword:{action}")
-        return max(_want(service, action, id) for id in _ids(_by_name(service, words)))
+        return max(_request_action(service, action, id) for id in _read_ids(_by_name(service, words)))
 
-    return wanted
+    return act_on_jobs
 
 
 def _by_name(service: Service, words: Sequence[str]) -> list[str]:
@@ -300,7 +303,7 @@ def _by_name(service: Service, words: Sequence[str]) -> list[str]:
     for word in words:
         key, equals, name = word.partition("=")
         if equals and key.lower() in ("name", "jobname"):
-            jobs = of.load(service, name=[name], user=[of.me()], state=list(of.OPEN))
+            jobs = of.load_jobs(service, name=[name], user=[of.account_name()], state=list(of.OPEN))
             found += [str(job["id"]) for job in jobs]
         else:
             found.append(word)
@@ -309,12 +312,12 @@ def _by_name(service: Service, words: Sequence[str]) -> list[str]:
     return found
 
 
-def _want(service: Service, action: str, id: str, form: Mapping[str, Any] | None = None) -> int:
+def _request_action(service: Service, action: str, id: str, form: Mapping[str, Any] | None = None) -> int:
     """Have one thing done; 1 where it was refused. Raises `Wrong`."""
     # A job may requeue or hold itself: this process must not end with it before the request is through.
     outlive_our_job()
     try:
-        answer = service.post(f"/api/v1/{action}", {"jobs": id} if form is None else form)
+        answer = service.post_form(f"/api/v1/{action}", {"jobs": id} if form is None else form)
     except Refused as error:
         if error.status == 404:
             raise Wrong(f"{NO_JOB} for job {id}") from None
@@ -324,7 +327,7 @@ def _want(service: Service, action: str, id: str, form: Mapping[str, Any] | None
     for job, why in answer["refused"].items():
         if action == "hold" and why == "it runs":  # Slurm takes it, and it counts when the job is requeued
             continue
-        complain(f"{_REFUSED.get(why, why)} for job {job}")
+        write_complaint(f"{_REFUSED.get(why, why)} for job {job}")
     return int(bool(answer["refused"]) and not answer["jobs"] and action != "hold")
 
 
@@ -335,11 +338,11 @@ _REFUSED = {
 }
 
 
-def _requeuehold(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _requeue_and_hold(service: Service, words: Sequence[str], oneline: bool) -> int:
     names = [word for word in words if not word.lower().startswith("state=")]
-    status = _action("requeue")(service, names, oneline)
+    status = _make_action("requeue")(service, names, oneline)
     if status == 0:
-        _held_when_it_waits(service, _ids(_by_name(service, names)))
+        _held_when_it_waits(service, _read_ids(_by_name(service, names)))
     return status
 
 
@@ -349,35 +352,35 @@ def _held_when_it_waits(service: Service, ids: Sequence[str]) -> None:
     left = list(ids)
     while left and time.monotonic() < deadline:
         # A job that runs is refused until its processes have ended, so it is tried until it waits.
-        answer = service.post("/api/v1/hold", {"jobs": ",".join(left)})
+        answer = service.post_form("/api/v1/hold", {"jobs": ",".join(left)})
         left = [job for job, why in answer["refused"].items() if why == "it runs"]
         if left:
             time.sleep(0.05)
 
 
-def _top(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _move_to_top(service: Service, words: Sequence[str], oneline: bool) -> int:
     if not words:
         raise Wrong("too few arguments for keyword:top")
     status = 0
     # Each goes to the front, so the last one named comes first, and the order of the words remains.
-    for id in reversed(_ids(words)):
+    for id in reversed(_read_ids(words)):
         try:
-            answer = service.post("/api/v1/move", {"job": id})
+            answer = service.post_form("/api/v1/move", {"job": id})
         except Refused as error:
             raise Wrong(f"{NO_JOB if error.status == 404 else error.text} for job {id}") from None
         for why in answer["refused"].values():
-            complain(f"{_REFUSED.get(why, 'Job is no longer pending execution')} for job {id}")
+            write_complaint(f"{_REFUSED.get(why, 'Job is no longer pending execution')} for job {id}")
             status = 1
     return status
 
 
-def _disabled(service: Service, words: Sequence[str], oneline: bool) -> int:
-    for id in _ids(words):
-        complain(f"{DISABLED} for job {id}")
+def _refuse_disabled(service: Service, words: Sequence[str], oneline: bool) -> int:
+    for id in _read_ids(words):
+        write_complaint(f"{DISABLED} for job {id}")
     return 1
 
 
-def _update(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _update_jobs(service: Service, words: Sequence[str], oneline: bool) -> int:
     given = [word.partition("=") for word in words]
     if not given:
         raise Wrong("too few arguments for keyword:update")
@@ -397,7 +400,7 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
     from dovetail.workloads.batch import units
 
     changes: dict[str, Any] = {}
-    ids = _ids([names["jobid"]])
+    ids = _read_ids([names["jobid"]])
     status = 0
     for name, value in names.items():
         try:
@@ -407,7 +410,7 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
                 base = value.lstrip("+-")
                 limit = units.parse_limit(base)
                 if value[:1] in "+-" and limit is not None:
-                    now = of.load(service, jobs=ids[0])
+                    now = of.load_jobs(service, jobs=ids[0])
                     before = now[0].limit if now else None
                     # A limit that is reduced below a minute would end the job before a user can correct it.
                     limit = max(60.0, (before or 0) + (limit if value[0] == "+" else -limit))
@@ -420,7 +423,7 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
                 changes["nice"] = int(value or 100)
             elif name == "priority":
                 if value == "0":
-                    status |= max(_want(service, "hold", id) for id in ids)
+                    status |= max(_request_action(service, "hold", id) for id in ids)
                     continue
                 changes["priority"] = float(value)
             elif name == "dependency":
@@ -434,26 +437,26 @@ def _update_job(service: Service, names: Mapping[str, str]) -> int:
             elif name in ("minmemorynode", "memory"):
                 changes["memory"] = units.parse_memory(value)
             elif name == "hold":
-                status |= max(_want(service, "hold", id) for id in ids)
+                status |= max(_request_action(service, "hold", id) for id in ids)
             else:
                 raise Wrong(f"Update of this parameter is not supported: {name}={value}", "Request aborted")
         except ValueError as error:
             raise Wrong(f"Invalid {name}: {error}", "Request aborted") from None
     if changes:
-        status |= max(_want(service, "update", id, {"jobs": id, "changes": changes}) for id in ids)
+        status |= max(_request_action(service, "update", id, {"jobs": id, "changes": changes}) for id in ids)
     return status
 
 
 def _update_node(service: Service, names: Mapping[str, str]) -> int:
-    from dovetail.model.hostlist import expand
+    from dovetail.model.hostlist import expand_hostlist
 
     state = names.get("state", "").lower()
     action = {"drain": "drain", "resume": "resume", "idle": "resume", "undrain": "resume"}.get(state)
     if action is None:
         raise Wrong(f"Invalid input: State={names.get('state', '')}", "Request aborted")
-    for name in expand(names["nodename"]):
+    for name in expand_hostlist(names["nodename"]):
         try:
-            service.post(f"/api/v1/nodes/{name}/{action}", {})
+            service.post_form(f"/api/v1/nodes/{name}/{action}", {})
         except Refused as error:
             text = "Invalid node name specified" if error.status == 404 else error.text
             raise Wrong(f"slurm_update error: {text}") from None
@@ -461,27 +464,27 @@ def _update_node(service: Service, names: Mapping[str, str]) -> int:
 
 
 def _update_partition(service: Service, names: Mapping[str, str]) -> int:
-    from dovetail_slurm.shims.sinfo import partitions
+    from dovetail_slurm.shims.sinfo import list_partitions
 
     state = names.get("state", "").lower()
-    found = partitions(service)
+    found = list_partitions(service)
     if names["partitionname"] not in [one.name for one in found]:
         raise Wrong("slurm_update error: Invalid partition name specified")
     if state not in ("up", "down", "inactive", "drain") or len(found) > 1:
         raise Wrong(
             f"slurm_update error: {DISABLED}: State=UP and State=DOWN of the only partition are there"
         )
-    service.post(f"/api/v1/queue/{'resume' if state == 'up' else 'pause'}", {})
+    service.post_form(f"/api/v1/queue/{'resume' if state == 'up' else 'pause'}", {})
     return 0
 
 
-def _ping(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _ping_controller(service: Service, words: Sequence[str], oneline: bool) -> int:
     service.get("/api/v1/info")
     print(f"Slurmctld(primary) at {socket.gethostname().partition('.')[0]} is UP")
     return 0
 
 
-def _version(service: Service, words: Sequence[str], oneline: bool) -> int:
+def _print_version(service: Service, words: Sequence[str], oneline: bool) -> int:
     from dovetail_slurm.shims.main import VERSION
 
     print(VERSION)
@@ -489,16 +492,16 @@ def _version(service: Service, words: Sequence[str], oneline: bool) -> int:
 
 
 _COMMANDS: Mapping[str, Callable[[Service, Sequence[str], bool], int]] = {
-    "show": _show,
-    "hold": _action("hold"),
-    "uhold": _action("hold"),
-    "release": _action("release"),
-    "requeue": _action("requeue"),
-    "requeuehold": _requeuehold,
-    "update": _update,
-    "top": _top,
-    "suspend": _disabled,
-    "resume": _disabled,
-    "ping": _ping,
-    "version": _version,
+    "show": _show_entities,
+    "hold": _make_action("hold"),
+    "uhold": _make_action("hold"),
+    "release": _make_action("release"),
+    "requeue": _make_action("requeue"),
+    "requeuehold": _requeue_and_hold,
+    "update": _update_jobs,
+    "top": _move_to_top,
+    "suspend": _refuse_disabled,
+    "resume": _refuse_disabled,
+    "ping": _ping_controller,
+    "version": _print_version,
 }

@@ -39,31 +39,31 @@ class Service:
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """What a route answers. Raises `Refused`, and `Wrong` where no service answers."""
-        return self._ask("GET", _with_query(path, query or {}), None)
+        return self._send_request("GET", _with_query(path, query or {}), None)
 
-    def post(self, path: str, form: Mapping[str, Any]) -> Any:
+    def post_form(self, path: str, form: Mapping[str, Any]) -> Any:
         """Have something done. Raises as `get`."""
-        return self._ask("POST", path, form)
+        return self._send_request("POST", path, form)
 
     def read(self, path: str, query: Mapping[str, Any]) -> tuple[bytes, Mapping[str, str]]:
         """What a route answers, as it stands, with its headers."""
-        status, headers, body = self._reply("GET", _with_query(path, query), None)
+        status, headers, body = self._exchange_once("GET", _with_query(path, query), None)
         if status >= 300:
             raise Refused(status, _error_of(status, body))
         return body, headers
 
-    def _ask(self, method: str, path: str, form: Mapping[str, Any] | None) -> Any:
-        status, _, body = self._reply(method, path, form)
+    def _send_request(self, method: str, path: str, form: Mapping[str, Any] | None) -> Any:
+        status, _, body = self._exchange_once(method, path, form)
         if status < 300:
             return json.loads(body)
         raise Refused(status, _error_of(status, body))
 
-    def _reply(
+    def _exchange_once(
         self, method: str, path: str, form: Mapping[str, Any] | None
     ) -> tuple[int, Mapping[str, str], bytes]:
         if self._other is None:
             try:
-                status, headers, body = _exchange(self._at(), method, path, form)
+                status, headers, body = _exchange_request(self._socket_path(), method, path, form)
             # The small client of this module starts in milliseconds; what it cannot reach (another machine, a
             # service that begins anew) is left to the usual one.
             except OSError:
@@ -71,11 +71,11 @@ class Service:
             else:
                 if status != 503 or "retry-after" not in headers:
                     return status, headers, body
-            self._other = self._client()
+            self._other = self._open_client()
         reply = self._other.ask(method, path, form)
         return reply.status, reply.headers, reply.body
 
-    def _at(self) -> str:
+    def _socket_path(self) -> str:
         """The path of the socket. Raises `OSError` where the place is no folder of a service here."""
         if not self._socket:
             place = self._place
@@ -94,12 +94,12 @@ class Service:
         folder = self._place or _default_folder()
         return folder if os.path.exists(f"{folder}/address.json") else ""
 
-    def _client(self) -> Any:
+    def _open_client(self) -> Any:
         from dovetail.errors import DovetailError
-        from dovetail.service.client import connection
+        from dovetail.service.client import open_connection
 
         try:
-            return _Other(connection(self._place or None), self._command)
+            return _Other(open_connection(self._place or None), self._command)
         except DovetailError as error:
             raise Wrong(f"{self._command}: error: {error}") from None
 
@@ -128,7 +128,7 @@ def _default_folder() -> str:
     return str(state_folder() / "dovetail" / "service")
 
 
-def _exchange(
+def _exchange_request(
     path: str, method: str, target: str, form: Mapping[str, Any] | None
 ) -> tuple[int, Mapping[str, str], bytes]:
     """One request with one answer, after which the other side closes. Raises `OSError`."""
@@ -159,13 +159,13 @@ def _exchange(
         raise OSError("no answer")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        rest = _joined(rest)
+        rest = _join_chunks(rest)
     elif len(rest) < int(headers.get("content-length", "0")):
         raise OSError("half an answer")
     return int(words[1]), headers, rest
 
 
-def _joined(body: bytes) -> bytes:
+def _join_chunks(body: bytes) -> bytes:
     """A body that came in chunks. Raises `OSError` where its end is missing."""
     found: list[bytes] = []
     while True:
@@ -193,13 +193,13 @@ _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
     """The path with a query; of a list each part is one of its name."""
     pairs = [
-        f"{name}={_quoted(str(one))}"
+        f"{name}={_quote_path(str(one))}"
         for name, value in query.items()
         for one in (value if isinstance(value, list) else [] if value is None else [value])
     ]
     return f"{path}?{'&'.join(pairs)}" if pairs else path
 
 
-def _quoted(text: str) -> str:
+def _quote_path(text: str) -> str:
     data = text.encode("utf-8", "surrogateescape")
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in data)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from dovetail_slurm.shims.columns import Field, Layout, by_letters, by_names
 from dovetail_slurm.shims.jobs import MEBIBYTE, PARTITION
-from dovetail_slurm.shims.options import Given, Options, Wrong, has, last, listed
+from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, listed_values
 from dovetail_slurm.shims.service import Service
-from dovetail_slurm.shims.times import short
+from dovetail_slurm.shims.times import format_short
 
 OPTIONS = Options(
     "sinfo",
@@ -46,7 +46,7 @@ class Group(NamedTuple):
     nodes: tuple[Mapping[str, Any], ...]
 
 
-def partitions(service: Service) -> list[Partition]:
+def list_partitions(service: Service) -> list[Partition]:
     """The partitions; one of all nodes where the service has none."""
     nodes = service.get("/api/v1/nodes")["nodes"]
     info = service.get("/api/v1/info")
@@ -98,20 +98,20 @@ SHORT = {
 }
 
 
-def _names(group: Group) -> str:
-    from dovetail.model.hostlist import compress
+def _node_names(group: Group) -> str:
+    from dovetail.model.hostlist import compress_names
 
-    return compress([node["name"] for node in group.nodes])
+    return compress_names([node["name"] for node in group.nodes])
 
 
-def _counts(nodes: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
+def _count_states(nodes: Sequence[Mapping[str, Any]]) -> tuple[int, int, int]:
     states = [state_of(node) for node in nodes]
     busy = sum(state in ("allocated", "mixed") for state in states)
     idle = states.count("idle")
     return busy, idle, len(states) - busy - idle
 
 
-def _cpus(group: Group) -> str:
+def _cpu_counts(group: Group) -> str:
     used = idle = other = 0
     for node in group.nodes:
         mine = int(node["cpus_used"])
@@ -133,7 +133,7 @@ def gres_of(node: Mapping[str, Any]) -> str:
     return ",".join(f"{kind}:{count}" for kind, count in counts.items()) or "(null)"
 
 
-def _least(values: Sequence[int]) -> str:
+def _least_value(values: Sequence[int]) -> str:
     return f"{min(values)}{'+' if max(values) > min(values) else ''}" if values else "0"
 
 
@@ -150,32 +150,37 @@ FIELDS: Sequence[Field] = (
         "l",
         "time",
         "TIMELIMIT",
-        lambda g: "infinite" if g.partition.longest is None else short(g.partition.longest),
+        lambda g: "infinite" if g.partition.longest is None else format_short(g.partition.longest),
     ),
     Field(
         "L",
         "defaulttime",
         "DEFAULTTIME",
-        lambda g: "n/a" if g.partition.walltime is None else short(g.partition.walltime),
+        lambda g: "n/a" if g.partition.walltime is None else format_short(g.partition.walltime),
     ),
     Field("D", "nodes", "NODES", lambda g: str(len(g.nodes))),
     Field("t", "statecompact", "STATE", lambda g: SHORT[state_of(g.nodes[0])] if g.nodes else "n/a"),
     Field("T", "statelong", "STATE", lambda g: state_of(g.nodes[0]) if g.nodes else "n/a"),
-    Field("N", "nodelist", "NODELIST", _names),
-    Field("n", "nodehost", "HOSTNAMES", _names),
-    Field("o", "nodeaddr", "NODE_ADDR", _names),
-    Field("c", "cpus", "CPUS", lambda g: _least([node["cpus"] for node in g.nodes])),
-    Field("C", "cpusstate", "CPUS(A/I/O/T)", _cpus),
-    Field("m", "memory", "MEMORY", lambda g: _least([memory_of(node) for node in g.nodes])),
+    Field("N", "nodelist", "NODELIST", _node_names),
+    Field("n", "nodehost", "HOSTNAMES", _node_names),
+    Field("o", "nodeaddr", "NODE_ADDR", _node_names),
+    Field("c", "cpus", "CPUS", lambda g: _least_value([node["cpus"] for node in g.nodes])),
+    Field("C", "cpusstate", "CPUS(A/I/O/T)", _cpu_counts),
+    Field("m", "memory", "MEMORY", lambda g: _least_value([memory_of(node) for node in g.nodes])),
     Field("e", "freemem", "FREE_MEM", lambda g: "N/A"),
     Field("O", "cpusload", "CPU_LOAD", lambda g: "N/A"),
     Field("G", "gres", "GRES", lambda g: gres_of(g.nodes[0]) if g.nodes else "(null)"),
     Field("f", "features", "AVAIL_FEATURES", lambda g: "(null)"),
     Field("b", "features_act", "ACTIVE_FEATURES", lambda g: "(null)"),
-    Field("F", "nodeaiot", "NODES(A/I/O/T)", lambda g: "/".join(map(str, (*_counts(g.nodes), len(g.nodes))))),
-    Field("A", "nodeai", "NODES(A/I)", lambda g: "/".join(map(str, _counts(g.nodes)[:2]))),
+    Field(
+        "F",
+        "nodeaiot",
+        "NODES(A/I/O/T)",
+        lambda g: "/".join(map(str, (*_count_states(g.nodes), len(g.nodes)))),
+    ),
+    Field("A", "nodeai", "NODES(A/I)", lambda g: "/".join(map(str, _count_states(g.nodes)[:2]))),
     Field("z", "socketcorethread", "S:C:T", lambda g: f"{g.nodes[0]['cpus']}:1:1" if g.nodes else "0:0:0"),
-    Field("X", "sockets", "SOCKETS", lambda g: _least([node["cpus"] for node in g.nodes])),
+    Field("X", "sockets", "SOCKETS", lambda g: _least_value([node["cpus"] for node in g.nodes])),
     Field("Y", "cores", "CORES", lambda g: "1"),
     Field("Z", "threads", "THREADS", lambda g: "1"),
     Field("d", "disk", "TMP_DISK", lambda g: "0"),
@@ -204,35 +209,39 @@ FIELDS: Sequence[Field] = (
 def run(words: list[str], place: str) -> int:
     """Print partitions, or nodes; exit status 1 for what is wrong."""
     given, rest = OPTIONS.read(words)
-    if has(given, "help", "usage"):
+    if has_option(given, "help", "usage"):
         print(f"Usage: sinfo [OPTIONS]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
         return 0
     if rest:
         raise Wrong(
             f"sinfo: error: Unrecognized option: {rest[0]}", 'Try "sinfo --help" for more information'
         )
-    layout = _layout(given)
-    found = partitions(Service("sinfo", place))
-    if has(given, "json"):
+    layout = _choose_layout(given)
+    found = list_partitions(Service("sinfo", place))
+    if has_option(given, "json"):
         import json
 
         nodes = {node["name"]: node for one in found for node in one.nodes}
         print(
             json.dumps(
-                {"meta": {}, "errors": [], "nodes": [_json(node) for node in nodes.values()]}, indent=2
+                {"meta": {}, "errors": [], "nodes": [_node_json(node) for node in nodes.values()]}, indent=2
             )
         )
         return 0
-    if has(given, "long") and not has(given, "noheader"):
+    if has_option(given, "long") and not has_option(given, "noheader"):
         print(time.strftime("%a %b %d %H:%M:%S %Y"))
-    if not has(given, "noheader"):
-        print(layout.header().rstrip() if "STATE NODELIST" in layout.header() else layout.header())
-    for group in _groups(given, found):
-        print(layout.row(group))
+    if not has_option(given, "noheader"):
+        print(
+            layout.header_line().rstrip()
+            if "STATE NODELIST" in layout.header_line()
+            else layout.header_line()
+        )
+    for group in _group_nodes(given, found):
+        print(layout.item_line(group))
     return 0
 
 
-def _json(node: Mapping[str, Any]) -> dict[str, Any]:
+def _node_json(node: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": node["name"],
         "state": state_of(node),
@@ -244,47 +253,49 @@ def _json(node: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _layout(given: Sequence[Given]) -> Layout:
+def _choose_layout(given: Sequence[Given]) -> Layout:
     own = next((one for one in reversed(given) if one.name in ("format", "Format")), None)
     if own is not None and own.name == "Format":
         return by_names(own.value or "", FIELDS, "sinfo")
     if own is not None:
         return by_letters(own.value or "", FIELDS, "sinfo")
-    if has(given, "list-reasons"):
+    if has_option(given, "list-reasons"):
         return by_letters(REASONS, FIELDS, "sinfo")
-    if has(given, "summarize"):
+    if has_option(given, "summarize"):
         return by_letters(SUMMARY, FIELDS, "sinfo")
-    if has(given, "Node"):
-        return by_letters(LONG_NODES if has(given, "long") else NODES, FIELDS, "sinfo")
-    usual = LONG if has(given, "long") else os.environ.get("SINFO_FORMAT", USUAL)
+    if has_option(given, "Node"):
+        return by_letters(LONG_NODES if has_option(given, "long") else NODES, FIELDS, "sinfo")
+    usual = LONG if has_option(given, "long") else os.environ.get("SINFO_FORMAT", USUAL)
     return by_letters(usual, FIELDS, "sinfo")
 
 
-def _groups(given: Sequence[Given], found: Sequence[Partition]) -> list[Group]:
-    wanted = listed(given, "partition")
-    states = [one.lower() for one in listed(given, "states")]
-    nodes = last(given, "nodes")
+def _group_nodes(given: Sequence[Given], found: Sequence[Partition]) -> list[Group]:
+    wanted = listed_values(given, "partition")
+    states = [one.lower() for one in listed_values(given, "states")]
+    nodes = last_value(given, "nodes")
     chosen: set[str] | None = None
     if nodes:
-        from dovetail.model.hostlist import expand
+        from dovetail.model.hostlist import expand_hostlist
 
-        chosen = set(expand(nodes))
-    text = (last(given, "format") or "") if has(given, "format") else ""
+        chosen = set(expand_hostlist(nodes))
+    text = (last_value(given, "format") or "") if has_option(given, "format") else ""
     # A format without a state groups all nodes of a partition on one line.
-    by_state = not has(given, "summarize") and (not text or any(f"%{x}" in _bare(text) for x in "tTE"))
+    by_state = not has_option(given, "summarize") and (
+        not text or any(f"%{x}" in _without_widths(text) for x in "tTE")
+    )
     groups: list[Group] = []
     for one in found:
         if wanted and one.name not in wanted:
             continue
         mine = [node for node in one.nodes if chosen is None or node["name"] in chosen]
         mine = [node for node in mine if _in_states(state_of(node), states)]
-        if has(given, "dead"):
+        if has_option(given, "dead"):
             mine = [node for node in mine if node["state"] == "lost"]
-        if has(given, "responding"):
+        if has_option(given, "responding"):
             mine = [node for node in mine if node["state"] != "lost"]
-        if has(given, "list-reasons"):
+        if has_option(given, "list-reasons"):
             mine = [node for node in mine if node["state"] != "up"]
-        if has(given, "Node"):
+        if has_option(given, "Node"):
             groups += [Group(one, (node,)) for node in mine]
         elif by_state:
             kinds: dict[str, list[Mapping[str, Any]]] = {}
@@ -296,7 +307,7 @@ def _groups(given: Sequence[Given], found: Sequence[Partition]) -> list[Group]:
     return groups
 
 
-def _bare(text: str) -> str:
+def _without_widths(text: str) -> str:
     """A format without widths."""
     return "".join(sign for sign in text if not sign.isdecimal() and sign != ".")
 

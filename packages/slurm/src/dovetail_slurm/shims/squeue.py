@@ -11,9 +11,9 @@ from typing import Any
 from dovetail_slurm.shims import jobs as of
 from dovetail_slurm.shims.columns import Field, Layout, by_letters, by_names
 from dovetail_slurm.shims.jobs import Job
-from dovetail_slurm.shims.options import Given, Options, Wrong, has, last, listed
+from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, listed_values
 from dovetail_slurm.shims.service import Service
-from dovetail_slurm.shims.times import moment, short
+from dovetail_slurm.shims.times import format_moment, format_short
 
 OPTIONS = Options(
     "squeue",
@@ -27,16 +27,16 @@ LONG = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 
 
-def _left(job: Job) -> str:
+def _left_cell(job: Job) -> str:
     if job.limit is None:
         return "UNLIMITED"
     # What runs beyond its limit has a negative rest for a moment, which squeue shows as it is; of others it
     # makes no sense.
     left = job.limit - job.elapsed
-    return short(left) if left >= 0 or job.state == "RUNNING" else "INVALID"
+    return format_short(left) if left >= 0 or job.state == "RUNNING" else "INVALID"
 
 
-def _where(job: Job) -> str:
+def _where_cell(job: Job) -> str:
     if job.state in ("RUNNING", "COMPLETED"):
         return str(job["nodes"])
     if job.waits or job.state in ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
@@ -44,56 +44,56 @@ def _where(job: Job) -> str:
     return str(job["nodes"])
 
 
-def _memory(job: Job) -> str:
-    return of.size(job.memory)
+def _memory_cell(job: Job) -> str:
+    return of.format_size(job.memory)
 
 
-def _given(value: object) -> str:
+def _value_or_null(value: object) -> str:
     return "(null)" if value in (None, "") else str(value)
 
 
-def _command(job: Job) -> str:
-    return _given(job["command"])
+def _command_cell(job: Job) -> str:
+    return _value_or_null(job["command"])
 
 
-def _end(job: Job) -> str:
+def _end_cell(job: Job) -> str:
     if job.waits:
         return "N/A"
-    return "NONE" if job.end is None else moment(job.end)
+    return "NONE" if job.end is None else format_moment(job.end)
 
 
-def _priority(job: Job) -> str:
+def _priority_cell(job: Job) -> str:
     return f"{job['priority']:g}"
 
 
-def _gres(job: Job) -> str:
+def _gres_cell(job: Job) -> str:
     return ",".join(f"gres:{kind}:{count}" for kind, count in job.devices.items()) or "N/A"
 
 
-def _host(job: Job) -> str:
+def _host_cell(job: Job) -> str:
     text = str(job["nodes"])
     if not text or job.waits:
         return "n/a"
     # Imported only where a column needs it: scripts call squeue every few seconds.
-    from dovetail.model.hostlist import expand
+    from dovetail.model.hostlist import expand_hostlist
 
-    return expand(text)[0]
+    return expand_hostlist(text)[0]
 
 
-def _variable(name: str) -> Any:
+def _variable_cell(name: str) -> Any:
     return lambda job: str(job["variables"].get(name, "")) or "1"
 
 
 FIELDS: Sequence[Field] = (
-    Field("a", "account", "ACCOUNT", lambda j: _given(j.option.get("account"))),
+    Field("a", "account", "ACCOUNT", lambda j: _value_or_null(j.option.get("account"))),
     Field("A", "jobid", "JOBID", lambda j: str(j.number)),
-    Field("B", "batchhost", "EXEC_HOST", _host),
+    Field("B", "batchhost", "EXEC_HOST", _host_cell),
     Field("c", "mincpus", "MIN_CPUS", lambda j: str(max(1, j["request"]["cpus"]))),
     Field("C", "numcpus", "CPUS", lambda j: str(j.cpus)),
     Field("d", "mintmpdisk", "MIN_TMP_DISK", lambda j: "0"),
     Field("D", "numnodes", "NODES", lambda j: str(j.nodes)),
-    Field("e", "endtime", "END_TIME", _end),
-    Field("E", "dependency", "DEPENDENCY", lambda j: _given(j.dependency)),
+    Field("e", "endtime", "END_TIME", _end_cell),
+    Field("E", "dependency", "DEPENDENCY", lambda j: _value_or_null(j.dependency)),
     Field("f", "feature", "FEATURES", lambda j: "(null)"),
     Field("F", "arrayjobid", "ARRAY_JOB_ID", lambda j: str(j.array)),
     Field("g", "groupname", "GROUP", lambda j: of.group_of(j.user)[0]),
@@ -104,7 +104,7 @@ FIELDS: Sequence[Field] = (
     Field("I", "cores", "CORES_PER_SOCKET", lambda j: "*"),
     Field("j", "name", "NAME", lambda j: j.name),
     Field("J", "threads", "THREADS_PER_CORE", lambda j: "*"),
-    Field("k", "comment", "COMMENT", lambda j: _given(j.option.get("comment"))),
+    Field("k", "comment", "COMMENT", lambda j: _value_or_null(j.option.get("comment"))),
     Field(
         "K",
         "arraytaskid",
@@ -112,28 +112,28 @@ FIELDS: Sequence[Field] = (
         lambda j: "N/A" if j["array"] is None else j.indices or str(j["index"]),
     ),
     Field("l", "timelimit", "TIME_LIMIT", lambda j: j.time_limit),
-    Field("L", "timeleft", "TIME_LEFT", _left),
-    Field("m", "minmemory", "MIN_MEMORY", _memory),
-    Field("M", "timeused", "TIME", lambda j: short(j.elapsed)),
+    Field("L", "timeleft", "TIME_LEFT", _left_cell),
+    Field("m", "minmemory", "MIN_MEMORY", _memory_cell),
+    Field("M", "timeused", "TIME", lambda j: format_short(j.elapsed)),
     Field("n", "reqnodes", "REQ_NODES", lambda j: ""),
     Field("N", "nodelist", "NODELIST", lambda j: "" if j.waits else str(j["nodes"])),
-    Field("o", "command", "COMMAND", _command),
+    Field("o", "command", "COMMAND", _command_cell),
     Field("O", "contiguous", "CONTIGUOUS", lambda j: "0"),
-    Field("p", "priority", "PRIORITY", _priority),
+    Field("p", "priority", "PRIORITY", _priority_cell),
     Field("P", "partition", "PARTITION", lambda j: j.partition),
     Field("q", "qos", "QOS", lambda j: str(j.option.get("qos") or "normal")),
-    Field("Q", "prioritylong", "PRIORITY", _priority),
+    Field("Q", "prioritylong", "PRIORITY", _priority_cell),
     Field("r", "reason", "REASON", lambda j: j.reason),
-    Field("R", "reasonlist", "NODELIST(REASON)", _where),
+    Field("R", "reasonlist", "NODELIST(REASON)", _where_cell),
     Field("s", "selectjobinfo", "", lambda j: ""),
-    Field("S", "starttime", "START_TIME", lambda j: moment(j.start, "N/A")),
+    Field("S", "starttime", "START_TIME", lambda j: format_moment(j.start, "N/A")),
     Field("t", "statecompact", "ST", lambda j: j.compact),
     Field("T", "state", "STATE", lambda j: j.state),
     Field("u", "username", "USER", lambda j: j.user),
     Field("U", "userid", "UID", lambda j: str(of.uid_of(j.user))),
     Field("v", "reservation", "RESERVATION", lambda j: "(null)"),
-    Field("V", "submittime", "SUBMIT_TIME", lambda j: moment(j["submit"])),
-    Field("w", "wckey", "WCKEY", lambda j: _given(j.option.get("wckey"))),
+    Field("V", "submittime", "SUBMIT_TIME", lambda j: format_moment(j["submit"])),
+    Field("w", "wckey", "WCKEY", lambda j: _value_or_null(j.option.get("wckey"))),
     Field("W", "licenses", "LICENSES", lambda j: "(null)"),
     Field("x", "exc_nodes", "EXC_NODES", lambda j: ""),
     Field("X", "corespec", "CORE_SPEC", lambda j: "N/A"),
@@ -141,12 +141,12 @@ FIELDS: Sequence[Field] = (
     Field("Y", "schednodes", "SCHEDNODES", lambda j: "(null)"),
     Field("z", "sct", "S:C:T", lambda j: "*:*:*"),
     Field("Z", "workdir", "WORK_DIR", lambda j: str(j["folder"])),
-    Field("b", "tres-per-node", "TRES_PER_NODE", _gres),
-    Field("", "gres", "TRES_PER_NODE", _gres),
-    Field("", "eligibletime", "ELIGIBLE_TIME", lambda j: moment(j["begin"] or j["submit"])),
+    Field("b", "tres-per-node", "TRES_PER_NODE", _gres_cell),
+    Field("", "gres", "TRES_PER_NODE", _gres_cell),
+    Field("", "eligibletime", "ELIGIBLE_TIME", lambda j: format_moment(j["begin"] or j["submit"])),
     Field("", "exit_code", "EXIT_CODE", lambda j: str(j.exit[0])),
     Field("", "numtasks", "TASKS", lambda j: str(j.tasks)),
-    Field("", "cpus-per-task", "CPUS_PER_TASK", _variable("SLURM_CPUS_PER_TASK")),
+    Field("", "cpus-per-task", "CPUS_PER_TASK", _variable_cell("SLURM_CPUS_PER_TASK")),
     Field("", "requeue", "REQUEUE", lambda j: str(int(j["restartable"]))),
     Field("", "restartcnt", "RESTART_COUNT", lambda j: str(max(0, int(j["attempts"]) - 1))),
     Field("", "stderr", "STDERR", lambda j: str(j["stderr"])),
@@ -184,29 +184,29 @@ _SORTED: dict[str, Any] = {
     "a": lambda j: str(j.option.get("account", "")),
     "q": lambda j: str(j.option.get("qos", "")),
     "r": lambda j: j.reason,
-    "R": _where,
+    "R": _where_cell,
 }
 
 
 def run(words: list[str], place: str) -> int:
     """Print the queue; exit status 1 for what is wrong."""
     given, rest = OPTIONS.read(words)
-    if has(given, "help", "usage"):
+    if has_option(given, "help", "usage"):
         print(f"Usage: squeue [OPTIONS]\n{' '.join(f'--{name}' for name in OPTIONS.values)}")
         return 0
-    if has(given, "steps"):
+    if has_option(given, "steps"):
         raise Wrong("squeue: error: --steps: Dovetail keeps no record of the steps of its jobs")
     if rest:
         raise Wrong(
             f"squeue: error: Unrecognized option: {rest[0]}", 'Try "squeue --help" for more information'
         )
-    layout = _layout(given)
+    layout = _choose_layout(given)
     service = Service("squeue", place)
-    every = last(given, "iterate")
+    every = last_value(given, "iterate")
     if every is not None and not every.isdecimal():
         raise Wrong(f"squeue: error: invalid argument: --iterate={every}")
     while True:
-        _show(given, layout, service)
+        _show_jobs(given, layout, service)
         if every is None:
             return 0
         # Whole tables, also where a pipe reads them.
@@ -214,24 +214,24 @@ def run(words: list[str], place: str) -> int:
         time.sleep(max(1, int(every)))
 
 
-def _show(given: Sequence[Given], layout: Layout, service: Service) -> None:
-    found = chosen(given, service)
-    if has(given, "json"):
+def _show_jobs(given: Sequence[Given], layout: Layout, service: Service) -> None:
+    found = choose_jobs(given, service)
+    if has_option(given, "json"):
         _print_json(found)
         return
-    if has(given, "long") and not has(given, "noheader"):
+    if has_option(given, "long") and not has_option(given, "noheader"):
         print(time.strftime("%a %b %d %H:%M:%S %Y"))
-    if not has(given, "noheader"):
-        print(layout.header())
+    if not has_option(given, "noheader"):
+        print(layout.header_line())
     for job in found:
-        print(layout.row(job))
+        print(layout.item_line(job))
 
 
-def _layout(given: Sequence[Given]) -> Layout:
+def _choose_layout(given: Sequence[Given]) -> Layout:
     own = next((one for one in reversed(given) if one.name in ("format", "Format")), None)
     text = "" if own is None else own.value or ""
     if own is None:
-        usual = START if has(given, "start") else LONG if has(given, "long") else ""
+        usual = START if has_option(given, "start") else LONG if has_option(given, "long") else ""
         # An option beats the variable, and the older variable beats the newer one, as in squeue.
         text = usual or os.environ.get("SQUEUE_FORMAT") or USUAL
         if not usual and "SQUEUE_FORMAT" not in os.environ and "SQUEUE_FORMAT2" in os.environ:
@@ -241,22 +241,24 @@ def _layout(given: Sequence[Given]) -> Layout:
     return by_letters(text, FIELDS, "squeue")
 
 
-def chosen(given: Sequence[Given], service: Service) -> list[Job]:
+def choose_jobs(given: Sequence[Given], service: Service) -> list[Job]:
     """The jobs that the options leave, in their order. Raises `Wrong`."""
-    texts = of.split(last(given, "jobs") or "")
+    texts = of.split_list(last_value(given, "jobs") or "")
     try:
-        ids = [of.selector(text)[0] for text in texts]
+        ids = [of.parse_selector(text)[0] for text in texts]
     except ValueError as error:
         raise Wrong(f"squeue: error: Invalid job id: {error}") from None
-    states = _states(given)
+    states = _wanted_states(given)
     question: dict[str, Any] = {"state": [one for one in states if one in of.OURS]}
-    users = of.user_names(listed(given, "user")) + ([of.me()] if has(given, "me") else [])
-    question |= {"jobs": ",".join(ids) or None, "user": users, "name": listed(given, "name")}
+    users = of.user_names(listed_values(given, "user")) + (
+        [of.account_name()] if has_option(given, "me") else []
+    )
+    question |= {"jobs": ",".join(ids) or None, "user": users, "name": listed_values(given, "name")}
     if not question["state"]:
         return []
     now = time.time()
     ended = any(one not in of.OPEN for one in question["state"])
-    found = of.load(service, **question)
+    found = of.load_jobs(service, **question)
     keep = MIN_JOB_AGE
     # Slurm forgets jobs some time after their end, and scripts take a job that has gone for a job that is
     # done.
@@ -270,23 +272,23 @@ def chosen(given: Sequence[Given], service: Service) -> list[Job]:
         ("partition", lambda job: job.partition),
         ("qos", lambda job: str(job.option.get("qos") or "normal")),
     ):
-        wanted = listed(given, name)
+        wanted = listed_values(given, name)
         if wanted:
             found = [job for job in found if value(job) in wanted]
-    nodes = last(given, "nodelist", "nodes")
+    nodes = last_value(given, "nodelist", "nodes")
     if nodes:
-        from dovetail.model.hostlist import expand
+        from dovetail.model.hostlist import expand_hostlist
 
-        names = set(expand(nodes))
-        found = [job for job in found if names & set(expand(job["nodes"] or ""))]
-    if has(given, "licenses", "reservation"):
+        names = set(expand_hostlist(nodes))
+        found = [job for job in found if names & set(expand_hostlist(job["nodes"] or ""))]
+    if has_option(given, "licenses", "reservation"):
         # Licenses and reservations do not exist here, so none of the jobs has one.
         found = []  # no job has one
-    if has(given, "start"):
+    if has_option(given, "start"):
         found = [job for job in found if job.waits]
-    if not has(given, "array") and "SQUEUE_ARRAY" not in os.environ:
-        found = of.gathered(found)
-    return _ordered(found, last(given, "sort") or os.environ.get("SQUEUE_SORT", "P,t,-p"))
+    if not has_option(given, "array") and "SQUEUE_ARRAY" not in os.environ:
+        found = of.gather_arrays(found)
+    return _order_jobs(found, last_value(given, "sort") or os.environ.get("SQUEUE_SORT", "P,t,-p"))
 
 
 MIN_JOB_AGE = 3600.0
@@ -295,12 +297,12 @@ MIN_JOB_AGE = 3600.0
 
 def _is_there(service: Service, id: str, keep: float) -> bool:
     """Whether a job is still shown with some choice of states."""
-    found = of.load(service, jobs=id)
+    found = of.load_jobs(service, jobs=id)
     return any(job["end"] is None or job["end"] > time.time() - keep for job in found)
 
 
-def _states(given: Sequence[Given]) -> list[str]:
-    texts = listed(given, "states")
+def _wanted_states(given: Sequence[Given]) -> list[str]:
+    texts = listed_values(given, "states")
     if not texts:
         return list(of.OPEN)
     try:
@@ -313,7 +315,7 @@ def _states(given: Sequence[Given]) -> list[str]:
         ) from None
 
 
-def _ordered(found: list[Job], text: str) -> list[Job]:
+def _order_jobs(found: list[Job], text: str) -> list[Job]:
     # Stable sorts from the last key to the first: the first one decides.
     for part in reversed([one.strip() for one in text.split(",") if one.strip()]):
         key = _SORTED.get(part.lstrip("+-"))
@@ -347,7 +349,7 @@ def json_of(job: Job) -> dict[str, Any]:
         "array_task_id": job["index"],
         "array_task_string": job.indices,
         "array_max_tasks": job["at_once"] or 0,
-        "batch_host": "" if job.waits else _host(job),
+        "batch_host": "" if job.waits else _host_cell(job),
         "cluster": "dovetail",
         "command": job["command"],
         "comment": str(job.option.get("comment") or ""),

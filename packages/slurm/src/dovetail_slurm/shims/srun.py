@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dovetail_slurm.shims import step_records
-from dovetail_slurm.shims.options import Given, Options, Wrong, complain, has, last
+from dovetail_slurm.shims.options import Given, Options, Wrong, has_option, last_value, write_complaint
 from dovetail_slurm.shims.service import Refused, Service
 
 OPTIONS = Options(
@@ -114,7 +114,7 @@ def run(words: list[str], place: str) -> int:
     # 255 and not 1: MPI launchers distinguish a wrong call from a failed task by it.
     except Wrong as error:
         raise Wrong(*error.lines, status=255) from None
-    if has(given, "help"):
+    if has_option(given, "help"):
         print(f"Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]]\n{' '.join(OPTIONS.values)}")
         return 0
     if not command:
@@ -123,9 +123,9 @@ def run(words: list[str], place: str) -> int:
     # Both, since a login shell may have one of them from elsewhere.
     inside = bool(own) and "DOVETAIL_JOB" in os.environ
     for name, what in UNDONE.items():
-        if has(given, name) and not (name == "pty" and inside):
+        if has_option(given, name) and not (name == "pty" and inside):
             raise Wrong(f"srun: error: --{name}: found {what}, which Dovetail's srun does not give")
-    wanted = last(given, "jobid")
+    wanted = last_value(given, "jobid")
     # A step in another job would need its cores, which only that job's own srun can share out.
     if wanted is not None and not (inside and wanted in (own, os.environ["DOVETAIL_JOB"])):
         raise Wrong(f"srun: error: --jobid={wanted}: found another job, expected the one in which srun runs")
@@ -152,9 +152,9 @@ class Step:
     def __init__(self, given: Sequence[Given], command: Sequence[str], place: str) -> None:
         self.place = place
         self.given, self.command = given, list(command)
-        self.nodes = self._nodes()
-        self.count = self._count()
-        self.tasks = self._tasks()
+        self.nodes = self._step_nodes()
+        self.count = self._count_tasks()
+        self.tasks = self._distribute_tasks()
         self.files: dict[str, int] = {}
         self.pids: dict[int, Task] = {}
         self.status = 0
@@ -164,12 +164,12 @@ class Step:
 
     def run(self) -> int:
         """Start the tasks, look after them; the highest status."""
-        keeper = self._keeper()
+        keeper = self._keeper_pid()
         # Before the tasks start, so that no signal is lost between start and waiting.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
         self._take_cores()
         self.number = _next_step()
-        folder = last(self.given, "chdir", "workdir")
+        folder = last_value(self.given, "chdir", "workdir")
         if folder:
             try:
                 # In the words of Slurm, which scripts may look for.
@@ -179,19 +179,19 @@ class Step:
         records = step_records.path_of(Service("srun", self.place), os.environ["DOVETAIL_JOB"])
         if records:
             step_records.add_record(records, self.number, self._begun())
-        program = _program(self.command[0])
+        program = _find_program(self.command[0])
         labels = []
         for task in self.tasks:
             if program is None:
-                complain(
+                write_complaint(
                     f"slurmstepd-{task.name}: error: execve(): {self.command[0]}: No such file or directory",
                     f"srun: error: {task.name}: task {task.rank}: Exited with exit code 2",
                 )
                 self.status = 2
                 self.worst = (2, 0)
                 continue
-            labels += self._start(program, task)
-        threads = [_labelled(*one) for one in labels]
+            labels += self._start_task(program, task)
+        threads = [_label_lines(*one) for one in labels]
         self._look_after(keeper)
         for thread in threads:
             thread.join()
@@ -203,7 +203,7 @@ class Step:
 
     def _begun(self) -> dict[str, Any]:
         """What is known of the step when it begins, as `StepRecord` has it."""
-        each = last(self.given, "cpus-per-task") or os.environ.get("SLURM_CPUS_PER_TASK", "1")
+        each = last_value(self.given, "cpus-per-task") or os.environ.get("SLURM_CPUS_PER_TASK", "1")
         cpus = self.count * (int(each) if each.isdecimal() else 1)
         held = sum(_counts(os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")))
         return {
@@ -213,7 +213,7 @@ class Step:
             "tasks": self.count,
             "cpus": min(cpus, held) if held else cpus,
             "nodes": len(self.nodes),
-            "where": _hostlist(self.nodes),
+            "where": _compress_names(self.nodes),
         }
 
     def _over(self) -> dict[str, Any]:
@@ -234,24 +234,24 @@ class Step:
 
     # .. what is wanted
 
-    def _nodes(self) -> list[str]:
+    def _step_nodes(self) -> list[str]:
         text = os.environ.get("SLURM_JOB_NODELIST", "")
         if not text:
             return [os.environ.get("SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]]
-        from dovetail.model.hostlist import expand
+        from dovetail.model.hostlist import expand_hostlist
 
-        ours = expand(text)
-        named = last(self.given, "nodelist")
+        ours = expand_hostlist(text)
+        named = last_value(self.given, "nodelist")
         if named:
             # Before the count: a wrong name must not silently become another node.
-            wanted = expand(named)
+            wanted = expand_hostlist(named)
             foreign = [one for one in wanted if one not in ours]
             if foreign:
                 raise Wrong(
                     f"srun: error: Unable to create step: node {foreign[0]} is none of the job's: {text}"
                 )
             ours = wanted
-        count = (last(self.given, "nodes") or "").partition("-")[0]
+        count = (last_value(self.given, "nodes") or "").partition("-")[0]
         if count.isdecimal() and int(count):
             if int(count) > len(ours):
                 raise Wrong(
@@ -260,20 +260,20 @@ class Step:
             ours = ours[: int(count)]
         return ours
 
-    def _count(self) -> int:
-        text = last(self.given, "ntasks")
-        each = last(self.given, "ntasks-per-node")
+    def _count_tasks(self) -> int:
+        text = last_value(self.given, "ntasks")
+        each = last_value(self.given, "ntasks-per-node")
         if text is None and each is not None and each.isdecimal():
             return int(each) * len(self.nodes)
         if text is None:
-            if has(self.given, "nodes"):
+            if has_option(self.given, "nodes"):
                 return len(self.nodes)
             text = os.environ.get("SLURM_NTASKS") or os.environ.get("SLURM_NPROCS") or str(len(self.nodes))
         if not text.isdecimal() or not int(text):
             raise Wrong(f'srun: error: Invalid numeric value "{text}" for --ntasks.', status=255)
         return int(text)
 
-    def _tasks(self) -> list[Task]:
+    def _distribute_tasks(self) -> list[Task]:
         """In blocks, as even as can be: the first nodes have one more."""
         each, more = divmod(self.count, len(self.nodes))
         found, rank = [], 0
@@ -285,28 +285,30 @@ class Step:
 
     def _take_cores(self) -> None:
         """Cores of its own for a step that requests them: it waits until the job has some left."""
-        if not has(self.given, "exact", "exclusive") or has(self.given, "overlap", "oversubscribe"):
+        if not has_option(self.given, "exact", "exclusive") or has_option(
+            self.given, "overlap", "oversubscribe"
+        ):
             return
-        from dovetail_slurm.inner_srun import hold
+        from dovetail_slurm.inner_srun import hold_places
 
         cores = sorted(os.sched_getaffinity(0))
-        each = last(self.given, "cpus-per-task") or "1"
+        each = last_value(self.given, "cpus-per-task") or "1"
         wanted = self.count * (int(each) if each.isdecimal() and int(each) else 1)
         if wanted > len(cores):
             raise Wrong(
                 f"srun: error: Unable to create step for job: found {wanted} CPUs, the job has {len(cores)}"
             )
-        held = hold({"cores": wanted}, {"cores": len(cores)}, _steps_folder())
+        held = hold_places({"cores": wanted}, {"cores": len(cores)}, _steps_folder())
         os.sched_setaffinity(0, {cores[place] for place in held["cores"]})
 
     # .. starting
 
-    def _start(self, program: str, task: Task) -> list[tuple[int, int, str]]:
+    def _start_task(self, program: str, task: Task) -> list[tuple[int, int, str]]:
         """Start one; what is to be labelled: (descriptor to read, to write, prefix)."""
         opened: list[int] = []
-        out, err = self._place("output", task), self._place("error", task)
+        out, err = self._pattern_descriptor("output", task), self._pattern_descriptor("error", task)
         labels: list[tuple[int, int, str]] = []
-        if has(self.given, "label"):
+        if has_option(self.given, "label"):
             prefix = f"{task.rank:>{len(str(self.count - 1))}}: "
             pipes = []
             for target in (1 if out is None else out, 2 if err is None and out is None else err or out or 2):
@@ -318,7 +320,7 @@ class Step:
         else:
             err = out if err is None else err
         actions: list[Any] = []
-        source = self._input(task)
+        source = self._input_descriptor(task)
         if source is not None:
             opened.append(source)
             actions.append((os.POSIX_SPAWN_DUP2, source, 0))
@@ -330,36 +332,37 @@ class Step:
             pid = os.posix_spawn(
                 program,
                 self.command,
-                self._environ(task),
+                self._task_environment(task),
                 file_actions=actions,
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGINT],
             )
         except OSError as error:
-            complain(
+            write_complaint(
                 f"slurmstepd-{task.name}: error: execve(): {self.command[0]}: {error.strerror}",
-                f"srun: error: {task.name}: task {task.rank}: Exited with exit code {_unstarted(error)}",
+                f"srun: error: {task.name}: task {task.rank}: Exited with exit code "
+                f"{_unstarted_status(error)}",
             )
-            self._note_status(_unstarted(error), (_unstarted(error), 0))
+            self._note_status(_unstarted_status(error), (_unstarted_status(error), 0))
         else:
             self.pids[pid] = task
         for fd in opened:
             os.close(fd)
         return labels
 
-    def _place(self, name: str, task: Task) -> int | None:
+    def _pattern_descriptor(self, name: str, task: Task) -> int | None:
         """The descriptor that a pattern names for a task; ``None``: our own."""
-        pattern = last(self.given, name)
+        pattern = last_value(self.given, name)
         if pattern is None or pattern == "all":
             return None
         if pattern.lower() == "none":
             pattern = "/dev/null"
         if pattern.isdecimal():
-            return None if int(pattern) == task.rank else self._open("/dev/null", append=True)
-        mode = (last(self.given, "open-mode") or os.environ.get("SLURM_OPEN_MODE", "t"))[:1]
-        return self._open(self._filled(pattern, task), append=mode == "a")
+            return None if int(pattern) == task.rank else self._open_file("/dev/null", append=True)
+        mode = (last_value(self.given, "open-mode") or os.environ.get("SLURM_OPEN_MODE", "t"))[:1]
+        return self._open_file(self._fill_pattern(pattern, task), append=mode == "a")
 
-    def _open(self, path: str, *, append: bool) -> int:
+    def _open_file(self, path: str, *, append: bool) -> int:
         if path not in self.files:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
             try:
@@ -368,20 +371,20 @@ class Step:
                 raise Wrong(f"srun: error: Could not open stdout file {path}: {error.strerror}") from None
         return self.files[path]
 
-    def _input(self, task: Task) -> int | None:
+    def _input_descriptor(self, task: Task) -> int | None:
         """What a task reads: our input for one, a file, nothing for the others."""
-        pattern = last(self.given, "input")
+        pattern = last_value(self.given, "input")
         if pattern is None or pattern == "all":
             return None if task.rank == 0 else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         if pattern.isdecimal():
             return None if int(pattern) == task.rank else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        path = os.devnull if pattern.lower() == "none" else self._filled(pattern, task)
+        path = os.devnull if pattern.lower() == "none" else self._fill_pattern(pattern, task)
         try:
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise Wrong(f"srun: error: Could not open stdin file {path}: {error.strerror}") from None
 
-    def _filled(self, pattern: str, task: Task) -> str:
+    def _fill_pattern(self, pattern: str, task: Task) -> str:
         """A file name with its marks filled in, as srun(1) has them."""
         if "\\" in pattern:
             return pattern.replace("\\", "")
@@ -402,16 +405,16 @@ class Step:
             "b": environ.get("SLURM_ARRAY_TASK_ID", "0")[-1:],
         }
 
-        def value(match: re.Match[str]) -> str:
+        def fill_mark(match: re.Match[str]) -> str:
             found = values.get(match[2])
             return match[0] if found is None else found.zfill(min(10, int(match[1] or 0)))
 
-        return re.sub(r"%(\d{0,2})([A-Za-z%])", value, pattern)
+        return re.sub(r"%(\d{0,2})([A-Za-z%])", fill_mark, pattern)
 
-    def _environ(self, task: Task) -> dict[str, str]:
+    def _task_environment(self, task: Task) -> dict[str, str]:
         """The environment of a task, by ``--export``."""
         found = dict(os.environ)
-        exported = last(self.given, "export")
+        exported = last_value(self.given, "export")
         if exported is not None:
             parts = [part for part in exported.split(",") if part]
             if "ALL" not in [part.upper() for part in parts]:
@@ -426,7 +429,7 @@ class Step:
         for one in self.tasks:
             each[one.node] = each.get(one.node, 0) + 1
         mine = [str(one.rank) for one in self.tasks if one.node == task.node]
-        nodes = _hostlist(self.nodes)
+        nodes = _compress_names(self.nodes)
         found |= {
             "SLURM_PROCID": str(task.rank),
             "SLURM_LOCALID": str(task.local),
@@ -446,14 +449,14 @@ class Step:
             "SLURM_SRUN_COMM_HOST": "127.0.0.1",
             "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1",
         }
-        cpus = last(self.given, "cpus-per-task")
+        cpus = last_value(self.given, "cpus-per-task")
         if cpus is not None:
             found["SLURM_CPUS_PER_TASK"] = cpus
         return found
 
     # .. looking after
 
-    def _keeper(self) -> int:
+    def _keeper_pid(self) -> int:
         """The pid that starts and stops our job: its signals reach all tasks without us."""
         try:
             with open(f"/proc/{os.getsid(0)}/stat", encoding="utf-8", errors="replace") as file:
@@ -470,7 +473,7 @@ class Step:
                 if info.si_signo != signal.SIGCHLD:
                     # What a terminal, or the keeper of the job, sends goes to our whole group.
                     if info.si_pid not in (0, keeper):
-                        self._forward(info.si_signo)
+                        self._forward_signal(info.si_signo)
                     continue
             reaped = False
             while self.pids:
@@ -483,24 +486,24 @@ class Step:
                 task = self.pids.pop(pid, None)
                 if task is not None:
                     self.used[task.rank] = used
-                    self._ended(task, os.waitstatus_to_exitcode(status))
+                    self._note_task_end(task, os.waitstatus_to_exitcode(status))
 
-    def _forward(self, number: int) -> None:
+    def _forward_signal(self, number: int) -> None:
         for pid in self.pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def _ended(self, task: Task, code: int) -> None:
+    def _note_task_end(self, task: Task, code: int) -> None:
         if not code:
             return
         self._note_status(code if code > 0 else 128 - code, (max(0, code), max(0, -code)))
-        if not has(self.given, "quiet"):
+        if not has_option(self.given, "quiet"):
             how = (
                 f"Exited with exit code {code}" if code > 0 else signal.strsignal(-code) or f"signal {-code}"
             )
-            complain(f"srun: error: {task.name}: task {task.rank}: {how}")
-        if has(self.given, "kill-on-bad-exit") and last(self.given, "kill-on-bad-exit") != "0":
-            self._forward(signal.SIGKILL)
+            write_complaint(f"srun: error: {task.name}: task {task.rank}: {how}")
+        if has_option(self.given, "kill-on-bad-exit") and last_value(self.given, "kill-on-bad-exit") != "0":
+            self._forward_signal(signal.SIGKILL)
 
     def _note_status(self, status: int, worst: tuple[int, int]) -> None:
         if status > self.status:
@@ -515,7 +518,7 @@ def _counts(text: str) -> list[int]:
     return found
 
 
-def _program(name: str) -> str | None:
+def _find_program(name: str) -> str | None:
     """The path of a program, by PATH."""
     if "/" in name:
         return name
@@ -526,31 +529,31 @@ def _program(name: str) -> str | None:
     return None
 
 
-def _unstarted(error: OSError) -> int:
+def _unstarted_status(error: OSError) -> int:
     """The status of what could not be executed: its error's number, as slurmstepd has it."""
     return error.errno or 2
 
 
-def _hostlist(names: Sequence[str]) -> str:
+def _compress_names(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
-    from dovetail.model.hostlist import compress
+    from dovetail.model.hostlist import compress_names
 
-    return compress(names)
+    return compress_names(names)
 
 
-def _labelled(read: int, write: int, prefix: str) -> Any:
+def _label_lines(read: int, write: int, prefix: str) -> Any:
     """A thread that copies lines, each behind its task's rank."""
     import threading
 
-    def copy() -> None:
+    def copy_lines() -> None:
         with os.fdopen(read, "rb") as lines:
             for line in lines:
                 text = prefix.encode() + (line if line.endswith(b"\n") else line + b"\n")
                 with suppress(OSError):
                     os.write(write, text)
 
-    thread = threading.Thread(target=copy)
+    thread = threading.Thread(target=copy_lines)
     thread.start()
     return thread
 
@@ -600,7 +603,7 @@ def _as_job(given: Sequence[Given], words: Sequence[str], command: Sequence[str]
     name = os.path.basename(command[0])
     try:
         form, _ = sbatch.script_form(
-            text, "srun", "", mine, list(command), quiet=has(given, "quiet"), name=name, output=False
+            text, "srun", "", mine, list(command), quiet=has_option(given, "quiet"), name=name, output=False
         )
     except Wrong as error:
         raise Wrong(
@@ -608,14 +611,14 @@ def _as_job(given: Sequence[Given], words: Sequence[str], command: Sequence[str]
         ) from None
     service = Service("srun", place)
     try:
-        found = service.post("/api/v1/jobs", form)
+        found = service.post_form("/api/v1/jobs", form)
     except Refused as error:
-        raise Wrong(f"srun: error: Unable to allocate resources: {sbatch.reworded(error)}") from None
+        raise Wrong(f"srun: error: Unable to allocate resources: {sbatch.reword_error(error)}") from None
     id, number = found["ids"][0], found["numbers"][0]
-    from dovetail_slurm.shims.follow import followed
+    from dovetail_slurm.shims.follow import follow_job
 
-    return followed(
-        service, id, number, quiet=has(given, "quiet"), wait=lambda: sbatch.status_after(service, [id])
+    return follow_job(
+        service, id, number, quiet=has_option(given, "quiet"), wait=lambda: sbatch.status_after(service, [id])
     )
 
 

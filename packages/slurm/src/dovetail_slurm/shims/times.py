@@ -12,12 +12,12 @@ _NOW = re.compile(r"now(?:\s*([+-])\s*(\d+)\s*([a-z]*))?", re.ASCII | re.IGNOREC
 _UNITS = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 
 
-def moment(when: float | None, unknown: str = "Unknown") -> str:
+def format_moment(when: float | None, unknown: str = "Unknown") -> str:
     """``2030-01-20T12:34:56`` in local time."""
     return unknown if when is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(when))
 
 
-def short(seconds: float) -> str:
+def format_short(seconds: float) -> str:
     """As squeue: ``0:02``, ``1:00:00``, ``2-03:04:05``."""
     total = max(0, int(seconds))
     days, rest = divmod(total, 86400)
@@ -28,19 +28,19 @@ def short(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def full(seconds: float) -> str:
+def format_full(seconds: float) -> str:
     """As sacct and scontrol: ``00:10:00``, ``2-03:04:05``."""
     days, rest = divmod(max(0, int(seconds)), 86400)
     text = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
     return f"{days}-{text}" if days else text
 
 
-def cpu(seconds: float | None) -> str:
-    """CPU time as sacct: ``00:01.234`` below an hour, then as `full`."""
+def format_cpu_time(seconds: float | None) -> str:
+    """CPU time as sacct: ``00:01.234`` below an hour, then as `format_full`."""
     if seconds is None:
         return "00:00:00"
     if seconds >= 3600:
-        return full(seconds)
+        return format_full(seconds)
     return f"{int(seconds) // 60:02d}:{seconds % 60:06.3f}"
 
 

@@ -33,7 +33,7 @@ class JudgedPrediction:
         return abs(self.prediction.expected - self.run.seconds) / self.run.seconds
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """Whether the actual time lies in the 90 % interval."""
         found = self.prediction
         return found is not None and found.lower <= self.run.seconds <= found.upper
@@ -57,7 +57,7 @@ class Accuracy:
     coverage: float
 
 
-def ask(model: HistoryModel, run: MeasuredRun) -> Prediction | None:
+def predict_run(model: HistoryModel, run: MeasuredRun) -> Prediction | None:
     """The model's prediction of such a run."""
     as_run = run_of(run)
     return model.ask(
@@ -71,18 +71,20 @@ def ask(model: HistoryModel, run: MeasuredRun) -> Prediction | None:
     )
 
 
-def judged(measured: Sequence[MeasuredRun], model: str) -> list[JudgedPrediction]:
+def judge_model(measured: Sequence[MeasuredRun], model: str) -> list[JudgedPrediction]:
     """Learn from the runs with the role ``train``, in their order; predict those with the role ``unseen``."""
     made = make_model(model, to_history(m for m in measured if m.role == "train"))
-    return [JudgedPrediction(m, ask(made, m)) for m in measured if m.role == "unseen" and m.seconds > 0]
+    return [
+        JudgedPrediction(m, predict_run(made, m)) for m in measured if m.role == "unseen" and m.seconds > 0
+    ]
 
 
-def accuracy(measured: Sequence[MeasuredRun], models: Iterable[str] = MODELS) -> list[Accuracy]:
+def compare_models(measured: Sequence[MeasuredRun], models: Iterable[str] = MODELS) -> list[Accuracy]:
     """Every model on the same runs. What it cannot predict counts as infinitely wrong, and not covered."""
-    return [_accuracy(name, judged(measured, name)) for name in models]
+    return [_summarize_model(name, judge_model(measured, name)) for name in models]
 
 
-def _accuracy(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
+def _summarize_model(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
     if not rows:
         return Accuracy(model, 0, 0, math.nan, math.nan, math.nan, math.nan)
     sizes: dict[tuple[str, str, int], list[JudgedPrediction]] = {}
@@ -100,5 +102,5 @@ def _accuracy(model: str, rows: Sequence[JudgedPrediction]) -> Accuracy:
         median(errors),
         float(np.quantile(errors, 0.9, method="higher")),
         median(row.error for row in rows),
-        sum(row.covered for row in rows) / len(rows),
+        sum(row.is_covered for row in rows) / len(rows),
     )

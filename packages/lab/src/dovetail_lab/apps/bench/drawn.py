@@ -11,14 +11,16 @@ from dovetail.errors import InputError
 from dovetail.model import CPU, Choice, Job, Seconds, TableTruth, Workload
 from dovetail_lab.apps.bench.measured import MeasuredRun, inputs_of
 from dovetail_lab.apps.bench.suite import app_of
-from dovetail_lab.apps.registry import find
+from dovetail_lab.apps.registry import find_app
 from dovetail_lab.published.ravi_single import MIXES
 
 PROGRAM = ("python",)
 """What the jobs run: a job file names no path of this machine."""
 
 
-def drawn(measured: Iterable[MeasuredRun], jobs: int = 24, seed: int = 1, mix: str = "uniform") -> Workload:
+def draw_workload(
+    measured: Iterable[MeasuredRun], jobs: int = 24, seed: int = 1, mix: str = "uniform"
+) -> Workload:
     """So many jobs for one node, all at t = 0, with commands, inputs and the medians of the times measured.
 
     They are drawn with replacement from the configurations that were measured on the CPU and on one other
@@ -27,7 +29,7 @@ def drawn(measured: Iterable[MeasuredRun], jobs: int = 24, seed: int = 1, mix: s
     """
     times: dict[tuple[str, str, int], dict[str, list[Seconds]]] = {}
     for m in measured:
-        if not find(m.app).nodes:
+        if not find_app(m.app).nodes:
             times.setdefault((m.app, m.role, m.n), {}).setdefault(m.device, []).append(m.seconds)
     pool = {key: {device: median(runs) for device, runs in on.items()} for key, on in times.items()}
     pool = {key: on for key, on in pool.items() if CPU in on and len(on) == 2}

@@ -12,7 +12,7 @@ from pathlib import Path
 from dovetail.errors import InputError
 from dovetail.history import MemoryHistory
 from dovetail.model import CPU, DeviceClass, Run, Seconds
-from dovetail_lab.apps.registry import APPS, RAVI, find
+from dovetail_lab.apps.registry import APPS, RAVI, find_app
 
 COLUMNS = ("app", "device", "role", "n", "seconds", "cpu_seconds", "transfer_seconds")
 
@@ -37,7 +37,7 @@ class MeasuredRun:
 
 def inputs_of(app: str, role: str, n: int) -> dict[str, float]:
     """The inputs of a job of the app; in the role ``iterations`` it has more than its usual number."""
-    iterations = find(app).iterations
+    iterations = find_app(app).iterations
     if iterations is None:
         return {"n": float(n)}
     return {"n": float(n), "iterations": float(iterations[role == "iterations"])}
@@ -76,13 +76,13 @@ def read_measurements(text: str, where: str) -> list[MeasuredRun]:
     if tuple(reader.fieldnames or ()) != COLUMNS:
         columns = ", ".join(reader.fieldnames or ()) or "none"
         raise InputError(f"found the columns {columns}, expected {', '.join(COLUMNS)}", where=where)
-    found = [_measured(row, f"{where}: line {reader.line_num}") for row in reader]
+    found = [_read_run(row, f"{where}: line {reader.line_num}") for row in reader]
     if not found:
         raise InputError("found no run below the header, expected one a line", where=where)
     return found
 
 
-def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> MeasuredRun:
+def _read_run(row: Mapping[str | None, str | list[str] | None], where: str) -> MeasuredRun:
     """One line; raises `InputError` with the column."""
     # The csv module files extra fields under None, and fills missing ones with it.
     if None in row or None in row.values():
@@ -98,15 +98,17 @@ def _measured(row: Mapping[str | None, str | list[str] | None], where: str) -> M
             raise InputError("found nothing, expected a name", where=f"{where}: {name}")
     # isdecimal accepts digits of other scripts, which int would read.
     if not (
-        cells["n"].isdecimal() and cells["n"].isascii() and 0 < int(cells["n"]) <= known[cells["app"]].largest
+        cells["n"].isdecimal()
+        and cells["n"].isascii()
+        and 0 < int(cells["n"]) <= known[cells["app"]].largest_size
     ):
-        expected = f"a whole number from 1 to {known[cells['app']].largest}"
+        expected = f"a whole number from 1 to {known[cells['app']].largest_size}"
         raise InputError(f"found {cells['n']!r}, expected {expected}", where=f"{where}: n")
-    times = [_seconds(cells[name], f"{where}: {name}") for name in COLUMNS[4:]]
+    times = [_read_seconds(cells[name], f"{where}: {name}") for name in COLUMNS[4:]]
     return MeasuredRun(cells["app"], cells["device"], cells["role"], int(cells["n"]), *times)
 
 
-def _seconds(text: str, where: str) -> Seconds:
+def _read_seconds(text: str, where: str) -> Seconds:
     try:
         seconds = float(text)
     except ValueError:

@@ -25,9 +25,9 @@ from dovetail.errors import InputError
 from dovetail.model import Seconds
 from dovetail.process.environment import THREAD_COUNTS, UNSET
 from dovetail.rates.sharing_penalty import FIG_8
-from dovetail.report.intervals import Interval, interval
+from dovetail.report.intervals import Interval, mean_interval
 from dovetail_lab.apps.registry import APPS, RAVI
-from dovetail_remote.opencl_device import choose, load
+from dovetail_remote.opencl_device import choose_device, load_pyopencl
 
 SLEEP = ("-c", "import time; time.sleep(1e6)")
 FOREVER = 1_000_000
@@ -48,14 +48,14 @@ class Pair:
 OURS = {spec.paper_name: spec.name for spec in RAVI.values()}
 
 
-def _pair(printed: str) -> Pair:
+def _parse_pair(printed: str) -> Pair:
     """``EM/GK:0.043`` as a pair."""
     apps, _, penalty = printed.partition(":")
     on_cpu, _, on_device = apps.partition("/")
     return Pair(on_cpu, on_device, float(penalty), OURS[on_cpu], OURS[on_device])
 
 
-PAIRS: tuple[Pair, ...] = tuple(map(_pair, FIG_8.split(",")))
+PAIRS: tuple[Pair, ...] = tuple(map(_parse_pair, FIG_8.split(",")))
 """The three pairs of Fig. 8."""
 
 
@@ -76,27 +76,27 @@ class Sharing:
     on_cores: bool = False
 
     @property
-    def noise(self) -> Interval | None:
+    def control_cost(self) -> Interval | None:
         """What the control seems to cost: a fraction, none without a control."""
         return (
-            interval(b / a - 1 for a, b in zip(self.alone, self.control, strict=True))
+            mean_interval(b / a - 1 for a, b in zip(self.alone, self.control, strict=True))
             if self.control
             else None
         )
 
     @property
-    def shows(self) -> bool:
+    def shows_effect(self) -> bool:
         """Whether this machine can show Fig. 8: its device is no core, and the control costs nothing."""
         # The interval of the control must hold zero: otherwise the machine is too noisy to show an effect.
-        noise = self.noise
-        quiet = noise is None or noise.half_width is None or noise.low <= 0 <= noise.high
+        noise = self.control_cost
+        quiet = noise is None or noise.half_width is None or noise.lower_end <= 0 <= noise.upper_end
         return quiet and not self.on_cores
 
     @property
     def penalty(self) -> Interval | None:
         """By which fraction it takes longer; each round beside over its own round alone."""
         # Round by round, so that drifts of the machine over minutes cancel out.
-        return interval(b / a - 1 for a, b in zip(self.alone, self.beside, strict=True))
+        return mean_interval(b / a - 1 for a, b in zip(self.alone, self.beside, strict=True))
 
     @property
     def mean_penalty(self) -> float:
@@ -105,7 +105,7 @@ class Sharing:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        noise = self.noise
+        noise = self.control_cost
         return asdict(self) | {"penalty": self.mean_penalty, "noise": None if noise is None else noise.mean}
 
 
@@ -164,9 +164,9 @@ def measure_sharing(
         for number in range(rounds):
             order = [*times][number % 3 :] + [*times][: number % 3]
             for kind in order:
-                with _beside(kind, device_app, device, host, lead):
-                    times[kind].append(_timed(cpu_app, own, repeat))
-                _told(progress, len(found) * 3 * rounds + sum(map(len, times.values())), total)
+                with _run_beside(kind, device_app, device, host, lead):
+                    times[kind].append(_time_app(cpu_app, own, repeat))
+                _report_progress(progress, len(found) * 3 * rounds + sum(map(len, times.values())), total)
         alone, beside, control = (tuple(runs) for runs in times.values())
         found.append(Sharing(cpu_app, device_app, device, pinned, alone, beside, control, on_cores))
     return found
@@ -184,17 +184,17 @@ def measure_pairs(
     found: list[Sharing] = []
     for i, (cpu_app, device_app) in enumerate(pairs):
 
-        def told(done: int, total: int, before: int) -> None:
-            _told(progress, before * total + done, len(pairs) * total)
+        def report_pair(done: int, total: int, before: int) -> None:
+            _report_progress(progress, before * total + done, len(pairs) * total)
 
-        tell_of_pair = partial(told, before=i)
+        tell_of_pair = partial(report_pair, before=i)
         found += measure_sharing(
             cpu_app, device_app, device=device, rounds=rounds, repeat=repeat, progress=tell_of_pair
         )
     return found
 
 
-def _told(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
+def _report_progress(progress: Callable[[int, int], None] | None, done: int, total: int) -> None:
     if progress is not None:
         progress(done, total)
 
@@ -202,21 +202,21 @@ def _told(progress: Callable[[int, int], None] | None, done: int, total: int) ->
 def _on_cores(device: str) -> bool:
     """Whether the device's work is done by cores of this machine."""
     if device.startswith("opencl"):
-        cl = load()
-        return bool(choose(cl, device.partition(":")[2]).type & cl.device_type.CPU)
+        cl = load_pyopencl()
+        return bool(choose_device(cl, device.partition(":")[2]).type & cl.device_type.CPU)
     return device in ("cpu", "numpy")
 
 
-def _beside(
+def _run_beside(
     kind: str, app: str, device: str, cores: Sequence[int], lead: Seconds
 ) -> AbstractContextManager[None]:
     """What runs meanwhile: nothing, the other app, or a process that sleeps."""
     if kind == "alone":
         return nullcontext()
-    return _neighbour(app if kind == "beside" else None, device, cores, lead)
+    return _run_neighbour(app if kind == "beside" else None, device, cores, lead)
 
 
-def _start(app: str | None, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
+def _start_app(app: str | None, device: str, cores: Sequence[int], repeat: int) -> subprocess.Popen[str]:
     """An app on these cores, with as many threads; a child inherits the cores of its parent."""
     environment = {key: value for key, value in os.environ.items() if key not in UNSET}
     words = ("-m", "dovetail.apps", str(app), "--device", device, "--repeat", str(repeat))
@@ -235,28 +235,28 @@ def _start(app: str | None, device: str, cores: Sequence[int], repeat: int) -> s
         os.sched_setaffinity(0, ours)
 
 
-def _timed(app: str, cores: Sequence[int], repeat: int) -> Seconds:
+def _time_app(app: str, cores: Sequence[int], repeat: int) -> Seconds:
     """Seconds of the app's own work, its start left out."""
-    with _start(app, "cpu", cores, repeat) as child:
+    with _start_app(app, "cpu", cores, repeat) as child:
         out, errors = child.communicate()
     if child.returncode:
-        raise _failed(app, errors)
+        raise _make_failure(app, errors)
     return float(json.loads(out)["seconds"])
 
 
 @contextmanager
-def _neighbour(app: str | None, device: str, cores: Sequence[int], lead: Seconds) -> Iterator[None]:
+def _run_neighbour(app: str | None, device: str, cores: Sequence[int], lead: Seconds) -> Iterator[None]:
     """The other app, busy on the device until we are done."""
-    with _start(app, device, cores, FOREVER) as child:
+    with _start_app(app, device, cores, FOREVER) as child:
         try:
             time.sleep(lead)
             if child.poll() is not None:
-                raise _failed(str(app), child.stderr.read() if child.stderr else "")
+                raise _make_failure(str(app), child.stderr.read() if child.stderr else "")
             yield
         finally:
             child.send_signal(signal.SIGKILL)
 
 
-def _failed(app: str, errors: str) -> InputError:
+def _make_failure(app: str, errors: str) -> InputError:
     lines = errors.strip().splitlines()
     return InputError(f"app {app} failed: {lines[-1] if lines else 'no reason given'}", where="bench-sharing")

@@ -11,7 +11,7 @@ from statistics import fmean
 from dovetail.model import CPU, Seconds
 from dovetail.runtimes.registry import make_model
 from dovetail.spec.values import DEFAULT_MODEL
-from dovetail_lab.apps.bench.accuracy import ask
+from dovetail_lab.apps.bench.accuracy import predict_run
 from dovetail_lab.apps.bench.measured import MeasuredRun, to_history
 
 STEPS = 64
@@ -40,11 +40,11 @@ class Row:
     devices: tuple[OnDevice, ...]
 
     @property
-    def best(self) -> OnDevice:
+    def best_device(self) -> OnDevice:
         """The device with the least mean time."""
         return min(self.devices, key=lambda d: d.mean)
 
-    def speedup(self, device: str) -> float | None:
+    def speedup_on(self, device: str) -> float | None:
         """Mean time on the CPU over that on ``device``: above 1, the device is the better place."""
         by_name = {d.device: d.mean for d in self.devices}
         if CPU not in by_name or device not in by_name or by_name[device] <= 0:
@@ -60,7 +60,7 @@ class Change:
     device: str
 
 
-def table(measured: Iterable[MeasuredRun]) -> list[Row]:
+def speed_table(measured: Iterable[MeasuredRun]) -> list[Row]:
     """Runs by app and size, in the order in which they first appear; sizes ascending in an app. O(runs)."""
     groups: dict[str, dict[tuple[float, ...], dict[str, list[MeasuredRun]]]] = {}
     for m in measured:
@@ -81,7 +81,7 @@ def _on_device(device: str, runs: Sequence[MeasuredRun]) -> OnDevice:
     return OnDevice(device, len(runs), mean, min(times), max(times), moved / mean if mean > 0 else 0.0)
 
 
-def changes(measured: Sequence[MeasuredRun], model: str = DEFAULT_MODEL) -> dict[str, list[Change]]:
+def fastest_changes(measured: Sequence[MeasuredRun], model: str = DEFAULT_MODEL) -> dict[str, list[Change]]:
     """For each app the devices predicted to be the fastest, by size, within the measured sizes.
 
     The first entry is at the least size; each further one is where the preferred device changes. Apps that
@@ -95,25 +95,25 @@ def changes(measured: Sequence[MeasuredRun], model: str = DEFAULT_MODEL) -> dict
         one_of = {m.device: m for m in own}
         sizes = sorted({m.n for m in own})
 
-        def fastest(n: int, one_of: dict[str, MeasuredRun] = one_of) -> str:
+        def fastest_device(n: int, one_of: dict[str, MeasuredRun] = one_of) -> str:
             times = {}
             for device, run in one_of.items():
                 wanted = MeasuredRun(run.app, device, run.role, n, run.seconds, 0.0, 0.0)
-                predicted = ask(made, wanted)
+                predicted = predict_run(made, wanted)
                 times[device] = math.inf if predicted is None else predicted.expected
             return min(times, key=lambda device: times[device])
 
-        grid = _grid(sizes[0], sizes[-1])
-        list_of = [Change(grid[0], fastest(grid[0]))]
+        grid = _logarithmic_grid(sizes[0], sizes[-1])
+        list_of = [Change(grid[0], fastest_device(grid[0]))]
         for before, after in itertools.pairwise(grid):
-            device = fastest(after)
+            device = fastest_device(after)
             if device != list_of[-1].device:
-                list_of.append(Change(_between(before, after, fastest, device), device))
+                list_of.append(Change(_find_change(before, after, fastest_device, device), device))
         found[app] = list_of
     return found
 
 
-def _grid(least: int, most: int) -> list[int]:
+def _logarithmic_grid(least: int, most: int) -> list[int]:
     """Whole sizes from the least to the greatest, evenly spaced on a logarithmic scale."""
     if least >= most:
         return [least]
@@ -121,7 +121,7 @@ def _grid(least: int, most: int) -> list[int]:
     return sorted({least, most, *(round(least * ratio**i) for i in range(1, STEPS))})
 
 
-def _between(before: int, after: int, fastest: Callable[[int], str], device: str) -> int:
+def _find_change(before: int, after: int, fastest: Callable[[int], str], device: str) -> int:
     """The least size in (before, after] at which ``device`` is the fastest, by bisection."""
     while after - before > 1:
         middle = (before + after) // 2

@@ -18,7 +18,7 @@ import numpy as np
 from dovetail import api
 from dovetail.engine.state.core import Engine
 from dovetail.errors import InputError
-from dovetail.local.discovery import Inventory, inventory
+from dovetail.local.discovery import Inventory, take_inventory
 from dovetail.model import (
     CPU,
     App,
@@ -37,7 +37,7 @@ from dovetail.model import (
     request_for,
 )
 from dovetail_lab.apps.bench.measured import MeasuredRun, inputs_of
-from dovetail_lab.apps.registry import SUITES, find
+from dovetail_lab.apps.registry import SUITES, find_app
 
 ALONE = 1
 """Memory of a node and of each job while measuring, in place of bytes: so a job has the node to itself."""
@@ -54,7 +54,7 @@ class Point:
     n: int
 
 
-def names(apps: str | None, suite: str = "gregg") -> list[str]:
+def app_names(apps: str | None, suite: str = "gregg") -> list[str]:
     """The apps of a list joined by commas, all of the suite for ``None``; raises `InputError`."""
     known = SUITES[suite]
     if apps is None:
@@ -66,7 +66,7 @@ def names(apps: str | None, suite: str = "gregg") -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
+def size_points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
     """The apps at their sizes ``small``, ``medium``, ``large``, ``iterations``, or at a number.
 
     Raises `InputError` for what is none of these.
@@ -78,11 +78,11 @@ def points(apps: Iterable[str], sizes: Sequence[str]) -> list[Point]:
     # Size by size, so that a run that is cut short has seen every app.
     for size in sizes:
         for app in chosen:
-            spec = find(app)
-            known = spec.configuration(size)
+            spec = find_app(app)
+            known = spec.configuration_of(size)
             if known is not None:
                 found.append(Point(app, size, known[0]))
-            elif size.isdecimal() and 0 < int(size) <= spec.largest:
+            elif size.isdecimal() and 0 < int(size) <= spec.largest_size:
                 found.append(Point(app, size, int(size)))
             else:
                 named = "small, medium, large" + (", iterations" if spec.iterations else "")
@@ -108,7 +108,7 @@ def two_devices(found: Inventory | None = None) -> Cluster:
     Without a GPU, NumPy on the first core and OpenCL (PoCL) on the second are two unlike devices. Without
     PoCL, or with one core only, there is the CPU alone.
     """
-    found = inventory() if found is None else found
+    found = take_inventory() if found is None else found
     cluster = found.cluster()
     # A real device is always better than the substitute below.
     if cluster.total_devices or len(found.cores.usable) < 2:
@@ -122,7 +122,7 @@ def two_devices(found: Inventory | None = None) -> Cluster:
     return Cluster((Node("here", (first,), (device,)),), "two cores: NumPy, PoCL")
 
 
-def suite(
+def suite_workload(
     found: Sequence[Point], cluster: Cluster, repeat: int, rng: np.random.Generator | None = None
 ) -> Workload:
     """A job for each point, device class of the cluster and repetition, on that class only.
@@ -140,26 +140,28 @@ def suite(
         order = range(len(found)) if rng is None else rng.permutation(len(found)).tolist()
         for point in (found[i] for i in order):
             app = apps[point.app]
-            for implementation, device in _places(app, classes):
+            for implementation, device in _implementation_places(app, classes):
                 request = implementation.request
-                if _label(device, classes) != device.kind:
+                if _device_label(device, classes) != device.kind:
                     request = replace(request, models=(device.model,))
                 request = replace(request, memory=ALONE)
                 many = "-many" if point.role == "iterations" else ""
                 kind = "cpu+" if implementation.kind.startswith("cpu+") else ""
-                name = f"{point.app}-{point.n}{many}-{kind}{_label(device, classes)}-{turn}"
+                name = f"{point.app}-{point.n}{many}-{kind}{_device_label(device, classes)}-{turn}"
                 choices = (Choice(implementation, request),)
                 inputs = inputs_of(point.app, point.role, point.n)
                 jobs.append(Job(name, app, choices, index=len(jobs), inputs=inputs))
     return Workload("bench", jobs, TableTruth())
 
 
-def _label(device: DeviceClass, classes: Sequence[DeviceClass]) -> str:
+def _device_label(device: DeviceClass, classes: Sequence[DeviceClass]) -> str:
     """The kind, with the model where the machine has several of the kind."""
     return device.kind if sum(c.kind == device.kind for c in classes) == 1 else str(device)
 
 
-def _places(app: App, classes: Sequence[DeviceClass]) -> Iterable[tuple[Implementation, DeviceClass]]:
+def _implementation_places(
+    app: App, classes: Sequence[DeviceClass]
+) -> Iterable[tuple[Implementation, DeviceClass]]:
     """Each implementation with each device class that it can use."""
     for device in classes:
         for implementation in app.implementations:
@@ -172,7 +174,7 @@ def app_of(name: str, kinds: Sequence[str], program: Sequence[str] = (sys.execut
 
     Apps that run on several nodes also run on the CPU and an OpenCL device at once.
     """
-    spec = find(name)
+    spec = find_app(name)
     rest = ("--n", "{n}") + (("--iterations", "{iterations}") if spec.iterations else ())
     both = [f"cpu+{kind}" for kind in kinds if spec.nodes and kind == "opencl"]
     made = []
@@ -183,7 +185,7 @@ def app_of(name: str, kinds: Sequence[str], program: Sequence[str] = (sys.execut
     return App(name, tuple(made))
 
 
-def measure(
+def measure_suite(
     found: Sequence[Point],
     cluster: Cluster,
     *,
@@ -199,7 +201,7 @@ def measure(
     takes longer, and its time varies. With ``rng`` in random order: a run's time depends on what ran before
     it, which would else be the same in every repetition. An interruption ends what runs and cancels the rest.
     """
-    workload = suite(found, cluster, repeat, rng)
+    workload = suite_workload(found, cluster, repeat, rng)
     cluster = replace(cluster, nodes=tuple(replace(node, memory=ALONE) for node in cluster.nodes))
     report = api.run(
         workload, cluster=cluster, policy="best-device", history=history, run_dir=run_dir, changed=changed
@@ -221,7 +223,7 @@ def measure(
         models = record.job.choices[0].request.models
         both, _, kind = record.implementation.kind.rpartition("+")
         device = next(c for c in classes if c.kind == kind and (not models or c.model in models))
-        label = f"cpu+{_label(device, classes)}" if both else _label(device, classes)
+        label = f"cpu+{_device_label(device, classes)}" if both else _device_label(device, classes)
         role = roles[name, *record.job.inputs.values()]
         done.append(MeasuredRun(name, label, role, n, seconds, spent, moved))
     return done, undone

@@ -53,7 +53,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return tuple(low + (high - low) * rng.random(n, dtype=np.float32) for low, high in ranges)
 
 
-def tree(xp: Any, years: Any, steps: int) -> tuple[Any, Any, Any]:
+def tree_steps(xp: Any, years: Any, steps: int) -> tuple[Any, Any, Any]:
     """The logarithm of a step up, the discount of a step, and the chance of a step up, of each option."""
     step = years / steps
     up, discount = VOLATILITY * xp.sqrt(step), xp.exp(-RATE * step)
@@ -64,7 +64,7 @@ def tree(xp: Any, years: Any, steps: int) -> tuple[Any, Any, Any]:
 def array_api(xp: Any, spot: Any, strike: Any, years: Any, iterations: int = 1) -> Any:
     """Backwards through the tree: what waiting is worth, or exercising, if that is more; O(n steps^2)."""
     steps = iterations * STEPS
-    up, discount, chance = tree(xp, years, steps)
+    up, discount, chance = tree_steps(xp, years, steps)
     where = {"device": up.device} if hasattr(up, "device") else {}  # NumPy before 2 has no devices
     nodes = xp.reshape(xp.arange(-steps, steps + 1, 2, dtype=up.dtype, **where), (-1, 1))
     ends = spot * xp.exp(up * nodes)
@@ -87,9 +87,9 @@ def opencl(device: OpenCL, spot: Array, strike: Array, years: Array, iterations:
     """One work-group per option."""
     n, steps = spot.size, iterations * STEPS
     kernel = device.kernel(SOURCE, "price")
-    given = [device.upload(array) for array in (spot, strike, *tree(np, years, steps))]
-    prices = device.allocate(n, dtype=np.float32)
+    given = [device.upload_array(array) for array in (spot, strike, *tree_steps(np, years, steps))]
+    prices = device.allocate_buffer(n, dtype=np.float32)
     group = device.group(kernel, 128)
     room = [device.local_memory(4 * (steps + 1)) for _ in range(3)]
     device.launch(kernel, (n * group[0],), group, *given, prices, *room, np.uint32(steps))
-    return device.download(prices, (n,), np.float32)
+    return device.download_array(prices, (n,), np.float32)

@@ -52,19 +52,19 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return tuple(low + (high - low) * rng.random(n, dtype=np.float32) for low, high in ranges)
 
 
-def _normal(xp: Any, x: Any) -> Any:
+def _normal_distribution(xp: Any, x: Any) -> Any:
     t = 1 / (1 + 0.2316419 * xp.abs(x))
     powers = t * (0.31938153 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     tail = 0.3989422804014327 * xp.exp(-0.5 * x * x) * powers
     return xp.where(x < 0, tail, 1 - tail)
 
 
-def _prices(
+def _mean_prices(
     xp: Any, normal: Callable[[Any], Any], spot: Any, strike: Any, years: Any, iterations: int
 ) -> Any:
     calls, puts = xp.zeros_like(spot), xp.zeros_like(spot)
     moneyness = xp.log(spot / strike)
-    for left in days(iterations):
+    for left in remaining_fractions(iterations):
         t = years * left
         deviation = VOLATILITY * xp.sqrt(t)
         d1 = (moneyness + (RATE + 0.5 * VOLATILITY**2) * t) / deviation
@@ -75,21 +75,21 @@ def _prices(
     return xp.stack((calls, puts)) / iterations
 
 
-def days(iterations: int) -> list[float]:
+def remaining_fractions(iterations: int) -> list[float]:
     """The fractions of its time that an option still has."""
     return [1 - day / iterations for day in range(iterations)]
 
 
 def array_api(xp: Any, spot: Any, strike: Any, years: Any, iterations: int = 1) -> Any:
     """Mean prices of calls and puts over the days, by the polynomial."""
-    return _prices(xp, partial(_normal, xp), spot, strike, years, iterations)
+    return _mean_prices(xp, partial(_normal_distribution, xp), spot, strike, years, iterations)
 
 
 def cpu(spot: Array, strike: Array, years: Array, iterations: int = 1) -> Array:
     """Mean prices of calls and puts over the days, ``(2, n)``, by SciPy; O(n iterations)."""
     from scipy.special import ndtr
 
-    return np.asarray(_prices(np, ndtr, spot, strike, years, iterations))
+    return np.asarray(_mean_prices(np, ndtr, spot, strike, years, iterations))
 
 
 def opencl(device: OpenCL, spot: Array, strike: Array, years: Array, iterations: int = 1) -> Array:
@@ -97,8 +97,8 @@ def opencl(device: OpenCL, spot: Array, strike: Array, years: Array, iterations:
     n = spot.size
     items = (round_up(n, 64),)
     kernel = device.kernel(SOURCE, "price")
-    given = [device.upload(array, items, fill=1) for array in (spot, strike, years)]
-    sums = [device.upload(np.zeros(0, np.float32), items) for _ in range(2)]
-    for left in days(iterations):
+    given = [device.upload_array(array, items, fill=1) for array in (spot, strike, years)]
+    sums = [device.upload_array(np.zeros(0, np.float32), items) for _ in range(2)]
+    for left in remaining_fractions(iterations):
         device.launch(kernel, items, device.group(kernel, 64), *given, *sums, np.float32(left))
-    return np.stack([device.download(one, (n,), np.float32) for one in sums]) / np.float32(iterations)
+    return np.stack([device.download_array(one, (n,), np.float32) for one in sums]) / np.float32(iterations)

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL
-from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, summed, uploaded, work_items
+from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, sum_partials, upload_part, work_items
 
 PARTS, DIMENSIONS, CHUNK = 8, 4, 256
 COLUMNS = 1 + 2 * DIMENSIONS
@@ -87,7 +87,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return points, means + rng.standard_normal(means.shape) * 0.5
 
 
-def _start(points: Array, guess: Array) -> Array:
+def _initial_state(points: Array, guess: Array) -> Array:
     """A row for each part, and one for the mean logarithm of the likelihood of the state before."""
     state = np.ones((PARTS + 1, COLUMNS))
     state[:PARTS, 0] = 1 / PARTS
@@ -96,17 +96,17 @@ def _start(points: Array, guess: Array) -> Array:
     return state
 
 
-def _terms(state: Array) -> tuple[Array, Array, Array]:
+def _density_terms(state: Array) -> tuple[Array, Array, Array]:
     weights, means, variances = np.split(state[:PARTS], [1, 1 + DIMENSIONS], axis=1)
     logarithms = 2 * np.log(weights) - np.log(2 * np.pi * variances).sum(axis=1, keepdims=True)
     terms = logarithms[:, 0] / 2, means, -0.5 / variances
     return terms[0].astype(np.float32), terms[1].astype(np.float32), terms[2].astype(np.float32)
 
 
-def _host(state: Array, sweep: int, part: Part) -> Array:
+def _sweep_on_host(state: Array, sweep: int, part: Part) -> Array:
     """The sums over the points of a part, ``(9, 9)``, the likelihood in the last row; O(n)."""
     (points,) = part
-    constants, means, narrow = _terms(state)
+    constants, means, narrow = _density_terms(state)
     total = np.zeros((PARTS + 1, COLUMNS))
     constants = constants + (means * means * narrow).sum(axis=1)
     for first in range(0, len(points), ROOM):
@@ -124,20 +124,20 @@ def _host(state: Array, sweep: int, part: Part) -> Array:
     return total
 
 
-def _device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
+def _sweep_on_device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
     points, n = loaded
     kernel = device.kernel(SOURCE, "expect")
     items, values = work_items(n, CHUNK), PARTS * COLUMNS + 1
-    partial = device.allocate(values, items, dtype=np.float32)
-    terms = [device.upload(array) for array in _terms(state)]
+    partial = device.allocate_buffer(values, items, dtype=np.float32)
+    terms = [device.upload_array(array) for array in _density_terms(state)]
     group = device.group(kernel, 64)
     device.launch(kernel, (items,), group, points, *terms, partial, np.uint32(n))
     total = np.zeros((PARTS + 1) * COLUMNS)
-    total[:values] = summed(device, partial, values, items)
+    total[:values] = sum_partials(device, partial, values, items)
     return total.reshape(PARTS + 1, COLUMNS)
 
 
-def _update(state: Array, total: Array, n: int) -> Array:
+def _update_state(state: Array, total: Array, n: int) -> Array:
     """Weights, means and variances under which what was expected is likeliest."""
     weights = np.maximum(total[:PARTS, :1], 1e-9)
     means, squares = np.split(total[:PARTS, 1:] / weights, 2, axis=1)
@@ -147,5 +147,5 @@ def _update(state: Array, total: Array, n: int) -> Array:
     return np.vstack([np.hstack([weights / n, means, variances]), last])
 
 
-SWEEPS = Sweeps(_start, _host, uploaded, _device, _update)
+SWEEPS = Sweeps(_initial_state, _sweep_on_host, upload_part, _sweep_on_device, _update_state)
 cpu, opencl, both = SWEEPS.cpu, SWEEPS.opencl, SWEEPS.both

@@ -71,11 +71,11 @@ def opencl(device: OpenCL, start: Array, iterations: int = 1) -> Array:
     rows, columns = round_up(n + 1, 4), round_up(n + 1, 64)
     magnetic, electric = device.kernel(SOURCE, "magnetic"), device.kernel(SOURCE, "electric")
     shape = (rows + 1, columns + 1)
-    e, nothing = device.upload(start, shape), np.zeros((0, 0), np.float32)
-    hx, hy = device.upload(nothing, shape), device.upload(nothing, shape)
+    e, nothing = device.upload_array(start, shape), np.zeros((0, 0), np.float32)
+    hx, hy = device.upload_array(nothing, shape), device.upload_array(nothing, shape)
     for _ in range(iterations):
         device.launch(magnetic, (columns, rows), device.group(magnetic, 64, 4), e, hx, hy)
         sizes = np.uint32(n), np.uint32(columns + 1)
         inside = (round_up(n, 64), round_up(n, 4))
         device.launch(electric, inside, device.group(electric, 64, 4), e, hx, hy, *sizes)
-    return device.download(e, (n + 2, n + 2), np.float32, columns + 1)[1:-1, 1:-1]
+    return device.download_array(e, (n + 2, n + 2), np.float32, columns + 1)[1:-1, 1:-1]

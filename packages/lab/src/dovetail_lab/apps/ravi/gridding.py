@@ -59,7 +59,7 @@ __kernel void spread(__global const float2 *restrict where, __global const float
 )
 
 
-def table() -> Array:
+def convolution_table() -> Array:
     """The convolution function, ``(8, 7)`` float32: a row for each eighth of a cell, of sum 1."""
     away = np.arange(-HALF, HALF + 1) - np.arange(EIGHTHS)[:, None] / EIGHTHS
     weights = np.exp(-(away**2))
@@ -74,30 +74,30 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return places, rng.standard_normal((n, 2), dtype=np.float32)
 
 
-def scale(sweep: int) -> np.float32:
+def baseline_scale(sweep: int) -> np.float32:
     """How much longer the baselines of a channel are."""
     return np.float32(1 + 0.002 * (sweep % CHANNELS))
 
 
-def cells(places: Array, sweep: int) -> tuple[Array, Array]:
+def cells_of_places(places: Array, sweep: int) -> tuple[Array, Array]:
     """The cell of each place, and the eighth of it, along both axes."""
-    at = places * scale(sweep) + np.float32(SIDE // 2)
+    at = places * baseline_scale(sweep) + np.float32(SIDE // 2)
     whole = np.floor(at)
     return whole.astype(np.int64), ((at - whole) * EIGHTHS).astype(np.int64)
 
 
-def _start(places: Array, values: Array) -> Array:
+def _initial_state(places: Array, values: Array) -> Array:
     return np.zeros((2, SIDE, SIDE))
 
 
-def _host(state: Array, sweep: int, part: Part) -> Array:
+def _sweep_on_host(state: Array, sweep: int, part: Part) -> Array:
     """The grid of a part, real and imaginary, ``(2, 512, 512)``; O(49 n)."""
-    weights = table()
+    weights = convolution_table()
     taps = np.arange(-HALF, HALF + 1)
     grid = np.zeros((2, SIDE * SIDE))
     for first in range(0, len(part[0]), ROOM):
         places, values = (array[first : first + ROOM] for array in part)
-        whole, eighth = cells(places, sweep)
+        whole, eighth = cells_of_places(places, sweep)
         across, down = weights[eighth[:, 0]], weights[eighth[:, 1]]
         rows = (whole[:, 1, None] + taps) * SIDE
         index = (rows[:, :, None] + (whole[:, 0, None] + taps)[:, None, :]).reshape(-1)
@@ -107,28 +107,38 @@ def _host(state: Array, sweep: int, part: Part) -> Array:
     return grid.reshape(2, SIDE, SIDE)
 
 
-def _load(device: OpenCL, part: Part) -> Any:
+def _load_part(device: OpenCL, part: Part) -> Any:
     places, values = part
     order = np.argsort(places[:, 1], kind="stable")
-    return places[order], *map(device.upload, (places[order], values[order], table()))
+    return places[order], *map(device.upload_array, (places[order], values[order], convolution_table()))
 
 
-def _device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
+def _sweep_on_device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
     sorted_, places, values, weights = loaded
     kernel = device.kernel(SOURCE, "spread")
-    lines, rows = cells(sorted_, sweep)[0][:, 1], np.arange(SIDE)
+    lines, rows = cells_of_places(sorted_, sweep)[0][:, 1], np.arange(SIDE)
     firsts, ends = np.searchsorted(lines, rows - HALF), np.searchsorted(lines, rows + HALF, "right")
-    bounds = device.upload(np.concatenate([firsts, ends]).astype(np.uint32))
-    grid = device.allocate(2, SIDE, SIDE, dtype=np.float32)
+    bounds = device.upload_array(np.concatenate([firsts, ends]).astype(np.uint32))
+    grid = device.allocate_buffer(2, SIDE, SIDE, dtype=np.float32)
     device.launch(
-        kernel, (SIDE,), device.group(kernel, 16), places, values, weights, bounds, grid, scale(sweep)
+        kernel,
+        (SIDE,),
+        device.group(kernel, 16),
+        places,
+        values,
+        weights,
+        bounds,
+        grid,
+        baseline_scale(sweep),
     )
-    return device.download(grid, (2 * SIDE * SIDE,), np.float32).reshape(2, SIDE, SIDE).astype(np.float64)
+    return (
+        device.download_array(grid, (2 * SIDE * SIDE,), np.float32).reshape(2, SIDE, SIDE).astype(np.float64)
+    )
 
 
-def _update(state: Array, total: Array, n: int) -> Array:
+def _update_state(state: Array, total: Array, n: int) -> Array:
     return state + total
 
 
-SWEEPS = Sweeps(_start, _host, _load, _device, _update, divided=2)
+SWEEPS = Sweeps(_initial_state, _sweep_on_host, _load_part, _sweep_on_device, _update_state, divided=2)
 cpu, opencl, both = SWEEPS.cpu, SWEEPS.opencl, SWEEPS.both

@@ -66,8 +66,8 @@ def opencl(device: OpenCL, framed: Array, iterations: int = 1) -> Array:
     n = framed.shape[0] - 4
     rows, columns = round_up(n, 4), round_up(n, 64)
     kernel = device.kernel(SOURCE, "smooth")
-    image, smoothed = (device.upload(framed, (rows + 4, columns + 4)) for _ in range(2))
+    image, smoothed = (device.upload_array(framed, (rows + 4, columns + 4)) for _ in range(2))
     for _ in range(iterations):
         device.launch(kernel, (columns, rows), device.group(kernel, 64, 4), image, smoothed, np.uint32(n))
         image, smoothed = smoothed, image
-    return device.download(image, (n + 4, n + 4), np.float32, columns + 4)[2:-2, 2:-2]
+    return device.download_array(image, (n + 4, n + 4), np.float32, columns + 4)[2:-2, 2:-2]

@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL
-from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, summed, uploaded, work_items
+from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, sum_partials, upload_part, work_items
 
 CLUSTERS, DIMENSIONS, CHUNK = 16, 4, 512
 
@@ -63,11 +63,11 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return points, places + rng.standard_normal(places.shape, dtype=np.float32) * np.float32(0.5)
 
 
-def _start(points: Array, guess: Array) -> Array:
+def _initial_state(points: Array, guess: Array) -> Array:
     return guess
 
 
-def _host(centres: Array, sweep: int, part: Part) -> Array:
+def _sweep_on_host(centres: Array, sweep: int, part: Part) -> Array:
     """Counts and sums of the points nearest to each centre, ``(16, 5)``; O(n)."""
     (points,) = part
     distances = points @ (-2 * centres.T)
@@ -77,21 +77,21 @@ def _host(centres: Array, sweep: int, part: Part) -> Array:
     return np.stack([np.bincount(nearest, minlength=CLUSTERS), *columns], axis=1)
 
 
-def _device(device: OpenCL, centres: Array, sweep: int, loaded: Any) -> Array:
+def _sweep_on_device(device: OpenCL, centres: Array, sweep: int, loaded: Any) -> Array:
     points, n = loaded
     kernel = device.kernel(SOURCE, "gather")
     items = work_items(n, CHUNK)
-    partial = device.allocate(5 * CLUSTERS, items, dtype=np.float32)
+    partial = device.allocate_buffer(5 * CLUSTERS, items, dtype=np.float32)
     group = device.group(kernel, 64)
-    device.launch(kernel, (items,), group, points, device.upload(centres), partial, np.uint32(n))
-    return summed(device, partial, 5 * CLUSTERS, items).reshape(CLUSTERS, 5)
+    device.launch(kernel, (items,), group, points, device.upload_array(centres), partial, np.uint32(n))
+    return sum_partials(device, partial, 5 * CLUSTERS, items).reshape(CLUSTERS, 5)
 
 
-def _update(centres: Array, total: Array, n: int) -> Array:
+def _update_state(centres: Array, total: Array, n: int) -> Array:
     """The means; a centre that lost all its points stays."""
     counts = np.maximum(total[:, :1], 1)
     return np.where(total[:, :1] > 0, total[:, 1:] / counts, centres).astype(np.float32)
 
 
-SWEEPS = Sweeps(_start, _host, uploaded, _device, _update)
+SWEEPS = Sweeps(_initial_state, _sweep_on_host, upload_part, _sweep_on_device, _update_state)
 cpu, opencl, both = SWEEPS.cpu, SWEEPS.opencl, SWEEPS.both

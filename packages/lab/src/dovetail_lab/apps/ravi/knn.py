@@ -55,7 +55,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return (rng.random((n, DIMENSIONS), dtype=np.float32),)
 
 
-def queries(iterations: int) -> Array:
+def query_points(iterations: int) -> Array:
     """Points along the diagonal, ``(iterations, 4)``."""
     steps = (np.arange(iterations, dtype=np.float32) + 0.5) / iterations
     return np.repeat(steps[:, None], DIMENSIONS, axis=1)
@@ -64,7 +64,7 @@ def queries(iterations: int) -> Array:
 def array_api(xp: Any, points: Any, iterations: int = 1) -> Any:
     """All distances of a query, sorted; O(n log n) a query."""
     rows = []
-    for query in queries(iterations):
+    for query in query_points(iterations):
         away = [points[:, d] - float(query[d]) for d in range(DIMENSIONS)]
         square = away[0] * away[0] + away[1] * away[1] + away[2] * away[2] + away[3] * away[3]
         rows.append(xp.sort(square)[:NEIGHBOURS])
@@ -75,7 +75,7 @@ def cpu(points: Array, iterations: int = 1) -> Array:
     """The distances, ascending, ``(iterations, min(n, 10))``, by partition; O(n) a query."""
     nearest = min(NEIGHBOURS, points.shape[0])
     found = np.empty((iterations, nearest), np.float32)
-    for row, query in zip(found, queries(iterations), strict=True):
+    for row, query in zip(found, query_points(iterations), strict=True):
         away = points - query
         squares = np.einsum("ij,ij->i", away, away)
         row[:] = squares if squares.size == nearest else np.partition(squares, nearest)[:nearest]
@@ -88,11 +88,11 @@ def opencl(device: OpenCL, points: Array, iterations: int = 1) -> Array:
     n = points.shape[0]
     items = max(64, round_up(-(-n // CHUNK), 64))
     kernel = device.kernel(SOURCE, "nearest")
-    there = device.upload(points, (items * CHUNK, DIMENSIONS), fill=np.inf)
-    best = device.allocate(NEIGHBOURS, items, dtype=np.float32)
+    there = device.upload_array(points, (items * CHUNK, DIMENSIONS), fill=np.inf)
+    best = device.allocate_buffer(NEIGHBOURS, items, dtype=np.float32)
     nearest = min(NEIGHBOURS, n)
     found = np.empty((iterations, nearest), np.float32)
-    for row, query in zip(found, queries(iterations), strict=True):
+    for row, query in zip(found, query_points(iterations), strict=True):
         device.launch(kernel, (items,), device.group(kernel, 64), there, best, query)
-        row[:] = np.sort(device.download(best, (NEIGHBOURS * items,), np.float32))[:nearest]
+        row[:] = np.sort(device.download_array(best, (NEIGHBOURS * items,), np.float32))[:nearest]
     return np.sqrt(found)

@@ -70,7 +70,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return place, speed, ((x * n + y) * n + z).astype(np.int32), np.array([n * SPACING], np.float32)
 
 
-def forces(xp: Any, place: Any, neighbours: Any, side: Any) -> Any:
+def atom_forces(xp: Any, place: Any, neighbours: Any, side: Any) -> Any:
     """The force on each atom, ``(3, atoms)``; pairs take the nearest image. O(124 atoms)."""
     total = xp.zeros_like(place)
     for j in range(neighbours.shape[0]):
@@ -87,11 +87,11 @@ def forces(xp: Any, place: Any, neighbours: Any, side: Any) -> Any:
 def array_api(xp: Any, place: Any, speed: Any, neighbours: Any, side: Any, iterations: int = 1) -> Any:
     """Velocity Verlet: half a kick, a drift, half a kick, so many times."""
     place, speed = place + 0 * speed, speed + 0 * place
-    force = forces(xp, place, neighbours, side)
+    force = atom_forces(xp, place, neighbours, side)
     for _ in range(iterations):
         speed += 0.5 * STEP * force
         place += STEP * speed
-        force = forces(xp, place, neighbours, side)
+        force = atom_forces(xp, place, neighbours, side)
         speed += 0.5 * STEP * force
     return xp.stack((place, speed))
 
@@ -108,17 +108,17 @@ def opencl(
     atoms = place.shape[1]
     items = (round_up(atoms, 64),)
 
-    def four(rows: Array) -> Any:
+    def upload_as_four(rows: Array) -> Any:
         made = np.zeros((items[0], 4), np.float32)
         made[:atoms, :3] = rows.T
-        return device.upload(made)
+        return device.upload_array(made)
 
     force, kick, drift = (device.kernel(SOURCE, name) for name in ("force", "kick", "drift"))
     group = device.group(force, 64)
-    where, moving = four(place), four(speed)
+    where, moving = upload_as_four(place), upload_as_four(speed)
     # The padding's neighbours are atoms as good as any: its forces are never read.
-    lists = device.upload(neighbours, (neighbours.shape[0], *items))
-    acting = device.allocate(items[0], 4, dtype=np.float32)
+    lists = device.upload_array(neighbours, (neighbours.shape[0], *items))
+    acting = device.allocate_buffer(items[0], 4, dtype=np.float32)
     sizes = np.uint32(neighbours.shape[0]), np.float32(side[0])
     device.launch(force, items, group, where, lists, acting, *sizes)
     for _ in range(iterations):
@@ -126,5 +126,5 @@ def opencl(
         device.launch(drift, items, group, moving, where)
         device.launch(force, items, group, where, lists, acting, *sizes)
         device.launch(kick, items, group, acting, moving)
-    found = [device.download(one, (items[0], 4), np.float32)[:atoms, :3].T for one in (where, moving)]
+    found = [device.download_array(one, (items[0], 4), np.float32)[:atoms, :3].T for one in (where, moving)]
     return np.stack(found)

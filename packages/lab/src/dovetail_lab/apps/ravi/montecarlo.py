@@ -63,7 +63,7 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return (*options, rng.random(PATHS, dtype=np.float32), rng.random(PATHS, dtype=np.float32))
 
 
-def shifts(iterations: int) -> list[tuple[float, ...]]:
+def block_shifts(iterations: int) -> list[tuple[float, ...]]:
     """By how much each block shifts its two uniform numbers."""
     return [tuple((block * shift) % 1.0 for shift in SHIFTS) for block in range(iterations)]
 
@@ -74,7 +74,7 @@ def array_api(
     """The discounted mean gain of each option; O(n PATHS iterations)."""
     drift, deviation = (RATE - 0.5 * VOLATILITY**2) * years, VOLATILITY * xp.sqrt(years)
     sums = xp.zeros_like(spot)
-    for by_first, by_second in shifts(iterations):
+    for by_first, by_second in block_shifts(iterations):
         a, b = first + by_first, second + by_second
         u, v = a - xp.floor(a), b - xp.floor(b)
         u = xp.where(u < LEAST, xp.ones_like(u) * LEAST, u)
@@ -99,11 +99,11 @@ def opencl(
     n = spot.size
     items = (round_up(n, 64),)
     draw, walk = device.kernel(SOURCE, "draw"), device.kernel(SOURCE, "walk")
-    options = [device.upload(array, items, fill=1) for array in (spot, strike, years)]
-    uniform = [device.upload(array) for array in (first, second)]
-    normal = device.allocate(PATHS, dtype=np.float32)
-    sums = device.upload(np.zeros(0, np.float32), items)
-    for by in shifts(iterations):
+    options = [device.upload_array(array, items, fill=1) for array in (spot, strike, years)]
+    uniform = [device.upload_array(array) for array in (first, second)]
+    normal = device.allocate_buffer(PATHS, dtype=np.float32)
+    sums = device.upload_array(np.zeros(0, np.float32), items)
+    for by in block_shifts(iterations):
         device.launch(draw, (PATHS,), device.group(draw, 64), *uniform, normal, *map(np.float32, by))
         device.launch(walk, items, device.group(walk, 64), *options, normal, sums)
-    return device.download(sums, (n,), np.float32) / np.float32(iterations)
+    return device.download_array(sums, (n,), np.float32) / np.float32(iterations)

@@ -35,42 +35,42 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return ((n * rng.random((n, LINKS)) ** 3).astype(np.int32),)
 
 
-def _start(links: Array) -> Array:
+def _initial_state(links: Array) -> Array:
     """The rank of each page, and 1 over its number of links, 0 where it has none; ``(2, n)``."""
     n = links.shape[0]
     leaving = np.bincount(links.reshape(-1), minlength=n)
     return np.stack([np.full(n, 1 / n), np.where(leaving > 0, 1 / np.maximum(leaving, 1), 0)])
 
 
-def _given(state: Array) -> Array:
+def _rank_per_link(state: Array) -> Array:
     return np.asarray(state[0] * state[1], np.float32)
 
 
-def _host(state: Array, sweep: int, part: Part) -> Array:
+def _sweep_on_host(state: Array, sweep: int, part: Part) -> Array:
     """What the pages of a part get from those that link to them; O(n)."""
-    return np.asarray(np.take(_given(state), part[0]).sum(axis=1, dtype=np.float32), np.float64)
+    return np.asarray(np.take(_rank_per_link(state), part[0]).sum(axis=1, dtype=np.float32), np.float64)
 
 
-def _load(device: OpenCL, part: Part) -> Any:
+def _load_part(device: OpenCL, part: Part) -> Any:
     (links,) = part
     pages = links.shape[0]
     items = round_up(pages, 64)
-    return device.upload(links, (items, LINKS)), device.allocate(items, dtype=np.float32), pages
+    return device.upload_array(links, (items, LINKS)), device.allocate_buffer(items, dtype=np.float32), pages
 
 
-def _device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
+def _sweep_on_device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
     links, found, pages = loaded
     kernel = device.kernel(SOURCE, "pull")
-    given = device.upload(_given(state))
+    given = device.upload_array(_rank_per_link(state))
     device.launch(kernel, (round_up(pages, 64),), device.group(kernel, 64), links, given, found)
-    return device.download(found, (pages,), np.float32).astype(np.float64)
+    return device.download_array(found, (pages,), np.float32).astype(np.float64)
 
 
-def _update(state: Array, total: Array, n: int) -> Array:
+def _update_state(state: Array, total: Array, n: int) -> Array:
     ranks, each = state
     lost = ranks[each == 0].sum()
     return np.stack([(1 - DAMPING) / n + DAMPING * (total + lost / n), each])
 
 
-SWEEPS = Sweeps(_start, _host, _load, _device, _update, joined=True)
+SWEEPS = Sweeps(_initial_state, _sweep_on_host, _load_part, _sweep_on_device, _update_state, joined=True)
 cpu, opencl, both = SWEEPS.cpu, SWEEPS.opencl, SWEEPS.both

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail_lab.apps.interfaces import Array
 from dovetail_lab.apps.opencl import OpenCL
-from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, summed, uploaded, work_items
+from dovetail_lab.apps.ravi.sweeps import Part, Sweeps, sum_partials, upload_part, work_items
 
 DIMENSIONS, DIRECTIONS, CHUNK = 32, 4, 256
 COLUMNS = DIRECTIONS + 1
@@ -63,30 +63,30 @@ def inputs(n: int, rng: np.random.Generator) -> tuple[Array, ...]:
     return data, rng.standard_normal((DIMENSIONS, DIRECTIONS))
 
 
-def _start(data: Array, guess: Array) -> Array:
+def _initial_state(data: Array, guess: Array) -> Array:
     """Directions, with their variances as the last row, ``(33, 4)``."""
     return np.vstack([np.linalg.qr(guess)[0], np.zeros(DIRECTIONS)])
 
 
-def _host(state: Array, sweep: int, part: Part) -> Array:
+def _sweep_on_host(state: Array, sweep: int, part: Part) -> Array:
     """X'(XV), and the sums of X's columns, ``(32, 5)``; O(n)."""
     (data,) = part
     products = data.T @ (data @ state[:-1].astype(np.float32))
     return np.column_stack([products, data.sum(axis=0)]).astype(np.float64)
 
 
-def _device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
+def _sweep_on_device(device: OpenCL, state: Array, sweep: int, loaded: Any) -> Array:
     data, n = loaded
     kernel = device.kernel(SOURCE, "multiply")
     items = work_items(n, CHUNK)
-    partial = device.allocate(COLUMNS * DIMENSIONS, items, dtype=np.float32)
-    directions = device.upload(state[:-1].astype(np.float32))
+    partial = device.allocate_buffer(COLUMNS * DIMENSIONS, items, dtype=np.float32)
+    directions = device.upload_array(state[:-1].astype(np.float32))
     group = device.group(kernel, 64)
     device.launch(kernel, (items,), group, data, directions, partial, np.uint32(n))
-    return summed(device, partial, COLUMNS * DIMENSIONS, items).reshape(DIMENSIONS, COLUMNS)
+    return sum_partials(device, partial, COLUMNS * DIMENSIONS, items).reshape(DIMENSIONS, COLUMNS)
 
 
-def _update(state: Array, total: Array, n: int) -> Array:
+def _update_state(state: Array, total: Array, n: int) -> Array:
     """What the mean adds to X'(XV) is taken off; signs are such that the variances are positive."""
     means = total[:, -1] / n
     covariance = total[:, :-1] / n - np.outer(means, means @ state[:-1])
@@ -95,5 +95,5 @@ def _update(state: Array, total: Array, n: int) -> Array:
     return np.vstack([directions * signs, np.abs(np.diag(upper))])
 
 
-SWEEPS = Sweeps(_start, _host, uploaded, _device, _update)
+SWEEPS = Sweeps(_initial_state, _sweep_on_host, upload_part, _sweep_on_device, _update_state)
 cpu, opencl, both = SWEEPS.cpu, SWEEPS.opencl, SWEEPS.both

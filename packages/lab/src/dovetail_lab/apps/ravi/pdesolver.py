@@ -52,9 +52,9 @@ def opencl(device: OpenCL, guess: Array, f: Array, iterations: int = 1) -> Array
     rows, columns = round_up(n, 4), round_up(n, 64)
     framed = (rows + 2, columns + 2)
     kernel = device.kernel(SOURCE, "sweep")
-    u, next_ = device.upload(guess, framed), device.upload(guess, framed)
-    source = device.upload(f, framed, origin=(1, 1))
+    u, next_ = device.upload_array(guess, framed), device.upload_array(guess, framed)
+    source = device.upload_array(f, framed, origin=(1, 1))
     for _ in range(iterations):
         device.launch(kernel, (columns, rows), device.group(kernel, 64, 4), u, source, next_, np.uint32(n))
         u, next_ = next_, u
-    return device.download(u, (n + 2, n + 2), np.float32, columns + 2)[1:-1, 1:-1]
+    return device.download_array(u, (n + 2, n + 2), np.float32, columns + 2)[1:-1, 1:-1]

@@ -45,12 +45,12 @@ class Sweeps:
     def cpu(self, *inputs: Array, iterations: int = 1, world: Any = None) -> Array:
         """The state after so many sweeps, in NumPy; over the ranks of the communicator ``world``."""
         part = self._part(inputs, world)
-        return self._run(inputs, iterations, world, lambda state, sweep: self.host(state, sweep, part))
+        return self._run_sweeps(inputs, iterations, world, lambda state, sweep: self.host(state, sweep, part))
 
     def opencl(self, device: OpenCL, *inputs: Array, iterations: int = 1, world: Any = None) -> Array:
         """The same with all items on the device, where they stay."""
         there = self.load(device, self._part(inputs, world))
-        return self._run(
+        return self._run_sweeps(
             inputs, iterations, world, lambda state, sweep: self.device(device, state, sweep, there)
         )
 
@@ -60,9 +60,9 @@ class Sweeps:
         """The same with a part of the items on the core and the rest on the device; that part besides."""
         part = self._part(inputs, world)
         items = part[0].shape[0]
-        share = self._share(device, self.start(*inputs), part, items)
+        share = self._choose_share(device, self.start(*inputs), part, items)
         cut = min(items - 1, max(1, round(items * share))) if items > 1 else items
-        here, there = _rows(part, 0, cut), self.load(device, _rows(part, cut, items))
+        here, there = _part_rows(part, 0, cut), self.load(device, _part_rows(part, cut, items))
         with ThreadPoolExecutor(1) as beside:
 
             def sweep_both(state: Array, sweep: int) -> Array:
@@ -70,9 +70,9 @@ class Sweeps:
                 near = self.host(state, sweep, here)
                 return self._together([near, far.result()])
 
-            return self._run(inputs, iterations, world, sweep_both), share
+            return self._run_sweeps(inputs, iterations, world, sweep_both), share
 
-    def _share(self, device: OpenCL, state: Array, part: Part, items: int) -> float:
+    def _choose_share(self, device: OpenCL, state: Array, part: Part, items: int) -> float:
         """The part of all items with which a core takes as long as the device with the rest.
 
         Each takes so long for a sweep and so much longer for every item: a line through two probes.
@@ -80,7 +80,10 @@ class Sweeps:
         lines = []
         for sweep_of in (self._on_host, self._on_device):
             few, more = (max(1, items // part_of) for part_of in PROBES)
-            short, long = (_timed(sweep_of(device, state, _rows(part, 0, count))) for count in (few, more))
+            short, long = (
+                _time_second_call(sweep_of(device, state, _part_rows(part, 0, count)))
+                for count in (few, more)
+            )
             slope = max((long - short) / max(1, more - few), 0.1 * long / more)  # a noisy line never falls
             lines.append((long - slope * more, slope))
         # Where both lines meet: the core takes as long for its part as the device for the rest.
@@ -100,14 +103,16 @@ class Sweeps:
         items = inputs[0].shape[0]
         rank, ranks = (0, 1) if world is None else (world.rank, world.size)
         # By products instead of a fixed length, so that sizes differ by one at most and nothing is left over.
-        return _rows(inputs[: self.divided], items * rank // ranks, items * (rank + 1) // ranks)
+        return _part_rows(inputs[: self.divided], items * rank // ranks, items * (rank + 1) // ranks)
 
-    def _run(self, inputs: tuple[Array, ...], iterations: int, world: Any, sweep_once: Sweep) -> Array:
+    def _run_sweeps(self, inputs: tuple[Array, ...], iterations: int, world: Any, sweep_once: Sweep) -> Array:
         state = self.start(*inputs)
         for sweep in range(iterations):
             total = sweep_once(state, sweep)
             if world is not None:
-                total = self._together(world.allgather(total)) if self.joined else _sum(world, total)
+                total = (
+                    self._together(world.allgather(total)) if self.joined else _sum_over_ranks(world, total)
+                )
             state = self.update(state, total, inputs[0].shape[0])
         return state
 
@@ -115,7 +120,7 @@ class Sweeps:
         return np.concatenate(contributions) if self.joined else np.asarray(sum(contributions))
 
 
-def _timed(do: Callable[[], Array]) -> float:
+def _time_second_call(do: Callable[[], Array]) -> float:
     """Seconds of a second time: the first one builds kernels and fills caches."""
     do()
     begin = time.perf_counter()
@@ -123,11 +128,11 @@ def _timed(do: Callable[[], Array]) -> float:
     return time.perf_counter() - begin
 
 
-def _rows(part: Part, first: int, end: int) -> Part:
+def _part_rows(part: Part, first: int, end: int) -> Part:
     return tuple(array[first:end] for array in part)
 
 
-def _sum(world: Any, mine: Array) -> Array:
+def _sum_over_ranks(world: Any, mine: Array) -> Array:
     from mpi4py import MPI
 
     total = np.ascontiguousarray(mine)
@@ -135,9 +140,9 @@ def _sum(world: Any, mine: Array) -> Array:
     return total
 
 
-def uploaded(device: OpenCL, part: Part) -> tuple[Any, int]:
+def upload_part(device: OpenCL, part: Part) -> tuple[Any, int]:
     """The rows of a part's only array on the device, and how many they are."""
-    return device.upload(part[0]), part[0].shape[0]
+    return device.upload_array(part[0]), part[0].shape[0]
 
 
 def work_items(rows: int, chunk: int) -> int:
@@ -145,6 +150,8 @@ def work_items(rows: int, chunk: int) -> int:
     return max(64, round_up(-(-rows // chunk), 64))
 
 
-def summed(device: OpenCL, partial: Any, values: int, items: int) -> Array:
+def sum_partials(device: OpenCL, partial: Any, values: int, items: int) -> Array:
     """Add up, in double precision, what each work-item wrote: ``values`` rows of one number an item."""
-    return np.asarray(device.download(partial, (values, items), np.float32).sum(axis=1, dtype=np.float64))
+    return np.asarray(
+        device.download_array(partial, (values, items), np.float32).sum(axis=1, dtype=np.float64)
+    )

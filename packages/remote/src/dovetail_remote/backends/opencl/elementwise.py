@@ -13,7 +13,7 @@ from dovetail_remote.backends.opencl.strided import (
     index_arguments,
     index_code,
     index_values,
-    merged,
+    merge_patterns,
 )
 
 
@@ -104,7 +104,7 @@ for _rule, _tables in (
         EXPRESSIONS.setdefault(_name, {}).update(_codes)
 
 
-def prelude(dtype: np.dtype[Any]) -> str:
+def type_prelude(dtype: np.dtype[Any]) -> str:
     """Helpers in C for a type ``T``."""
     name = C_TYPES[dtype.name]
     lines = ["#pragma OPENCL FP_CONTRACT OFF", f"typedef {name} T;", f"#define BITS {8 * dtype.itemsize}"]
@@ -178,7 +178,7 @@ T c_divide(T a, T b)
 """
 
 
-def loaded(value: str, of: np.dtype[Any], to: np.dtype[Any]) -> str:
+def load_as(value: str, of: np.dtype[Any], to: np.dtype[Any]) -> str:
     """C code for a value of one type as another."""
     if of == to:
         return value
@@ -193,7 +193,7 @@ def loaded(value: str, of: np.dtype[Any], to: np.dtype[Any]) -> str:
     return f"(({C_TYPES[to.name]}){value})"
 
 
-def scalar(value: Any, dtype: np.dtype[Any]) -> np.generic:
+def scalar_argument(value: Any, dtype: np.dtype[Any]) -> np.generic:
     """A number of Python as a kernel's argument. Raises `OverflowError`, `TypeError`."""
     if dtype.kind == "b":
         return np.uint8(bool(value))
@@ -201,7 +201,7 @@ def scalar(value: Any, dtype: np.dtype[Any]) -> np.generic:
     return made
 
 
-def apply(
+def apply_code(
     queue: Queue,
     key: Any,
     code: str,
@@ -220,14 +220,14 @@ def apply(
         inputs: arrays and numbers, at least one array.
         types: what each input is in the expression.
         result: the type of the expression's value.
-        helpers: the type T for which `prelude` is needed.
+        helpers: the type T for which `type_prelude` is needed.
     """
     arrays = [x for x in inputs if isinstance(x, ClArray)]
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     made = queue.empty(shape, result)
     names = "abcd"[: len(inputs)]
     held = [n for n, x in zip(names, inputs, strict=True) if isinstance(x, ClArray)]
-    kept, strides = merged(shape, [broadcast_strides(x, shape) for x in arrays])
+    kept, strides = merge_patterns(shape, [broadcast_strides(x, shape) for x in arrays])
     plain = len(kept) <= 1 and all(s in ([], [0], [1]) for s in strides)
     forms = tuple(x.dtype.name if isinstance(x, ClArray) else "" for x in inputs)
     steps = tuple(s[0] if s else 0 for s in strides) if plain else ()
@@ -240,7 +240,7 @@ def apply(
             c = C_TYPES[t.name]
             if isinstance(x, ClArray):
                 declared.append(f"__global const {C_TYPES[x.dtype.name]} *x_{n}")
-                reads.append(f"const {c} {n} = {loaded(f'x_{n}[{next(offsets)}]', x.dtype, t)};")
+                reads.append(f"const {c} {n} = {load_as(f'x_{n}[{next(offsets)}]', x.dtype, t)};")
             else:
                 declared.append(f"const {c} {n}")
         index = "" if plain else index_code(len(kept), held)
@@ -248,7 +248,7 @@ def apply(
         body = "\n    ".join(reads)
         kernel = queue.build(
             full,
-            f"""{prelude(helpers) if helpers is not None else ""}
+            f"""{type_prelude(helpers) if helpers is not None else ""}
 __kernel void run(__global {C_TYPES[result.name]} *y, {", ".join(declared)}{more})
 {{
     const ulong i = get_global_id(0);
@@ -257,13 +257,15 @@ __kernel void run(__global {C_TYPES[result.name]} *y, {", ".join(declared)}{more
     y[i] = {code};
 }}""",
         )
-    given = [x if isinstance(x, ClArray) else scalar(x, t) for x, t in zip(inputs, types, strict=True)]
+    given = [
+        x if isinstance(x, ClArray) else scalar_argument(x, t) for x, t in zip(inputs, types, strict=True)
+    ]
     values = [] if plain else index_values(kept, [(0, s) for s in strides])
     queue.launch(kernel, (made.size,), [made, *given, *values])
     return made
 
 
-def elementwise(queue: Queue, name: str, *inputs: Any) -> ClArray:
+def apply_expression(queue: Queue, name: str, *inputs: Any) -> ClArray:
     """One of the functions of `EXPRESSIONS`. Raises `NoExpression` for types that have no expression."""
     arrays = [x for x in inputs if isinstance(x, ClArray)]
     if not arrays:
@@ -280,24 +282,26 @@ def elementwise(queue: Queue, name: str, *inputs: Any) -> ClArray:
         result = np.dtype("bool")
     elif rule == "real" and promoted.kind == "c":
         result = np.dtype(f"float{4 * promoted.itemsize}")
-    return apply(queue, name, code, inputs, [promoted] * len(inputs), result, helpers=promoted)
+    return apply_code(queue, name, code, inputs, [promoted] * len(inputs), result, helpers=promoted)
 
 
-def converted(queue: Queue, x: ClArray, dtype: np.dtype[Any], *, copy: bool = True) -> ClArray:
+def convert_elements(queue: Queue, x: ClArray, dtype: np.dtype[Any], *, copy: bool = True) -> ClArray:
     """The elements as another type."""
     if x.dtype == dtype and not copy:
         return x
-    return apply(queue, "convert", "a", [x], [dtype], dtype)
+    return apply_code(queue, "convert", "a", [x], [dtype], dtype)
 
 
 def where(queue: Queue, condition: ClArray, x1: Any, x2: Any) -> ClArray:
     """Elements of one or the other, which may be numbers."""
     dtype = np.result_type(*[v.dtype if isinstance(v, ClArray) else v for v in (x1, x2)])
-    return apply(queue, "where", "a ? b : c", [condition, x1, x2], [np.dtype("bool"), dtype, dtype], dtype)
+    return apply_code(
+        queue, "where", "a ? b : c", [condition, x1, x2], [np.dtype("bool"), dtype, dtype], dtype
+    )
 
 
 def clip(queue: Queue, x: ClArray, min: Any = None, max: Any = None) -> ClArray:  # noqa: A002 - the standard's
     """No smaller and no larger than these."""
-    clipped = x if min is None else elementwise(queue, "maximum", x, min)
-    clipped = clipped if max is None else elementwise(queue, "minimum", clipped, max)
-    return converted(queue, clipped, clipped.dtype) if clipped is x else clipped
+    clipped = x if min is None else apply_expression(queue, "maximum", x, min)
+    clipped = clipped if max is None else apply_expression(queue, "minimum", clipped, max)
+    return convert_elements(queue, clipped, clipped.dtype) if clipped is x else clipped

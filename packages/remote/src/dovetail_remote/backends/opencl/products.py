@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dovetail_remote.backends.opencl.elementwise import NoExpression, converted, elementwise
+from dovetail_remote.backends.opencl.elementwise import NoExpression, apply_expression, convert_elements
 from dovetail_remote.backends.opencl.queue import C_TYPES, ClArray, Queue
-from dovetail_remote.backends.opencl.reductions import reduce
-from dovetail_remote.backends.opencl.strided import viewed
+from dovetail_remote.backends.opencl.reductions import reduce_elements
+from dovetail_remote.backends.opencl.strided import copy_view
 
 __all__ = ["matmul", "outer", "tensordot", "vecdot"]
 
@@ -31,26 +31,28 @@ def matmul(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
     if dtype.kind == "b":
         raise NoExpression("matmul of bool")
     stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    made = _multiplied(queue, _stacked(queue, left, stack, dtype), _stacked(queue, right, stack, dtype))
+    made = _multiply_stacks(
+        queue, _stack_matrices(queue, left, stack, dtype), _stack_matrices(queue, right, stack, dtype)
+    )
     shape = list(stack)
     shape += [] if a.ndim == 1 else [left.shape[-2]]
     shape += [] if b.ndim == 1 else [right.shape[-1]]
     return made.reshaped(tuple(shape))
 
 
-def _stacked(queue: Queue, x: ClArray, stack: Sequence[int], dtype: np.dtype[Any]) -> ClArray:
+def _stack_matrices(queue: Queue, x: ClArray, stack: Sequence[int], dtype: np.dtype[Any]) -> ClArray:
     """The matrices as (count, rows, columns); one that serves for all stays one."""
-    x = converted(queue, x, dtype, copy=False)
+    x = convert_elements(queue, x, dtype, copy=False)
     matrix = x.shape[-2:]
     if math.prod(x.shape[:-2]) == 1:
         return x.reshaped((1, *matrix))
     shape = (*stack, *matrix)
     if x.shape != shape:
-        x = viewed(queue, x, lambda whole: np.broadcast_to(whole, shape))
+        x = copy_view(queue, x, lambda whole: np.broadcast_to(whole, shape))
     return x.reshaped((math.prod(stack), *matrix))
 
 
-def _multiplied(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
+def _multiply_stacks(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
     m, k = a.shape[1:]
     n = b.shape[2]
     count = max(a.shape[0], b.shape[0]) if a.shape[0] and b.shape[0] else 0
@@ -93,16 +95,16 @@ def outer(queue: Queue, a: ClArray, b: ClArray) -> ClArray:
     """Every product of an element of ``a`` and one of ``b``."""
     if a.ndim != 1 or b.ndim != 1:
         raise ValueError(f"outer() needs two vectors, found {a.ndim} and {b.ndim} dimensions")
-    return elementwise(queue, "multiply", a.reshaped((a.size, 1)), b.reshaped((1, b.size)))
+    return apply_expression(queue, "multiply", a.reshaped((a.size, 1)), b.reshaped((1, b.size)))
 
 
 def vecdot(queue: Queue, a: ClArray, b: ClArray, *, axis: int = -1) -> ClArray:
     """Sums of products along one axis, the first factor conjugated."""
     if not -min(a.ndim, b.ndim) <= axis < 0 or a.shape[axis] != b.shape[axis]:
         raise NoExpression("vecdot along this axis")
-    first = elementwise(queue, "conj", a) if a.dtype.kind == "c" else a
-    product = elementwise(queue, "multiply", first, b)
-    return reduce(queue, "sum", product, axis=axis, dtype=product.dtype)
+    first = apply_expression(queue, "conj", a) if a.dtype.kind == "c" else a
+    product = apply_expression(queue, "multiply", first, b)
+    return reduce_elements(queue, "sum", product, axis=axis, dtype=product.dtype)
 
 
 def tensordot(queue: Queue, a: ClArray, b: ClArray, *, axes: Any = 2) -> ClArray:
@@ -114,8 +116,8 @@ def tensordot(queue: Queue, a: ClArray, b: ClArray, *, axes: Any = 2) -> ClArray
     if [a.shape[x] for x in over[0]] != [b.shape[x] for x in over[1]]:
         raise ValueError(f"tensordot() of shapes {a.shape} and {b.shape}: the axes' lengths differ")
     rest = [[x for x in range(v.ndim) if x not in o] for v, o in zip((a, b), over, strict=True)]
-    left = _ordered(queue, a, rest[0] + over[0])
-    right = _ordered(queue, b, over[1] + rest[1])
+    left = _reorder_axes(queue, a, rest[0] + over[0])
+    right = _reorder_axes(queue, b, over[1] + rest[1])
     outside = [left.shape[: len(rest[0])], right.shape[len(over[1]) :]]
     rows, columns = map(math.prod, outside)
     summed = math.prod(right.shape[: len(over[1])])
@@ -123,7 +125,7 @@ def tensordot(queue: Queue, a: ClArray, b: ClArray, *, axes: Any = 2) -> ClArray
     return made.reshaped((*outside[0], *outside[1]))
 
 
-def _ordered(queue: Queue, x: ClArray, order: Sequence[int]) -> ClArray:
+def _reorder_axes(queue: Queue, x: ClArray, order: Sequence[int]) -> ClArray:
     if list(order) == list(range(x.ndim)):
         return x
-    return viewed(queue, x, lambda whole: np.transpose(whole, order))
+    return copy_view(queue, x, lambda whole: np.transpose(whole, order))

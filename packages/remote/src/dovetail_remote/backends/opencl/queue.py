@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dovetail_remote.opencl_device import choose, load
+from dovetail_remote.opencl_device import choose_device, load_pyopencl
 from dovetail_remote.standard import DTYPES
 
 _C = "uchar char short int long uchar ushort uint ulong float double float2 double2"
@@ -67,8 +67,8 @@ class Queue:
     """
 
     def __init__(self, which: str) -> None:
-        self.cl = cl = load()
-        self.device = choose(cl, which)
+        self.cl = cl = load_pyopencl()
+        self.device = choose_device(cl, which)
         self.context = cl.Context([self.device])
         self.queue = cl.CommandQueue(self.context)
         self.double = bool(self.device.double_fp_config)
@@ -94,7 +94,7 @@ class Queue:
             raise MemoryError(f"a buffer of {size} bytes, and {most} is the most that the device allows")
         return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(size, 16))
 
-    def upload(self, array: NDArray[Any]) -> ClArray:
+    def upload_array(self, array: NDArray[Any]) -> ClArray:
         """A copy of an array of the host."""
         made = self.empty(array.shape, array.dtype)
         if array.size:
@@ -102,21 +102,21 @@ class Queue:
                 self.cl.enqueue_copy(self.queue, made.buffer, np.ascontiguousarray(array), is_blocking=True)
         return made
 
-    def download(self, array: ClArray) -> NDArray[Any]:
+    def download_array(self, array: ClArray) -> NDArray[Any]:
         """A copy on the host."""
         found: NDArray[Any] = np.empty(array.shape, dtype=array.dtype)
         if array.size:
             self.cl.enqueue_copy(self.queue, found, array.buffer)
         return found
 
-    def bytes(self, array: ClArray, low: int, high: int) -> NDArray[np.uint8]:
+    def read_bytes(self, array: ClArray, low: int, high: int) -> NDArray[np.uint8]:
         """A copy of some bytes of the array's buffer."""
         found: NDArray[np.uint8] = np.empty(high - low, dtype=np.uint8)
         if high > low:
             self.cl.enqueue_copy(self.queue, found, array.buffer, src_offset=low)
         return found
 
-    def overwrite(self, target: ClArray, source: ClArray) -> None:
+    def overwrite_array(self, target: ClArray, source: ClArray) -> None:
         """Copy all elements into an array of the same size and type."""
         if target.size and target.buffer is not source.buffer:
             with self._lock:

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
-from dovetail_remote.backends.opencl.elementwise import NoExpression, apply, converted, elementwise, loaded
+from dovetail_remote.backends.opencl.elementwise import (
+    NoExpression,
+    apply_code,
+    apply_expression,
+    convert_elements,
+    load_as,
+)
 from dovetail_remote.backends.opencl.queue import C_TYPES, ClArray, Queue
-from dovetail_remote.backends.opencl.strided import viewed
+from dovetail_remote.backends.opencl.strided import copy_view
 
 LANES = 4096
 """Results, or parts of results, that are computed at once."""
@@ -34,17 +40,17 @@ REDUCTIONS: dict[str, dict[str, tuple[str | None, str]]] = {
 
 def _lined_up(queue: Queue, x: ClArray, axis: Any) -> tuple[ClArray, int, int, int, list[int]]:
     """The array as (outer, n, inner) elements of which the middle ones are reduced, and the axes."""
-    axes = _axes(axis, x.ndim)
+    axes = _normalized_axes(axis, x.ndim)
     first, last, lined = (axes[0], axes[-1] + 1, x) if axes else (x.ndim, x.ndim, x)
     if last - first > len(axes):  # others are between them
         kept = [a for a in range(x.ndim) if a not in axes]
-        lined = viewed(queue, x, lambda whole: np.transpose(whole, kept + axes))
+        lined = copy_view(queue, x, lambda whole: np.transpose(whole, kept + axes))
         first, last = len(kept), x.ndim
     shape = lined.shape
     return lined, math.prod(shape[:first]), math.prod(shape[first:last]), math.prod(shape[last:]), axes
 
 
-def _axes(axis: Any, ndim: int) -> list[int]:
+def _normalized_axes(axis: Any, ndim: int) -> list[int]:
     return sorted(normalize_axis_tuple(range(ndim) if axis is None else axis, ndim, "axis"))
 
 
@@ -54,7 +60,7 @@ def _shape_after(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> t
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def reduce(
+def reduce_elements(
     queue: Queue, name: str, x: ClArray, *, axis: Any = None, dtype: Any = None, keepdims: bool = False
 ) -> ClArray:
     """One of `REDUCTIONS`. Raises `ValueError` where nothing has no largest or smallest element."""
@@ -74,13 +80,13 @@ def reduce(
     data = lined
     while n > 2 * SHORTEST and outer * inner < LANES:
         parts = min(-(-n // SHORTEST), max(1, LANES // max(1, outer * inner)))
-        data = _stage(queue, name, step, first, data, outer, n, inner, parts, value)
+        data = _reduction_stage(queue, name, step, first, data, outer, n, inner, parts, value)
         n = parts
-    done = _stage(queue, name, step, first, data, outer, n, inner, 1, value)
-    return converted(queue, done.reshaped(shape), wanted, copy=False)
+    done = _reduction_stage(queue, name, step, first, data, outer, n, inner, 1, value)
+    return convert_elements(queue, done.reshaped(shape), wanted, copy=False)
 
 
-def _stage(
+def _reduction_stage(
     queue: Queue,
     name: str,
     step: str,
@@ -95,7 +101,7 @@ def _stage(
     """(outer, n, inner) elements to (outer, parts, inner) values; parts are of equal length but the last."""
     made = queue.empty((outer, parts, inner), value)
     v = C_TYPES[value.name]
-    read = loaded("row[k * inner]", x.dtype, value)
+    read = load_as("row[k * inner]", x.dtype, value)
     # The last parts may be empty: a sum of them is 0, and the last element once more changes no extreme.
     begin = "low" if first is not None else "low < n ? low : n - 1"
     kernel = queue.build(
@@ -110,7 +116,7 @@ __kernel void run(__global V *y, __global const {C_TYPES[x.dtype.name]} *x, cons
     const ulong low = min(n, part * length), high = min(n, low + length);
     __global const {C_TYPES[x.dtype.name]} *row = x + (i / inner / parts * n) * inner + i % inner;
     ulong k = {begin};
-    V v = {first if first is not None else loaded("row[k++ * inner]", x.dtype, value)};
+    V v = {first if first is not None else load_as("row[k++ * inner]", x.dtype, value)};
     for (; k < high; k++) {{ const V x = {read}; v = {step}; }}
     y[i] = v;
 }}""",
@@ -134,14 +140,14 @@ def mean(queue: Queue, x: ClArray, *, axis: Any = None, keepdims: bool = False) 
     """The sum over the number of elements."""
     if x.dtype.kind not in "fc":
         raise NoExpression(f"mean of {x.dtype}")
-    total = reduce(queue, "sum", x, axis=axis, keepdims=keepdims)
-    return _divided(queue, total, x.size // total.size if total.size else 0)
+    total = reduce_elements(queue, "sum", x, axis=axis, keepdims=keepdims)
+    return _divide_by_count(queue, total, x.size // total.size if total.size else 0)
 
 
-def _divided(queue: Queue, total: ClArray, count: float) -> ClArray:
+def _divide_by_count(queue: Queue, total: ClArray, count: float) -> ClArray:
     # nothing over nothing is no number
     factor = complex(count) if total.dtype.kind == "c" else float(count)
-    return elementwise(queue, "divide", total, factor)
+    return apply_expression(queue, "divide", total, factor)
 
 
 def variance(
@@ -151,20 +157,20 @@ def variance(
     if x.dtype.kind != "f":
         raise NoExpression(f"var of {x.dtype}")
     middle = mean(queue, x, axis=axis, keepdims=True)
-    apart = elementwise(queue, "square", elementwise(queue, "subtract", x, middle))
-    total = reduce(queue, "sum", apart, axis=axis, keepdims=keepdims)
+    apart = apply_expression(queue, "square", apply_expression(queue, "subtract", x, middle))
+    total = reduce_elements(queue, "sum", apart, axis=axis, keepdims=keepdims)
     count = x.size // total.size if total.size else 0
-    return _divided(queue, total, max(count - correction, 0.0))
+    return _divide_by_count(queue, total, max(count - correction, 0.0))
 
 
 def deviation(queue: Queue, x: ClArray, **named: Any) -> ClArray:
     """The square root of the variance."""
-    return elementwise(queue, "sqrt", variance(queue, x, **named))
+    return apply_expression(queue, "sqrt", variance(queue, x, **named))
 
 
 def count_nonzero(queue: Queue, x: ClArray, **named: Any) -> ClArray:
     """How many elements are not 0."""
-    return reduce(queue, "sum", elementwise(queue, "not_equal", x, 0), **named)
+    return reduce_elements(queue, "sum", apply_expression(queue, "not_equal", x, 0), **named)
 
 
 def arg_extreme(
@@ -176,11 +182,11 @@ def arg_extreme(
     lined = x.reshaped((x.size,)) if axis is None else x
     along = normalize_axis_index(0 if axis is None else axis, lined.ndim)
     n = lined.shape[along]
-    extreme = reduce(queue, name.removeprefix("arg"), lined, axis=along, keepdims=True)
+    extreme = reduce_elements(queue, name.removeprefix("arg"), lined, axis=along, keepdims=True)
     position = np.dtype("int32" if n < 1 << 31 else "int64")
-    places = queue.upload(np.arange(n, dtype=position).reshape(-1, *[1] * (lined.ndim - 1 - along)))
+    places = queue.upload_array(np.arange(n, dtype=position).reshape(-1, *[1] * (lined.ndim - 1 - along)))
     code = "a == b || (a != a && b != b) ? c : d"
     types = [x.dtype, x.dtype, position, position]
-    found = apply(queue, "position", code, [lined, extreme, places, n], types, position)
-    made = reduce(queue, "min", found, axis=along, dtype="int64")
-    return made.reshaped(_shape_after(x.shape, _axes(axis, x.ndim), keepdims))
+    found = apply_code(queue, "position", code, [lined, extreme, places, n], types, position)
+    made = reduce_elements(queue, "min", found, axis=along, dtype="int64")
+    return made.reshaped(_shape_after(x.shape, _normalized_axes(axis, x.ndim), keepdims))

@@ -9,18 +9,18 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 from numpy.typing import NDArray
 
-from dovetail_remote.backends.opencl.elementwise import NoExpression, converted
+from dovetail_remote.backends.opencl.elementwise import NoExpression, convert_elements
 from dovetail_remote.backends.opencl.queue import ClArray, Queue
 from dovetail_remote.backends.opencl.strided import (
     broadcast_strides,
-    copy,
-    outline,
+    copy_strided,
+    copy_view,
+    outline_array,
     pattern_of,
-    viewed,
 )
 
 
-def _part(whole: NDArray[np.uint8], key: Any) -> NDArray[np.uint8]:
+def _view_part(whole: NDArray[np.uint8], key: Any) -> NDArray[np.uint8]:
     """A view by whole numbers, slices, ``...`` and None. Raises `IndexError`, `NoExpression`."""
     keys = key if isinstance(key, tuple) else (key,)
     for k in keys:
@@ -32,62 +32,66 @@ def _part(whole: NDArray[np.uint8], key: Any) -> NDArray[np.uint8]:
 
 def getitem(queue: Queue, x: ClArray, key: Any) -> ClArray:
     """A copy of ``x[key]``. Raises `NoExpression` for arrays as keys."""
-    return viewed(queue, x, lambda whole: _part(whole, key))
+    return copy_view(queue, x, lambda whole: _view_part(whole, key))
 
 
 def setitem(queue: Queue, x: ClArray, key: Any, value: Any) -> None:
     """``x[key] = value`` for the same keys."""
-    whole = outline(x.shape)
-    part = _part(whole, key)
+    whole = outline_array(x.shape)
+    part = _view_part(whole, key)
     if not isinstance(value, ClArray):
-        value = queue.upload(np.asarray(value, dtype=x.dtype))
+        value = queue.upload_array(np.asarray(value, dtype=x.dtype))
     if not np.can_cast(value.dtype, x.dtype, "same_kind"):
         raise TypeError(f"elements of {x.dtype} cannot become {value.dtype}")
-    value = converted(queue, value, x.dtype, copy=value.buffer is x.buffer)
+    value = convert_elements(queue, value, x.dtype, copy=value.buffer is x.buffer)
     extra = value.ndim - part.ndim
     if extra > 0 and value.shape[:extra] == (1,) * extra:
         value = value.reshaped(value.shape[extra:])
     strides = broadcast_strides(value, part.shape)
-    copy(queue, part.shape, x, pattern_of(whole, part), value, (0, strides))
+    copy_strided(queue, part.shape, x, pattern_of(whole, part), value, (0, strides))
 
 
 def broadcast_to(queue: Queue, x: ClArray, shape: Any) -> ClArray:
     """A copy: arrays here are not views."""
-    return viewed(queue, x, lambda whole: np.broadcast_to(whole, shape))
+    return copy_view(queue, x, lambda whole: np.broadcast_to(whole, shape))
 
 
-def _reshape(queue: Queue, x: ClArray, shape: Any, *, copy: bool | None = None) -> ClArray:
-    made = x.reshaped(outline(x.shape).reshape(shape).shape)
-    return viewed(queue, made, lambda whole: whole) if copy else made
+def _reshape_array(queue: Queue, x: ClArray, shape: Any, *, copy: bool | None = None) -> ClArray:
+    made = x.reshaped(outline_array(x.shape).reshape(shape).shape)
+    return copy_view(queue, made, lambda whole: whole) if copy else made
 
 
-def _moved(function: Callable[..., NDArray[np.uint8]]) -> Callable[..., ClArray]:
+def _moving_function(function: Callable[..., NDArray[np.uint8]]) -> Callable[..., ClArray]:
     """The elements in another order, as a function of NumPy has them that makes views: a copy."""
-    return lambda queue, x, *given, **named: viewed(queue, x, lambda whole: function(whole, *given, **named))
+    return lambda queue, x, *given, **named: copy_view(
+        queue, x, lambda whole: function(whole, *given, **named)
+    )
 
 
-def _renamed(function: Callable[..., NDArray[np.uint8]]) -> Callable[..., ClArray]:
+def _renaming_function(function: Callable[..., NDArray[np.uint8]]) -> Callable[..., ClArray]:
     """The same elements in another shape: the same buffer."""
-    return lambda queue, x, *given, **named: x.reshaped(function(outline(x.shape), *given, **named).shape)
+    return lambda queue, x, *given, **named: x.reshaped(
+        function(outline_array(x.shape), *given, **named).shape
+    )
 
 
-def _roll(queue: Queue, x: ClArray, shift: Any, *, axis: Any = None) -> ClArray:
+def _roll_elements(queue: Queue, x: ClArray, shift: Any, *, axis: Any = None) -> ClArray:
     """Elements that have moved along, those of the end to the beginning."""
     if axis is None:
         if not isinstance(shift, int):
             raise TypeError("roll() of several shifts needs as many axes")
-        return _roll(queue, x.reshaped((x.size,)), shift, axis=0).reshaped(x.shape)
+        return _roll_elements(queue, x.reshaped((x.size,)), shift, axis=0).reshaped(x.shape)
     axes = axis if isinstance(axis, tuple) else (axis,)
     shifts = shift if isinstance(shift, tuple) else (shift,) * len(axes)
     for by, one in zip(shifts, axes, strict=True):
         before = (slice(None),) * normalize_axis_index(one, x.ndim)
         first = -by % max(x.shape[one], 1)
         parts = (slice(first, None), slice(None, first))
-        x = _concat(queue, [getitem(queue, x, (*before, part)) for part in parts], axis=one)
+        x = _concatenate_arrays(queue, [getitem(queue, x, (*before, part)) for part in parts], axis=one)
     return x
 
 
-def _tile(queue: Queue, x: ClArray, repetitions: Sequence[int]) -> ClArray:
+def _tile_array(queue: Queue, x: ClArray, repetitions: Sequence[int]) -> ClArray:
     longer = max(x.ndim, len(repetitions))
     shape = (1,) * (longer - x.ndim) + x.shape
     times = (1,) * (longer - len(repetitions)) + tuple(repetitions)
@@ -97,7 +101,7 @@ def _tile(queue: Queue, x: ClArray, repetitions: Sequence[int]) -> ClArray:
     return made.reshaped(tuple(t * n for t, n in zip(times, shape, strict=True)))
 
 
-def _repeat(queue: Queue, x: ClArray, repeats: Any, *, axis: int | None = None) -> ClArray:
+def _repeat_elements(queue: Queue, x: ClArray, repeats: Any, *, axis: int | None = None) -> ClArray:
     """Each element so many times. Raises `NoExpression` where these are given by an array."""
     if not isinstance(repeats, int):
         raise NoExpression("repeat by an array")
@@ -109,12 +113,12 @@ def _repeat(queue: Queue, x: ClArray, repeats: Any, *, axis: int | None = None) 
     return made.reshaped((*before, n * repeats, *after))
 
 
-def _unstack(queue: Queue, x: ClArray, *, axis: int = 0) -> list[ClArray]:
+def _unstack_array(queue: Queue, x: ClArray, *, axis: int = 0) -> list[ClArray]:
     before = (slice(None),) * normalize_axis_index(axis, x.ndim)
     return [getitem(queue, x, (*before, k)) for k in range(x.shape[axis])]
 
 
-def _concat(queue: Queue, arrays: Sequence[ClArray], *, axis: int | None = 0) -> ClArray:
+def _concatenate_arrays(queue: Queue, arrays: Sequence[ClArray], *, axis: int | None = 0) -> ClArray:
     parts = [x.reshaped((x.size,)) for x in arrays] if axis is None else list(arrays)
     along = normalize_axis_index(axis or 0, parts[0].ndim)
     shape = list(parts[0].shape)
@@ -133,11 +137,11 @@ def _concat(queue: Queue, arrays: Sequence[ClArray], *, axis: int | None = 0) ->
     return made
 
 
-def _stack(queue: Queue, arrays: Sequence[ClArray], *, axis: int = 0) -> ClArray:
+def _stack_arrays(queue: Queue, arrays: Sequence[ClArray], *, axis: int = 0) -> ClArray:
     if len({x.shape for x in arrays}) > 1:
         raise ValueError("stack() needs arrays of one shape")
-    shape = np.expand_dims(outline(arrays[0].shape), axis).shape
-    return _concat(queue, [x.reshaped(shape) for x in arrays], axis=axis)
+    shape = np.expand_dims(outline_array(arrays[0].shape), axis).shape
+    return _concatenate_arrays(queue, [x.reshaped(shape) for x in arrays], axis=axis)
 
 
 def _broadcast_arrays(queue: Queue, *arrays: ClArray) -> list[ClArray]:
@@ -149,20 +153,20 @@ def _broadcast_arrays(queue: Queue, *arrays: ClArray) -> list[ClArray]:
 SHAPING: Mapping[str, Callable[..., Any]] = {
     "broadcast_arrays": _broadcast_arrays,
     "broadcast_to": broadcast_to,
-    "concat": _concat,
-    "expand_dims": _renamed(lambda whole, axis=0: np.expand_dims(whole, axis)),
+    "concat": _concatenate_arrays,
+    "expand_dims": _renaming_function(lambda whole, axis=0: np.expand_dims(whole, axis)),
     # Of no dimension NumPy would look at the element.
-    "flip": _moved(
+    "flip": _moving_function(
         lambda whole, *, axis=None: np.flip(whole, axis) if whole.ndim or axis is not None else whole
     ),
-    "matrix_transpose": _moved(np.matrix_transpose),
-    "moveaxis": _moved(np.moveaxis),
-    "permute_dims": _moved(np.transpose),
-    "repeat": _repeat,
-    "reshape": _reshape,
-    "roll": _roll,
-    "squeeze": _renamed(np.squeeze),
-    "stack": _stack,
-    "tile": _tile,
-    "unstack": _unstack,
+    "matrix_transpose": _moving_function(np.matrix_transpose),
+    "moveaxis": _moving_function(np.moveaxis),
+    "permute_dims": _moving_function(np.transpose),
+    "repeat": _repeat_elements,
+    "reshape": _reshape_array,
+    "roll": _roll_elements,
+    "squeeze": _renaming_function(np.squeeze),
+    "stack": _stack_arrays,
+    "tile": _tile_array,
+    "unstack": _unstack_array,
 }

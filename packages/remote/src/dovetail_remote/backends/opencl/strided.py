@@ -15,7 +15,9 @@ Pattern = tuple[int, Sequence[int]]
 """Offset and strides, in elements."""
 
 
-def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+def merge_patterns(
+    shape: Sequence[int], strides: Sequence[Sequence[int]]
+) -> tuple[list[int], list[list[int]]]:
     """Shape and strides of several patterns with as few dimensions as they have in common."""
     kept: list[int] = []
     found: list[list[int]] = [[] for _ in strides]
@@ -33,7 +35,7 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
     return kept, found
 
 
-def outline(shape: Sequence[int]) -> NDArray[np.uint8]:
+def outline_array(shape: Sequence[int]) -> NDArray[np.uint8]:
     """An array of NumPy of this shape in C order, of one byte an element, that has no memory.
 
     NumPy's own views of it give the places of their elements: slices, permutations, repetitions are its
@@ -44,7 +46,7 @@ def outline(shape: Sequence[int]) -> NDArray[np.uint8]:
 
 def broadcast_strides(array: ClArray, shape: Sequence[int]) -> Sequence[int]:
     """Strides with which an array fills a larger shape: 0 where it is repeated."""
-    return np.broadcast_to(outline(array.shape), shape).strides
+    return np.broadcast_to(outline_array(array.shape), shape).strides
 
 
 def index_code(dimensions: int, names: Sequence[str]) -> str:
@@ -76,11 +78,11 @@ def index_values(shape: Sequence[int], patterns: Sequence[Pattern]) -> list[np.g
     return values
 
 
-def copy(
+def copy_strided(
     queue: Queue, shape: Sequence[int], target: ClArray, to: Pattern, source: ClArray, of: Pattern
 ) -> None:
     """``target[to] = source[of]``, element by element over ``shape``; both of the same item size."""
-    kept, (into, out_of) = merged(shape, (to[1], of[1]))
+    kept, (into, out_of) = merge_patterns(shape, (to[1], of[1]))
     word, d = _WORDS[target.dtype.itemsize], len(kept)
     kernel = queue.build(
         ("copy", word, d),
@@ -103,11 +105,13 @@ def pattern_of(whole: NDArray[np.uint8], view: NDArray[np.uint8]) -> Pattern:
     return at - begin, view.strides
 
 
-def viewed(queue: Queue, source: ClArray, view: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]) -> ClArray:
+def copy_view(
+    queue: Queue, source: ClArray, view: Callable[[NDArray[np.uint8]], NDArray[np.uint8]]
+) -> ClArray:
     """A new array of the elements that ``view`` takes of an outline: a function that copies nothing."""
-    whole = outline(source.shape)
+    whole = outline_array(source.shape)
     part = view(whole)
     assert type(part) is np.ndarray  # a number would have been read from memory that is not there
     made = queue.empty(part.shape, source.dtype)
-    copy(queue, part.shape, made, (0, strides_of(part.shape)), source, pattern_of(whole, part))
+    copy_strided(queue, part.shape, made, (0, strides_of(part.shape)), source, pattern_of(whole, part))
     return made
