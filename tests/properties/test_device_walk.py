@@ -138,7 +138,7 @@ class AllClaims:
     def __init__(self) -> None:
         self.held: frozenset[str] = frozenset()
 
-    def choose(self, choice: Callable[[Mapping[str, Holder]], Iterable[str]]) -> dict[str, Holder]:
+    def choose_units(self, choice: Callable[[Mapping[str, Holder]], Iterable[str]]) -> dict[str, Holder]:
         self.held |= frozenset(choice({}))
         return {}
 

@@ -7,6 +7,7 @@ at every instant, without the engine's own book-keeping.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 
 from dovetail.errors import InvariantError
@@ -85,12 +86,20 @@ def _check_jobs(result: Result, workload: Workload) -> None:
             raise InvariantError(f"job {job.id} ends at {record.end}, before its start at {record.start}")
 
 
+def _is_offered(request: Request, choice: Request) -> bool:
+    """Whether a request is that of a choice, or the same on fewer models of its devices."""
+    # A class of devices that is suspended for the app leaves the others, while the job runs; its record keeps
+    # the whole choice.
+    narrowed = not choice.models or set(request.models) <= set(choice.models)
+    return narrowed and replace(request, models=choice.models) == choice
+
+
 def _check_gang(record: Record, cluster: Cluster) -> None:
     allocation, implementation = record.allocation, record.implementation
     if allocation is None or implementation is None:
         return
     job, request = record.job, allocation.request
-    if not any(c.implementation is implementation and c.request == request for c in job.choices):
+    if not any(c.implementation is implementation and _is_offered(request, c.request) for c in job.choices):
         raise InvariantError(f"job {job.id} runs in a way that it does not offer")
     nodes = [n for part in allocation.parts for n in bit_indices(part.nodes)]
     if len(nodes) != request.nodes or len(set(nodes)) != len(nodes):
