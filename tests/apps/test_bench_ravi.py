@@ -115,7 +115,7 @@ def test_what_cannot_be_is_said_in_a_sentence(tmp_path: Path, capsys: pytest.Cap
 
 def test_without_the_lab_its_name_is_said() -> None:
     """In a process of its own: the list of commands is made once."""
-    hidden = "import sys; from dovetail.cli import main; main.registered = lambda group: {}; "
+    hidden = "import sys; from dovetail.cli import main; main.registered_targets = lambda group: {}; "
     code = hidden + "sys.exit(main.status_of(sys.argv[1:]))"
     words = [sys.executable, "-c", code, "bench", "--suite", "ravi"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)

@@ -13,7 +13,7 @@ from dovetail.cli import interrupts
 from numba import njit
 from numba.core.codegen import CPUCodeLibrary
 
-interrupts.notice()
+interrupts.raise_if_interrupted()
 keep = CPUCodeLibrary._object_compiled_hook.__func__
 pressed = []
 
@@ -29,7 +29,7 @@ try:
     print(njit(lambda x: x + 1)(1))
     time.sleep(30)
 except KeyboardInterrupt:
-    print("interrupted", interrupts.noticed())
+    print("interrupted", interrupts.was_interrupted())
 # Having passed through text that numba has run, a caught interrupt makes CPython end by SIGINT: not so here.
 sys.stdout.flush()
 os._exit(0)
@@ -54,9 +54,9 @@ import os, signal
 from signal import SIG_IGN
 from dovetail.cli import interrupts
 signal.signal(signal.SIGINT, {handler})
-interrupts.notice()
+interrupts.raise_if_interrupted()
 os.kill(os.getpid(), signal.SIGINT)
-print(interrupts.noticed())
+print(interrupts.was_interrupted())
 """
     said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False

@@ -14,7 +14,7 @@ from dovetail.running import last_resort
 last_resort.SPARE = 0.0
 
 async def main():
-    resort.handle({number}, lambda: print("the loop goes round", flush=True))
+    resort.handle_signal({number}, lambda: print("the loop goes round", flush=True))
     print("ready", flush=True)
     if {stuck!r} == "loop":
         time.sleep(600)
@@ -49,6 +49,6 @@ def test_what_has_come_to_its_end_is_left_alone() -> None:
         "await asyncio.sleep(600)",
         "import os; os.kill(os.getpid(), 15); await asyncio.sleep(0.05)",
     )
-    over += "resort.over()\ntime.sleep(1.0)\n"
+    over += "resort.disarm_timer()\ntime.sleep(1.0)\n"
     done = subprocess.run([sys.executable, "-c", over], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

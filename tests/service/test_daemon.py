@@ -119,12 +119,12 @@ SLOW = """
 import os, time
 from dovetail.service import serve
 from dovetail.start import main
-quick = serve._journal
+quick = serve._open_journal
 def slow(*of):
     while not os.path.exists("quick"):
         time.sleep(0.02)
     return quick(*of)
-serve._journal = slow
+serve._open_journal = slow
 main()
 """
 

@@ -58,7 +58,7 @@ def pack(
     compare: Annotated[bool, typer.Option(help="Run all algorithms.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random.", min=0)] = 1,
     time_limit: Annotated[
-        float | None, opt.duration("--time-limit", help="Wall time of the algorithm.")
+        float | None, opt.duration_option("--time-limit", help="Wall time of the algorithm.")
     ] = None,
     draw: Annotated[
         Range, typer.Option("--range", help="random-proc: 1..floor(p/k) (share) or 1..p (full).")
