@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from abc import abstractmethod
@@ -22,8 +21,6 @@ from dovetail.process.recovery import describe_place
 from dovetail.process.reporting import Reporting
 from dovetail.process.spawn_log import end_event, uid_of
 from dovetail.process.successors import DroppedSuccessors
-
-_log = logging.getLogger(__name__)
 
 
 class SupervisedExecutor(Reporting):
@@ -110,7 +107,6 @@ class SupervisedExecutor(Reporting):
                 **({"after": before} if before else {"sent": time.monotonic()} if job.walltime else {}),
             }
         )
-        _log.info("job %s starts on %s, attempt %d", job.id, node, attempt, extra={"job": job.id})
 
     def _files_of(self, job: Job, node: str) -> dict[str, Any]:
         """What this job reads, and whether it adds to the files that it writes."""
