@@ -92,12 +92,15 @@ def test_others_use_the_gpus_until_they_would_run_into_the_window(tmp_path: Path
 def test_a_reservation_that_cannot_be_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with serving(tmp_path, "--cluster", "1x2cpu+2gpu", "--listen", "127.0.0.1:0") as here:
         with token_of(here, "ben") as ben, Client(here.folder.path) as client:
-            with pytest.raises(InputError, match=r"^gpus: found 3, and there are 2 here$"):
+            with pytest.raises(
+                InputError, match=r"^gpus: found 3, expected at most 2, all that there are here$"
+            ):
                 client.reserve(3, span=60)
             start = time.time() + 1000
             client.reserve(2, start=start, span=100)
             with pytest.raises(
-                InputError, match=r"found 1, and 0 of 2 are not reserved then .reservation 1 of"
+                InputError,
+                match=r"found 1, expected another time: 2 of 2 are reserved then .reservation 1 of",
             ):
                 client.reserve(1, start=start + 50, span=100)
             assert client.reserve(1, start=start + 100, span=100)["id"] == "2"
@@ -125,3 +128,10 @@ def test_a_reservation_that_cannot_be_is_refused_in_one_sentence(tmp_path: Path)
             assert done.returncode == 2
             assert expected in done.stderr
             assert done.stderr.count("\n") == 1
+
+
+def test_without_gpus_there_is_nothing_to_reserve(tmp_path: Path) -> None:
+    with serving(tmp_path, "--cluster", "1x2cpu") as here:
+        refused = here.dovetail("reserve", "--gpus", "2", "--for", "1h")
+        assert refused.returncode == 2
+        assert refused.stderr == "dovetail: gpus: found 2, expected a node with GPUs: there is none here\n"

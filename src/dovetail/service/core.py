@@ -972,7 +972,9 @@ class Service:
         """Keep GPUs for a user. Raises `InputError`, `Forbidden`, `Full`."""
         most = self.options.max_gpus_per_user
         if most is not None and form.gpus > most and not person.admin:
-            raise Forbidden(f"gpus: found {form.gpus}, and one user may have {most} at a time here")
+            raise Forbidden(
+                f"gpus: found {form.gpus}, expected at most {most}, what one user may have at a time here"
+            )
         start = time.time() if form.start is None else form.start
         user, span = form.user, form.span
         try:

@@ -107,7 +107,7 @@ class ReservationBook:
         known = self.open(now)
         bits = sorted(set(range(MOST_RESERVATIONS)) - {one.bit for one in known})
         if not bits:
-            raise InputError(f"reservations: there are {MOST_RESERVATIONS} at most")
+            raise InputError(f"reservations: found {len(known)}, expected fewer than {MOST_RESERVATIONS}")
         devices = self._choose(gpus, start, end, engine, epoch, known)
         made = Booking(
             str(self._next), (user or person.name,), person.name, name, devices, start, end, bits[0]
@@ -143,14 +143,17 @@ class ReservationBook:
             if device.kind == GPU and n not in engine.lost
         ]
         if len(there) < gpus:
-            raise InputError(f"gpus: found {gpus}, and there are {len(there)} here")
+            most = f"at most {len(there)}, all that there are" if there else "a node with GPUs: there is none"
+            raise InputError(f"gpus: found {gpus}, expected {most} here")
         others = [one for one in known if one.overlaps(start, end)]
         taken = {place for one in others for place in one.devices}
         free = [(n, d) for n, d in there if _named(cluster, n, d) not in taken]
         if len(free) < gpus:
             whose = ", ".join(f"reservation {one.id} of {', '.join(one.users)}" for one in others)
+            most = f"at most {len(free)}" if free else "another time"
             raise InputError(
-                f"gpus: found {gpus}, and {len(free)} of {len(there)} are not reserved then ({whose})"
+                f"gpus: found {gpus}, expected {most}: {len(there) - len(free)} of {len(there)} are reserved "
+                f"then ({whose})"
             )
         held = _held_until(engine)
         # The latest index first: jobs that need one device take the first that is free.
