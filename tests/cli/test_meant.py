@@ -62,3 +62,13 @@ def test_what_may_be_a_program_is_not_refused(here: Path, word: str) -> None:
 def test_an_empty_word_names_no_program(here: Path) -> None:
     assert meant_by(["run", "--resume", ""]) == ""
     assert meant_by(["run", ""]) == ""
+
+
+def test_a_number_where_a_program_goes_names_the_other_option(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(["submit", "--cpu", "40", "--", "solve"]) == 2
+    note = "--cpu 40 runs a program called 40; --cpus 40 gives a job so many\n"
+    assert capsys.readouterr().err.startswith(note)
+    assert status_of(["submit", "--cpu", "solve", "--", "solve"]) == 2
+    assert "runs a program" not in capsys.readouterr().err

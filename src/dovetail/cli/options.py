@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ import typer
 from dovetail.cli import completing
 from dovetail.cli.usage import read_choice
 from dovetail.errors import InputError
+from dovetail.files.streams import print_note
 from dovetail.files.units import DURATION, SIZE, bytes_given, seconds_given, seconds_of
 from dovetail.spec import option as units
 from dovetail.spec.commands import option_of, options_of
@@ -205,10 +207,18 @@ def part_of_options(given: Mapping[str, Any]) -> PartialSpec:
     """
     texts = {name: text for name, text in given.items() if text not in (None, False, []) and name != "each"}
     part = read_texts(texts)
+    for kind in ("cpu", "gpu"):
+        _note_number(kind, str(texts.get(kind, "")))
     # Absolute here: a service would take it from its own working directory.
     if "folder" in part:
         part["folder"] = os.path.abspath(part["folder"])
     return part
+
+
+def _note_number(kind: str, text: str) -> None:
+    """Note where a program is a number that no program here is called by: ``--cpus N`` was meant."""
+    if text.isdecimal() and shutil.which(text) is None:
+        print_note(f"--{kind} {text} runs a program called {text}; --{kind}s {text} gives a job so many")
 
 
 def read_cpus(text: str | None) -> int | Literal["all"] | None:

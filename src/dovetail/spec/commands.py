@@ -44,6 +44,16 @@ OLD_LETTERS: Mapping[tuple[str, str], str] = {
     ("o", "columns"): "as in squeue",
 }
 """Letters that mean something else in some commands, and why."""
+WITHOUT_LETTERS: Mapping[tuple[str, str], str] = {
+    ("forecast", "--nodes"): "a file, not a number of nodes",
+    ("run", "--input"): "sbatch's -i is standard input",
+    ("submit", "--input"): "sbatch's -i is standard input",
+    ("simulate", "--partition"): "makes partitions, does not choose one",
+    ("compare", "--partition"): "makes partitions, does not choose one",
+    ("workload describe", "--partition"): "makes partitions, does not choose one",
+    ("workload cut", "--jobs"): "jobs of a trace, not jobs at once",
+}
+"""Commands and options that are spelt as an option with a letter is and do not take it, and why."""
 
 # Keys are commands that share the options below them: one entry cannot drift from another.
 _COMMANDS: Mapping[str, tuple[Option, ...]] = {
@@ -198,7 +208,12 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("gpus", "How many GPUs.", "N", "--gpus -G", least=1, most=100_000),
         Option("start", "When it begins, e.g. 14:00 or now+1hour. Default: now.", "WHEN", "--from"),
         Option("span", "How long it lasts, e.g. 3h.", DURATION, "--for", least=0, above=True),
-        Option("user", "Whose jobs run there. Default: the caller; an operator names others.", "USER"),
+        Option(
+            "user",
+            "Whose jobs run there. Default: the caller; an operator names others.",
+            "USER",
+            "--user -u",
+        ),
         Option("name", "A name for people.", "NAME", "--name -J"),
         Option("list_", "Show the reservations that are not over.", flags="--list"),
         Option("cancel", "Give this reservation up.", "ID"),
@@ -414,7 +429,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         Option("gpu_slots", "GPU slots of a node.", "m", least=0, required=True),
         Option("cpu_time", "Of a task on a CPU slot.", DURATION, least=0, above=True, required=True),
         Option("gpu_time", "Of a task on a GPU slot.", DURATION, least=0, above=True, required=True),
-        Option("nodes", "Nodes, all alike.", "K", default=1, least=1),
+        Option("nodes", "Nodes, all alike.", "K", "--nodes -N", default=1, least=1),
     ),
     "schema": (Option("out", "Write one file for each schema.", "FOLDER"),),
     "history show, history predict, model show, model error": (
@@ -430,11 +445,11 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "history predict": (
         Option("values", "Inputs, as with --input.", "[NAME=VALUE]…", positional=True),
         Option("inputs", "An input, a number or a word; repeatable.", "NAME=VALUE", "--input -i"),
-        Option("nodes", "Number of nodes.", least=1),
-        Option("cpus", "CPUs per node.", least=0),
-        Option("gpus", "Devices per node.", least=0),
-        Option("walltime", "Walltime, e.g. 1h30m.", DURATION),
-        Option("user", "User (for last-two)."),
+        Option("nodes", "Number of nodes.", flags="--nodes -N", least=1),
+        Option("cpus", "CPUs per node.", flags="--cpus -c", least=0),
+        Option("gpus", "Devices per node.", flags="--gpus -G", least=0),
+        Option("walltime", "Walltime, e.g. 1h30m.", DURATION, "--walltime --time -t"),
+        Option("user", "User (for last-two).", flags="--user -u"),
         Option("memory", "Its peak of memory instead of its time, and what to reserve."),
     ),
     "history forget": (
@@ -464,11 +479,18 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
     "model show": (
         Option("plot", "Draw times against size with the 90 % interval (PNG, SVG, PDF).", "FILE"),
     ),
-    "model starts": (Option("service", "State folder of the service. Default: this account's.", "FOLDER"),),
+    "model starts": (
+        Option(
+            "service",
+            "State folder of the service. Default: this account's.",
+            "FOLDER",
+            "--service --folder",
+        ),
+    ),
     "model error": (Option("model", "Only these models; repeatable.", "NAME"),),
     "forecast": (
         Option("slurm", "Read Slurm's own commands."),
-        Option("user", "Only this user's jobs.", "NAME"),
+        Option("user", "Only this user's jobs.", "NAME", "--user -u"),
         Option("job", "Only this job, and what would start sooner.", "ID"),
         Option(
             "if_", "A job as if it were submitted now, e.g. 'sbatch -N2 -t 1:00:00'.", "SBATCH", flags="--if"
