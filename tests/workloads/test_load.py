@@ -105,7 +105,7 @@ def test_a_reader_of_a_plugin_is_found_by_its_entry_point(
     entry = EntryPoint("mine", "mine:read_nothing", "dovetail.workloads")
     monkeypatch.setattr(EntryPoint, "load", lambda self: read_nothing)
     for module in (plugins, load):
-        monkeypatch.setattr(module, "entries", lambda group: {"mine": entry})
+        monkeypatch.setattr(module, "registered_entries", lambda group: {"mine": entry})
     assert "mine" in trace_formats()
     assert len(load_workload(tmp_path / "x.mine").jobs) == 16
     assert len(load_workload(f"mine:{tmp_path}/y").jobs) == 16

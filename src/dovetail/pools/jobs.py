@@ -38,7 +38,7 @@ START = (
     "import sys, json\n"
     "sys.path[:] = json.loads(sys.argv[1])\n"
     "from dovetail.mapping.worker import join_process\n"
-    "join()"
+    "join_process()"
 )
 """What the Python of a job runs."""
 LOOK = 1.0
