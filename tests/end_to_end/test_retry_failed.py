@@ -28,6 +28,30 @@ cpus = 1
 """
 
 
+def test_what_comes_after_gets_the_summary(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    (tmp_path / "list").write_text("true\nsh -c 'echo out of ink >&2; exit 3'\n")
+    then = f"sh -c 'cat > {tmp_path}/summary; echo $DOVETAIL_OUTCOME > {tmp_path}/subject'"
+    done = run_command(["run", "list", "--quiet", "--then", then], tmp_path, environment)
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "summary").read_text())
+    assert (found["status"], found["counts"]) == (1, {"COMPLETED": 1, "FAILED": 1})
+    assert (Path(found["run"]) / "journal.jsonl").is_file()
+    assert found["outcome"].startswith("1 of 2 jobs done in ")
+    assert found["outcome"].endswith(", 1 failed")
+    assert (tmp_path / "subject").read_text() == f"{found['outcome']}\n"
+    outcome, *failures, place = found["text"].splitlines()
+    assert (outcome, place) == (found["outcome"], f"Outputs and journal: {found['run']}")
+    assert [line.partition(": ")[2] for line in failures[:1]] == ["FAILED: exit code 3"]
+    assert failures[1:] == ["    out of ink"]
+
+
+def test_what_comes_after_need_not_read(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    done = run_command(["run", "--quiet", "--then", "true", "--", "true"], tmp_path, environment)
+    assert (done.returncode, "--then" in done.stderr) == (0, False)
+
+
 def test_what_failed_runs_once_more_where_it_was_started(tmp_path: Path) -> None:
 
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import typer
 
 from dovetail.cli import options as opt
 from dovetail.errors import InputError
+from dovetail.files.sentences import make_printable
 from dovetail.files.streams import print_note, ring_bell
 from dovetail.records import dataclass
 from dovetail.spec.jobs import PartialSpec
@@ -185,15 +188,26 @@ def _split_then(text: str) -> list[str]:
 
 def _start_after(words: list[str], result: Result, folder: Path | None, status: int) -> None:
     """Run what comes after a run, wait for it, and note where it fails. Its exit status is not the run's."""
-    counts = Counter(str(record.state) for record in result.records)
+    from dovetail.report.run_summary import failure_lines, outcome_line
+
+    counts = dict(sorted(Counter(str(record.state) for record in result.records).items()))
+    outcome = make_printable(outcome_line(result))
+    run = "" if folder is None else str(folder)
     about = {
-        "DOVETAIL_RUN": "" if folder is None else str(folder),
+        "DOVETAIL_RUN": run,
         "DOVETAIL_STATUS": str(status),
-        "DOVETAIL_COUNTS": ",".join(f"{state}={count}" for state, count in sorted(counts.items())),
+        "DOVETAIL_COUNTS": ",".join(f"{state}={count}" for state, count in counts.items()),
+        "DOVETAIL_OUTCOME": outcome,
     }
-    # With the words as they are, and no shell: the user has split them already.
+    text = "\n".join([outcome, *failure_lines(result), *([f"Outputs and journal: {run}"] if run else [])])
+    form = {"run": run, "status": status, "counts": counts, "outcome": outcome, "text": f"{text}\n"}
     try:
-        done = subprocess.run(words, env={**os.environ, **about}, check=False)
+        # As a file rather than a pipe: a command that never reads would hold the run.
+        with tempfile.TemporaryFile() as summary:
+            summary.write(json.dumps(form).encode() + b"\n")
+            summary.seek(0)
+            # With the words as they are, and no shell: the user has split them already.
+            done = subprocess.run(words, stdin=summary, env={**os.environ, **about}, check=False)
     except OSError as error:
         print_note(f"--then: {words[0]} cannot be started: {error.strerror}")
         return

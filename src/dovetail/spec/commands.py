@@ -100,7 +100,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
             "RUN",
             complete="runs",
         ),
-        Option("then", "Start it when all is over; DOVETAIL_RUN, _STATUS and _COUNTS have how.", "COMMAND"),
+        Option("then", "Start it when all is over, with a summary as JSON on its input.", "COMMAND"),
         Option("run_dir", "Outputs and journal; must not hold a run yet.", "FOLDER"),
     ),
     "run, explain, serve, whatif, simulate": (
