@@ -17,7 +17,7 @@ from dovetail.plugins import registered_entries
 from dovetail.process.spawn_log import LOG_NAME, read_log
 from dovetail.report.wording import count_things
 from dovetail.running.folder import find_run, read_about, run_folders, short_id
-from dovetail.service.client import Connection, NoService
+from dovetail.service.client import Connection, NoAccess, NoService
 
 WAIT = 20.0
 MOST_RUNS = 100
@@ -45,7 +45,10 @@ def logs(
         return 0
     try:
         connected = open_service(at)
-    except NoService:
+    except NoService as error:
+        # Where the folder cannot be looked into, the job may well be there.
+        if isinstance(error, NoAccess):
+            raise
         # These options need a service: a run has no attempts to choose from, and nothing that follows.
         if at is not None or follow or attempt is not None or tail is not None:
             raise

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from dovetail.cli import options as opt
 from dovetail.cli.serve import folder_of
+from dovetail.errors import InputError
+from dovetail.files.streams import print_note
 
 if TYPE_CHECKING:
     from dovetail.running.leftovers import Leftover
 
 
 @opt.takes_options("recover")
-def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
+def recover(stop: bool, give_up: str | None, as_json: bool) -> int:
     """Record what ended, and show or stop what still runs, of runs whose Dovetail was killed."""
     from dovetail.files.sentences import make_printable
     from dovetail.running import leftovers
@@ -23,6 +25,11 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
         leftovers.give_up(give_up)
     found = leftovers.recover_left_behind(stop=stop, elsewhere=True, thorough=True)
     place = folder_of(None)
+    unreadable = ""
+    try:
+        place.check_access()
+    except InputError as error:
+        unreadable = str(error)
     # A service that runs takes care of its own folder.
     served = None if place.is_locked() else leftovers.left_of_service(place.path, stop=stop)
     if as_json:
@@ -39,8 +46,8 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
             for left in (*found, *([served] if served is not None else ()))
         ]
         print(json.dumps(rows, indent=2))
-        return
-    if not found and served is None:
+        return _unlooked(unreadable)
+    if not found and served is None and not unreadable:
         print("Nothing was left behind.")
     for left in found:
         if left.recovery.elsewhere:
@@ -65,6 +72,14 @@ def recover(stop: bool, give_up: str | None, as_json: bool) -> None:
         print("'dovetail recover --stop' ends what still runs.")
     if any(left.trouble for left in found):
         print("What is set aside is tried again; 'dovetail recover --give-up RUN' looks at a run no more.")
+    return _unlooked(unreadable)
+
+
+def _unlooked(why: str) -> int:
+    """The exit status, with a line where the service's folder could not be looked into."""
+    if why:
+        print_note(f"dovetail: {why}; whether its service left something behind is not known")
+    return 2 if why else 0
 
 
 def _given_up_by_another_host(name: str) -> bool:
@@ -72,7 +87,6 @@ def _given_up_by_another_host(name: str) -> bool:
 
     Raises `InputError` while the service lives there.
     """
-    from dovetail.errors import InputError
     from dovetail.process.spawn_log import LOG_NAME
     from dovetail.service.folder import ServiceFolder
 

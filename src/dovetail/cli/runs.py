@@ -34,7 +34,7 @@ def runs(prune: float | None, limit: int, as_json: bool) -> int:
     found = [row for folder in folders if (row := _run_row(folder)) is not None]
     if as_json:
         print_json(found)
-        return 0
+        return int(bool(folders) and not found)
     if not found:
         print("No run can be read." if folders else "Nothing has run yet.")
         return int(bool(folders))
@@ -96,7 +96,8 @@ def _prune_runs(age: float) -> list[str]:
                 left = recover_run(folder)
                 busy = left.in_use or bool(left.running) or bool(left.elsewhere)
         # In doubt a run stays: removing files under a live process could not be undone.
-        except (DovetailError, OSError):
+        except (DovetailError, OSError) as error:
+            print_note(f"{error}; it stays")
             continue
         if time.time() - about.created < age or busy:
             continue

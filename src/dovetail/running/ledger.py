@@ -211,8 +211,11 @@ class Ledger:
                 os.path.samestat(os.stat(f"{self.path}-{name}"), known)
                 for name, known in self._beside.items()
             )
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:
+            # As above: what cannot be looked at is not known to be gone.
+            return True
 
     def write_anew(self) -> None:
         """Put all that is known into a new file in the place of this one, whose files beside it are gone.

@@ -70,6 +70,10 @@ class NoService(DovetailError):  # noqa: N818 - reads as what it is
     exit_status = 2
 
 
+class NoAccess(NoService):
+    """The service's folder cannot be looked into: whether a service runs there is not known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reply:
     """What a service answered."""
@@ -369,14 +373,9 @@ def open_connection(
         return Connection(os.path.abspath(place))
     folder = ServiceFolder(place or None)
     try:
-        os.stat(folder.path / "lock")
-    except PermissionError as error:
-        raise NoService(
-            f"{folder.path}: cannot be looked into: {error.strerror}; expected the folder of a service of "
-            "this account"
-        ) from error
-    except OSError:  # there is none yet
-        pass
+        folder.check_access()
+    except InputError as error:
+        raise NoAccess(str(error)) from error
     other = folder.elsewhere()
     if other is not None:
         raise NoService(
@@ -431,7 +430,11 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
     """Start a service in the background, and report it. Raises `NoService` where it does not come up."""
-    folder.make_private()
+    try:
+        folder.make_private()
+    except OSError as error:
+        where = os.fsdecode(error.filename or folder.path)
+        raise NoService(f"{where}: cannot be used: {error.strerror}") from error
     with open(folder.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dovetail", "serve", "--folder", str(folder.path), *options],

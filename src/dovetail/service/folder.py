@@ -26,6 +26,7 @@ name of its own for each state folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -86,7 +87,24 @@ class ServiceFolder:
         """Make it, readable by its owner only. Raises `OSError`."""
         # The folder itself first: all others lie within it.
         for name in ("", "journal", "output", "scripts", "terminals"):
-            private_folder(self.path / name)
+            try:
+                private_folder(self.path / name)
+            except FileExistsError as error:
+                # "File exists" would leave out what is wrong with that.
+                place = str(self.path / name)
+                raise NotADirectoryError(errno.ENOTDIR, "found a file, expected a folder", place) from error
+
+    def check_access(self) -> None:
+        """Raises `InputError` where the folder cannot be looked into: what it holds is not known then."""
+        try:
+            os.stat(self.path / "lock")
+        except PermissionError as error:
+            raise InputError(
+                f"cannot be looked into: {error.strerror}; expected the folder of a service of this account",
+                where=str(self.path),
+            ) from error
+        except OSError:  # there is none yet
+            pass
 
     @property
     def ledger_path(self) -> Path:

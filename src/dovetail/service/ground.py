@@ -95,7 +95,15 @@ class Ground:
         # A file in the place of a folder lets no job write, though the disk has room.
         for name in ("output", "scripts", "journal"):
             place = self._service.folder.path / name
-            if not place.is_dir() and os.path.lexists(place):
+            try:
+                is_file = not stat.S_ISDIR(os.stat(place).st_mode)
+            except PermissionError as error:
+                # Its files may all be there, but nothing can be written to them.
+                lack = lack or f"cannot be looked into: {error.strerror}"
+                break
+            except OSError:
+                is_file = os.path.lexists(place)  # a link to nothing is in the way, too
+            if is_file:
                 lack = lack or str(NoPlaceError(str(place))).removeprefix(f"{place.parent}{os.sep}")
         if lack:
             self._service.live.pause_for_lack(f"{self._service.folder.path}: {lack}")
