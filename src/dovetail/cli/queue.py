@@ -188,7 +188,7 @@ def name_or_command(row: Mapping[str, Any], *, whole: bool = False) -> str:
 def shorten_text(text: str, width: int) -> str:
     """A text of at most ``width`` characters, cut out of its middle.
 
-    >>> shortened("python train.py --rows 1e6 data.csv", 20)
+    >>> shorten_text("python train.py --rows 1e6 data.csv", 20)
     'python tr…6 data.csv'
     """
     if len(text) <= width:

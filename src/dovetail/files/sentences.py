@@ -22,7 +22,7 @@ def show_value(value: object, *, limit: int = 60, spell: Callable[[object], str]
 
     ``spell=ascii`` also shows which letters and digits only look like others.
 
-    >>> shown("a\\n"), shown(True), shown({"a": 1}), shown("x" * 99, limit=5)
+    >>> show_value("a\\n"), show_value(True), show_value({"a": 1}), show_value("x" * 99, limit=5)
     ("'a\\\\n'", 'true', 'a table', "'xxxx… (99 characters)")
     """
     if isinstance(value, bool):
@@ -43,7 +43,7 @@ def show_value(value: object, *, limit: int = 60, spell: Callable[[object], str]
 def suggest_closest(word: str, known: Iterable[str]) -> str:
     """``, expected one of a, b; did you mean 'b'?``: the end of a sentence about an unknown word.
 
-    >>> closest("esay", ["easy", "fcfs"])
+    >>> suggest_closest("esay", ["easy", "fcfs"])
     ", expected one of easy, fcfs; did you mean 'easy'?"
     """
     words = list(known)
@@ -70,7 +70,7 @@ def file_name(path: str | os.PathLike[str]) -> str:
 def error_reason(error: OSError | ValueError) -> str:
     """Why the system refused, in its own words, for the middle of a sentence.
 
-    >>> reason(FileNotFoundError(2, "No such file or directory"))
+    >>> error_reason(FileNotFoundError(2, "No such file or directory"))
     'no such file or directory'
     """
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -49,7 +49,7 @@ class MemoryHistory:
 
     >>> cpu = DeviceClass("cpu")
     >>> history = MemoryHistory([Run("mm", "cpu", cpu, 1, 1, 0.0, {"n": 512.0}, 1.5)])
-    >>> history.count("mm", "cpu", cpu), history.aggregates("mm", "cpu", cpu)[0].mean
+    >>> history.count("mm", "cpu", cpu), history.list_aggregates("mm", "cpu", cpu)[0].mean
     (1, 1.5)
     """
 

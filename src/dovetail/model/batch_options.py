@@ -118,7 +118,7 @@ def options_for(options: Sequence[str], implementation: Implementation) -> tuple
 def fold_options(options: Sequence[str]) -> list[str]:
     """Each option as one word: ``["--qos", "gpu"]`` as ``["--qos=gpu"]``.
 
-    >>> folded(["--qos", "gpu", "-p", "a", "--exclusive"])
+    >>> fold_options(["--qos", "gpu", "-p", "a", "--exclusive"])
     ['--qos=gpu', '-pa', '--exclusive']
     """
     found: list[str] = []

@@ -16,7 +16,7 @@ MANY, WIDE = 32, 2048
 def bit_runs(mask: int) -> list[tuple[int, int]]:
     """The runs of set bits, ascending: the first bit of each, and the one after its last. O(bits).
 
-    >>> runs(0b1011100)
+    >>> bit_runs(0b1011100)
     [(2, 5), (6, 7)]
     """
     found: list[tuple[int, int]] = []

@@ -53,7 +53,7 @@ def render_template(text: str, values: Mapping[str, float | str]) -> str:
 def bind_template(text: str, values: Mapping[str, str]) -> str:
     """``text`` with some placeholders filled in for good; it stays a template for the others.
 
-    >>> bind("{file} {n} {{}}", {"file": "a{b"})
+    >>> bind_template("{file} {n} {{}}", {"file": "a{b"})
     'a{{b {n} {{}}'
     """
 

@@ -87,7 +87,7 @@ class Facts:
 def run_length_text(numbers: list[int]) -> str:
     """``4(x2),3``: equal neighbours together, as Slurm writes CPUs of nodes.
 
-    >>> counted([4, 4, 3])
+    >>> run_length_text([4, 4, 3])
     '4(x2),3'
     """
     groups = ((number, len(list(same))) for number, same in groupby(numbers))

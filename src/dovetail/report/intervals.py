@@ -55,7 +55,10 @@ class Interval:
     def ends_within(self, metric: str) -> tuple[float, float]:
         """Both ends, as far as a metric reaches: no share is below 0 or above 1.
 
-        >>> Interval(0.55, 4.0, 2).within("utilisation"), Interval(0.5, 0.25, 9).within("utilisation")
+        >>> (
+        ...     Interval(0.55, 4.0, 2).ends_within("utilisation"),
+        ...     Interval(0.5, 0.25, 9).ends_within("utilisation"),
+        ... )
         ((0.0, 1.0), (0.25, 0.75))
         """
         least, most = range_of(metric)
@@ -70,10 +73,10 @@ def mean_interval(
     ``replicates``: they come from replicates of one trace, and are no better known for their number; what
     `of_replicates` gives.
 
-    >>> found = interval([1.0, 2.0, 3.0])
+    >>> found = mean_interval([1.0, 2.0, 3.0])
     >>> found.mean, round(found.half_width, 3), found.n
     (2.0, 2.484, 3)
-    >>> round(interval([1.0, 2.0, 3.0], replicates=1.0).half_width, 3)
+    >>> round(mean_interval([1.0, 2.0, 3.0], replicates=1.0).half_width, 3)
     4.968
     """
     known = np.array([v for v in values if v is not None and math.isfinite(v)], float)
@@ -109,7 +112,11 @@ def student_quantile(freedom: int, confidence: float) -> float:
     For whole degrees of freedom the share within t is a finite sum (Abramowitz and Stegun, 26.7.3 and
     26.7.4), so that reports need no library of statistics; t is found by halving. O(degrees of freedom).
 
-    >>> round(student(2, 0.95), 6), round(student(9, 0.95), 6), round(student(1, 0.5), 6)
+    >>> (
+    ...     round(student_quantile(2, 0.95), 6),
+    ...     round(student_quantile(9, 0.95), 6),
+    ...     round(student_quantile(1, 0.5), 6),
+    ... )
     (4.302653, 2.262157, 1.0)
     """
     low, high = 0.0, math.pi / 2

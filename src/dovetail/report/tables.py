@@ -210,7 +210,7 @@ def _rich_table(columns: Sequence[tuple[Cells, int]]) -> RichTable:
 def clip_text(text: str, width: int, *, keep_end: bool = False) -> str:
     """A name on one line, cut to so many columns of text; ``keep_end`` cuts out of its middle.
 
-    >>> clipped("python:train.py-12", 12), clipped("python:train.py-12", 12, keep_end=True)
+    >>> clip_text("python:train.py-12", 12), clip_text("python:train.py-12", 12, keep_end=True)
     ('python:trai…', 'pytho….py-12')
     """
     text = make_printable(text)

@@ -43,7 +43,7 @@ def _choose_decimals(largest: float) -> int:
 def spell_seconds(value: Seconds | None) -> str:
     """One length of time in words; from two minutes on with the seconds behind it.
 
-    >>> seconds(0.041), seconds(1203.0), seconds(27_432.0)
+    >>> spell_seconds(0.041), spell_seconds(1203.0), spell_seconds(27_432.0)
     ('41.00 ms', '20.1 min (1,203 s)', '7.6 h (27,432 s)')
     """
     if value is None or not math.isfinite(value):
@@ -98,7 +98,7 @@ def _spell_clock(value: float | None) -> str:
 def count_things(count: float, thing: str) -> str:
     """A number of things.
 
-    >>> many(1, "job"), many(2000, "job")
+    >>> count_things(1, "job"), count_things(2000, "job")
     ('1 job', '2,000 jobs')
     """
     return f"{count:,.0f} {thing}{'' if count == 1 else 's'}"
@@ -107,7 +107,7 @@ def count_things(count: float, thing: str) -> str:
 def list_names(names: Sequence[str], most: int) -> str:
     """The first ``most`` names, and how many more there are.
 
-    >>> listed(["a", "b", "c"], 2), listed(["a", "b", "c"], 3)
+    >>> list_names(["a", "b", "c"], 2), list_names(["a", "b", "c"], 3)
     ('a, b and 1 more', 'a, b, c')
     """
     more = len(names) - most
@@ -117,7 +117,7 @@ def list_names(names: Sequence[str], most: int) -> str:
 def format_fixed(value: float, decimals: int, *, signed: bool = False) -> str:
     """A number with separators and so many decimals, never ``-0.0``.
 
-    >>> fixed(1234.5678, 1), fixed(-0.001, 2), fixed(3, 0, signed=True)
+    >>> format_fixed(1234.5678, 1), format_fixed(-0.001, 2), format_fixed(3, 0, signed=True)
     ('1,234.6', '0.00', '+3')
     """
     text = f"{value:{'+' if signed else ''},.{decimals}f}"

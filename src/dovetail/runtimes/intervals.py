@@ -30,7 +30,7 @@ def student_quantile(freedom: int) -> float:
     normal quantile (Abramowitz & Stegun 1964, 26.7.5), and for few degrees of freedom Newton's method from
     there on the finite sum of the distribution (26.7.3, 26.7.4). Raises `ValueError` below 1.
 
-    >>> round(student(4), 4)
+    >>> round(student_quantile(4), 4)
     2.1318
     """
     if freedom < 1:

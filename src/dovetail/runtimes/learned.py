@@ -55,7 +55,7 @@ _Place = tuple[str, str, DeviceClass]
 def milestone_of(runs: int) -> int:
     """Of so many runs, those on which laws rest: all of the first `ALWAYS`, then up to a sixteenth fewer.
 
-    >>> [milestone(n) for n in (5, 33, 200, 5000)]
+    >>> [milestone_of(n) for n in (5, 33, 200, 5000)]
     [5, 32, 200, 4992]
     """
     if runs < ALWAYS:

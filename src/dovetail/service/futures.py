@@ -410,7 +410,7 @@ def _is_feature(value: object) -> bool:
 def _make_selector(ids: Sequence[str]) -> str:
     """Ids as a selector; neighbours as a range.
 
-    >>> _selector(["3", "4", "5", "9", "2_1"])
+    >>> _make_selector(["3", "4", "5", "9", "2_1"])
     '3-5,9,2_1'
     """
     numbers = sorted(int(id) for id in ids if id.isdecimal())

@@ -97,7 +97,7 @@ def _range_values(span: re.Match[str], where: str) -> Iterator[str]:
 def grid_combinations(grid: Mapping[str, Sequence[T]]) -> Iterator[dict[str, T]]:
     """Every combination, the last name changing fastest; one empty combination without names.
 
-    >>> list(combinations({"a": [1, 2], "b": ["x"]}))
+    >>> list(grid_combinations({"a": [1, 2], "b": ["x"]}))
     [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'x'}]
     """
     for values in itertools.product(*grid.values()):

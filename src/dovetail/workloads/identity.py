@@ -81,7 +81,8 @@ def identify_command(
     some in, as ``NAME=VALUE``. Files are looked up from ``cwd``. Raises `InputError` for an empty command
     or a malformed ``add``.
 
-    >>> found = identify(["nice", "python3.11", "-m", "mypkg.train", "fit", "--rows", "1e6", "--fast"])
+    >>> words = ["nice", "python3.11", "-m", "mypkg.train", "fit", "--rows", "1e6", "--fast"]
+    >>> found = identify_command(words)
     >>> found.app, dict(found.inputs)
     ('python:mypkg.train:fit', {'rows': 1000000.0, 'fast': 'yes'})
     """

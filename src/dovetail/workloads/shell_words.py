@@ -89,7 +89,7 @@ def split_words(line: str) -> list[Word]:
 
     Raises `ValueError` for a quotation that stays open.
 
-    >>> [word.text for word in split("gzip -9 'big file' # smaller")]
+    >>> [word.text for word in split_words("gzip -9 'big file' # smaller")]
     ['gzip', '-9', 'big file']
     """
     return [token for token in _scan_characters(line, operators=False) if isinstance(token, Word)]
@@ -98,7 +98,7 @@ def split_words(line: str) -> list[Word]:
 def split_tokens(script: str) -> list[Word | Operator]:
     """The words and operators of a shell script. Raises `ValueError` for a quotation that stays open.
 
-    >>> [token.text for token in tokens("zcat a.gz | sort -n >b 2>&1")]
+    >>> [token.text for token in split_tokens("zcat a.gz | sort -n >b 2>&1")]
     ['zcat', 'a.gz', '|', 'sort', '-n', '>', 'b', '2>&', '1']
     """
     return list(_scan_characters(script, operators=True))

@@ -183,7 +183,7 @@ def parse_duration(text: str) -> float:
 
     With days, hours come first: ``1-02:03`` is a day, two hours and three minutes. Raises `ValueError`.
 
-    >>> duration("1-02:03"), duration("00:02:00"), duration("90")
+    >>> parse_duration("1-02:03"), parse_duration("00:02:00"), parse_duration("90")
     (93780.0, 120.0, 90.0)
     """
     seconds = seconds_of(text) if PRINTED.fullmatch(text) else LARGEST

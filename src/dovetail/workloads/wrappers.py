@@ -168,7 +168,7 @@ class Unwrapped:
 def unwrap_command(argv: Sequence[str]) -> Unwrapped:
     """The program that a command runs in the end, and its arguments. O(words).
 
-    >>> unwrap(["nice", "-n", "10", "mpirun", "-np", "4", "./solve", "512"])
+    >>> unwrap_command(["nice", "-n", "10", "mpirun", "-np", "4", "./solve", "512"])
     Unwrapped(argv=['./solve', '512'], started_by=['nice', 'mpirun'], ranks=4.0, image=None, folders=[])
     """
     found = Unwrapped(list(argv))

@@ -139,7 +139,7 @@ class Claim:
     def readings_text(self) -> str:
         """Over which readings the verdict holds, in words.
 
-        >>> Claim("", "", "", "", Verdict.OPEN, (), {"a": Verdict.YES, "b": Verdict.NO}).over
+        >>> Claim("", "", "", "", Verdict.OPEN, (), {"a": Verdict.YES, "b": Verdict.NO}).readings_text
         'yes: a; no: b'
         """
         if not self.readings:
@@ -158,13 +158,13 @@ def judge_match(
 ) -> Verdict:
     """The verdict on a figure; ``nothing=None`` where no value stands for no effect (absolute seconds).
 
-    >>> matches(2.08, Interval(2.1, 0.05, 30), nothing=1.0).value
+    >>> judge_match(2.08, Interval(2.1, 0.05, 30), nothing=1.0).value
     'yes'
-    >>> matches(2.08, Interval(1.8, 0.1, 30), nothing=1.0).value
+    >>> judge_match(2.08, Interval(1.8, 0.1, 30), nothing=1.0).value
     'in direction only'
-    >>> matches(2.08, Interval(2.04, 0.5, 8), nothing=1.0).value
+    >>> judge_match(2.08, Interval(2.04, 0.5, 8), nothing=1.0).value
     'open'
-    >>> matches(2.08, Interval(1.0, 0.1, 30), nothing=1.0).value
+    >>> judge_match(2.08, Interval(1.0, 0.1, 30), nothing=1.0).value
     'no'
     """
     ends = _share_of_effect(paper, ours, 0.0 if nothing is None else nothing)
@@ -185,11 +185,11 @@ def judge_match(
 def judge_reach(paper: float, ours: Interval | None, nothing: float, tolerance: float = 0.1) -> Verdict:
     """The verdict on "at least", seen from ``nothing``: the figure is a bound, which the interval keeps.
 
-    >>> reaches(0.8, Interval(0.9, 0.02, 10), nothing=0.0).value
+    >>> judge_reach(0.8, Interval(0.9, 0.02, 10), nothing=0.0).value
     'yes'
-    >>> reaches(0.8, Interval(0.79, 0.02, 10), nothing=0.0).value
+    >>> judge_reach(0.8, Interval(0.79, 0.02, 10), nothing=0.0).value
     'open'
-    >>> reaches(0.8, Interval(0.7, 0.02, 10), nothing=0.0).value
+    >>> judge_reach(0.8, Interval(0.7, 0.02, 10), nothing=0.0).value
     'in direction only'
     """
     ends = _share_of_effect(paper, ours, nothing)
@@ -230,7 +230,7 @@ def judge_order(differences: Sequence[Interval | None]) -> Verdict:
 
     ``yes`` if every interval is; ``no`` if one is not, with all of it; else ``open``.
 
-    >>> ordered([Interval(2.0, 1.0, 30), Interval(0.5, 0.6, 30)]).value
+    >>> judge_order([Interval(2.0, 1.0, 30), Interval(0.5, 0.6, 30)]).value
     'open'
     """
     if not differences:
@@ -264,7 +264,7 @@ def all_of(verdicts: Iterable[Verdict]) -> Verdict:
 def judge_readings(readings: Mapping[str, Verdict]) -> Verdict:
     """The verdict over several readings of a paper: their common one, ``open`` where they disagree.
 
-    >>> across({"a": Verdict.YES, "b": Verdict.DIRECTION}).value
+    >>> judge_readings({"a": Verdict.YES, "b": Verdict.DIRECTION}).value
     'open'
     """
     found = set(readings.values())

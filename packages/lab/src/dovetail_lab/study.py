@@ -136,7 +136,7 @@ def format_interval(found: Interval | None, digits: int | None = None, least: fl
 
     Where that would reach below ``least``, the least value that there can be, both ends stand instead.
 
-    >>> shown(Interval(1.2345, 0.0512, 30)), shown(Interval(1.25, 1.5, 2), least=1.0)
+    >>> format_interval(Interval(1.2345, 0.0512, 30)), format_interval(Interval(1.25, 1.5, 2), least=1.0)
     ('1.23 ± 0.05', '1.25 (1.00 to 2.75)')
     """
     if found is None:
@@ -154,7 +154,7 @@ def format_interval(found: Interval | None, digits: int | None = None, least: fl
 def few_draws_note(draws: int) -> str:
     """What to know where intervals rest on few draws.
 
-    >>> few(2), few(30)
+    >>> few_draws_note(2), few_draws_note(30)
     (' Two draws are few: an interval rests on a single difference. Take five or more.', '')
     """
     return (

@@ -25,7 +25,7 @@ def map_tasks(
     how many of how many are done. An interruption ends them all. Raises what ``work`` raises, and
     `DovetailError` for a worker that was killed.
 
-    >>> mapped(abs, [-3, 2, -1])
+    >>> map_tasks(abs, [-3, 2, -1])
     [3, 2, 1]
     """
     total = len(tasks)

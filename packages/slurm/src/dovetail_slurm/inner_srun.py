@@ -43,7 +43,7 @@ PATIENCE = 0.2
 def parse_words(words: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:
     """The options that are ours to fulfil, the other words for srun, and the command.
 
-    >>> parse(["-n2", "--gres", "gpu:1", "-l", "prog", "-n9"])
+    >>> parse_words(["-n2", "--gres", "gpu:1", "-l", "prog", "-n9"])
     ({'ntasks': '2', 'gres': 'gpu:1'}, ['-n2', '-l'], ['prog', '-n9'])
     """
     found: dict[str, str] = {}

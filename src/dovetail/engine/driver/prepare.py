@@ -206,7 +206,7 @@ def _any_size(request: Request) -> Request:
 def _format_size(count: float) -> str:
     """Bytes in the unit in which they read well.
 
-    >>> _size(34_359_738_368), _size(512)
+    >>> _format_size(34_359_738_368), _format_size(512)
     ('34.4 GB', '512 bytes')
     """
     for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):

@@ -41,7 +41,7 @@ class Together(NamedTuple):
 def run_together(left: Seconds, slows: float, takes: Seconds, slowed: float) -> Together:
     """Two jobs on one device, the first ``slows`` times as slow beside the second, which is ``slowed``.
 
-    >>> together(10.0, 1.25, 10.0, 1.25), together(4.0, 2.0, 10.0, 2.0)
+    >>> run_together(10.0, 1.25, 10.0, 1.25), run_together(4.0, 2.0, 10.0, 2.0)
     (Together(there=12.5, comes=12.5), Together(there=8.0, comes=14.0))
     """
     first, second = left * slows, takes * slowed

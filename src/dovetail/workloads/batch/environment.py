@@ -17,7 +17,7 @@ def exported_environment(environ: Mapping[str, str], export: str) -> dict[str, s
     Without ``ALL`` it also gets the few variables of a plain login (`login_variables`): no program finds
     anything without a PATH.
 
-    >>> exported({"A": "1", "B": "2"}, "ALL,B=3,C=4")
+    >>> exported_environment({"A": "1", "B": "2"}, "ALL,B=3,C=4")
     {'A': '1', 'B': '3', 'C': '4'}
     """
     if export.upper() == "ALL":

@@ -129,7 +129,7 @@ def head_options(text: str) -> list[Given]:
 
     From the first line on that sbatch will refuse, they are left to sbatch.
 
-    >>> [one.word for one in head_options("#!/bin/sh\\n#SBATCH -N2 --comm='a b' # c\\necho")]
+    >>> [one.as_word for one in head_options("#!/bin/sh\\n#SBATCH -N2 --comm='a b' # c\\necho")]
     ['--nodes=2', '--comment=a b']
     """
     # Errors are left to sbatch, which words them as its users know them.

@@ -42,7 +42,7 @@ DEFAULT = table_4()
 def _power_of_ten(exponent: float) -> str:
     """``10**exponent`` as the options of a workload take it.
 
-    >>> _power(6.5)
+    >>> _power_of_ten(6.5)
     '3162277.66'
     """
     return f"{10.0**exponent:.9g}"

@@ -169,7 +169,7 @@ def find_crossing(series: Sequence[tuple[float, float]]) -> float | None:
 
     The last change counts: what lies before it may be noise about zero.
 
-    >>> crossing([(7.0, 3.0), (8.0, -1.0), (9.0, -5.0)])
+    >>> find_crossing([(7.0, 3.0), (8.0, -1.0), (9.0, -5.0)])
     7.75
     """
     found = None

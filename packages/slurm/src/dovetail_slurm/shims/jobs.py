@@ -249,7 +249,7 @@ _WAITS = (
 def format_size(amount: int) -> str:
     """Bytes in the largest unit of 1024 in which they are whole, from MiB on: ``500M``, ``2G``, ``1.50G``.
 
-    >>> size(500 << 20), size(2 << 30), size(1536 << 20)
+    >>> format_size(500 << 20), format_size(2 << 30), format_size(1536 << 20)
     ('500M', '2G', '1.50G')
     """
     number = amount / MEBIBYTE
