@@ -69,7 +69,7 @@ def test_without_a_compiler_python_schedules_the_same(monkeypatch: pytest.Monkey
 
     with_it = [simulated(policy) for policy in ("conservative", "lookahead?objective=wait")]
     for user in ("engine.simulation.stand_in", "engine.state.profiles", "native.library"):
-        monkeypatch.setattr(f"dovetail.{user}.library", lambda: None)
+        monkeypatch.setattr(f"dovetail.{user}.load_library", lambda: None)
     for kernel in (backfilling.roll_outs, backfilling._expected, backfilling._futures):
         monkeypatch.setattr(kernel, "_compiled", None)
     assert [simulated(policy) for policy in ("conservative", "lookahead?objective=wait")] == with_it

@@ -125,7 +125,8 @@ class Naive:
             if device.memory is not None:
                 units = min(units, self.bytes[n][d] * FRACTION_UNITS // device.memory)
             free += units
-        return free, 0
+        # Among nodes without devices the fewest free CPUs come first.
+        return free, 0 if self.cluster.nodes[n].devices else self.cpus[n]
 
     def fit(self, request: Request) -> dict[int, Given] | None:
         able = [n for n in range(len(self.cpus)) if self.give_of(n, request) is not None]

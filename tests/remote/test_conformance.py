@@ -237,13 +237,13 @@ def test_tools_can_name_the_namespace(numpy_server: Served, monkeypatch: pytest.
     """As the standard's own suite does, which imports what ``ARRAY_API_TESTS_MODULE`` says."""
     monkeypatch.setenv("DOVETAIL_DEVICE_ADDRESSES", numpy_server.address(1))
     module = importlib.import_module("dovetail_remote.xp")
-    module._space.cache_clear()
+    module._default_namespace.cache_clear()
     assert module.__array_api_version__ == VERSION
     assert module.ones(3).device.address == numpy_server.address(1)
     assert {"sum", "linalg", "fft", "float64", "pi"} <= set(dir(module))
     assert not hasattr(module, "__path__")
     module.device.close()
-    module._space.cache_clear()
+    module._default_namespace.cache_clear()
 
 
 def test_numbers_of_python_and_arrays_of_one(xp: Any) -> None:

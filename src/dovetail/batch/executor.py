@@ -464,10 +464,11 @@ class BatchExecutor(Reporting):
 
     async def _give_up(self, handed: HandedOverStart, reason: str) -> None:
         """The system has taken a job that it will never start: the end of the job gives the reason."""
-        await self._cancel([handed])
         now, why = time.time(), f"{self.system.title} would never start it: {reason}"
         _log.warning("job %s is given up: %s", handed.job, why)
+        # Reported before the cancel, which a look would else take for the reason of the end.
         self._report_end(handed, Ended(handed.job, State.FAILED, None, why, Usage(), now, now))
+        await self._cancel([handed])
 
     def _link_output(self, handed: HandedOverStart, facts: JobFacts) -> None:
         """A user's script chooses its output files: the service's own names lead there."""

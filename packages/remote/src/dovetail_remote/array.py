@@ -200,7 +200,7 @@ class Array(metaclass=_NotMadeByPrograms):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The door of the package, which knows all of it, is open wherever a module of the package is.
-        restored = sys.modules["dovetail_remote"].restored
+        restored = sys.modules["dovetail_remote"].restore_array
         return restored, (self._device.link.fetch(self), self._device.mark, self._device.address)
 
     # -- parts -----------------------------------------------------------------------------------------
