@@ -68,7 +68,7 @@ def busy_driver(cluster: Cluster) -> Driver:
 
 
 def main() -> None:
-    """Look so many times, and tell what it took."""
+    """The cost of so many looks."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--looks", type=int, default=300)

@@ -76,7 +76,7 @@ def record_path(stem: str, restarts: int) -> str:
 
 
 def variable(batch: dict[str, Any], what: str, default: str = "") -> str:
-    """What the batch system says of this job, in the variable that it has for that."""
+    """A variable in which the batch system describes this job."""
     return os.environ.get(batch["variables"][what] or "", default)
 
 

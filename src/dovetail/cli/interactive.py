@@ -126,7 +126,7 @@ def _attached(service: Connection, inputs: Connection, job: str) -> int | None:
 
 
 def _opened_stream(service: Connection, job: str) -> http.client.HTTPResponse:
-    """What the terminal shows. Raises what the service says."""
+    """What the terminal shows. Raises the service's refusal."""
     size = _size()
     answer = service.stream(f"/api/v1/jobs/{job}/terminal?rows={size.lines}&columns={size.columns}")
     if answer.status != 200:

@@ -325,7 +325,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """From now on these are all reservations that there are; which jobs stay off them `KeptOff` tells."""
+    """From now on these are all reservations that there are; `KeptOff` names the jobs that stay off them."""
 
     reservations: tuple[Reservation, ...] = ()
 

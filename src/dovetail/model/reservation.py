@@ -15,8 +15,8 @@ __all__ = ["Reservation", "avoids_of", "kept_devices", "with_avoids"]
 class Reservation:
     """Devices on which between ``start`` and ``end`` only jobs of these users run.
 
-    ``devices`` are pairs of a node's index and a device's index there. ``bit`` tells the reservations of one
-    moment apart: `Request.avoids` has it set for jobs that are to stay off these devices.
+    ``devices`` are pairs of a node's index and a device's index there. ``bit`` distinguishes the reservations
+    of one moment: `Request.avoids` has it set for jobs that are to stay off these devices.
     """
 
     id: str

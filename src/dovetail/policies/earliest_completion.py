@@ -405,8 +405,8 @@ class _Round:
                     continue
                 waited = log(max(now - outside.since(id), SHORT) / foreseen)
                 if (submitted.target, bool(submitted.request.devices)) == line and waited > expected:
-                    # Jobs that have waited longer than expected already say so before they start, else a jam
-                    # shows late.
+                    # Jobs that have waited longer than expected count before they start, else a jam shows
+                    # late.
                     logs.append(waited)
             known = self.delays[line] = Delay.learn_delay(logs, used)
         return known

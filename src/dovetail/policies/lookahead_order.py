@@ -1,14 +1,14 @@
 """Looking ahead with rigid jobs: EASY decides, only the order of its queue is chosen, by roll-outs.
 
 EASY plans with walltimes, and so keeps its promises. Who goes first is a matter of how long jobs are expected
-to run, by what part of their walltimes their users' last runs took (for slowdowns as far as such runs told
-what came after them). Whenever the order can change who starts now, EASY is rolled out over the known queue
-in a few orders of these lengths, as counts, with the present promise kept; the best one is EASY's order at
-this instant. Where waits count, each of the first jobs that fit is then tried before all others of its
-priority. The order that stands unless another promises more is Smith's rule (least work for a unit of weight
-first) where slowdowns count: a job weighs one over its length, which makes ``sqrtsaf``; where waits count it
-is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times, roll-
-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
+to run, by what part of their walltimes their users' last runs took (for slowdowns as far as such runs
+predicted what came after them). Whenever the order can change who starts now, EASY is rolled out over the
+known queue in a few orders of these lengths, as counts, with the present promise kept; the best one is EASY's
+order at this instant. Where waits count, each of the first jobs that fit is then tried before all others of
+its priority. The order that stands unless another promises more is Smith's rule (least work for a unit of
+weight first) where slowdowns count: a job weighs one over its length, which makes ``sqrtsaf``; where waits
+count it is ``sjf``. A known queue ends and the real one does not: where it would fill the machine many times,
+roll-outs for slowdowns put wide jobs off for ever, and ``saf`` stands without.
 
 An account of regret is kept beside (`dovetail.policies.lookahead_account`): where over the last submissions a
 fixed order would clearly have cost less than what was done, it stands alone until that is so no more.

@@ -28,7 +28,7 @@ HEAD = struct.Struct(">cI")
 SIZE = struct.Struct(">HH")
 PIECE = 1 << 16
 PATIENCE = 60.0
-"""Seconds within which somebody has to connect."""
+"""Seconds within which the submitter has to connect."""
 LOOK = 0.1
 """Seconds between two looks at whether the program has ended: its children may hold the terminal open."""
 GRACE = 5.0
@@ -195,7 +195,7 @@ class Relay:
         for one in (number, signal.SIGCONT):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._pid, one)  # a child of a terminal leads a session of its own
-        os.close(self._master)  # the kernel tells the foreground that the terminal is gone
+        os.close(self._master)  # the kernel sends the foreground a hang-up
         deadline = time.monotonic() + GRACE
         while time.monotonic() < deadline:
             try:

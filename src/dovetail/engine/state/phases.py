@@ -82,7 +82,7 @@ STEPS = MappingProxyType(
         (_P.HELD, ClusterEnds): _P.QUEUED,  # where it now can
         (_P.MOVING, Ended): _P.ENDED,
         (_P.MOVING, Migrated): _P.RUNNING,
-        (_P.RUNNING, Migrated): _P.RUNNING,  # which says that it cannot move
+        (_P.RUNNING, Migrated): _P.RUNNING,  # which notes that it cannot move
         (_P.RUNNING, Ending): _P.ENDING,
         (_P.ENDING, Ended): _P.ENDED,
         (_P.ENDING, Lingering): _P.RUNNING,

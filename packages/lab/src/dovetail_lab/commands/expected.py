@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 def is_watched(words: Sequence[str]) -> bool:
-    """Whether somebody looks at this command while it works: on a terminal, and wanting progress."""
+    """Whether progress is shown: on a terminal, unless it is switched off."""
     return sys.stderr.isatty() and not SILENT.intersection(words)
 
 

@@ -12,7 +12,7 @@ from dovetail.cli.lazy import LazyGroup, Target, registered_targets
 from dovetail_lab.commands.expected import is_watched, keep_duration, show_expected
 
 _WATCHED = "dovetail_lab.watched"
-"""The words of a study that somebody looks at."""
+"""The words of a study whose progress is shown."""
 
 
 class _Studies(LazyGroup):

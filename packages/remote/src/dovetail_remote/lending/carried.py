@@ -79,7 +79,7 @@ class CarrierServers(DeviceServers):
             for node, device in devices:
                 found = self._servers.get((node, device))
                 if found is None or found[0].poll() is not None:
-                    self._start(node, device)  # by this thread: it ends with whoever has started it
+                    self._start(node, device)  # by this thread: it ends with the thread that started it
                     await asyncio.to_thread(self._wait_for, node, device)
 
     def end(self) -> None:
