@@ -293,10 +293,13 @@ def test_the_same_host_started_anew_takes_up_its_own(home: Home) -> None:
 
 STRANGER = ("unshare", "--user", "--map-user=54321", "--map-group=54321")
 """An account without an entry in the list of accounts; what its folders are to others, they are to it."""
+CHECKOUT = str(Path(__file__).parents[2])
 BARE = (
-    "mount -o remount,bind,ro / && for one in /tmp /dev/shm /run/lock /var/tmp; do "
+    # A checkout below one of these folders would be hidden: it is kept aside, and put back into the new one.
+    'mount --bind "$2" /mnt && mount -o remount,bind,ro / && for one in /tmp /dev/shm /run/lock /var/tmp; do '
     "mount -t tmpfs none $one -o size=64m || exit; "
-    '[ -z "$1" ] || mount -o remount,ro $one || exit; done; cd / && shift && exec "$@"'
+    'case "$2" in $one/*) mkdir -p "$2" && mount --bind /mnt "$2" || exit;; esac; '
+    '[ -z "$1" ] || mount -o remount,ro $one || exit; done; cd / && shift 2 && exec "$@"'
 )
 """A root and a temporary folder that cannot be written, in a mount namespace of its own."""
 
@@ -339,7 +342,7 @@ done
 @hosts()
 @pytest.mark.parametrize("bare", ["", "ro"], ids=["a-tmp-of-64-MB", "nothing-to-write"])
 def test_an_account_without_home_has_sentences_for_answers(tmp_path: Path, bare: str) -> None:
-    around = ("unshare", "--mount", "sh", "-c", BARE, "sh", bare)
+    around = ("unshare", "--mount", "sh", "-c", BARE, "sh", bare, CHECKOUT)
     status, printed, told = as_stranger(tmp_path, around, EVERY_DAY)
     assert (status, printed) == (0, ""), told  # every command ends with 0, 1 or 2
     assert "internal error" not in told

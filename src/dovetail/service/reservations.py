@@ -178,11 +178,7 @@ class ReservationBook:
 
     def event(self, cluster: Cluster, epoch: Seconds) -> Reserved:
         """All that are not over, for the driver whose time 0 is ``epoch``; devices that are gone left out."""
-        places = {
-            _named(cluster, n, d): (n, d)
-            for n, node in enumerate(cluster.nodes)
-            for d in range(len(node.devices))
-        }
+        places = _places_of(cluster)
         return Reserved(
             tuple(
                 Reservation(
@@ -201,11 +197,7 @@ class ReservationBook:
     def rows(self, engine: Engine) -> list[dict[str, Any]]:
         """Those that are not over, for clients; ``devices`` with the jobs that hold them now."""
         cluster = engine.cluster
-        indices = {
-            _named(cluster, n, d): (n, d)
-            for n, node in enumerate(cluster.nodes)
-            for d in range(len(node.devices))
-        }
+        places = _places_of(cluster)
         holders = _holders(engine)
         return [
             {
@@ -217,7 +209,7 @@ class ReservationBook:
                 "end": one.end,
                 "devices": [cluster.short_name(cluster.index_of.get(n, 0), d) for n, d in one.devices],
                 "jobs": sorted(
-                    {job for at in one.devices for job in holders.get(indices.get(at, (-1, -1)), ())}
+                    {job for at in one.devices for job in holders.get(places.get(at, (-1, -1)), ())}
                 ),
             }
             for one in self.open(time.time())
@@ -237,6 +229,15 @@ def _booking_of(form: Mapping[str, Any]) -> Booking:
 def _named(cluster: Cluster, node: int, device: int) -> tuple[str, str]:
     """A device by names, which mean the same after a restart."""
     return cluster.nodes[node].name, cluster.nodes[node].devices[device].name
+
+
+def _places_of(cluster: Cluster) -> dict[tuple[str, str], tuple[int, int]]:
+    """The indices of each device's node and of the device there, by their names."""
+    return {
+        _named(cluster, n, d): (n, d)
+        for n, node in enumerate(cluster.nodes)
+        for d in range(len(node.devices))
+    }
 
 
 def _held_until(engine: Engine) -> dict[tuple[int, int], Seconds]:
