@@ -36,7 +36,7 @@ slurm:           ## what the tests on a real Slurm cluster need (Debian, as root
 demo: $(STAMP)   ## learn six programs on two devices, then beat the best static placement (FULL=1: every one)
 	@$(BIN)/python examples/demo/demo.py $(if $(FULL),--full)
 
-test: $(STAMP)   ## the test suite, long runs at reduced counts (5 to 6 minutes on 2 cores)
+test: $(STAMP)   ## the test suite, long runs at reduced counts (6 to 20 minutes on 2 cores)
 	@$(COMPILE)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(XDIST) --dist loadgroup
 

@@ -26,6 +26,7 @@ from queues import processes_of
 from waiting import until
 
 from dovetail.errors import InputError
+from dovetail.testing.builders import full
 from dovetail.testing.processes import is_running
 from dovetail_remote.lending import carriers
 from dovetail_remote.lending.carriers import LUPINE, Endpoint, exposed_address, own_addresses, read_carrier
@@ -164,6 +165,7 @@ def test_a_program_that_knows_cuda_only_borrows_and_stays(dovetail: Call, folder
     until(lambda: servers() == [], "the servers end with the run")
 
 
+@pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1")
 def test_the_other_policies_place_it_as_they_do_arrays(dovetail: Call, folder: Path) -> None:
     by_policy = {
         policy: {job["id"]: job for job in played(dovetail, policy)["jobs"]}

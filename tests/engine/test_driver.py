@@ -230,6 +230,59 @@ def test_a_drained_run_ends_after_what_runs() -> None:
     assert driver.has_waiting_jobs
 
 
+class FullDisk:
+    """A ledger that can write nothing between two moments, and owes it."""
+
+    def __init__(self, since: float, until: float) -> None:
+        self.since, self.until = since, until
+        self.kept: list[Event] = []
+        self._owed: list[Event] = []
+
+    @property
+    def is_blocked(self) -> bool:
+        return bool(self._owed)
+
+    @property
+    def why_blocked(self) -> str:
+        return "the disk is full" if self._owed else ""
+
+    def settle(self) -> bool:
+        if not self.since <= asyncio.get_running_loop().time() < self.until:
+            self.kept += self._owed
+            self._owed.clear()
+        return not self._owed
+
+    def keep(self, now: float, events: Any, orders: Any, engine: Any) -> None:
+        self._owed += events
+        self.settle()
+
+
+@pytest.mark.parametrize(("interrupt", "last"), [(None, 30.0), (20.0, 20.0)])
+def test_a_run_is_over_once_the_ends_of_its_jobs_are_on_record(interrupt: float | None, last: float) -> None:
+    """All end while the disk is full: the run waits for it, unless it is interrupted."""
+    jobs = rigid([(0.0, 1, 10.0, None), (0.0, 1, 5.0, None)])
+    disk, over = FullDisk(3.0, 30.0), [0.0]
+
+    def during(run: LiveRun) -> None:
+        loop = asyncio.get_running_loop()
+        run.driver.ledger = disk
+        if interrupt is not None:
+            loop.call_later(interrupt, run.interrupt_run)
+        close = run.executor.close
+
+        async def note_end() -> None:
+            over[0] = loop.time()
+            await close()
+
+        run.executor.close = note_end  # type: ignore[method-assign]
+
+    records, _, _ = drive(jobs, Cluster.uniform(2, 1), Fcfs(), FakeExecutor(jobs.truth), during=during)
+    assert [records[job].state for job in "01"] == [State.COMPLETED] * 2
+    assert last <= over[0] < last + 5.0
+    ends = [event.job for event in disk.kept if isinstance(event, Ended)]
+    assert ends == (["1", "0"] if interrupt is None else [])
+
+
 @pytest.mark.parametrize(
     "error", [ExecutorError("no more processes"), RuntimeError("bug"), OSError(5, "the disk is broken")]
 )

@@ -362,6 +362,10 @@ class LiveRun:
             return True
         if driver.busy or not driver.idle or self._stays:
             return False
+        # All may have ended while the disk was full: how they ended is on record before the run is over. One
+        # that is stopped does not wait for that.
+        if driver.is_blocked and not self.stopped:
+            return False
         if driver.draining:
             return True
         return not driver.has_waiting_jobs and (self.stopped or self._arrived == len(self.arrivals))
