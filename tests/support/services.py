@@ -86,6 +86,12 @@ class Serving:
         self.process.kill()
         self._ended()
 
+    def end(self) -> None:
+        """End it as an operator does; what it runs goes on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        self._ended()
+
     def stop(self) -> None:
         """End it and what it runs."""
         if self.process is None or self.process.poll() is not None:
@@ -94,8 +100,7 @@ class Serving:
         with open_connection(self.folder.path) as service:
             service.post("/api/v1/cancel", {"jobs": "all"})
             until(lambda: not service.get("/api/v1/jobs", limit=1)["total"], "some jobs do not end")
-        self.process.send_signal(signal.SIGTERM)
-        self._ended()
+        self.end()
 
     def _ended(self) -> None:
         assert self.process is not None
