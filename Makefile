@@ -10,7 +10,7 @@ XDIST  ?= 4
 COMPILE := $(BIN)/python -m compileall -q src $(PACKAGES:=/src) tests/support
 
 .DEFAULT_GOAL := help
-.PHONY: dist integrations backends help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
+.PHONY: site dist integrations backends help fresh slurm setup demo test test-all lint bench schemas figures docs requirements clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*## /\t/' | expand -t 16
@@ -81,6 +81,9 @@ docs: $(STAMP)   ## the documentation as a site, in build/site; a warning is an 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs build/site
 	@echo build/site/index.html
+
+site: docs       ## the documentation of each released version and of this tree, side by side, in build/versions
+	$(BIN)/python tools/site.py
 
 dist: $(STAMP)   ## wheels and source archives in dist, checked
 	rm -rf build/share build/release dist

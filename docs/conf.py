@@ -6,6 +6,7 @@ it reads: the tree of pages from the links of `index.md`, and the places of link
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import sys
@@ -39,6 +40,19 @@ html_title = f"Dovetail {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path: list[str] = []
+templates_path = ["_site/templates"]
+html_context = {"versions": os.environ.get("DOVETAIL_SITE_VERSIONS", "").split()}
+"""Versions whose sites lie beside this one (`tools/site.py`); each page links their start pages."""
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 
 LINK = re.compile(r"(!?\[[^\]]*\])\((?!https?:|mailto:|#)([^)\s]+)\)")
 URLS = PROJECT.get("urls", {})
@@ -65,6 +79,8 @@ def _as_sphinx_has_it(app: Any, page: str, source: list[str]) -> None:
         text += _tree(text)
     if page == "decisions/index":
         text += _toctree("", ["*"], "   :glob:\n   :maxdepth: 1\n")
+    if page == "generated/commands":
+        text += _toctree("", ["commands/*"], "   :glob:\n   :hidden:\n   :maxdepth: 1\n")
     source[0] = LINK.sub(lambda found: f"{found[1]}({_place(page, found[2])})", text)
 
 

@@ -139,11 +139,14 @@ def test_the_examples_of_a_commands_help_can_be_typed(
 
 
 def test_the_references_have_everything(reference: Any) -> None:
-    commands, routes, names = reference.commands(), reference.http(), reference.python()
+    pages, routes, names = reference.commands(), reference.http(), reference.python()
+    assert "| `walltime` |" in reference.options()
     for command, context in reference.walk(*reference.whole()):
         if context.parent is not None and not command.hidden:
-            assert f"# {context.command_path}\n" in commands
-    assert "`--policy NAME[?OPTION=VALUE]`" in commands
+            page = f"commands/{context.command_path.split()[1]}"
+            assert f"# {context.command_path}\n" in pages[page]
+            assert f"({page}.md)" in pages["commands"]
+    assert "`--policy NAME[?OPTION=VALUE]`" in pages["commands/simulate"]
     assert "## POST /api/v1/jobs" in routes
     assert "dovetail.simulate" in names
 
@@ -201,14 +204,16 @@ def test_the_site_is_made_without_a_warning_and_a_wrong_link_ends_it(tmp_path: P
         command = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
         where = ["-d", str(tmp_path / "trees"), "-b", "html", str(DOCS), str(tmp_path / "site")]
         return subprocess.run(
-            [*command, *where, *more], capture_output=True, text=True, check=False, timeout=250
-        )
+            [*command, *where, *more], capture_output=True, text=True, check=False, timeout=250,
+            env={**os.environ, "DOVETAIL_SITE_VERSIONS": "0.0.9 0.1.0"},
+        )  # fmt: skip
 
     done = build()
     assert (done.returncode, done.stderr) == (0, "")
     for page in (
         "index",
         "generated/commands",
+        "generated/commands/submit",
         "generated/options",
         "generated/http",
         "generated/python",
@@ -218,12 +223,38 @@ def test_the_site_is_made_without_a_warning_and_a_wrong_link_ends_it(tmp_path: P
         assert (tmp_path / "site" / f"{page}.html").exists()
     python = (tmp_path / "site" / "generated" / "python.html").read_text()
     assert "Simulate a workload under a policy." in python
+    assert (
+        "../../../0.0.9/index.html"
+        in (tmp_path / "site" / "generated" / "commands" / "submit.html").read_text()
+    )
+    assert "--walltime" in (tmp_path / "site" / "searchindex.js").read_text()
     generated = DOCS / "generated" / "wrong.md"
     generated.write_text("---\norphan: true\n---\n# Wrong\n\n[nowhere](../nowhere.md)\n")
     try:
         assert build().returncode != 0
     finally:
         generated.unlink()
+
+
+@pytest.mark.parametrize(
+    ("tags", "versions"),
+    [
+        ("v0.9.0\nv0.10.0\nv0.10.0rc1\nnightly\n", ["0.10.0", "0.9.0"]),
+        ("", []),
+    ],
+)
+def test_releases_are_versions_of_the_site_newest_first(
+    tags: str, versions: list[str], tmp_path: Path
+) -> None:
+    spec = importlib.util.spec_from_file_location("site_tool", ROOT / "tools" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.list_releases(tags) == versions
+    newest = versions[0] if versions else "next"
+    module.write_start_page(tmp_path, newest)
+    assert f'url={newest}/index.html"' in (tmp_path / "index.html").read_text()
 
 
 def test_the_glossary_has_every_name_of_interfaces_and_model(reference: Any) -> None:

@@ -31,13 +31,12 @@ MODULES = {
 def write(folder: Path) -> None:
     """Write all pages into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, page in {
-        "commands": commands(),
-        "options": options(),
-        "http": http(),
-        "python": python(),
-    }.items():
+    pages = {**commands(), "options": options(), "http": http(), "python": python()}
+    for old in sorted({*folder.rglob("*.md")} - {folder / f"{name}.md" for name in pages}):
+        old.unlink()  # a command that has gone leaves no page
+    for name, page in pages.items():
         path = folder / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != page:  # else everything is made anew
             path.write_text(page, encoding="utf-8")
 
@@ -58,28 +57,40 @@ def whole() -> tuple[Any, Any]:
     return command, Context(cast(Any, command), info_name="dovetail")
 
 
-def commands() -> str:
-    """The reference of the command line."""
-    from dovetail.cli.examples import EXAMPLES
-
-    parts = [
-        "# Every command\n\nWhat every command takes, as its `--help` says it. In the terminal:\n\n"
-        "    $ dovetail run --help\n"
-    ]
+def commands() -> dict[str, str]:
+    """The reference of the command line: a page for each command, and one that lists them."""
+    pages: dict[str, list[str]] = {}
+    rows = []
     for command, context in walk(*whole()):
         if context.parent is None or command.hidden:
             continue
-        usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-        depth = context.command_path.count(" ") + 1
-        about = re.sub(r"^ +", "    ", _prose(command.help), flags=re.MULTILINE)
-        parts.append(f"{'#' * depth} {context.command_path}\n\n{about}\n\n    {usage}\n")
-        rows = [row for row in (_row(one, context) for one in command.params) if row]
-        if rows:
-            parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
-        examples = EXAMPLES.get(command.name, ()) if depth == 2 else ()
-        if examples:
-            lines = "\n".join(f"$ {one}" for one in examples).split("\n")
-            parts.append("\n".join(f"    {line}" for line in lines) + "\n")
+        name = context.command_path.split(" ")[1]
+        pages.setdefault(f"commands/{name}", []).append(_section(command, context))
+        if context.command_path.count(" ") == 1:
+            first = _cell(_prose(command.help).partition("\n\n")[0])
+            rows.append(f"| [{context.command_path}](commands/{name}.md) | {first} |\n")
+    listed = (
+        "# Every command\n\nWhat each command does; its page has its options, as `--help` shows them.\n\n"
+        f"    $ dovetail run --help\n\n| command | |\n|---|---|\n{''.join(rows)}"
+    )
+    return {"commands": listed} | {name: "\n".join(parts) for name, parts in pages.items()}
+
+
+def _section(command: Any, context: Any) -> str:
+    """A command (or one below it): what it does, how it is typed, its options and examples."""
+    from dovetail.cli.examples import EXAMPLES
+
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    depth = context.command_path.count(" ")
+    about = re.sub(r"^ +", "    ", _prose(command.help), flags=re.MULTILINE)
+    parts = [f"{'#' * depth} {context.command_path}\n\n{about}\n\n    {usage}\n"]
+    rows = [row for row in (_row(one, context) for one in command.params) if row]
+    if rows:
+        parts.append("| option | |\n|---|---|\n" + "\n".join(rows) + "\n")
+    examples = EXAMPLES.get(command.name, ()) if depth == 1 else ()
+    if examples:
+        lines = "\n".join(f"$ {one}" for one in examples).split("\n")
+        parts.append("Examples:\n\n" + "\n".join(f"    {line}" for line in lines) + "\n")
     return "\n".join(parts)
 
 
@@ -102,7 +113,7 @@ def options() -> str:
         limits = " to ".join(end for end in ends if end)
         shown = " | ".join(f"`{cell}`" if cell else "" for cell in cells)
         limits = f"more than {limits}" if option.above else limits
-        rows.append(f"| {shown} | {option.unit} | {limits} | {_cell(option.about or option.help)} |\n")
+        rows.append(f"| {shown} | {option.value_unit} | {limits} | {_cell(option.about or option.help)} |\n")
     return (
         "# Every option of a job\n\nOne specification has all that a job may have; this page, the commands, "
         "the lines of scripts, job files, the HTTP form and their schemas are made from it.\n\n"
