@@ -139,7 +139,7 @@ def hours_row(hours: GpuHours | None, now: Seconds, epoch: Seconds) -> dict[str,
     """The limit and what all users have used of it, in hours, most first; ``None`` without a limit."""
     if hours is None:
         return None
-    users = []
+    users: list[dict[str, Any]] = []
     for user in hours.users:
         used, claimed, back = hours.used(user, now), hours.claimed(user, now), hours.next_room(user, now)
         if used or claimed > 0:
