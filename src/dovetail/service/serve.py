@@ -102,8 +102,8 @@ class ServeOptions(LiveOptions):
     jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs, ``gpu_hours`` for how
     long within a window; with ``fair`` who used less goes first. ``partitions`` are names for nodes, with
     limits. ``mail`` gets jobs that want mail, ``notify`` all. ``new`` begins with an empty queue where the
-    ledger of the one before has gone. ``max_request`` is how many bytes a request may have, ``limits`` how long
-    what is kept of ended jobs stays. ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
+    ledger of the one before has gone. ``max_request`` is how many bytes a request may have, ``limits`` how
+    long what is kept of ended jobs stays. ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
