@@ -279,6 +279,7 @@ def info(job: str | None, at: str | None, as_json: bool) -> int:
 
 
 def _print_service(found: Mapping[str, Any]) -> None:
+    from dovetail.engine.driver.gpu_hours import describe_window
     from dovetail.report.wording import count_things  # a plain look at the queue does not wait for it
 
     jobs, up = found["jobs"], format_span(found["now"] - found["since"])
@@ -308,6 +309,13 @@ def _print_service(found: Mapping[str, Any]) -> None:
         lines["blocked"] = found["blocked"]
     for key, value in lines.items():
         print(f"{key + ':':<10}{value}")
+    if (hours := found.get("gpu_hours")) is not None:
+        window = describe_window(hours["window"])
+        print(f"gpu hours: at most {hours['limit']:g} for each user in {window}; most first")
+        for one in hours["users"]:
+            claims = f", and {one['claimed']:.4g} that jobs may still use" if one["claimed"] else ""
+            back = f"; some come back by {format_clock(one['back'], found['now'])}" if one["back"] else ""
+            print(f"          {make_printable(one['user'] or 'no user')}: {one['used']:.4g}{claims}{back}")
     if found.get("fair") is not None:
         print(
             f"usage:    of the whole machine, halved every "

@@ -46,6 +46,8 @@ def serve(
     max_request: float,
     user_limit: int | None,
     max_gpus_per_user: int | None,
+    max_gpu_hours_per_user: float | None,
+    gpu_hours_window: float | None,
     memory: str | None,
     partitions: str | None,
     mail_command: str | None,
@@ -65,6 +67,7 @@ def serve(
         return _end_service(place, drain)
     # Imported here, so that `--stop` and `--drain` need not load the service.
     from dovetail.service.daemon import log_to_stderr
+    from dovetail.service.gpu_hours import make_limit
     from dovetail.service.hooks import CommandHook
     from dovetail.service.partitions import read_partitions
     from dovetail.service.serve import ServeOptions
@@ -109,6 +112,7 @@ def serve(
             max_request=int(max_request),
             user_limit=user_limit,
             max_gpus_per_user=max_gpus_per_user,
+            gpu_hours=make_limit(max_gpu_hours_per_user, gpu_hours_window),
             memory_auto=memory is not None,
             partitions=() if partitions is None else read_partitions(partitions),
             mail_idle=mail_idle,

@@ -17,8 +17,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import field, replace
 from typing import Any, Literal, TypeVar
 
-from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.admission import GPU_HOURS, HELD
 from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.gpu_hours import HourLimit, excess_of
 from dovetail.engine.driver.live import TURNS, LiveRun
 from dovetail.engine.driver.wishes import WISH_EVENTS, Wish, refusal_of
 from dovetail.engine.journal.codec import encode_app, encode_job
@@ -57,6 +58,7 @@ from dovetail.service.errors import Forbidden, Full, NotFound
 from dovetail.service.folder import ServiceFolder
 from dovetail.service.forecast import Forecast
 from dovetail.service.forms import ReserveForm, SubmitForm, TerminalForm, UpdateForm
+from dovetail.service.gpu_hours import hours_words
 from dovetail.service.http import Listeners, names_of
 from dovetail.service.metrics import Figures
 from dovetail.service.notices import Notices
@@ -114,6 +116,7 @@ class Options:
     keep: Seconds = 3600.0
     user_limit: int | None = None
     max_gpus_per_user: int | None = None
+    gpu_hours: HourLimit | None = None
     memory_auto: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     sends_mail: bool = False
@@ -467,7 +470,8 @@ class Service:
         guest, partitions = isinstance(self.live.executor, SubmitsJobs), self.options.partitions
         limit, learns = self.options.user_limit, self.options.memory_auto
         mail, most = self.options.sends_mail, self.options.max_gpus_per_user
-        who = Submitter(person.name, limit, most, learns, guest, partitions, mail)
+        usual, hours = self.driver.options.default_walltime, self.options.gpu_hours
+        who = Submitter(person.name, limit, most, hours, usual, learns, guest, partitions, mail)
         scripts, cluster = str(self.folder.scripts_path), self.engine.cluster
         found = await loop.run_in_executor(
             self.makers, submission_of, form, who, cluster, first, scripts, known
@@ -710,6 +714,10 @@ class Service:
                 job = self.engine.choices.whole(one.id)
                 into, fields = job_with(job, part, self.engine.cluster, known)
                 self.check([into], self.engine.cluster)
+                if self.options.gpu_hours is not None and "walltime" in fields:
+                    excess = excess_of(into, into.walltime, self.options.gpu_hours)
+                    if excess:
+                        raise InputError(f"walltime: {excess}")
             except DovetailError as error:
                 refused[one.id] = str(error)
                 continue
@@ -1121,6 +1129,10 @@ class Service:
     def make_row(self, record: Record) -> Row:
         """A job in memory, as clients see it."""
         row = row_of_record(record, self.engine, self.driver_epoch, self.forecast, self.elsewhere)
+        hours = self.driver.admission.hours
+        if hours is not None and row["reason"] == GPU_HOURS:
+            now = max(self.engine.view.now, time.time() - self.driver_epoch)
+            row["reason"] = f"waits: {hours_words(record.job.user or '', hours, now, self.driver_epoch)}"
         measured = self.measured(record.job.id, record.attempts) if record.end is None else record.usage
         return {**row, **device_use(measured)}
 

@@ -142,6 +142,11 @@ class ServiceFolder:
         return self.path / "usage.json"
 
     @property
+    def gpu_hours_path(self) -> Path:
+        """The GPU hours that users have used, where these are limited."""
+        return self.path / "gpu_hours.json"
+
+    @property
     def drained(self) -> Path:
         """The names of the nodes that were drained by hand."""
         return self.path / "drained.json"

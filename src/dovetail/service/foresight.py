@@ -20,7 +20,7 @@ from typing import Any
 
 from dovetail.engine.capacity.occupancy import Occupancy
 from dovetail.engine.capacity.sizing import as_it_started
-from dovetail.engine.driver.admission import HELD
+from dovetail.engine.driver.admission import GPU_HOURS, HELD
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.journal.codec import decode_app, decode_job
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
@@ -62,6 +62,7 @@ from dovetail.runtimes.registry import make_model
 from dovetail.service.archive import Archive
 from dovetail.service.elsewhere import Elsewhere
 from dovetail.service.folder import ServiceFolder
+from dovetail.service.gpu_hours import HoursBook
 from dovetail.service.intervals import Span, StartIntervals
 from dovetail.service.reservations import ReservationBook
 from dovetail.service.usage import Usage
@@ -139,6 +140,9 @@ def predict_queue(
             drained = set() if cluster else set(ServiceFolder(folder).drained_nodes())
             like = rolled_as(loaded.policy)
             spans = intervals.start_spans(archive, entries, records, machine, now, tested, drained, like)
+            # Nor do they know limits of hours: a job that waits for one is shown as a point.
+            limited = {entry.job.id for entry in entries if entry.held == GPU_HOURS}
+            spans = {job: span for job, span in spans.items() if job not in limited}
     unknown = sum(end is None for _, end in jobs.values())
     rejected = len(result.rejected) - len(standing.waiting.rejected)
     draws = {} if intervals is None or reserved else intervals.tested_draws
@@ -200,6 +204,7 @@ def _simulate_queue(
                 priorities=needs_priorities(loaded.policy),
                 shares=Usage.read_kept(ServiceFolder(folder).usage_path, now),
             ),
+            hours=HoursBook.read_kept(ServiceFolder(folder).gpu_hours_path, now),
         )
     return result, standing
 

@@ -10,6 +10,7 @@ from typing import Any
 from dovetail.model import Device
 from dovetail.running.device_guard import DeviceSight
 from dovetail.service.core import Service
+from dovetail.service.gpu_hours import hours_row
 from dovetail.version import API, __version__
 
 
@@ -59,6 +60,11 @@ def service_info(service: Service) -> dict[str, Any]:
         ],
         "user_limit": service.options.user_limit,
         "max_gpus_per_user": service.options.max_gpus_per_user,
+        "gpu_hours": hours_row(
+            service.driver.admission.hours,
+            max(engine.view.now, time.time() - service.driver_epoch),
+            service.driver_epoch,
+        ),
         "keep": service.options.keep,
         "fair": _fair_share_rows(service),
         "longest_instant": service.longest_instant(),

@@ -20,6 +20,7 @@ from dovetail.model import Cluster, Job, Reservation, Reserved, Seconds, avoids_
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, NotFound
 from dovetail.service.folder import ServiceFolder, read_form
+from dovetail.service.gpu_hours import format_moment
 from dovetail.service.people import Principal
 
 GPU = "gpu"
@@ -271,12 +272,7 @@ def reserved_words(
     for one in reservations if avoids else ():
         if one.mask & avoids:
             names = ", ".join(cluster.short_name(n, cluster.nodes[n].devices[d].name) for n, d in one.devices)
-            when = "" if epoch is None else f" from {_clock(epoch + one.start)} to {_clock(epoch + one.end)}"
+            times = [] if epoch is None else [format_moment(epoch + at) for at in (one.start, one.end)]
+            when = f" from {times[0]} to {times[1]}" if times else ""
             words.append(f"{names} reserved for {', '.join(one.users)}{when} (reservation {one.id})")
     return "; ".join(words)
-
-
-def _clock(when: Seconds) -> str:
-    """A moment of this day as a time, of another one with its date."""
-    same = time.localtime(when)[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M" if same else "%Y-%m-%d %H:%M", time.localtime(when))

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from dovetail.engine.driver.gpu_hours import HourLimit
 from dovetail.engine.driver.live import LiveRun, check_executor
 from dovetail.engine.driver.prepare import check_policy
 from dovetail.engine.driver.priority import Priorities
@@ -29,7 +30,7 @@ from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.files.folders import home_folder
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
-from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs
+from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs, SubmitsJobs
 from dovetail.model import (
     Cluster,
     Ended,
@@ -59,6 +60,7 @@ from dovetail.service.core import SLICE, Options, Service
 from dovetail.service.daemon import SystemdNotifier
 from dovetail.service.folder import Address, ServiceFolder
 from dovetail.service.gate import MOST_BODY, Authentication, Sessions
+from dovetail.service.gpu_hours import HoursBook
 from dovetail.service.ground import Ground, why_ended_at_logout
 from dovetail.service.hooks import CommandHook, Hook
 from dovetail.service.http import Listeners, is_loopback, names_of, parse_listen, tls_context
@@ -97,11 +99,11 @@ class ServeOptions(LiveOptions):
 
     ``listen`` is HOST:PORT; anything but loopback needs a ``certificate``, or ``insecure``. All members of
     ``group`` may use the socket. ``keep`` is how long ended jobs stay in memory, ``user_limit`` how many
-    jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs; with ``fair`` who used less goes
-    first. ``partitions`` are names for nodes, with limits. ``mail`` gets jobs that want mail, ``notify``
-    all. ``new`` begins with an empty queue where the ledger of the one before has gone. ``max_request`` is
-    how many bytes a request may have, ``limits`` how long what is kept of ended jobs stays. ``ready`` is
-    called when the service answers, ``reopen`` at SIGHUP.
+    jobs of one user may run at once, ``max_gpus_per_user`` on how many GPUs, ``gpu_hours`` for how
+    long within a window; with ``fair`` who used less goes first. ``partitions`` are names for nodes, with
+    limits. ``mail`` gets jobs that want mail, ``notify`` all. ``new`` begins with an empty queue where the
+    ledger of the one before has gone. ``max_request`` is how many bytes a request may have, ``limits`` how
+    long what is kept of ended jobs stays. ``ready`` is called when the service answers, ``reopen`` at SIGHUP.
     """
 
     folder: ServiceFolder = field(default_factory=ServiceFolder)
@@ -116,6 +118,7 @@ class ServeOptions(LiveOptions):
     keep: Seconds = 3600.0
     user_limit: int | None = None
     max_gpus_per_user: int | None = None
+    gpu_hours: HourLimit | None = None
     memory_auto: bool = False
     partitions: tuple[Partition, ...] = ()
     mail: CommandHook | None = None
@@ -403,6 +406,11 @@ async def _open_and_serve(options: ServeOptions, where: Network | None, stack: E
             executor, left = _open_executor(backend, folder, about, ledger)
         ledger.note_attempts(beyond.behind)
     check_executor(loaded.policy, loaded.name, executor, about.executor)
+    if options.gpu_hours is not None and isinstance(executor, SubmitsJobs):
+        raise InputError(
+            f"found it with the executor {about.executor}, whose scheduler has limits of its own",
+            where="--max-gpu-hours-per-user",
+        )
     # One epoch for ledger, driver and loop: times of jobs would otherwise differ by the time of a start.
     ledger.epoch = epoch = time.time()
     try:
@@ -429,6 +437,7 @@ async def _open_and_serve(options: ServeOptions, where: Network | None, stack: E
     def notice_change(engine: Engine) -> None:
         service[0].changed(engine)
         usage.changed(engine.view.now)
+        hours.changed(engine.view.now)
         current = driver.journal
         if isinstance(current, JournalWriter) and current.size > long[0]:
             # A journal that has grown long begins anew from a checkpoint; until the driver can make one, it
@@ -440,6 +449,11 @@ async def _open_and_serve(options: ServeOptions, where: Network | None, stack: E
                 assert isinstance(begun, JournalWriter)
                 long[0] = LONG_JOURNAL + 2 * begun.size  # it begins with all jobs that have not ended
 
+    # Before any job comes in: what runs already is charged, too.
+    hours = HoursBook(folder.gpu_hours_path, options.gpu_hours, epoch)
+    if hours.hours is not None:
+        driver.limit_hours(hours.hours)
+        stack.callback(lambda: hours.write(driver.engine.view.now))
     # Running jobs first: what waits may depend on them, and their places must be taken before any start.
     enter_adopted(driver, adopted, ends)
     enter_outside(driver, outside)
@@ -472,6 +486,7 @@ async def _open_and_serve(options: ServeOptions, where: Network | None, stack: E
             options.keep,
             options.user_limit,
             options.max_gpus_per_user,
+            options.gpu_hours,
             options.memory_auto,
             {one.name: one for one in options.partitions},
             sends_mail=options.mail is not None,

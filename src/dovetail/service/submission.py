@@ -10,13 +10,25 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from dovetail.engine.driver.gpu_hours import HourLimit, excess_of
 from dovetail.engine.driver.prepare import Validator
 from dovetail.engine.journal.checked import check_fields
 from dovetail.engine.journal.codec import encode_job, encode_json
 from dovetail.errors import InputError
 from dovetail.files.sentences import show_value
 from dovetail.files.shortage import lack_of
-from dovetail.model import HOST_CPUS, WHOLE_POOL, Choice, Cluster, Dependency, Job, JobId, Rejected, Throttle
+from dovetail.model import (
+    HOST_CPUS,
+    WHOLE_POOL,
+    Choice,
+    Cluster,
+    Dependency,
+    Job,
+    JobId,
+    Rejected,
+    Seconds,
+    Throttle,
+)
 from dovetail.model.batch_options import overriding_words, script_options
 from dovetail.records import dataclass
 from dovetail.running.ledger import Number
@@ -47,13 +59,16 @@ class Submitter:
     """Who submits, and what the service does with all jobs of such a person.
 
     ``limit`` is how many of their jobs may run, or be seen by the policy, at once, ``max_gpus`` on how many
-    GPUs in all; ``memory_auto``: memory that a job does not give is learned. ``as_guest``: an outside
+    GPUs in all, ``gpu_hours`` for how long within a window (by ``default_walltime``, of jobs without one);
+    ``memory_auto``: memory that a job does not give is learned. ``as_guest``: an outside
     scheduler runs them and keeps an array's limit. ``gets_mail``: the service has a command for mail.
     """
 
     user: str
     limit: int | None = None
     max_gpus: int | None = None
+    gpu_hours: HourLimit | None = None
+    default_walltime: Seconds | None = None
     memory_auto: bool = False
     as_guest: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
@@ -189,6 +204,10 @@ class _Maker:
         # Admitted once for all elements of an array: they request the same.
         if isinstance(admitted, Rejected):
             raise InputError(_why_too_large(template, self.cluster, admitted.reason), where=where)
+        if self.who.gpu_hours is not None:
+            length = self.who.default_walltime if template.walltime is None else template.walltime
+            if excess := excess_of(template, length, self.who.gpu_hours):
+                raise InputError(excess, where=where)
         self._count_bytes(template, elements, where)
         fields["choices"] = admitted.choices
         jobs = list(built.named_jobs(f"{self.number}", len(self.found.jobs), numbered=True))

@@ -1,4 +1,4 @@
-"""Who may be seen by the policy: dependencies, begins, holds, throttles; any policy works with all of them.
+"""Who may be seen by the policy: dependencies, begins, holds, throttles, GPU hours; under any policy.
 
 A waiting job that may not start yet is held: it is in no queue, and its reason is on record. Nothing here
 reads a clock: what changes comes as events, each with its moment.
@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 
+from dovetail.engine.driver.gpu_hours import GpuHours
 from dovetail.model import (
     Cancelled,
     Dependency,
@@ -17,6 +18,7 @@ from dovetail.model import (
     Held,
     Job,
     JobId,
+    Placed,
     Released,
     Seconds,
     State,
@@ -29,7 +31,11 @@ HELD = "held"
 """Why a job waits that its user holds back."""
 BEGINS_LATER = "begins later"
 """Why a job waits that may not begin yet."""
+GPU_HOURS = "GPU hours are used up"
+"""Why a job waits whose user has used, or claims, as many as one may."""
 INFINITE = float("inf")
+_HOURS = ""
+"""Stands among the gates for the moment at which hours are to be looked at: no job has this id."""
 
 
 @dataclass(slots=True)
@@ -40,6 +46,7 @@ class _Waiting:
     depends: list[Dependency] = field(default_factory=list)
     by_user: bool = False
     throttled: bool = False
+    spent: bool = False
     until: Seconds | None = None
 
     @property
@@ -50,24 +57,26 @@ class _Waiting:
             return "depends on " + ", ".join(map(str, self.depends))
         if self.until is not None:
             return BEGINS_LATER
-        return "throttled" if self.throttled else ""
+        return "throttled" if self.throttled else GPU_HOURS if self.spent else ""
 
 
 class Admission:
     """Turns submissions, starts, ends, holds, releases and moments into the events that the engine gets.
 
     ``state_of`` gives the final state of a job that ended before, ``None`` where it has not ended (or will
-    start again); ``has_begun`` whether it runs. A dependency that cannot come true cancels the job. Moments
-    are those of the driver.
+    start again); ``has_begun`` whether it runs, ``job_of`` the job of an id. A dependency that cannot come
+    true cancels the job. Moments are those of the driver.
     """
 
     def __init__(
         self,
         state_of: Callable[[JobId], State | None],
         has_begun: Callable[[JobId], bool] = lambda job: False,
+        job_of: Callable[[JobId], Job | None] = lambda job: None,
     ) -> None:
         self._state_of = state_of
         self._has_begun = has_begun
+        self._job_of = job_of
         self._never: set[JobId] = set()  # came in at this instant, and can never start
         self._waiting: dict[JobId, _Waiting] = {}
         self._dependents: dict[JobId, list[JobId]] = {}
@@ -75,14 +84,19 @@ class Admission:
         self._throttled: dict[str, dict[JobId, None]] = {}  # in order of submission
         self.gates: list[tuple[Seconds, JobId]] = []
         """When jobs may begin, as a heap; some of these moments are out of date."""
+        self.hours: GpuHours | None = None
+        """The limit on GPU hours, where there is one."""
+        self._now: Seconds = 0.0
+        self._looks: dict[str, Seconds] = {}  # by user: when their hours are looked at next
 
     def next_time(self) -> Seconds:
         """When the next job may begin that waits for its moment; infinite if none does."""
         return self.gates[0][0] if self.gates else INFINITE
 
-    def begin_instant(self) -> None:
+    def begin_instant(self, now: Seconds = 0.0) -> None:
         """A new instant: what became of the jobs of the last one is known to ``state_of``."""
         self._never.clear()
+        self._now = now
 
     def submitted(self, event: Submitted, now: Seconds = 0.0, epoch: Seconds = 0.0) -> Iterator[Event]:
         """The submission as the engine is to see it; and a cancellation where it can never start.
@@ -90,7 +104,8 @@ class Admission:
         ``epoch`` is the wall-clock time of the driver's time 0.
         """
         job = event.job
-        if not (job.depends or job.throttles or event.held or job.begin is not None):
+        plain = not (job.depends or job.throttles or event.held or job.begin is not None)
+        if plain and self.hours is None:
             yield event
             return
         waiting = _Waiting(job, by_user=bool(event.held))
@@ -176,15 +191,23 @@ class Admission:
         job = waiting.job
         # A place behind a throttle is only taken by a job that could start: a held one would block the
         # others.
-        if not job.throttles or waiting.by_user or waiting.depends or waiting.until is not None:
+        limited = bool(job.throttles) or self.hours is not None
+        if not limited or waiting.by_user or waiting.depends or waiting.until is not None:
             return
-        through = self._through
         waiting.throttled = not all(map(self._has_room, job.throttles))
+        hours = self.hours
+        waiting.spent = hours is not None and not waiting.throttled and not hours.admits(job, self._now)
+        if hours is not None and waiting.spent:
+            hours.wait(job)
+            self._look_again(job.user or "")
+            return
+        if hours is not None and not waiting.throttled:
+            hours.admit(job)
         for throttle in job.throttles:
             if waiting.throttled:
                 self._throttled.setdefault(throttle.key, {})[job.id] = None
             else:
-                through.setdefault(throttle.key, {})[job.id] = throttle.weight
+                self._through.setdefault(throttle.key, {})[job.id] = throttle.weight
 
     def _reconsider_job(self, waiting: _Waiting) -> Iterator[Event]:
         self._pass_throttles(waiting)
@@ -196,13 +219,19 @@ class Admission:
 
     def due(self, now: Seconds) -> Iterator[Event]:
         """Jobs whose moment has come."""
+        looks = False
         while self.gates and self.gates[0][0] <= now:
             _, job = heapq.heappop(self.gates)
+            if job == _HOURS:
+                looks = True
+                continue
             waiting = self._waiting.get(job)
             # Moments in the heap may be out of date: the job's own one decides.
             if waiting is not None and waiting.until is not None and waiting.until <= now:
                 waiting.until = None
                 yield from self._reconsider_job(waiting)
+        if looks:
+            yield from self._look_at_hours()
 
     def begun(self, job: JobId, now: Seconds) -> bool:
         """The job has started; whether others wait for that, which are then `due`."""
@@ -246,6 +275,8 @@ class Admission:
         if same and job.throttles == before.throttles:
             if job.id in self._waiting:
                 self._waiting[job.id].job = job
+            if self.hours is not None and job.walltime != before.walltime and not self._has_begun(job.id):
+                yield from self._change_claim(job)
             return
         waiting = self._waiting.get(job.id)
         if waiting is None:
@@ -255,6 +286,8 @@ class Admission:
             self._depend_on_others(waiting, now, epoch)
         # Its old places are given on after it has taken its new ones: it goes first where both are one.
         freed = list(self._free_throttles(before))
+        if self.hours is not None:
+            self.hours.drop(job.id)
         yield from self._reconsider_job(waiting)
         yield from freed
 
@@ -291,6 +324,7 @@ class Admission:
             if not waiting.depends:
                 yield from self._reconsider_job(waiting)
         yield from self._free_throttles(job)
+        yield from self._give_back_hours(job.id)
 
     def _free_throttles(self, job: Job) -> Iterator[Event]:
         """Give the job's places behind its throttles to those who wait for them, in order."""
@@ -322,6 +356,90 @@ class Admission:
         yield Held(job.id, HELD)
         # A held job gives its place behind a throttle away, or it would block others while a person thinks.
         yield from self._free_throttles(job)
+        yield from self._give_back_hours(job.id)
+
+    # ------------------------------------------------------------------ GPU hours
+
+    def run_started(self, placed: Placed, now: Seconds, since: Seconds | None = None) -> None:
+        """The job runs, for all we know ``since`` a moment before: its user's hours are charged."""
+        if self.hours is not None:
+            user = self.hours.started(placed, now, since)
+            if user is not None:
+                self._look_again(user)
+
+    def run_stopped(self, job: JobId, at: Seconds) -> None:
+        """The job runs no more, for the time being or for good."""
+        if self.hours is not None:
+            self.hours.stopped(job, at)
+
+    def run_updated(self, job: Job) -> None:
+        """A job that runs may take longer, or less long, than before."""
+        if self.hours is not None:
+            self.hours.change_claim(job)
+            self._look_again(job.user or "")
+
+    def _look_again(self, user: str) -> None:
+        assert self.hours is not None
+        moment = self.hours.next_look(user, self._now)
+        # A look before it finds the later one by itself.
+        if moment < self._looks.get(user, INFINITE):
+            self._looks[user] = moment
+            heapq.heappush(self.gates, (moment, _HOURS))
+
+    def _give_back_hours(self, job: JobId) -> Iterator[Event]:
+        """The job claims no hours any more: who waits for hours of its user may have room."""
+        user = None if self.hours is None else self.hours.drop(job)
+        if user is not None:
+            yield from self._let_into_hours(user)
+
+    def _change_claim(self, job: Job) -> Iterator[Event]:
+        """A waiting job claims as many hours as it takes from now on, and may have to wait for them."""
+        assert self.hours is not None
+        waiting = self._waiting.get(job.id)
+        if waiting is not None and not waiting.spent:
+            return  # something else holds it back, and it claims nothing yet
+        user = self.hours.drop(job.id)
+        if user is None:
+            return
+        if self.hours.admits(job, self._now) and waiting is None:
+            self.hours.admit(job)
+        elif waiting is None:
+            yield from self._hold_for_hours(job)
+        else:
+            self.hours.wait(job)
+        yield from self._let_into_hours(user)
+
+    def _hold_for_hours(self, job: Job) -> Iterator[Event]:
+        """A job that was let through waits for hours, before those of its user that do."""
+        assert self.hours is not None
+        self._waiting[job.id] = _Waiting(job, spent=True)
+        self.hours.wait_first(job)
+        yield Held(job.id, GPU_HOURS)
+        yield from self._free_throttles(job)
+
+    def _let_into_hours(self, user: str) -> Iterator[Event]:
+        """Jobs of the user that wait for hours and have room, in order."""
+        hours = self.hours
+        assert hours is not None
+        while (job := hours.next_waiting(user, self._now)) is not None:
+            waiting = self._waiting.get(job)
+            hours.drop(job)
+            if waiting is not None and waiting.spent:
+                waiting.spent = False
+                yield from self._reconsider_job(waiting)
+        self._look_again(user)
+
+    def _look_at_hours(self) -> Iterator[Event]:
+        """Time has passed: hours have come back, or jobs have outrun what they claimed."""
+        hours = self.hours
+        assert hours is not None
+        self._looks = {user: moment for user, moment in self._looks.items() if moment > self._now}
+        for user in hours.users:
+            for job in list(hours.put_back(user, self._now)):
+                found = self._job_of(job)
+                if found is not None:
+                    yield from self._hold_for_hours(found)
+            yield from self._let_into_hours(user)
 
     def release(self, job: JobId) -> Iterator[Event]:
         """That hold is over; other reasons may remain."""

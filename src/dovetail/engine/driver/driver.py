@@ -31,6 +31,7 @@ from dovetail.engine.capacity.free import Placement
 from dovetail.engine.capacity.sizing import Sizes
 from dovetail.engine.driver.admission import Admission
 from dovetail.engine.driver.companions import CompanyBook
+from dovetail.engine.driver.gpu_hours import GpuHours
 from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
 from dovetail.engine.driver.orders import (
     AskStart,
@@ -186,7 +187,7 @@ class Driver:
         self.epoch: Seconds = 0.0  # wall-clock time of time 0, in seconds
         self.draining = False
         self.pauses = False  # nothing can be started for now, for want of something
-        self.admission = Admission(self._final_state, self._has_begun)
+        self.admission = Admission(self._final_state, self._has_begun, self._known_job)
         self.priorities: Priorities | None = None
         self._rejected = {rejection.id for rejection in rejected}
         self._ended_before = ended_before
@@ -239,6 +240,12 @@ class Driver:
         self.direct = False
         for placed in self.engine.running.values():
             priorities.started(placed, self.engine.cluster, now)
+
+    def limit_hours(self, hours: GpuHours) -> None:
+        """From now on users have so many GPU hours. Call it before any job comes in."""
+        self.admission.hours = hours
+        self.direct = False
+        hours.length_of = self.reservations.length_of
 
     def look_ahead(self) -> None:
         """From now on places are given away a moment early: the executor starts jobs after others.
@@ -561,11 +568,14 @@ class Driver:
                 if self.turns is not None:
                     self.turns.append(("adopted", event.job))
                 self.admission.count_adopted_job(placed.job)
+                self.admission.run_started(placed, now, placed.start_time)
                 # The orders of this instant are not carried out: what is due already is due in the next.
                 self._watch_deadline(placed, placed.start_time, now)
             elif isinstance(event, Updated):
                 placed = engine.running.get(event.job)
                 # A changed walltime moves the deadline; one that waits behind others gets it when it begins.
+                if placed is not None:
+                    self.admission.run_updated(placed.job)
                 if placed is not None and not self.after(event.job):
                     self._deadlines.forget_job(event.job)
                     self._watch_deadline(placed, placed.start_time, now)
@@ -582,7 +592,7 @@ class Driver:
         engine = self.engine
         self._happening = happened
         # Wishes are collected first and applied last: whatever happened by itself wins over what is wanted.
-        self.admission.begin_instant()
+        self.admission.begin_instant(now)
         batch: list[Event] = []
         submitted: dict[JobId, Job] = {}
         ends: list[Ended] = []
@@ -601,6 +611,9 @@ class Driver:
             # reported.
             ends = list({event.job: event for event in reversed(ends)}.values())[::-1]
             ends = [self._with_device_memory(end) if end.on_device else end for end in ends]
+            for end in ends:  # at its own moment: it may have ended while no service ran
+                at = now if end.ended_at is None else min(now, end.ended_at - self.epoch)
+                self.admission.run_stopped(end.job, at)
             if self._runs is not None:  # before the policy decides again
                 if self._company is not None:
                     self._runs.company = {end.job: self._left_alone(end.job, now) for end in ends}.get
@@ -869,6 +882,7 @@ class Driver:
 
     def _note_gone_job(self, job: JobId, now: Seconds) -> None:
         """A job has ended, or will not begin: for those that waited for it alone, time runs from now."""
+        self.admission.run_stopped(job, now)
         if self._company is not None:
             self._company.ended(job, now, None)
         for other in self.prefill.remove_job(job, now) if self.prefill is not None else ():
@@ -1011,6 +1025,9 @@ class Driver:
             return event
         return replace(event, usage=replace(usage, gpu_memory=held))
 
+    def _known_job(self, job: JobId) -> Job | None:
+        return self.engine.choices.whole(job) if job in self.engine.records else None
+
     def _is_waiting(self, job: JobId) -> bool:
         return self.engine.phase_of(job) in (Phase.QUEUED, Phase.HELD)
 
@@ -1050,6 +1067,7 @@ class Driver:
             if self.turns is not None:
                 self.turns.append(("begun", decision.job))
             self.admission.begun(decision.job, now)
+            self.admission.run_started(placed, now)
             if self.priorities is not None:
                 self.priorities.started(placed, engine.cluster, now)
         elif isinstance(decision, Submit):

@@ -124,18 +124,24 @@ class Reservations:
             heapq.heappush(self._moments, (following, job.id))
         return found
 
-    def _takes(self, job: Job) -> Seconds:
-        """How long the job may hold a device: its limit, else the prediction's upper bound, else `LEAD`."""
+    def length_of(self, job: Job) -> Seconds | None:
+        """How long the job takes at most: its limit, else the prediction's upper bound; ``None``: unknown."""
         limit = self._limit(job)
         if limit < inf:
             return limit
-        self._unlimited.setdefault(job.app.name, {})[job.id] = None
         books, longest = self._books, 0.0
         for choice in job.choices:
             for device in books.classes_of(choice, None) if choice.request.devices else ():
                 # The model itself: what a policy has been given is on record, and this is no answer to it.
                 known = books.predictions.model.predict(job, choice.implementation, choice.request, device)
                 if known is None or known.upper == inf:
-                    return LEAD
+                    return None
                 longest = max(longest, known.upper)
-        return longest or LEAD
+        return longest or None
+
+    def _takes(self, job: Job) -> Seconds:
+        """How long the job may hold a device: what it takes at most, or `LEAD` where that is unknown."""
+        if self._limit(job) == inf:
+            self._unlimited.setdefault(job.app.name, {})[job.id] = None
+        length = self.length_of(job)
+        return LEAD if length is None else length

@@ -11,6 +11,7 @@ from operator import itemgetter
 import numpy as np
 
 from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
+from dovetail.engine.driver.gpu_hours import GpuHours
 from dovetail.engine.driver.orders import Move, Order, Stop
 from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_workload
 from dovetail.engine.driver.priority import Priorities
@@ -62,6 +63,7 @@ def simulate(
     follow: Policy | None = None,
     incidents: Sequence[tuple[Seconds, Event]] = (),
     priorities: Priorities | None = None,
+    hours: GpuHours | None = None,
 ) -> Result:
     """Run a workload through a policy in virtual time.
 
@@ -69,7 +71,7 @@ def simulate(
     before the policy decides again. ``incidents`` are what happens beside the jobs, by ascending time:
     nodes lost, drained, back or new; jobs cancelled, held, released, requeued. A `Planner` plans whenever
     jobs have been submitted, and ``follow`` carries its plan out. With ``priorities`` the policy sees jobs by
-    rank, as a service's does. Raises `UnsupportedWorkload`,
+    rank, as a service's does, and with ``hours`` users have so many GPU hours. Raises `UnsupportedWorkload`,
     `PolicyError`.
     """
     opts = options or SimulationOptions()
@@ -77,6 +79,7 @@ def simulate(
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
+    beside = beside or hours is not None
     request = SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts)
     reason = "a journal, a history that learns, incidents or ranks go through the engine" if beside else ""
     if opts.compiled == "auto" and not beside:
@@ -87,6 +90,8 @@ def simulate(
     simulation = _Simulation(request, observe, journal, follow, list(incidents))
     if priorities is not None:
         simulation.order_by_priority(priorities)
+    if hours is not None:
+        simulation.limit_hours(hours)
     with rare_collections():
         return replace(simulation.run(), interpreted=reason)
 
@@ -174,6 +179,11 @@ class _Simulation:
     def order_by_priority(self, priorities: Priorities) -> None:
         """Jobs come before the policy by rank."""
         self.driver.order_by_priority(priorities, 0.0)
+        self.columns = None
+
+    def limit_hours(self, hours: GpuHours) -> None:
+        """Users have so many GPU hours."""
+        self.driver.limit_hours(hours)
         self.columns = None
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
