@@ -3,22 +3,26 @@
     python benchmarks/interval_coverage.py model "lublin?jobs=1600&nodes=4&load=0.5" fcfs,easy 60
     python benchmarks/interval_coverage.py figures "rigid?jobs=1500&nodes=1&load=0.6" 150
     python benchmarks/interval_coverage.py halves LOG.swf.gz 100x1cpu easy,conservative
+    python benchmarks/interval_coverage.py months LOG.swf.gz 100x1cpu fcfs,easy,conservative 3
 
 ``model``: traces are drawn from a model, and for each there is an interval from its replicates alone; the
 truth is the mean over 300 fresh draws. ``figures``: the same for first come, first served alone, in counts
 (`lookahead_counts.c`), for several factors 1 + FEW / weeks. ``halves``: the interval from the first half of
-a log, and whether it holds the figure of the second.
+a log, and whether it holds the figure of the second. ``months``: the log is cut into so many parts; the
+intervals from each, without and with the drift, beside the figures of every other part.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from itertools import pairwise, product
 
 import numpy as np
 
 from dovetail import Cluster, load_workload
 from dovetail.comparison import compare
+from dovetail.report.drift import figure_intervals
 from dovetail.report.intervals import FEW, group_variants, mean_interval, of_replicates, student_quantile
 from dovetail.report.metrics import final_metrics
 from dovetail.workloads.edit import cut_workload
@@ -122,5 +126,32 @@ def halves(log: str, cluster: str, policies: str) -> None:
                 print(log.rpartition("/")[2], name, metric, what, ends)
 
 
+def months(log: str, cluster: str, policies: str, parts: str) -> None:
+    """How many figures of other parts of a log the intervals from one part hold, without and with drift."""
+    machine = Cluster.parse(cluster)
+    whole = load_workload(log, machine)
+    edges = np.linspace(whole.jobs[0].submit_time, whole.jobs[-1].submit_time, int(parts) + 1).tolist()
+    edges[0], edges[-1] = None, None
+    groups = []
+    for begin, end in pairwise(edges):
+        part = cut_workload(whole, begin=begin, end=end)
+        groups.append(group_variants(compare(part, policies, cluster=machine, replicates=10).results))
+    metrics = ("mean_wait", "mean_response", "mean_bounded_slowdown", "p95_wait")
+    held: Counter[tuple[bool, bool]] = Counter()
+    for (here, known), (there, other) in product(enumerate(groups), repeat=2):
+        for drift, metric in product((False, True), metrics) if here != there else ():
+            found = figure_intervals(known, metric, drift=drift)
+            for one, then in zip(found, other.values(), strict=True):
+                low, high = one.ends_within(metric)
+                inside = low <= final_metrics(then[0])[metric] <= high
+                for next_one in {False, there == here + 1}:
+                    held[drift, next_one, inside] += 1
+    for drift, next_one in product((False, True), repeat=2):
+        inside, outside = held[drift, next_one, True], held[drift, next_one, False]
+        which = "the next part" if next_one else "every other part"
+        told = "with" if drift else "without"
+        print(log.rpartition("/")[2], f"{told} drift, {which}: {inside} of {inside + outside}")
+
+
 if __name__ == "__main__":
-    {"model": model, "figures": figures, "halves": halves}[sys.argv[1]](*sys.argv[2:])
+    {"model": model, "figures": figures, "halves": halves, "months": months}[sys.argv[1]](*sys.argv[2:])

@@ -25,7 +25,7 @@ from dovetail.spec.values import Bootstrap
 from dovetail.workers import begin_worker, interrupts_later, worker_pool
 from dovetail.workloads.load import is_trace
 from dovetail.workloads.published import takes_seed
-from dovetail.workloads.replicates import plan_replicates
+from dovetail.workloads.replicates import plan_replicates, submission_times
 from dovetail.workloads.synthetic import seed_of
 
 AnyPolicy: TypeAlias = str | Policy | Planner
@@ -87,6 +87,7 @@ def compare(
     replicates: int | None = None,
     jitter: Seconds | None = None,
     bootstrap: Bootstrap | None = None,
+    drift: bool = False,
     loads: Sequence[float] | None = None,
     reference: AnyPolicy | None = None,
     workers: int | None = 1,
@@ -108,6 +109,9 @@ def compare(
     or ``bootstrap`` is given. A `Workload`, a job file and a list have one replicate by default. ``seeds``
     stands for the draws of seeds 1 to that number, replicates of a trace among them; in a job file a seed
     shuffles what is submitted together.
+
+    With ``drift`` the intervals of figures hold what consecutive months of the trace differ by
+    (`dovetail.report.drift`), where those of replicates alone are of this trace, resampled.
 
     ``workers`` processes share the work (``None``: one for each CPU; more than one needs a script that can
     be imported, as with `multiprocessing`). ``progress`` gets how many simulations of how many are done, in
@@ -136,6 +140,8 @@ def compare(
     one_seed, one_load = options.pop("seed", None), options.pop("load", None)
     wanted = _Wanted(seeds, one_seed, replicates, jitter, bootstrap)
     draws = _plan_draws((workload, {**options, "cluster": clusters[0]}), wanted)
+    if drift:
+        _check_drift((workload, {**options, "cluster": clusters[0]}), wanted, draws)
     all_loads = [one_load] if loads is None else list(loads)
 
     def make_cases(several: Sequence[AnyPolicy]) -> list[Case]:
@@ -164,7 +170,9 @@ def compare(
         for case, outcome in zip(every, outcomes, strict=True)
         if not isinstance(outcome, UnsupportedWorkload)
     }
-    given = ReportOptions().with_references(_reference_result(found, case, refused) for case in others)
+    given = ReportOptions(drift=drift).with_references(
+        _reference_result(found, case, refused) for case in others
+    )
     kept = (case for case in shown if api.policy_label(case.policy) not in left)
     return Comparison((found[case.case_key] for case in kept), given)
 
@@ -235,6 +243,19 @@ def _plan_draws(task: Task, wanted: _Wanted) -> list[Draw]:
         fresh = [(first + n, Replicate(n, fresh=True)) for n in range(1, len(plan))]
         return [(wanted.seed, Replicate(fresh=len(plan) > 1)), *fresh]
     return [(wanted.seed, one) for one in plan]
+
+
+def _check_drift(task: Task, wanted: _Wanted, draws: Sequence[Draw]) -> None:
+    """That there are months to compare: those of one trace as it is. Raises `InputError`."""
+    if wanted.seeds is not None:
+        raise InputError("found both drift and seeds, expected replicates: the first is the trace as it is")
+    if any(replicate.fresh for _, replicate in draws):
+        raise InputError("found drift with fresh draws of a model, expected a trace, which has months")
+    workload = _read_workload(task)[0]
+    assert isinstance(workload, Workload)
+    moments = submission_times(workload)
+    if not len(moments) or moments.min() == moments.max():
+        raise InputError("found drift with jobs of one instant, expected a trace, which has months")
 
 
 def _check_policies(policies: Any) -> list[AnyPolicy]:

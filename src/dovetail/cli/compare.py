@@ -27,6 +27,7 @@ def compare(
     replicates: int | None,
     jitter: float | None,
     bootstrap: Bootstrap | None,
+    drift: bool,
     loads: str | None,
     workers: int | None,
     live: bool,
@@ -70,6 +71,8 @@ def compare(
         raise InputError("found --seed and --seeds, expected one of them")
     if seeds is not None and replicates is not None:
         raise InputError("found --seeds and --replicates, expected one of them")
+    if drift and seeds is not None:
+        raise InputError("found --drift and --seeds, expected one of them")
     check_targets(html, summary, folder=report)
     options = ReportOptions(opt.read_trim(warmup, cooldown), by or (), command=this_command())
     if html is not None and loads is not None and "," in loads:
@@ -93,6 +96,8 @@ def compare(
         for name, given in (("replicates", replicates), ("jitter", jitter), ("bootstrap", bootstrap)):
             if given is not None:
                 raise InputError(f"found --{name} with --live, expected it in simulation only")
+        if drift:
+            raise InputError("found --drift with --live, expected it in simulation only")
         if len(clusters) > 1:
             raise InputError("found several clusters with --live, expected one: they are run for real")
         common |= {
@@ -113,6 +118,7 @@ def compare(
                 replicates=replicates,
                 jitter=jitter,
                 bootstrap=bootstrap,
+                drift=drift,
                 loads=_parse_loads(loads),
                 reference=reference,
                 workers=workers,
@@ -125,7 +131,7 @@ def compare(
                 **common,
             )
         results = found.results
-        options = replace(options, references=found.options.references)
+        options = replace(options, references=found.options.references, drift=drift)
     show_comparison(
         results, as_json=as_json, folder=report, html=html, summary=summary, options=options, verbose=verbose
     )

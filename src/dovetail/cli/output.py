@@ -152,8 +152,8 @@ def show_comparison(
     if folder is not None:
         write_folder(results, folder, options)
     if summary is not None:
-        text = json.dumps(to_plain_json(summary_of(results, options.cut)), indent=1, ensure_ascii=False)
-        write_text(summary, text + "\n")
+        found = to_plain_json(summary_of(results, options.cut, drift=options.drift))
+        write_text(summary, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     if html is not None:
         from dovetail.report.html import report_page
 
@@ -177,7 +177,7 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
     console.print()
     names = compared_metrics(results, verbose=verbose)
     # One table of all, then the paired ones, which need several draws.
-    whole = comparison_table(results, names=names, cut=options.cut)
+    whole = comparison_table(results, names=names, cut=options.cut, drift=options.drift)
     for table in [whole, *paired_tables(results, cut=options.cut)]:
         console.print(table.text(width))
         console.print()
@@ -194,7 +194,8 @@ def _show_one_load(results: Sequence[Result], options: ReportOptions, verbose: b
         policy_label(result): result.interpreted for result in results if verbose and result.interpreted
     }
     interpreted = [f"{name} was not compiled: {reason}" for name, reason in reasons.items()]
-    _print_lines([*comparison_remarks(results), *_common_notes(results, options), *interpreted], console)
+    remarks = comparison_remarks(results, cut=options.cut, drift=options.drift)
+    _print_lines([*remarks, *_common_notes(results, options), *interpreted], console)
 
 
 def _common_notes(results: Sequence[Result], options: ReportOptions) -> list[str]:

@@ -8,13 +8,13 @@ from dovetail.files.sentences import make_printable
 from dovetail.model import Note, Result
 from dovetail.report import wording
 from dovetail.report.columns import columns_of
+from dovetail.report.drift import Drift, drift_of_draws, figure_intervals
 from dovetail.report.intervals import (
     Interval,
     Paired,
     are_comparable,
     group_variants,
     has_equal_draws,
-    mean_interval,
     of_replicates,
     policy_label,
 )
@@ -67,15 +67,22 @@ def _by_variant(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def comparison_table(
-    results: Sequence[Result], *, names: Sequence[str] | None = None, cut: TrimmedTrace | None = None
+    results: Sequence[Result],
+    *,
+    names: Sequence[str] | None = None,
+    cut: TrimmedTrace | None = None,
+    drift: bool = False,
 ) -> Table:
-    """A row for each variant, the best of each metric marked; over several draws mean ± half the interval."""
+    """A row for each variant, the best of each metric marked; over several draws mean ± half the interval.
+
+    ``drift`` adds what the months of the trace differ by.
+    """
     groups = _by_variant(results)
     found = {name: [final_metrics(r, cut) for r in group] for name, group in groups.items()}
-    rows, replicates = list(found), of_replicates(results)
+    rows = list(found)
     columns = [Cells("policy", rows, right=False, keep_end=True)]
     for rank, name in enumerate(names or compared_metrics(results)):
-        intervals = [mean_interval((m.get(name) for m in found[row]), replicates=replicates) for row in rows]
+        intervals = figure_intervals(groups, name, cut, drift=drift)
         # The first column stays even where it is empty, as it carries the marks of unknown schedules.
         if rank and not any(intervals):
             continue
@@ -97,12 +104,18 @@ def comparison_table(
     # The largest group counts: a variant that failed for some seeds has fewer.
     draws = max(map(len, groups.values()), default=0)
     caption = "* best" if sum(group[0].known for group in groups.values()) > 1 else ""
-    if draws > 1:
-        of = "for another such trace, from" if replicates else "of the mean of"
-        caption += (
-            "; " if caption else ""
-        ) + f"± 95 % confidence interval {of} {draws} {_describe_draws(results)}"
+    if draws > 1 or drift:
+        caption += "; " if caption else ""
+        caption += f"± 95 % confidence interval {_interval_source(results, draws, drift)}"
     return Table(columns, caption=caption, fold=True)
+
+
+def _interval_source(results: Sequence[Result], draws: int, drift: bool) -> str:
+    """What the intervals of figures are intervals of."""
+    if not of_replicates(results) and draws > 1:
+        return f"of the mean of {draws} {_describe_draws(results)}"
+    resampled = f"of this log, resampled ({draws} replicates)" if draws > 1 else "of this log"
+    return f"{resampled}, with its drift" if drift else resampled
 
 
 def _describe_draws(results: Sequence[Result]) -> str:
@@ -110,10 +123,35 @@ def _describe_draws(results: Sequence[Result]) -> str:
     return "replicates" if of_replicates(results) else "seeds"
 
 
-def comparison_remarks(results: Sequence[Result]) -> list[str]:
+def comparison_remarks(
+    results: Sequence[Result], *, cut: TrimmedTrace | None = None, drift: bool = False
+) -> list[str]:
     """What a reader should know of walltimes and draws, and of what is unknown or not as it is called."""
     groups = group_variants(results)
-    return [*_walltime_remarks(groups), *_of_draws(groups), *_of_replicates(groups), *_of_notes(groups)]
+    drawn = [*_of_draws(groups), *_of_replicates(groups, drift), *(_of_drift(groups, cut) if drift else [])]
+    return [*_walltime_remarks(groups), *drawn, *_of_notes(groups)]
+
+
+def _of_drift(groups: Mapping[str, Sequence[Result]], cut: TrimmedTrace | None) -> list[str]:
+    """What the spans of the trace were, and the mean waits in them under the first variant that has some."""
+    for name, group in groups.items():
+        found = drift_of_draws(group, cut)
+        if found is not None:
+            return [_describe_drift(name, found)]
+    return []
+
+
+def _describe_drift(name: str, found: Drift) -> str:
+    waits = found.values_of("mean_wait")
+    factor, unit, decimals = wording.scale_of(waits)
+    listed = [UNKNOWN if wait is None else wording.format_fixed(wait * factor, decimals) for wait in waits]
+    spans = f"{len(waits)} consecutive spans of {wording.spell_seconds_shortly(found.length)}"
+    return (
+        f"Drift: in {spans} the mean wait under {make_printable(name)} is "
+        f"{wording.list_names(listed, 12)} {unit}. "
+        "Intervals of figures hold such differences, too; those of makespans, and of differences between "
+        "policies, do not."
+    )
 
 
 def _of_notes(groups: Mapping[str, Sequence[Result]]) -> list[str]:
@@ -145,7 +183,7 @@ def _walltime_remarks(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     return [f"A walltime ended {wording.list_names(sentences, 4)}; --overrun run lets jobs go on."]
 
 
-def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
+def _of_replicates(groups: Mapping[str, Sequence[Result]], drift: bool) -> list[str]:
     """How replicates of a trace were drawn, and what their interval does not hold."""
     results = [result for group in groups.values() for result in group]
     # A log of under a week has no weeks to draw from, only jitter.
@@ -156,14 +194,17 @@ def _of_replicates(groups: Mapping[str, Sequence[Result]]) -> list[str]:
     moved = f"submissions moved by up to {wording.spell_seconds_shortly(one.jitter)}"
     if not one.jitter:
         moved = "jobs of one instant in another order"
+    # With the drift another sentence gives what months differ by.
+    beyond = "." if drift else "; --drift adds what the months of this log differ by."
     if one.bootstrap:
         how = f"weeks drawn anew of the {one.weeks} in the trace, at its load, {moved}"
-        return [f"{many}: {how}. The interval holds what other weeks of these users would give."]
+        held = "The interval holds what other weeks like these would give"
+        return [f"{many}: {how}. {held}{beyond}"]
     had = "no whole week" if not one.weeks else wording.count_things(one.weeks, "week")
     return [
         f"{many}: {moved}. The trace has {had}; none were drawn anew. So the interval holds what other "
         f"{'moments' if one.jitter else 'orders'} of the same submissions would give, and not what other "
-        "weeks would."
+        f"weeks would{beyond}"
     ]
 
 

@@ -48,7 +48,8 @@ def _write_one_load(results: Sequence[Result], folder: Path, options: ReportOpti
     made = result_forms(results, options)
     write_text(folder / "results.json", chain(pieces_of(made[0] if one else made), "\n"))
     if not one:
-        drawing.save_drawing(plots.draw_comparison(results, cut=options.cut), folder / "comparison.svg")
+        drawn = plots.draw_comparison(results, cut=options.cut, drift=options.drift)
+        drawing.save_drawing(drawn, folder / "comparison.svg")
     charted: set[str] = set()
     for result, name in zip(results, file_names(results), strict=True):
         if result.replicate.number and not result.replicate.fresh and result.seed is None:

@@ -58,11 +58,10 @@ def notebook_fragment(result: Result) -> str:
     return _scope_styles("".join(parts))
 
 
-def comparison_fragment(results: Sequence[Result]) -> str:
+def comparison_fragment(results: Sequence[Result], *, drift: bool = False) -> str:
     """The comparison table for a notebook."""
-    return _scope_styles(
-        table_html(comparison_table(results), sortable=False) + _note_elements(comparison_remarks(results))
-    )
+    table = table_html(comparison_table(results, drift=drift), sortable=False)
+    return _scope_styles(table + _note_elements(comparison_remarks(results, drift=drift)))
 
 
 def _scope_styles(body: str) -> str:
@@ -164,12 +163,9 @@ def _comparison_body(results: Sequence[Result], options: ReportOptions) -> str:
     ]
     if not results:
         return "\n".join(parts)
-    parts.append(_section_element("Outcome", _outcome_section(results, cut)))
-    parts.append(
-        _drawing_element(
-            plots.draw_comparison(results, titled=False, cut=cut), "Bars of each metric by policy"
-        )
-    )
+    parts.append(_section_element("Outcome", _outcome_section(results, cut, options.drift)))
+    drawn = plots.draw_comparison(results, titled=False, cut=cut, drift=options.drift)
+    parts.append(_drawing_element(drawn, "Bars of each metric by policy"))
     if len({r.load for r in results}) > 1:
         drawn = plots.over_load(results, titled=False, cut=cut)
         parts.append(
@@ -214,12 +210,13 @@ def _describe_comparison(groups: Mapping[str, Sequence[Result]]) -> str:
     return ", ".join([*parts, *([f"{seeds} {drawn}"] if seeds > 1 else [])])
 
 
-def _outcome_section(results: Sequence[Result], cut: TrimmedTrace | None) -> str:
-    table = comparison_table(results, cut=cut)
+def _outcome_section(results: Sequence[Result], cut: TrimmedTrace | None, drift: bool) -> str:
+    table = comparison_table(results, cut=cut, drift=drift)
     about = [HIGHER]
     about += ["Means leave out the warm-up and the cool-down."] if cut is not None else []
     caption = table.caption.replace("* best", "A star marks the best")
-    return table_html(Table(table.columns, caption=caption, notes=[*about, *comparison_remarks(results)]))
+    remarks = comparison_remarks(results, cut=cut, drift=drift)
+    return table_html(Table(table.columns, caption=caption, notes=[*about, *remarks]))
 
 
 def _drawer_element(title: str, inner: str, opened: bool) -> str:

@@ -18,6 +18,7 @@ from dovetail.model import Allocation, Note, Plan, Record, Result
 from dovetail.model.masks import bit_runs
 from dovetail.model.tables import RecordTable
 from dovetail.report.columns import Floats, TableColumns, columns_of
+from dovetail.report.drift import drift_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import policy_label
 from dovetail.report.metrics import break_down, compute_metrics, later_than
@@ -32,7 +33,7 @@ CHUNK = 1_000
 def to_json(result: Result, options: ReportOptions | None = None) -> dict[str, Any]:
     """The result as plain dicts, lists, strings and finite numbers. O(jobs).
 
-    A cut, break-downs and a reference each add a field.
+    A cut, a drift, break-downs and a reference each add a field.
     """
     form = form_of(result, options)
     form["jobs"] = list(form["jobs"])
@@ -71,6 +72,9 @@ def form_of(result: Result, options: ReportOptions | None = None) -> dict[str, A
     }
     if cut is not None:
         form["cut"] = {"warmup": cut.warmup, "cooldown": cut.cooldown, "fraction": cut.fraction}
+    if options.drift and not result.replicate.number:
+        drift = drift_of(result, cut)
+        form["drift"] = None if drift is None else to_plain_json(drift.json_form())
     if options.by:
         form["breakdown"] = {name: to_plain_json(break_down(result, name, cut=cut)) for name in options.by}
     if reference is not None:

@@ -131,6 +131,23 @@ def break_down(result: Result, by: str, *, cut: TrimmedTrace | None = None) -> d
     return {name: summarize_jobs(columns, np.sort(np.concatenate(found[name]))) for name in rows}
 
 
+def span_metrics(result: Result, edges: Floats, counted: Bools) -> list[Metrics]:
+    """`summarize_jobs`, and the utilisations, of each span between ``edges`` (n + 1,), of the counted jobs.
+
+    A job belongs to the span in which it was submitted; the last edge belongs to the last span.
+    """
+    columns = columns_of(result)
+    held, count = columns.stretches, len(edges) - 1
+    places = np.clip(np.searchsorted(edges, columns.submit, side="right") - 1, 0, count - 1)
+    found = []
+    for place, window in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+        span = summarize_jobs(columns, np.flatnonzero(counted & (places == place)))
+        span["utilisation"] = _used_share(columns, window, held.cpus, columns.cluster.total_cpus)
+        span["gpu_utilisation"] = _used_share(columns, window, held.devices, columns.cluster.total_devices)
+        found.append(span)
+    return found
+
+
 def _size_classes(columns: Columns) -> tuple[list[str], Ints]:
     """The size classes, and the place of each job's among them."""
     kinds, places = np.unique(columns.cpus + 1j * columns.devices, return_inverse=True)

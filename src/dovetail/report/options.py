@@ -18,7 +18,8 @@ Case = tuple[str, int | None, int, float | None]
 class ReportOptions:
     """``cut`` leaves out warm-up and cool-down, ``by`` names break-downs, ``watts`` gives the energy.
 
-    ``command`` is the command that made the results, for pages.
+    ``command`` is the command that made the results, for pages; with ``drift`` intervals hold what the months
+    of a trace differ by (`dovetail.report.drift`).
     """
 
     cut: TrimmedTrace | None = None
@@ -26,6 +27,7 @@ class ReportOptions:
     watts: Watts | None = None
     command: str = ""
     references: Mapping[Case, Result] = field(default_factory=dict)
+    drift: bool = False
 
     def with_references(self, references: Iterable[Result]) -> ReportOptions:
         """The same, with the results of the reference policy."""

@@ -15,6 +15,7 @@ from dovetail.records import dataclass
 from dovetail.report import wording
 from dovetail.report.columns import Columns, Floats, StepFunction, columns_of
 from dovetail.report.drawing import GRID, INK, MUTED, Drawing, Label, Line, Rectangle, text_width
+from dovetail.report.drift import figure_intervals
 from dovetail.report.gantt.figure import WIDTH, time_axis
 from dovetail.report.gantt.lanes import OTHER, PALETTE, Span, span_of
 from dovetail.report.intervals import (
@@ -22,7 +23,6 @@ from dovetail.report.intervals import (
     group_variants,
     has_equal_draws,
     mean_interval,
-    of_replicates,
     policy_label,
 )
 from dovetail.report.metric_names import HIGHER_IS_BETTER, MAIN
@@ -239,18 +239,17 @@ def draw_comparison(
     *,
     titled: bool = True,
     cut: TrimmedTrace | None = None,
+    drift: bool = False,
 ) -> Drawing:
-    """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals."""
+    """A panel for each metric, a bar for each policy; over several seeds with 95 % intervals.
+
+    ``drift`` adds what the months of the trace differ by.
+    """
     groups = {
         name: group[:1] if has_equal_draws(group) else group
         for name, group in group_variants(results).items()
     }
-    found = {row: [final_metrics(r, cut) for r in group] for row, group in groups.items()}
-    replicates = of_replicates(results)
-    intervals = {
-        name: [mean_interval((m.get(name) for m in found[row]), replicates=replicates) for row in found]
-        for name in MAIN
-    }
+    intervals = {name: figure_intervals(groups, name, cut, drift=drift) for name in MAIN}
     shown = [name for name in MAIN if any(intervals[name])]  # those that some result has
     rows = list(groups)
     across = min(3, max(1, len(shown)))

@@ -190,8 +190,11 @@ class Comparison(_Written, Sequence[Report]):
         return compare_paired(groups[a], groups[b], metric)
 
     def summary(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason."""
-        return summary_of(self.results, self.options.cut)
+        """By metric and policy: difference from the first policy, interval, ratio, verdict and its reason.
+
+        With ``drift`` the figures of every policy, too, with intervals that hold it.
+        """
+        return summary_of(self.results, self.options.cut, drift=self.options.drift)
 
     def to_json(self) -> list[dict[str, Any]]:
         """The list of JSON forms."""
@@ -225,17 +228,19 @@ class Comparison(_Written, Sequence[Report]):
         from dovetail.report import drawing, plots
 
         check_figure(path)
-        drawing.save_drawing(plots.draw_comparison(self.results), path)
+        drawing.save_drawing(plots.draw_comparison(self.results, drift=self.options.drift), path)
         return str(path)
 
     def __str__(self) -> str:
-        notes = [Text(line) for line in compared.comparison_remarks(self.results)]
-        return tables.render_plain(compared.comparison_table(self.results), *notes).rstrip("\n")
+        drift = self.options.drift
+        notes = [Text(line) for line in compared.comparison_remarks(self.results, drift=drift)]
+        table = compared.comparison_table(self.results, drift=drift)
+        return tables.render_plain(table, *notes).rstrip("\n")
 
     def _repr_html_(self) -> str:
         from dovetail.report import html
 
-        return html.comparison_fragment(self.results)
+        return html.comparison_fragment(self.results, drift=self.options.drift)
 
 
 def check_figure(path: str | Path) -> None:

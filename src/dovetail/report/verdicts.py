@@ -9,12 +9,13 @@ that fails.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from dovetail.errors import InputError
 from dovetail.model import Result
 from dovetail.records import dataclass
+from dovetail.report.drift import drift_of_draws, figure_intervals
 from dovetail.report.intervals import Paired, compare_paired, group_variants
 from dovetail.report.metric_names import HIGHER_IS_BETTER
 from dovetail.report.metrics import TrimmedTrace, final_metrics
@@ -95,11 +96,12 @@ def _judge_difference(one: Paired, clear: bool, compared: int) -> Verdict:
 
 
 def summary_of(
-    results: Sequence[Result], cut: TrimmedTrace | None = None
+    results: Sequence[Result], cut: TrimmedTrace | None = None, *, drift: bool = False
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """By metric and variant: difference from the first variant at the same load, interval, ratio, verdict.
 
-    Metrics of how long it took to decide or simulate are left out.
+    Metrics of how long it took to decide or simulate are left out. With ``drift`` every variant has its
+    figure, too, the first one among them: mean, interval, and by what months differ.
     """
     summary: dict[str, dict[str, dict[str, Any]]] = {}
     everything = group_variants(results)
@@ -112,5 +114,31 @@ def summary_of(
             if timed or not any(v is not None and math.isfinite(v) for v in values):
                 continue
             judged = compare_variants(groups, metric, cut)
-            summary.setdefault(metric, {}).update({name: one.json_form() for name, one in judged.items()})
+            rows = {name: one.json_form() for name, one in judged.items()}
+            if drift:
+                base = next(iter(groups))
+                first = Verdict(None, "none", "the others are compared with it").json_form()
+                rows = {
+                    name: row | {"figure": figure}
+                    for (name, row), figure in zip(
+                        ({base: first} | rows).items(), _figure_forms(groups, metric, cut), strict=True
+                    )
+                }
+            summary.setdefault(metric, {}).update(rows)
     return summary
+
+
+def _figure_forms(
+    groups: Mapping[str, Sequence[Result]], metric: str, cut: TrimmedTrace | None
+) -> Iterator[dict[str, float | None]]:
+    """Of each variant the mean of a metric, the ends of its interval with the drift, and the drift."""
+    found = figure_intervals(groups, metric, cut, drift=True)
+    for group, one in zip(groups.values(), found, strict=True):
+        own = drift_of_draws(group, cut)
+        ends = (None, None) if one is None or one.half_width is None else one.ends_within(metric)
+        yield {
+            "mean": None if one is None else one.mean,
+            "low": ends[0],
+            "high": ends[1],
+            "drift": None if own is None else own.between(metric),
+        }

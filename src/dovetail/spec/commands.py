@@ -382,6 +382,7 @@ _COMMANDS: Mapping[str, tuple[Option, ...]] = {
         ),
         Option("jitter", "By how much submissions of a replicate move. Default: 10m.", DURATION),
         Option("bootstrap", "Draw weeks of a trace anew. Default: from 8 weeks on."),
+        Option("drift", "Widen intervals of figures by what the months of a trace differ by."),
         Option("loads", "Scale to these offered loads, e.g. 0.8,0.9,1.0.", "X,Y,…"),
         Option("workers", "Processes. Default: one for each CPU.", "N", least=1),
         Option("live", "Really run, one policy after the other."),

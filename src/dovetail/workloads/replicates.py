@@ -78,7 +78,7 @@ def plan_replicates(
     Without ``jitter`` 600 s, or a hundredth of the time of a trace shorter than 17 hours; without
     ``bootstrap`` weeks where there are at least 8. Raises `InputError` for weeks of a trace that has not two.
     """
-    submits = _submit_times(workload)
+    submits = submission_times(workload)
     length = float(submits.max() - submits.min()) if len(submits) else 0.0
     weeks = int(length // WEEK)
     if bootstrap == "week" and weeks < 2:
@@ -104,7 +104,7 @@ def draw_replicate(workload: Workload, cluster: Cluster, replicate: Replicate) -
         return workload
     # A stream by number: a replicate is the same, however many are drawn beside it.
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([replicate.seed, replicate.number])))
-    submit = _submit_times(workload)
+    submit = submission_times(workload)
     source, when = np.arange(len(submit)), submit
     tied = _tie_dependents(workload)
     if replicate.bootstrap:
@@ -122,7 +122,8 @@ def draw_replicate(workload: Workload, cluster: Cluster, replicate: Replicate) -
     return _make_workload(workload, source[order], when[order])
 
 
-def _submit_times(workload: Workload) -> Floats:
+def submission_times(workload: Workload) -> Floats:
+    """When each job is submitted, in file order, (jobs,) seconds."""
     if isinstance(workload.jobs, JobTable):
         return workload.jobs.submit
     return np.array([job.submit_time for job in workload.jobs], float)
@@ -270,7 +271,7 @@ def _job_area(workload: Workload, job: Job, count: float | None) -> float:
 
 def _make_workload(workload: Workload, source: Ints, when: Floats) -> Workload:
     """The jobs at these places of the workload, submitted at these moments, in this order."""
-    jobs, submit = workload.jobs, _submit_times(workload)
+    jobs, submit = workload.jobs, submission_times(workload)
     if isinstance(jobs, JobTable):
         olds: Sequence[JobId] = jobs.ids_at(source)[:]
     else:
