@@ -214,6 +214,7 @@ def simulate(
     4.054
     """
     # Imported here: a live run shares this module, and would wait for all that only simulations need.
+    from dovetail.engine.simulation.operation import chance_of, check_conditions
     from dovetail.engine.simulation.simulate import SimulationOptions
     from dovetail.engine.simulation.simulate import simulate as simulated
     from dovetail.policies.follow_plan import FollowPlan
@@ -238,6 +239,7 @@ def simulate(
             "expected one that places them itself: a simulation has no other scheduler"
         )
     jobs, machine = jobs_and_machine(workload, cluster, on, lenient=lenient, seed=seed, **reader)
+    conditions = machine.conditions
     # Only where no policy was given: one that was is to refuse the jobs itself, with its reason.
     if policy is None and (why := refuse_gangs(jobs.jobs)):
         loaded = load_policy(FOR_GANGS)
@@ -253,6 +255,8 @@ def simulate(
     if load is not None:
         jobs = scale_load(jobs, load, machine)
     jobs, machine, shared = with_communication(jobs, machine, loaded.policy, _make_rates(rates))
+    if conditions:
+        check_conditions(conditions, loaded, rated=shared is not None, journal=journal is not None)
     named = isinstance(model, str)
     # Perfect where all times are given and the model is a name: one that the caller made is always called.
     perfect = knowledge == "perfect" or (knowledge is None and named and jobs.fully_timed)
@@ -328,6 +332,8 @@ def simulate(
             journal=sink,
             follow=FollowPlan(),
             options=options,
+            conditions=conditions,
+            chance=chance_of(conditions, seed, which),
         )
         # The engine's own figure where it has one; else what this process has spent.
         spent = result.simulation_seconds or time.process_time() - before
@@ -534,7 +540,7 @@ def run(
     _check_commands(jobs)
     if cwd is None:
         _check_here()
-    for sentence in _absent_kind_notes(jobs, machine):
+    for sentence in (*_absent_kind_notes(jobs, machine), *unused_conditions(machine)):
         tell(sentence)
     # Before a new run begins: what an earlier one has left is recorded now, so that this one can learn from
     # it.
@@ -618,6 +624,14 @@ def _absent_kind_notes(jobs: Workload, machine: Cluster) -> list[str]:
         "('dovetail devices' shows what there is)"
         for kind, count in without.items()
     ]
+
+
+def unused_conditions(machine: Cluster) -> list[str]:
+    """A sentence where the cluster file has conditions, which a live run does not look at."""
+    fields = machine.conditions.fields
+    if not fields:
+        return []
+    return [f"{machine.label}: {', '.join(fields)} are for simulations: what runs for real keeps to none"]
 
 
 def _check_here() -> None:

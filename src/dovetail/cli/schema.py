@@ -15,7 +15,7 @@ from dovetail.cli import options as opt
 
 def all_schemas() -> dict[str, dict[str, Any]]:
     """Schemas by name (``jobfile`` and so on); ``docs/reference/schemas`` keeps them."""
-    from dovetail.model.cluster_file import ClusterFile
+    from dovetail.model.conditions_file import ClusterFile
     from dovetail.model.remote_costs import remote_costs_file
     from dovetail.workloads.jobfile_schema import JobFile
 

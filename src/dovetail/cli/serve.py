@@ -88,10 +88,15 @@ def serve(
         for url in (f"socket {address.socket}", *address.urls):
             print_note(f"listening: {url}")
 
+    machine = None if cluster is None else Cluster.parse(cluster)
+    if machine is not None and machine.conditions:
+        from dovetail.api import unused_conditions
+
+        print_note(unused_conditions(machine)[0])
     serve_here(
         ServeOptions(
             folder=place,
-            cluster=None if cluster is None else Cluster.parse(cluster),
+            cluster=machine,
             policy=policy,
             model=model,
             history=history,

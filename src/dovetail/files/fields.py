@@ -216,9 +216,10 @@ def _known_fields(model: type[BaseModel], path: Sequence[str | int]) -> list[str
     """Names of the keys that are known at this place."""
     here = model
     for step in path:
-        if isinstance(step, str) and step in here.model_fields:
-            here = next(_nested_models(here.model_fields[step].annotation), here)
-    return list(here.model_fields)
+        found = [field for name, field in here.model_fields.items() if step in (field.alias, name)]
+        if isinstance(step, str) and found:
+            here = next(_nested_models(found[0].annotation), here)
+    return [field.alias or name for name, field in here.model_fields.items()]
 
 
 def _nested_models(annotation: object) -> Iterator[type[BaseModel]]:

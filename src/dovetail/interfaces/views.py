@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Protocol
 
 from dovetail.interfaces.learning import Forecast, RuntimeModel
@@ -436,12 +437,17 @@ class View(Protocol):
         ...
 
     def shadow(
-        self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
+        self,
+        request: Request,
+        free: Free,
+        started: Sequence[tuple[Job, Choice, Allocation]],
+        duration: Seconds = inf,
     ) -> Shadow:
         """When a job can start that does not fit on ``free``, and what others may take of it meanwhile.
 
         ``free`` is what is left of the view's; ``started`` has what has been taken from it for jobs that
-        the policy starts at this instant.
+        the policy starts at this instant. ``duration`` is the bound of the job's run time: where nodes are
+        reserved it must have ended before that.
         """
         ...
 

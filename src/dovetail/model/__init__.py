@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dovetail.model.allocation import *
     from dovetail.model.cluster import *
+    from dovetail.model.conditions import *
     from dovetail.model.decision import *
     from dovetail.model.device_classes import *
     from dovetail.model.event import *
@@ -29,7 +30,19 @@ if TYPE_CHECKING:
     from dovetail.model.workload import *
 
 _PARTS = (
-    *("job", "node", "note", "cluster", "allocation", "outside", "plan", "decision", "event", "record"),
+    *(
+        "job",
+        "node",
+        "note",
+        "cluster",
+        "conditions",
+        "allocation",
+        "outside",
+        "plan",
+        "decision",
+        "event",
+        "record",
+    ),
     *("result", "workload", "promise", "device_classes", "fitting", "ways", "reservation"),
 )
 """In this order: what is used most, and imports least, first."""

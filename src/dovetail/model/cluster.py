@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import overload
 
+from dovetail.model.conditions import NO_CONDITIONS, Conditions
 from dovetail.model.job import EMPTY
 from dovetail.model.node import (
     CPU,
@@ -97,7 +98,8 @@ class Cluster:
 
     ``gone`` are those that take no jobs now: lost or drained. They keep their index, and their units theirs.
     ``closed`` are partitions into which only jobs go that name them. ``kept`` has the bits of the
-    reservations of devices, by (node, device), as `Request.avoids` names them.
+    reservations of devices, by (node, device), as `Request.avoids` names them. ``conditions`` are those that
+    its file gives for simulations.
 
     A question about the cluster as a whole costs O(groups of like neighbours), not O(nodes).
 
@@ -111,6 +113,7 @@ class Cluster:
     gone: frozenset[int] = frozenset()
     closed: frozenset[str] = frozenset()
     kept: Mapping[tuple[int, int], int] = EMPTY
+    conditions: Conditions = NO_CONDITIONS
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -202,11 +205,15 @@ class Cluster:
         return Cluster.of(groups, short_form(count, cpus, gpus))
 
     @staticmethod
-    def of(groups: Sequence[tuple[Node, Sequence[str]]], label: str = "") -> Cluster:
+    def of(
+        groups: Sequence[tuple[Node, Sequence[str]]],
+        label: str = "",
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Cluster:
         """A cluster of groups of like nodes: what each is like, and the names."""
         nodes: Sequence[Node] = Nodes(groups)
         # Many nodes are made on demand: most commands look at few.
-        return Cluster(tuple(nodes) if len(nodes) <= MADE_AT_ONCE else nodes, label)
+        return Cluster(tuple(nodes) if len(nodes) <= MADE_AT_ONCE else nodes, label, conditions=conditions)
 
     @staticmethod
     def parse(text: str | os.PathLike[str]) -> Cluster:

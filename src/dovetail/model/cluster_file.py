@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -19,9 +19,13 @@ from dovetail.files.fields import Bytes, Entry, Name, default_values, real_numbe
 from dovetail.files.sentences import file_name, show_value
 from dovetail.files.toml import read_toml, toml_lines
 from dovetail.model.cluster import Cluster
+from dovetail.model.conditions import NO_CONDITIONS, Conditions
 from dovetail.model.hostlist import MOST_NAMES, compress_names, expand_hostlist
 from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
+
+if TYPE_CHECKING:
+    from dovetail.model.conditions_file import ConditionEntries
 
 SHORT = "'16x8cpu+1gpu'"
 
@@ -73,8 +77,8 @@ class NodeEntry(Entry):
     )
 
 
-class ClusterFile(Entry):
-    """A cluster file."""
+class NodesFile(Entry):
+    """A cluster file that has nodes alone; `conditions_file.ClusterFile` has all that there may be."""
 
     node: list[NodeEntry] = Field(min_length=1)
 
@@ -83,10 +87,11 @@ Group: TypeAlias = tuple[Node, Sequence[str]]
 """What the nodes of an entry are like, and their names."""
 
 
-def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str]:
+def parse_groups(text: str | os.PathLike[str]) -> tuple[list[Group], str, Conditions]:
     """The nodes of a short form (``16x8cpu+1gpu``) or of a cluster file (TOML), and what to call the cluster.
 
-    Raises `InputError`, which names the file and the entry. Linear in the entries and the names in them.
+    And the conditions that a file gives for simulations. Raises `InputError`, which names the file and the
+    entry. Linear in the entries and the names in them.
     """
     if not isinstance(text, str | os.PathLike):
         raise InputError(
@@ -110,7 +115,7 @@ def is_short(text: str) -> bool:
     return _SHORT.fullmatch(text) is not None
 
 
-def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str]:
+def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list[Group], str, Conditions]:
     for found, most, what in (
         (nodes, MOST_NAMES, "nodes"),
         (cpus, MOST_CPUS, "CPUs a node"),
@@ -121,13 +126,22 @@ def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list
     if nodes == 0 or cpus + gpus == 0:
         what = "nodes" if nodes == 0 else "CPUs and no GPUs"
         raise InputError(f"cluster {text!r}: found 0 {what}, expected at least one, as in {SHORT}")
-    return [(uniform_node(cpus, gpus), Numbered("n", nodes))], short_form(nodes, cpus, gpus)
+    groups: list[Group] = [(uniform_node(cpus, gpus), Numbered("n", nodes))]
+    return groups, short_form(nodes, cpus, gpus), NO_CONDITIONS
 
 
-def _from_file(path: str) -> tuple[list[Group], str]:
+def _from_file(path: str) -> tuple[list[Group], str, Conditions]:
     data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
     source = file_name(path)
-    entries = validate_data(ClusterFile, data, source).node
+    given: ConditionEntries | None = None
+    if data.keys() <= {"node"}:
+        entries = validate_data(NodesFile, data, source).node
+    else:
+        # Its forms take milliseconds to make: most files have none of them.
+        from dovetail.model.conditions_file import ClusterFile, conditions_of
+
+        whole = given = validate_data(ClusterFile, data, source)
+        entries = whole.node
     groups: list[Group] = []
     total = 0
     for number, entry in enumerate(entries, 1):
@@ -145,7 +159,7 @@ def _from_file(path: str) -> tuple[list[Group], str]:
     if len(counts) < total:
         twice = next(name for name, count in counts.items() if count > 1)
         raise InputError(f"found the node name {twice!r} twice, expected each name once", where=source)
-    return groups, path
+    return groups, path, NO_CONDITIONS if given is None else conditions_of(given, groups, path)
 
 
 def _read_node(name: str, entry: NodeEntry, where: str) -> Node:

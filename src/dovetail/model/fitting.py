@@ -12,6 +12,7 @@ from functools import lru_cache
 from dovetail.model.cluster import Cluster, Unit
 from dovetail.model.job import FRACTION_UNITS, HOST_CPUS, WHOLE_POOL, Request
 from dovetail.model.node import CPU, Device, Node
+from dovetail.model.reservation import NODE
 
 __all__ = [
     "device_kind",
@@ -159,6 +160,8 @@ def fits_unit(cluster: Cluster, request: Request, unit: Unit) -> bool:
     the rest, and be there.
     """
     if unit.node in cluster.gone:
+        return False
+    if request.avoids and cluster.kept.get((unit.node, NODE), 0) & request.avoids:
         return False
     node = cluster.nodes[unit.node]
     if request.nodes != 1 or unit.kind != device_kind(request):

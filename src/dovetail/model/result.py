@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from dovetail.model.cluster import Cluster
+from dovetail.model.conditions import Operated
 from dovetail.model.job import EMPTY, JobId, Seconds
 from dovetail.model.plan import Plan
 from dovetail.model.record import Record
@@ -49,7 +50,7 @@ class Result:
     sentences about what was assumed, for people, with codes for programs. Not ``known``: too little is known
     to predict what would happen; there are no records then, and no metrics. ``replicate`` is of which draw of
     the workload it is the result. ``interpreted`` is the reason why the engine simulated, where a compiled
-    simulation might have.
+    simulation might have. ``operated`` is what the machine's conditions brought, where it has any.
     """
 
     policy: str
@@ -77,6 +78,7 @@ class Result:
     known: bool = True
     replicate: Replicate = Replicate()
     interpreted: str = ""
+    operated: Operated | None = None
 
     @property
     def makespan(self) -> Seconds:

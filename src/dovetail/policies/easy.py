@@ -101,12 +101,15 @@ class Easy:
                 room.started(head)
         else:
             return decisions
+
+        def shadow_of(choice: Choice) -> Shadow:
+            duration = view.bound(head, choice.implementation, choice.request)
+            return view.shadow(choice.request, free, started, duration)
+
         # The head's choice is the one that could start first; a kept promise keeps its choice.
         if promise is None or promise.job is not head:
-            choice = fastest_or_first(
-                view, head, lambda _, choice: view.shadow(choice.request, free, started).start
-            )
-        shadow = view.shadow(choice.request, free, started)
+            choice = fastest_or_first(view, head, lambda _, choice: shadow_of(choice).start)
+        shadow = shadow_of(choice)
         promised = promise.start if promise is not None and promise.job is head else inf
         # A promise is only ever moved forward: a later one would break it.
         if shadow.start < promised and shadow.allocation is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from dovetail.model import Allocation, Note, Plan, Record, Result
+from dovetail.model import Allocation, Checkpoints, Note, Plan, Record, Result
 from dovetail.model.masks import bit_runs
 from dovetail.model.tables import RecordTable
 from dovetail.report.columns import Floats, TableColumns, columns_of
@@ -22,6 +22,7 @@ from dovetail.report.drift import drift_of
 from dovetail.report.energy import energy_metrics
 from dovetail.report.intervals import policy_label
 from dovetail.report.metrics import break_down, compute_metrics, later_than
+from dovetail.report.operated import NO_CHECKPOINTS, costs_of
 from dovetail.report.options import ReportOptions
 from dovetail.report.spelling import Spelling
 from dovetail.report.wording import machine_name
@@ -138,6 +139,7 @@ class JobForms:
 
     def __init__(self, result: Result) -> None:
         self._records = result.records
+        self._costs = None if result.operated is None else _checkpoints_of(result)
         self._spelt = Spelling(result.cluster)
         as_columns = isinstance(result.records, RecordTable)
         self._columns = columns_of(result) if as_columns else None
@@ -149,14 +151,18 @@ class JobForms:
         """Some rows as JSON, each on a line of its own."""
         if isinstance(self._columns, TableColumns):
             return ",\n  ".join(_lines_of_table(self._columns, part, self._spelt))
-        return _dump_rows([_record_row(record, self._spelt) for record in self._records[part]])
+        return _dump_rows([self._row(record) for record in self._records[part]])
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if isinstance(self._columns, TableColumns):
             for first in range(0, len(self), CHUNK):
                 yield from orjson.loads(f"[{self.text(slice(first, first + CHUNK))}]")
         else:
-            yield from (_record_row(record, self._spelt) for record in self._records)
+            yield from map(self._row, self._records)
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        row = _record_row(record, self._spelt)
+        return row if self._costs is None else row | _operated_row(record, self._costs, self._spelt)
 
 
 def _lines_of_table(columns: TableColumns, part: slice, spelt: Spelling) -> Iterator[str]:
@@ -224,6 +230,31 @@ def _record_row(record: Record, spelt: Spelling) -> dict[str, Any]:
         "stderr": record.stderr,
         "remote_gpus": record.remote_gpus,
         "migrations": record.migrations,
+    }
+
+
+def _checkpoints_of(result: Result) -> Checkpoints:
+    found = None if result.operated is None else result.operated.conditions.checkpoints
+    return found or NO_CHECKPOINTS
+
+
+def _operated_row(record: Record, checkpoints: Checkpoints, spelt: Spelling) -> dict[str, Any]:
+    """What a row has besides where the machine had conditions: each stint but the last, and their cost."""
+    costs = costs_of(record, checkpoints)
+    return {
+        "attempts": record.attempts,
+        "earlier": [
+            {
+                "start": span.start,
+                "end": span.end,
+                "nodes": spelt(span.allocation.mask),
+                "state": None if span.state is None else span.state.value,
+                "detail": span.detail or None,
+            }
+            for span in record.earlier
+        ],
+        "lost": costs.lost,
+        "overhead": costs.overhead,
     }
 
 

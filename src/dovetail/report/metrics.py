@@ -20,6 +20,7 @@ from dovetail.files.units import seconds_of
 from dovetail.model import Result, Seconds
 from dovetail.records import dataclass
 from dovetail.report.columns import Bools, Columns, Floats, Ints, columns_of
+from dovetail.report.operated import operated_metrics
 from dovetail.report.usage import busy_seconds
 from dovetail.spec.values import Breakdown
 
@@ -87,6 +88,7 @@ def _worked_out(result: Result, cut: TrimmedTrace | None) -> Metrics:
     found["prediction_error_p90"] = error.p90 if error else None
     found["prediction_coverage"] = error.coverage if error else None
     found["fairness_users"] = _user_fairness(columns, chosen)
+    found |= operated_metrics(result)
     # Where the schedule is unknown every metric is, though single jobs have numbers.
     return found if result.known else dict.fromkeys(found)
 

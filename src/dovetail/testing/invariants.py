@@ -27,6 +27,7 @@ from dovetail.model import (
     Workload,
     bit_indices,
 )
+from dovetail.testing.operated import check_operated
 
 __all__ = ["check_schedule"]
 
@@ -52,9 +53,11 @@ def check_schedule(
     _check_jobs(result, workload)
     for record in result.records:
         _check_gang(record, result.cluster)
-        if work:
+        if work and result.operated is None:
             _check_work(record, result, workload)
     _check_capacity(result)
+    if result.operated is not None:
+        check_operated(result, workload, work=work)
     if promises:
         # A job that runs on beyond its walltime can break a promise without any fault of the policy.
         kept = result.promises_broken - result.broken_by_overrun

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 from dovetail.model import (
@@ -90,7 +91,8 @@ class NodeState(NamedTuple):
     """What is free on a node: class index, CPUs, memory (`UNLIMITED`: not counted), units of each device.
 
     ``device_memory`` is the free bytes of each device (`UNLIMITED`: not counted); empty where none has any.
-    ``kept`` is the bits of each device's reservations; empty where no device is reserved.
+    ``kept`` is the bits of each device's reservations, then those of the node itself; empty where nothing is
+    reserved, without the last where only devices are.
     """
 
     node_class: int
@@ -233,6 +235,8 @@ class Layout:
             return None
         if request.partition and request.partition not in node_class.partitions:
             return None
+        if request.avoids and state.kept and self.node_kept(state) & request.avoids:
+            return None
         if request.memory and state.memory != UNLIMITED and request.memory > state.memory:
             return None
         if not request.devices:
@@ -286,6 +290,16 @@ class Layout:
             and not (state.kept and state.kept[d])
         )
 
+    def node_kept(self, state: NodeState) -> int:
+        """The bits of the reservations of a node as a whole."""
+        return state.kept[-1] if len(state.kept) > len(state.devices) else 0
+
+    def with_node_kept(self, state_id: int, bits: int) -> int:
+        """The same state with these reservations of the node too."""
+        state = self.states[state_id]
+        devices = state.kept[: len(state.devices)] or (0,) * len(state.devices)
+        return self._intern_state(state._replace(kept=(*devices, self.node_kept(state) | bits)))
+
     def with_kept(self, state_id: int, kept: tuple[int, ...]) -> int:
         """The same state with these reservations of its devices."""
         return self._intern_state(self.states[state_id]._replace(kept=kept))
@@ -317,7 +331,7 @@ class Layout:
                     min(a.memory, b.memory),
                     tuple(map(min, a.devices, b.devices)),
                     tuple(map(min, a.device_memory, b.device_memory)),
-                    a.kept or b.kept,
+                    a.kept if a.kept == b.kept else _join_kept(a.kept, b.kept),
                 )
             )
         return self._least[key]
@@ -345,6 +359,11 @@ class Layout:
             return None
         after = NodeState(state.node_class, cpus, memory, tuple(devices), tuple(device_memory), state.kept)
         return self._intern_state(after)
+
+
+def _join_kept(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The reservations of both, place by place."""
+    return tuple(a | b for a, b in zip_longest(one, other, fillvalue=0))
 
 
 def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
@@ -544,7 +563,8 @@ class FreeCapacity:
                 device = layout.cluster.nodes[unit.node].devices[unit.device]
                 if not suits_request(device, unit.kind, request):
                     return None
-                if state.kept and state.kept[unit.device] & request.avoids:
+                kept = state.kept and state.kept[unit.device] | layout.node_kept(state)
+                if kept and kept & request.avoids:
                     return None
                 cpus, units = layout.cpus_of(request, state.node_class), units_taken(request, device)
                 share = Share(cpus, (unit.device,), units, request.memory, request.gpu_memory)

@@ -11,6 +11,7 @@ from dovetail.engine.capacity.free import FreeCapacity, Layout, Placement
 from dovetail.errors import InvariantError
 from dovetail.model import (
     EMPTY,
+    NODE,
     Allocation,
     Cluster,
     JobId,
@@ -227,20 +228,25 @@ class Occupancy:
             self.free.keep(node, self._kept.get(node, ()))
 
     def keep(self, devices: Mapping[tuple[int, int], int]) -> None:
-        """These devices are reserved from now on, and no others: bits of reservations by (node, device)."""
+        """These places are reserved from now on, and no others: bits by (node, device or `NODE`)."""
         before, self._kept = self._kept, {}
         for node in sorted({node for node, _ in devices}):
             count = len(self.cluster.nodes[node].devices)
             self._kept[node] = tuple(devices.get((node, d), 0) for d in range(count))
+            if (node, NODE) in devices:
+                self._kept[node] += (devices[node, NODE],)
         for node in before.keys() | self._kept.keys():
             for capacity in (self.free, self._aside):
                 capacity.keep(node, self._kept.get(node, ()))
 
-    def unused_states(self) -> dict[int, int]:
-        """The states in which all nodes are while nothing is in use, with the nodes in each."""
+    def unused_states(self, *, nodes_kept: bool = True) -> dict[int, int]:
+        """The states in which all nodes are while nothing is in use, with the nodes in each.
+
+        Without ``nodes_kept`` only reservations of devices are in them.
+        """
         whole = FreeCapacity(self.layout)
         for node, kept in self._kept.items():
-            whole.keep(node, kept)
+            whole.keep(node, kept if nodes_kept else kept[: len(self.cluster.nodes[node].devices)])
         return whole.by_state()
 
     def visible_allocation(self, placed: Placed) -> Allocation | None:

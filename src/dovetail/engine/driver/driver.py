@@ -119,6 +119,8 @@ class DriverOptions:
     ``hold_moves``: a migrating job holds both places until it has moved. ``requeues`` bounds how often a job
     starts. ``run_uid`` makes the runs of this session unique in the history. With ``survives`` an error of
     ours in the handling of one job ends that job, and is logged; without, it is raised.
+    ``restarts``: a job whose node was lost waits again, whatever its retries. ``bounded``: how long a job may
+    hold a reserved place is what the engine's ``bound`` says, not its walltime.
     Of the jobs that wait for one which has ended ``most_at_once`` are let go at an instant, the others at the
     next ones (``None``: all at that one).
     """
@@ -135,6 +137,8 @@ class DriverOptions:
     keep_considered: bool = False
     run_uid: str = ""
     survives: bool = False
+    restarts: bool = False
+    bounded: bool = False
     most_at_once: int | None = None
     timer: Callable[[], float] | None = None
 
@@ -205,7 +209,7 @@ class Driver:
         self._deadlines = Deadlines(kill=options.overrun == "kill", default=options.default_walltime)
         # A job without any limit is one whose length is not known, also where walltimes end nothing.
         limits = Deadlines(kill=True, default=options.default_walltime)
-        self.reservations = Reservations(self.engine, limits.limit)
+        self.reservations = Reservations(self.engine, self.engine.limit if options.bounded else limits.limit)
         self._withheld = UnrecordedOrders()
         self.sizes = Sizes(history)
         self._stopping: set[JobId] = set()
@@ -400,7 +404,8 @@ class Driver:
             if not (wakes and wakes[0] <= now):
                 self.engine.handle_events(now, events)
                 return self.engine.changes.started
-        happened = [*self.pending, *events, *self.reservations.over(now)]
+        happened = [*self.pending, *events]
+        happened += self.reservations.over(now, happened)
         self.pending.clear()
         # A service limits how many jobs one instant takes in, so that a large array does not stop it for
         # seconds.
@@ -968,7 +973,8 @@ class Driver:
         failed = event.state in RETRIED and before < record.job.retries and not refused
         # Cut at the end of a borrowed allocation, not by its own walltime: it is no fault of the job.
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
-        if (requested or failed or cut) and not unwanted and record.attempts <= self.options.requeues:
+        lost = self.options.restarts and event.state is State.NODE_FAIL
+        if (requested or failed or cut or lost) and not unwanted and record.attempts <= self.options.requeues:
             # Sized again before it waits, so that the next attempt goes by what this one has shown.
             self.sizes.waits(record.job, engine.cluster)
             words = "job %s waits again: attempt %d ended as %s"

@@ -1,4 +1,4 @@
-"""Which waiting jobs stay off reserved devices: those of others that may still run when the time has come.
+"""Which waiting jobs stay off what is reserved: those of others that may still run when the time has come.
 
 Before its start a reservation costs little: a job of another user may use the devices as long as it will
 have ended by then. That is known of a job with a walltime, and expected by the prediction's upper bound of
@@ -57,9 +57,9 @@ class Reservations:
         """When the next one is over; infinite where there is none."""
         return min((one.end for one in self.known), default=inf)
 
-    def over(self, now: Seconds) -> Iterator[Event]:
-        """What is left of them, where one is over by now."""
-        if self.known and self.next_time() <= now:
+    def over(self, now: Seconds, events: Sequence[Event] = ()) -> Iterator[Event]:
+        """What is left of them, where one is over by now and no event has said so."""
+        if self.known and self.next_time() <= now and not any(isinstance(one, Reserved) for one in events):
             yield Reserved(tuple(one for one in self.known if one.end > now))
 
     def due(self, batch: Sequence[Event], new: Mapping[JobId, Job], now: Seconds) -> Iterator[KeptOff]:
@@ -83,8 +83,13 @@ class Reservations:
         jobs |= new
         jobs |= {event.job: event.into for event in batch if isinstance(event, Updated)}
         runs = {event.job for event in batch if isinstance(event, Adopted)}
+        of_nodes = any(one.nodes for one in self.known)
         for job in jobs.values():
-            if job.foreign or job.id in runs or not any(choice.request.devices for choice in job.choices):
+            if job.foreign or job.id in runs:
+                continue
+            if not of_nodes and not any(choice.request.devices for choice in job.choices):
+                if avoids_of(job):
+                    yield KeptOff(job.id, 0)
                 continue
             wanted = self._avoids(job, now)
             if wanted != avoids_of(job):
@@ -116,6 +121,7 @@ class Reservations:
                 continue
             if takes is None:
                 takes = self._takes(job)
+            found |= one.planned
             if now + takes > one.start:
                 found |= one.mask
             else:
@@ -131,7 +137,8 @@ class Reservations:
             return limit
         books, longest = self._books, 0.0
         for choice in job.choices:
-            for device in books.classes_of(choice, None) if choice.request.devices else ():
+            uses = choice.request.devices or any(one.nodes for one in self.known)
+            for device in books.classes_of(choice, None) if uses else ():
                 # The model itself: what a policy has been given is on record, and this is no answer to it.
                 known = books.predictions.model.predict(job, choice.implementation, choice.request, device)
                 if known is None or known.upper == inf:

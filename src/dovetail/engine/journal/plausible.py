@@ -46,6 +46,7 @@ from dovetail.model import (
     Updated,
 )
 from dovetail.model.node import Nodes
+from dovetail.model.reservation import NODE_BITS
 
 MOST_NODES = 1_000_000
 MOST_CPUS = 1_000_000
@@ -121,7 +122,7 @@ class Plausible:
                 raise ValueError(f"sizes of job {event.job!r:.60} that fit none of its choices")
         elif isinstance(event, KeptOff):
             self._known_job(event.job)
-            if not 0 <= event.avoids < 1 << MOST_RESERVATIONS:
+            if not 0 <= event.avoids < 1 << NODE_BITS + MOST_RESERVATIONS:
                 raise ValueError(f"reservations {event.avoids!r:.60} of job {event.job!r:.60}")
         elif isinstance(event, Reserved):
             for one in event.reservations:
@@ -150,6 +151,8 @@ class Plausible:
         """Its devices are there, and it has an end."""
         if not (0 <= one.bit < MOST_RESERVATIONS and one.start < one.end):
             raise ValueError(f"a reservation {one.id!r:.60} that cannot be")
+        if not all(0 <= node < len(self._nodes) for node in one.nodes):
+            raise ValueError(f"a reservation {one.id!r:.60} of no node")
         for place in one.devices:
             if not 0 <= place[0] < len(self._nodes):
                 raise ValueError(f"a reservation {one.id!r:.60} of no node")

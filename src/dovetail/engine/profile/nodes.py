@@ -244,6 +244,12 @@ class NodeProfile:
         self._closed.clear()
         return True
 
+    def keep_node(self, node: int, start: Seconds, end: Seconds, bits: int) -> None:
+        """A node is reserved from ``start``, not before now, to ``end``; nothing for one that is lost."""
+        line = self._lines.get(node) or self._wake_node(node)
+        if line is not None:
+            self._lines[node] = line.kept(self._layout, start, end, bits)
+
     def rest(self, allocation: Allocation) -> None:
         """Count its nodes as idle again where nothing is to come."""
         for node, _ in _node_shares(allocation):

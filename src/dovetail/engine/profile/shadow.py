@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from dovetail.engine.profile.nodes import NodeProfile
 from dovetail.interfaces import Free
 from dovetail.model import Allocation, Request, Seconds
 
@@ -143,3 +144,49 @@ class CountShadow:
         if not in_time:
             self._extra -= nodes
         return self._free.claim(request)
+
+
+class ReservedShadow:
+    """The shadow where whole nodes are reserved, now or later; implements `dovetail.interfaces.Shadow`.
+
+    The head has a slot in a plan of all nodes. Another job may start on the nodes that it would get without
+    the head, if that fits elsewhere then at its time, else on others.
+    """
+
+    def __init__(self, head: Request, duration: Seconds, free: Free, plan: NodeProfile, now: Seconds) -> None:
+        self._head, self._duration, self._free, self._plan, self._now = head, duration, free, plan, now
+        self.start, self.allocation = plan.earliest(head, duration) or (inf, None)
+        if self.allocation is not None:
+            plan.hold(self.start, duration, self.allocation)
+
+    def deadlines(self, requests: Iterable[Request]) -> Iterator[tuple[Request, Seconds]]:
+        """Of these the requests of jobs that may start now: the plan has the times by which they must end."""
+        return ((one, inf) for one in requests if self._free.count(one) >= one.nodes)
+
+    def backfill(self, request: Request, end: Seconds) -> Allocation | None:
+        """Take nodes for a job that starts now and ends by then; ``None`` if that would delay the head."""
+        if self.allocation is None:
+            return None  # where the head never fits, nothing may make that worse
+        duration = end - self._now
+        without = self._plan.copy()
+        without.give(self.start, self.start + self._duration, self.allocation)
+        found = without.at(self._now, request, duration)
+        if found is None:
+            return None
+        if not self._place_both(without, found, duration):
+            found = self._plan.at(self._now, request, duration)
+            if found is None or not self._place_both(without, found, duration):
+                return None
+        self._free.take(found)
+        return found
+
+    def _place_both(self, without: NodeProfile, found: Allocation, duration: Seconds) -> bool:
+        """Enter the job, and the head beside it at its time, into the plan without the head's slot."""
+        plan = without.copy()
+        plan.hold(self._now, duration, found)
+        head = plan.at(self.start, self._head, self._duration)
+        if head is None:
+            return False
+        plan.hold(self.start, self._duration, head)
+        self._plan, self.allocation = plan, head
+        return True

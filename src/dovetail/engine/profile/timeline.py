@@ -140,6 +140,15 @@ class NodeTimeline:
             twin._join_steps(first)
         return twin
 
+    def kept(self, layout: Layout, start: Seconds, end: Seconds, bits: int) -> NodeTimeline:
+        """This timeline with reservations of the node from ``start`` to ``end``."""
+        twin = NodeTimeline(self.times.copy(), self.states.copy(), self.instants.copy())
+        first = twin._split_step(start)
+        twin._split_step(end)
+        for step in range(first, bisect_left(twin.times, end)):
+            twin.states[step] = layout.with_node_kept(twin.states[step], bits)
+        return twin
+
     def _split_step(self, when: Seconds) -> int:
         """The step that begins at this time, after its instants; made if there is none."""
         step = self._step_at(when)

@@ -9,6 +9,7 @@ from math import inf
 from operator import itemgetter
 
 import numpy as np
+from numpy.random import Generator
 
 from dovetail.engine.driver.driver import Driver, DriverOptions, JournalSink
 from dovetail.engine.driver.gpu_hours import GpuHours
@@ -17,6 +18,7 @@ from dovetail.engine.driver.prepare import check_depends, check_policy, prepare_
 from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.ended import EndedColumns, TimesByPlace
 from dovetail.engine.simulation.followers import Followers
+from dovetail.engine.simulation.operation import Operation, chance_of, in_classes
 from dovetail.engine.simulation.request import (
     HasStandIn,
     NotModelled,
@@ -29,7 +31,9 @@ from dovetail.engine.simulation.stand_in import stand_in
 from dovetail.engine.state.progress import Expectations, Progress, UnseenChanges
 from dovetail.interfaces import History, LearnsSharing, Planner, Policy, RateModel, RuntimeModel
 from dovetail.model import (
+    NO_CONDITIONS,
     Cluster,
+    Conditions,
     Ended,
     Event,
     Implementation,
@@ -64,6 +68,8 @@ def simulate(
     incidents: Sequence[tuple[Seconds, Event]] = (),
     priorities: Priorities | None = None,
     hours: GpuHours | None = None,
+    conditions: Conditions = NO_CONDITIONS,
+    chance: tuple[Generator, Generator] | None = None,
 ) -> Result:
     """Run a workload through a policy in virtual time.
 
@@ -71,23 +77,30 @@ def simulate(
     before the policy decides again. ``incidents`` are what happens beside the jobs, by ascending time:
     nodes lost, drained, back or new; jobs cancelled, held, released, requeued. A `Planner` plans whenever
     jobs have been submitted, and ``follow`` carries its plan out. With ``priorities`` the policy sees jobs by
-    rank, as a service's does, and with ``hours`` users have so many GPU hours. Raises `UnsupportedWorkload`,
-    `PolicyError`.
+    rank, as a service's does, and with ``hours`` users have so many GPU hours. ``conditions`` are those of
+    the machine (what its own file gives is not looked at), ``chance`` the random numbers of its failures: for
+    the times between them, and for repairs. Raises `UnsupportedWorkload`, `PolicyError`.
     """
     opts = options or SimulationOptions()
     ready = prepare_workload(workload, cluster, need_truth=True)
+    operation = None
+    if conditions:
+        ready = in_classes(ready, conditions)
+        operation = Operation(conditions, ready.truth, chance or chance_of(conditions))
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
     beside = beside or hours is not None
     request = SimulationRequest(ready, cluster, policy, runtimes, rates, forecast, opts)
     reason = "a journal, a history that learns, incidents or ranks go through the engine" if beside else ""
-    if opts.compiled == "auto" and not beside:
+    if operation is not None:
+        reason = f"the cluster file has {' and '.join(conditions.fields) or 'conditions'}"
+    elif opts.compiled == "auto" and not beside:
         found = _simulate_compiled(request)
         if isinstance(found, Result):
             return found
         reason = found.reason
-    simulation = _Simulation(request, observe, journal, follow, list(incidents))
+    simulation = _Simulation(request, observe, journal, follow, list(incidents), operation)
     if priorities is not None:
         simulation.order_by_priority(priorities)
     if hours is not None:
@@ -104,6 +117,11 @@ def _simulate_compiled(request: SimulationRequest) -> Result | NotModelled:
     return stand_in(request)
 
 
+def _most_requeues(operation: Operation | None) -> int:
+    most = None if operation is None else operation.most_restarts
+    return DriverOptions().requeues if most is None else most
+
+
 class _Simulation:
     """One run: the clock, the true end times, the driver."""
 
@@ -114,11 +132,13 @@ class _Simulation:
         journal: JournalSink | None,
         follow: Policy | None,
         incidents: list[tuple[Seconds, Event]],
+        operation: Operation | None,
     ) -> None:
+        self.operation = operation
         self.workload = workload = request.workload
         self.options = options = request.options
         cluster, policy, runtimes = request.cluster, request.policy, request.runtimes
-        self.truth: Truth = workload.truth
+        self.truth: Truth = workload.truth if operation is None else operation.work
         self.progress = Progress(request.rates)
         self.rated = request.rates is not None
         self.incidents = incidents
@@ -126,7 +146,14 @@ class _Simulation:
         walltime = options.default_walltime
         self.kills = options.overrun == "kill"
         self.unlimited = inf if isinstance(walltime, str) else walltime
-        special = request.rates or journal or incidents or options.validate or observe is not None
+        special = (
+            request.rates
+            or journal
+            or incidents
+            or options.validate
+            or observe is not None
+            or operation is not None
+        )
         self.followers = Followers(workload)
         nothing_to_mind = (
             not special
@@ -147,6 +174,8 @@ class _Simulation:
         )
         self.foreseen = type(runtimes) is PerfectModel and runtimes.truth is workload.truth
         """What is predicted is true."""
+        if operation is not None and self.foreseen:
+            runtimes = PerfectModel(self.truth)
         self.columns = EndedColumns.of(workload, cluster, runtimes, options) if nothing_to_mind else None
         if self.columns is not None and workload.table is not None:
             self.truth = TimesByPlace(workload.table)
@@ -170,6 +199,9 @@ class _Simulation:
                 policy_options=options.policy_options,
                 keep_considered=options.keep_considered,
                 timer=options.timer,
+                restarts=operation is not None and operation.requeues,
+                bounded=operation is not None,
+                requeues=_most_requeues(operation),
             ),
         )
         self.driver.direct = nothing_to_mind
@@ -188,12 +220,14 @@ class _Simulation:
 
     def bound(self, job: Job, implementation: Implementation, request: Request) -> Seconds:
         """Walltime, or what stands in for it."""
+        operation = self.operation
         if job.walltime is not None:
-            return job.walltime
+            return job.walltime if operation is None else operation.limit(job, job.walltime)
         if self.options.default_walltime == "actual":
             seconds = self.truth.seconds(job, implementation, request)
             return inf if seconds is None else seconds
-        return self.options.default_walltime
+        default = self.options.default_walltime
+        return default if operation is None else operation.limit(job, default)
 
     def run(self) -> Result:
         """Go from event to event until nothing is left to happen."""
@@ -204,7 +238,7 @@ class _Simulation:
         columns, show = self.columns, self.options.progress
         total, done = len(self.workload.jobs), 0
         wake_times, pending, priorities = engine.wake_times, driver.pending, driver.priorities
-        gates = driver.admission.gates
+        gates, operation = driver.admission.gates, self.operation
         job = next(jobs, None)
         next_submit = inf if job is None else job.submit_time
         followers = self.followers
@@ -225,6 +259,8 @@ class _Simulation:
                 # Gates come last in this chain only because they are rare; the least of all counts.
                 if gates and gates[0][0] < now:
                     now = gates[0][0]
+                if operation is not None and operation.upsets.next_time < now:
+                    now = self._next_upset(more=job is not None or followers.next_time < inf)
                 if now == inf:
                     break
             # Ends before submissions, as in the engine, so a job that comes as another ends finds its place
@@ -239,6 +275,9 @@ class _Simulation:
                 events += map(Submitted, followers.due(now))
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
+            if operation is not None and operation.upsets.next_time <= now:
+                held_on = engine.occupancy.held_on
+                events += operation.due(now, held_on, {end.job for end in ends})
             self._process_instant(now, events)
             if followers:
                 followers.ended(driver.ended(), now)
@@ -249,6 +288,20 @@ class _Simulation:
                     done += len(ends)
                     show(done, total)
         return self._make_result()
+
+    def _next_upset(self, *, more: bool) -> Seconds:
+        """When something happens to nodes next; infinite where no job is left to which it would matter."""
+        driver, operation = self.driver, self.operation
+        assert operation is not None
+        engine = driver.engine
+        if driver.busy or more:
+            operation.count_vain(busy=True)
+        elif engine.queue or engine.device_queues or engine.held:
+            driver.cancel_stranded()
+            operation.count_vain(busy=False, waiting=engine.queue)
+        else:
+            return inf
+        return operation.upsets.next_time
 
     def _iterate_submissions(self) -> Iterator[Job]:
         """The jobs by submission; those that are columns are made when their time comes, and not kept."""
@@ -309,6 +362,8 @@ class _Simulation:
             seconds = self.truth.seconds(job, placed.implementation, placed.allocation.request)
         assert seconds is not None, "jobs without a true time were rejected"
         limit = self.unlimited if job.walltime is None else job.walltime
+        if self.operation is not None:
+            limit = self.operation.limit(job, limit)
         self.progress.start(job.id, now, seconds, now + limit if self.kills else inf)
 
     def _make_result(self) -> Result:
@@ -319,6 +374,7 @@ class _Simulation:
             knowledge=options.knowledge,
             best=best_times(self.workload),
             default_walltime=options.default_walltime if self._some_without_walltime() else None,
+            **({} if self.operation is None else {"operated": self.operation.operated()}),
         )
 
     def _some_without_walltime(self) -> bool:

@@ -35,6 +35,7 @@ from dovetail.model import (
     Event,
     Foreseen,
     Held,
+    Job,
     JobId,
     KeptOff,
     Lingering,
@@ -45,6 +46,7 @@ from dovetail.model import (
     NodeLost,
     Paused,
     Planned,
+    Promise,
     Recalled,
     Record,
     Released,
@@ -220,7 +222,13 @@ class Engine(Books):
                 narrowed[event.job] = with_avoids(narrowed[event.job], event.avoids)
         record.job = with_avoids(before, event.avoids)
         if event.job not in self.held and record.job is not before:
-            self.withdraw(before)
+            promise = self.promises.held.get(event.job) if self.profiles.keeps_nodes else None
+            if promise is None:
+                self.withdraw(before)
+            else:  # what it was promised was planned around the nodes that it stays off
+                self.remove_from_queue(before)
+                self.profiles.let_go()
+                self.promises.held[event.job] = _of_job(promise, before, record.job)
             self.enter_queue(record.job)
         self.view.changes.incident = True
         return False
@@ -550,12 +558,15 @@ class Engine(Books):
 
     def _reserve(self, event: Reserved, now: Seconds) -> None:
         """Other devices are reserved than before; what was promised on them holds no more."""
-        self.reservations = event.reservations
+        before, self.reservations = self.reservations, event.reservations
         self.occupancy.keep(kept_devices(event.reservations))
         for one in event.reservations:
             self.wake_at(one.end, now)
         self._machine_changed()
-        self.promises.drop_all()
+        # Where whole nodes are reserved plans know until when: the end of that breaks no promise.
+        gone = [one for one in before if one not in event.reservations]
+        if len(before) - len(gone) < len(event.reservations) or not all(one.nodes for one in gone):
+            self.promises.drop_all()
 
     def _machine_changed(self) -> None:
         self.incidents += 1
@@ -653,6 +664,15 @@ class Engine(Books):
         for decision in decisions:
             self._decisions.apply_decision(decision, now)
         self.last_enqueued = enqueued
+
+
+def _of_job(promise: Promise, before: Job, after: Job) -> Promise:
+    """The promise to a job whose requests stay off other reservations than before."""
+    place = next(
+        (n for n, choice in enumerate(before.choices) if choice.request == promise.allocation.request), 0
+    )
+    allocation = replace(promise.allocation, request=after.choices[place].request)
+    return replace(promise, job=after, allocation=allocation)
 
 
 _log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from dovetail.model import (
     Wait,
     join_allocations,
 )
-from dovetail.model.reservation import kept_devices, with_avoids
+from dovetail.model.reservation import NODE, kept_devices, with_avoids
 
 
 class Decisions:
@@ -131,6 +131,9 @@ class Decisions:
     def _reserved_fault(self, allocation: Allocation) -> str:
         """What is wrong where a job is given a device that it is to stay off; empty where nothing is."""
         kept, avoids = kept_devices(self._books.reservations), allocation.request.avoids
+        for n in allocation.nodes if any(one.nodes for one in self._books.reservations) else ():
+            if kept.get((n, NODE), 0) & avoids:
+                return f"is given node {self._books.cluster.nodes[n].name}, which is reserved"
         for n, d in allocation.device_places():
             if kept.get((n, d), 0) & avoids:
                 device = self._books.cluster.nodes[n].devices[d]

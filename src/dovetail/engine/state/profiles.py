@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf, nextafter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from dovetail.engine.profile.nodes import NodeProfile, Slot
 from dovetail.engine.profile.plain_counts import PlainCountProfile
 from dovetail.engine.profile.plan import NodeProfileCache, PlainPlan
 from dovetail.interfaces import Profile
-from dovetail.model import Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
+from dovetail.model import Allocation, Choice, Job, JobId, Placed, Promise, Renew, Request, Seconds
 from dovetail.native.library import load_library
 
 if TYPE_CHECKING:
@@ -72,7 +72,13 @@ class ProfileBook:
         engine = self._engine
         self._last_choices = None
         self._whole.clear()
-        self.counted = self.counted and not engine.occupancy.drained and engine.free.has_like_nodes()
+        alike = not engine.occupancy.drained and engine.free.has_like_nodes()
+        self.counted = self.counted and alike and not self.keeps_nodes
+
+    @property
+    def keeps_nodes(self) -> bool:
+        """Whether whole nodes are reserved, now or later: then it matters which nodes a job gets."""
+        return any(one.nodes for one in self._engine.reservations)
 
     def started(self, placed: Placed) -> None:
         """A job runs."""
@@ -112,6 +118,14 @@ class ProfileBook:
             self.kept.drop_job(job)
 
     # ------------------------------------------------------ what policies use
+
+    def plan_for_head(self, started: Sequence[tuple[Job, Choice, Allocation]]) -> NodeProfile:
+        """What is free as running jobs end, and those that a policy has just started, by node."""
+        engine, now = self._engine, self._engine.view.now
+        profile = self._make_node_profile()
+        for job, choice, allocation in started:
+            profile.hold(now, engine.bound(job, choice.implementation, choice.request), allocation)
+        return profile
 
     def running(self) -> Profile:
         """What is free as running jobs end by their limits."""
@@ -185,7 +199,7 @@ class ProfileBook:
         engine = self._engine
         if self.counted:
             return WHOLE_NODES
-        if len(engine.cluster) > 1 or len(engine.layout.full) > 1 or engine.lost:
+        if len(engine.cluster) > 1 or len(engine.layout.full) > 1 or engine.lost or self.keeps_nodes:
             return None
         units = NodeCpus(engine.layout)
         running = [placed.allocation.request for placed in engine.running.values()]
@@ -246,14 +260,18 @@ class ProfileBook:
         soon = nextafter(now, inf)
         # Drained nodes run what they have and take nothing new: they are no room for a plan.
         lost = sum(1 << node for node in engine.lost | engine.occupancy.drained)
-        idle = {
-            state: mask & ~lost for state, mask in engine.occupancy.unused_states().items() if mask & ~lost
-        }
+        keeps = self.keeps_nodes
+        states = engine.occupancy.unused_states(nodes_kept=not keeps)
+        idle = {state: mask & ~lost for state, mask in states.items() if mask & ~lost}
         profile = NodeProfile(engine.layout, now, idle)
         for placed in engine.running.values():
             held = engine.occupancy.visible_allocation(placed)
             if held is not None and not profile.take(now, max(placed.bound, soon), held):
                 raise ValueError(f"job {placed.job.id} runs on what is not there")
+        # After what runs, which may run past the beginning of a reservation.
+        for one in engine.reservations if keeps else ():
+            for node in one.nodes if one.end > now else ():
+                profile.keep_node(node, max(one.start, now), one.end, one.planned)
         return profile
 
     def _name_nodes(self) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Container, Mapping, Sequence
+from math import inf
 from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dovetail.engine.profile.shadow import CountShadow, NodeShadow
+from dovetail.engine.profile.shadow import CountShadow, NodeShadow, ReservedShadow
 from dovetail.engine.state.recent import InstantChanges
 from dovetail.interfaces import Forecast, Free, Outside, Profile, Queue, Recent, RuntimeModel, Shadow
 from dovetail.model import (
@@ -130,9 +131,20 @@ class EngineView:
         return bool(freed) or not self._engine.profiles.counted
 
     def shadow(
-        self, request: Request, free: Free, started: Sequence[tuple[Job, Choice, Allocation]]
+        self,
+        request: Request,
+        free: Free,
+        started: Sequence[tuple[Job, Choice, Allocation]],
+        duration: Seconds = inf,
     ) -> Shadow:
-        """When a job can start that does not fit on ``free``, and what others may take of it meanwhile."""
+        """When a job can start that does not fit on ``free``, and what others may take of it meanwhile.
+
+        ``duration`` is how long it may run, which matters where nodes are reserved.
+        """
+        if self._engine.reservations and self._engine.profiles.keeps_nodes:
+            return ReservedShadow(
+                request, duration, free, self._engine.profiles.plan_for_head(started), self.now
+            )
         releases = self._engine.releases
         if started:
             releases = releases.copy()

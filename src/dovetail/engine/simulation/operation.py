@@ -1,0 +1,138 @@
+"""A simulated machine under its conditions: what they bring, and what that means for the runs of jobs.
+
+`dovetail.model.conditions` has the conditions; nothing here is used without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from math import inf
+
+from numpy.random import PCG64, Generator, SeedSequence
+
+from dovetail.engine.simulation.upsets import Upsets
+from dovetail.engine.simulation.work_left import WorkLeft
+from dovetail.errors import InputError, UnsupportedWorkload
+from dovetail.interfaces import Planner, Policy
+from dovetail.model import (
+    Conditions,
+    Event,
+    Job,
+    JobId,
+    NodeLost,
+    Operated,
+    Placed,
+    Replicate,
+    Seconds,
+    Truth,
+    Workload,
+)
+from dovetail.plugins import LoadedPolicy
+
+VAIN = 100_000
+"""Times at which nodes fail or are back, without any start of a job, after which waiting is in vain."""
+
+
+class Operation:
+    """The conditions of one simulation as it goes on. ``chance``: for times between failures, for repairs."""
+
+    def __init__(self, conditions: Conditions, truth: Truth, chance: tuple[Generator, Generator]) -> None:
+        self.conditions = conditions
+        self.work = WorkLeft(truth, conditions.checkpoints)
+        self.upsets = Upsets(conditions, chance)
+        self._vain = 0
+
+    @property
+    def requeues(self) -> bool:
+        """Whether a job waits again that has lost its node."""
+        failures = self.conditions.failures
+        return failures is None or failures.jobs == "requeue"
+
+    @property
+    def most_restarts(self) -> int | None:
+        """How often a job starts again at most; ``None``: as in any run."""
+        failures = self.conditions.failures
+        return None if failures is None else failures.most_restarts
+
+    def due(
+        self,
+        now: Seconds,
+        held_on: Callable[[int], Sequence[Placed]],
+        ending: Collection[JobId],
+    ) -> list[Event]:
+        """What happens to nodes now; of the jobs there what is kept of their work is noted.
+
+        ``held_on`` gives the jobs on a node, of which those ``ending`` end by themselves now.
+        """
+        events = self.upsets.due(now, held_on, ending)
+        cut: dict[JobId, Placed] = {}
+        for event in events:
+            if isinstance(event, NodeLost):
+                cut |= {placed.job.id: placed for placed in held_on(event.node)}
+        for job, placed in cut.items():
+            if job not in ending:
+                self.work.cut(placed, now)
+        return events
+
+    def count_vain(self, *, busy: bool, waiting: Iterable[Job] = ()) -> None:
+        """Note whether anything runs or comes; `UnsupportedWorkload` where nothing has for very long."""
+        self._vain = 0 if busy else self._vain + 1
+        if self._vain > VAIN:
+            job = next(iter(waiting), None)
+            who = "jobs wait" if job is None else f"job {job.id} waits"
+            raise UnsupportedWorkload(
+                f"failures: {who} in vain: nodes failed and were repaired {VAIN:,} times without a start, "
+                "expected times at which enough nodes are up together (mtbf, mttr)"
+            )
+
+    def limit(self, job: Job, walltime: Seconds) -> Seconds:
+        """After how long the next run of a job is at its limit."""
+        return walltime if walltime == inf else self.work.limit(job, walltime)
+
+    def operated(self) -> Operated:
+        """What the machine was under."""
+        return Operated(self.conditions, self.upsets.outages(), self.upsets.windows())
+
+
+def in_classes(workload: Workload, conditions: Conditions) -> Workload:
+    """The workload with the priorities of its classes, for jobs that give none themselves. O(jobs)."""
+    if not any(one.priority for one in conditions.classes):
+        return workload
+    jobs = []
+    for job in workload.jobs:
+        found = None if job.priority else conditions.class_of(job)
+        jobs.append(job if found is None else replace(job, priority=found.priority))
+    return replace(workload, jobs=jobs)
+
+
+def chance_of(
+    conditions: Conditions, seed: int | None = None, replicate: Replicate | None = None
+) -> tuple[Generator, Generator]:
+    """The random numbers of failures: for the times between them, and for repairs.
+
+    They depend on the seed of the file and on that of the simulation, and on which replicate it is: policies
+    that are compared meet the same failures.
+    """
+    own = 1 if conditions.failures is None else conditions.failures.seed
+    number = 0 if replicate is None else replicate.number
+    between, repairs = (Generator(PCG64(child)) for child in SeedSequence([own, seed or 0, number]).spawn(2))
+    return between, repairs
+
+
+def check_conditions(conditions: Conditions, loaded: LoadedPolicy, *, rated: bool, journal: bool) -> None:
+    """Refuse what is not simulated together. Raises `InputError`."""
+    which = ", ".join(conditions.fields) or "conditions"
+    if rated:
+        raise InputError(
+            f"{which}: found jobs that slow each other down by a rate model, expected none of these beside it"
+        )
+    if conditions.windows and isinstance(loaded.policy, Planner) and not isinstance(loaded.policy, Policy):
+        raise InputError(
+            f"policy {loaded.name} makes its plan without windows (maintenance, reservation), expected "
+            "another policy: fcfs, easy and conservative plan around them"
+        )
+    if journal and conditions.preemption is not None:
+        raise InputError(
+            "a journal has no preemptions, expected a class that preempts or --journal, not both"
+        )
