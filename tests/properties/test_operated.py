@@ -1,4 +1,4 @@
-"""Failures, checkpoints, windows: the engine beside a small simulator of its own, and every schedule checked."""
+"""Failures, checkpoints, windows: the engine beside a small simulator, and every schedule checked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.operated_plain import PlainJob, PlainSimulator, PlainWorld
 
-from dovetail.engine.simulation.operation import chance_of
 from dovetail.engine.simulation.simulate import SimulationOptions, simulate
 from dovetail.model import (
     Checkpoints,
@@ -29,7 +29,6 @@ from dovetail.plugins import load_policy
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.testing.builders import full, rigid
 from dovetail.testing.invariants import check_schedule
-from tests.support.operated_plain import PlainJob, PlainSimulator, PlainWorld
 
 POLICIES = ("fcfs", "easy", "conservative", "easy?order=saf", "conservative?order=sjf", "sjf", "lookahead")
 Row = tuple[Seconds, int, Seconds, Seconds | None]

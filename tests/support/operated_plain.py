@@ -1,4 +1,4 @@
-"""A small simulator of rigid jobs on single-CPU nodes that fail and are reserved: the reference of the engine.
+"""A small simulator of rigid jobs on single-CPU nodes that fail and are reserved, to compare with.
 
 Nothing of the engine is in it: time goes from event to event, each node is a row of what holds it when. Times
 are whole numbers, so that the two can be compared exactly.

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -23,9 +23,6 @@ from dovetail.model.conditions import NO_CONDITIONS, Conditions
 from dovetail.model.hostlist import MOST_NAMES, compress_names, expand_hostlist
 from dovetail.model.node import CPU, Device, Node, Numbered, short_form, uniform_node
 from dovetail.spec.values import MOST_CPUS, MOST_DEVICES
-
-if TYPE_CHECKING:
-    from dovetail.model.conditions_file import ConditionEntries
 
 SHORT = "'16x8cpu+1gpu'"
 
@@ -133,17 +130,19 @@ def _parse_short_form(text: str, nodes: int, cpus: int, gpus: int) -> tuple[list
 def _from_file(path: str) -> tuple[list[Group], str, Conditions]:
     data = read_toml(path, f"a cluster file with [[node]] entries or a short form such as {SHORT}")
     source = file_name(path)
-    given: ConditionEntries | None = None
     if data.keys() <= {"node"}:
-        entries = validate_data(NodesFile, data, source).node
-    else:
-        # Its forms take milliseconds to make: most files have none of them.
-        from dovetail.model.conditions_file import ClusterFile, conditions_of
+        return _read_nodes(validate_data(NodesFile, data, source), source), path, NO_CONDITIONS
+    # Its forms take milliseconds to make: most files have none of them.
+    from dovetail.model.conditions_file import ClusterFile, conditions_of
 
-        whole = given = validate_data(ClusterFile, data, source)
-        entries = whole.node
+    whole = validate_data(ClusterFile, data, source)
+    groups = _read_nodes(whole, source)
+    return groups, path, conditions_of(whole, groups, path)
+
+
+def _read_nodes(data: NodesFile, source: str) -> list[Group]:
     groups: list[Group] = []
-    total = 0
+    entries, total = data.node, 0
     for number, entry in enumerate(entries, 1):
         where = f"{source}: node {number} {entry.name!r}"
         try:
@@ -159,7 +158,7 @@ def _from_file(path: str) -> tuple[list[Group], str, Conditions]:
     if len(counts) < total:
         twice = next(name for name, count in counts.items() if count > 1)
         raise InputError(f"found the node name {twice!r} twice, expected each name once", where=source)
-    return groups, path, NO_CONDITIONS if given is None else conditions_of(given, groups, path)
+    return groups
 
 
 def _read_node(name: str, entry: NodeEntry, where: str) -> Node:

@@ -1,6 +1,6 @@
 """The tables of a cluster file about the conditions of a simulation: failures, windows, classes, priorities.
 
-`dovetail.model.conditions` says what each means.
+`dovetail.model.conditions` has what each means.
 """
 
 from __future__ import annotations

@@ -87,9 +87,8 @@ def operated_metrics(result: Result) -> dict[str, float | None]:
         lost += cpus * costs.lost
     first = min((record.job.submit_time for record in result.records), default=0.0)
     last = first + result.makespan
-    span = last - first
     down = sum(max(0.0, min(one.end, last) - max(one.start, first)) for one in operated.outages)
-    offered = span * len(result.cluster)
+    offered = (last - first) * len(result.cluster)
     return {
         "node_failures": sum(first <= one.start < last for one in operated.outages),
         "availability": 1.0 - down / offered if offered > 0 else None,

@@ -37,7 +37,10 @@ STATE_STYLES: dict[State, Style] = {
     State.OUT_OF_MEMORY: "bad",
 }
 
-UNUSUAL = ("promises_broken", "broken_by_overrun")
+UNUSUAL = (
+    *("promises_broken", "broken_by_overrun", "node_failures", "restarts", "preemptions", "suspensions"),
+    *("lost_cpu_seconds", "overhead_cpu_seconds"),
+)
 """Metrics that the summary names only where they are not 0."""
 
 DETAILS = (

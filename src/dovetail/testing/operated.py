@@ -87,7 +87,7 @@ def _check_restarts(result: Result, record: Record, stints: list[Span]) -> None:
         most = record.job.retries
         if len(lost) > most + 1:
             raise InvariantError(f"job {record.job.id} runs {len(lost)} times, of {most} retries")
-    elif failures is not None and lost and lost[-1] is stints[-1] and len(stints) <= failures.most_restarts:
+    elif failures is not None and record.state is State.NODE_FAIL and len(stints) <= failures.most_restarts:
         raise InvariantError(f"job {record.job.id} was lost after {len(stints)} runs")
 
 

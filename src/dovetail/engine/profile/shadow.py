@@ -155,7 +155,9 @@ class ReservedShadow:
 
     def __init__(self, head: Request, duration: Seconds, free: Free, plan: NodeProfile, now: Seconds) -> None:
         self._head, self._duration, self._free, self._plan, self._now = head, duration, free, plan, now
-        self.start, self.allocation = plan.earliest(head, duration) or (inf, None)
+        found = plan.earliest(head, duration)
+        self.start = inf if found is None else found[0]
+        self.allocation = None if found is None else found[1]
         if self.allocation is not None:
             plan.hold(self.start, duration, self.allocation)
 

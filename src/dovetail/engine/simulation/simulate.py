@@ -279,6 +279,8 @@ class _Simulation:
                 held_on = engine.occupancy.held_on
                 events += operation.due(now, held_on, {end.job for end in ends})
             self._process_instant(now, events)
+            if operation is not None:
+                driver.cancel_stranded()
             if followers:
                 followers.ended(driver.ended(), now)
             if ends:
@@ -297,7 +299,6 @@ class _Simulation:
         if driver.busy or more:
             operation.count_vain(busy=True)
         elif engine.queue or engine.device_queues or engine.held:
-            driver.cancel_stranded()
             operation.count_vain(busy=False, waiting=engine.queue)
         else:
             return inf
