@@ -114,7 +114,7 @@ HEAD = '[[node]]\nname = "a"\n'
     [
         ("", "empty file"),
         ("# nothing\n", "only comments"),
-        ("[[nodes]]\nname = 'a'", "unknown key 'nodes', expected one of node; did you mean 'node'?"),
+        ("[[nodes]]\nname = 'a'", "unknown key 'nodes', expected one of node, failures, checkpoints"),
         (HEAD, "node 1 'a': found neither cpus nor cores"),
         (HEAD + "cpus = 1\ncores = [0]", "both cpus and cores"),
         (HEAD + "cpus = -3", "node 1 'a', cpus: found -3, expected a whole number of at least 0"),
