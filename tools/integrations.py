@@ -47,6 +47,8 @@ def main(chosen: list[str]) -> int:
             "pytest",
             "-c",
             os.devnull,
+            "--confcutdir",
+            str(SUITES),
             "--rootdir",
             str(SUITES),
             "-p",

@@ -51,6 +51,20 @@ def two() -> Iterator[dovetail.Executor]:
         yield executor
 
 
+def test_a_program_that_forks_at_once_holds_nothing_up() -> None:
+    with dovetail.Executor(1, local=True) as executor:
+        # A child has all descriptors of a process that another thread is just starting.
+        child = os.fork()
+        if not child:
+            time.sleep(LONG)
+            os._exit(0)
+        try:
+            assert executor.submit(pow, 2, 8).result(LONG / 2) == 256
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
 # -- what concurrent.futures promises ----------------------------------------------------------------------
 
 

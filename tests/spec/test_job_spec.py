@@ -65,7 +65,10 @@ EXCEPTIONS: Mapping[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ("env",): (ON_LINES, "a shell sets variables before the command, and a script in its own lines"),
     ("singleton",): (ON_LINES, "spelt --depends singleton there, as in sbatch"),
     ("hold",): (("run", "job file"), "a run has no command that releases its jobs"),
-    ("mail_type", "mail_user"): (("run",), "a service sends mail; a run ends in front of who started it"),
+    ("mail_type", "mail_user", "notify"): (
+        ("run",),
+        "a service sends mail; a run ends in front of who started it",
+    ),
     ("every",): (("run", "job file"), "a run ends; what comes again needs a queue that stays"),
     ("batch_variables", "from_script", "variables"): (
         ("run", "submit", "line of a script", "job file", "Client"),

@@ -227,8 +227,7 @@ class LocalCrew(Crew):
         if isinstance(parcel, Caught):
             raise InputError(f"cannot be sent to a worker: {parcel.error}", where="common") from parcel.error
         self._job = (self._jobs, parcel, functions)
-        if self._supervisor is None:
-            self._supervisor = self._new_supervisor()
+        self.start_supervisor()
         for slot in self.slots:
             process = self._of_slot.get(slot.number)
             if process is None:
@@ -238,6 +237,11 @@ class LocalCrew(Crew):
             # One with a reason is being killed, and another will be prepared in its place.
             if not process.reason:
                 self._prepare_worker(process)
+
+    def start_supervisor(self) -> None:
+        """Start the process that starts workers, unless it runs. Raises `ExecutorError`."""
+        if self._supervisor is None:
+            self._supervisor = self._new_supervisor()
 
     def _take_places(self) -> None:
         """Hold all workers' places; a worker that is there and has lost its own is replaced."""

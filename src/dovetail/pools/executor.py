@@ -97,8 +97,13 @@ class Executor(FuturesExecutor):
                         f"found {gpus!r}, expected 0 or 1 for workers of this machine", where="gpus"
                     )
                 limit = usable_cores().memory if each is None else each
-                crew: Crew = ElasticCrew(ThisMachine(), memory=limit, variables=variables)
-                undo.callback(crew.close)
+                local_crew = ElasticCrew(ThisMachine(), memory=limit, variables=variables)
+                undo.callback(local_crew.close)
+                if depth < DEEPEST:
+                    # In the caller's thread: a program that forks while another thread starts a process
+                    # holds that thread up for as long as its child lives (the pipe of `subprocess`).
+                    local_crew.start_supervisor()
+                crew: Crew = local_crew
                 devices, cores = _count_devices, len(os.sched_getaffinity(0))
             else:
                 # What it needs is not needed locally.

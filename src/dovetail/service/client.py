@@ -31,6 +31,8 @@ MOVES_WITHIN = 10.0
 AGAIN = 0.1
 """Seconds between two requests to a service that is starting."""
 TIMEOUT = 120.0
+MOST_HEAD, LONGEST_SHOWN = 1 << 16, 100
+"""Bytes of a reply's head, and characters of a line that is no HTTP, in the error of it."""
 WAIT = "/api/v1/wait"
 PATIENCE = 300.0
 """Seconds for which a client that waits for jobs waits for a service that does not answer."""
@@ -142,6 +144,54 @@ class _AtSocket(http.client.HTTPConnection):
             if place >= 0:
                 os.close(place)
         self.sock = found
+
+    def exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
+        """One request and its reply, whose length the service gives always.
+
+        `http.client` writes a head and a body one by one and reads heads as those of mail, which takes more
+        than all else of a small request. Raises `OSError`, `http.client.HTTPException`.
+        """
+        # A line break would begin a head, or a request, of the text's own.
+        if not (path.isascii() and path.isprintable()) or " " in path:
+            raise http.client.InvalidURL(f"found {path[:LONGEST_SHOWN]!r}, expected printable ASCII")
+        for name, value in headers.items():
+            if not (value.isascii() and value.isprintable()):
+                # Without the value, which may be a token.
+                raise http.client.InvalidURL(f"{name}: expected printable ASCII")
+        lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Accept-Encoding: identity"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        self.sock.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (body or b""))
+        return self.read_reply()
+
+    def read_reply(self) -> Reply:
+        """The reply that comes next."""
+        data = bytearray()
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            if len(data) > MOST_HEAD:
+                raise http.client.LineTooLong("head")
+            self._receive_into(data)
+        first, *rest = data[:end].decode("latin-1").split("\r\n")
+        version, _, status = first.partition(" ")
+        pairs = (line.partition(":") for line in rest)
+        headers = {name.lower(): value.strip() for name, _, value in pairs}
+        length = headers.get("content-length", "")
+        if version != "HTTP/1.1" or not status[:3].isdecimal() or not length.isdecimal():
+            raise http.client.BadStatusLine(first[:LONGEST_SHOWN])
+        body = data[end + 4 :]
+        while len(body) < int(length):
+            self._receive_into(body)
+        if headers.get("connection", "").lower() == "close":
+            self.close()
+        return Reply(int(status[:3]), headers, bytes(body))
+
+    def _receive_into(self, data: bytearray) -> None:
+        some = self.sock.recv(1 << 16)
+        if not some:
+            # As `http.client` raises it: an idle connection was closed meanwhile, which is no error yet.
+            raise http.client.RemoteDisconnected("the service closed the connection")
+        data += some
 
     def peer_account(self) -> int:
         """The account of the process that listens there."""
@@ -274,6 +324,8 @@ class Connection:
 
     def _send_once(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         connection = self._open_connection()
+        if isinstance(connection, _AtSocket):
+            return self._exchange_once(connection, method, path, body, headers)
         try:
             connection.request(method, path, body, dict(headers))
         except (BrokenPipeError, ConnectionResetError) as error:
@@ -288,10 +340,31 @@ class Connection:
                 raise error from None
             self.close()
             return Reply(status, {k.lower(): v for k, v in refused.getheaders()}, text)
-        self.peers.add(connection.peer_account() if isinstance(connection, _AtSocket) else None)
+        self.peers.add(None)
         answer = connection.getresponse()
         data = answer.read()
         reply = Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
+        return self._note_api(reply)
+
+    def _exchange_once(
+        self, connection: _AtSocket, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> Reply:
+        if connection.sock is None:
+            connection.connect()
+            self.peers.add(connection.peer_account())
+        try:
+            reply = connection.exchange(method, path, body, headers)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            if body is None:
+                raise
+            try:  # one that is too long is refused before all of it has come
+                reply = connection.read_reply()
+            except (OSError, http.client.HTTPException):
+                raise error from None
+            self.close()
+        return self._note_api(reply)
+
+    def _note_api(self, reply: Reply) -> Reply:
         if 200 <= reply.status < 300:  # one that is starting answers without
             self.api = reply.api
         return reply

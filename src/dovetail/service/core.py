@@ -471,7 +471,8 @@ class Service:
         limit, learns = self.options.user_limit, self.options.memory_auto
         mail, most = self.options.sends_mail, self.options.max_gpus_per_user
         usual, hours = self.driver.options.default_walltime, self.options.gpu_hours
-        who = Submitter(person.name, limit, most, hours, usual, learns, guest, partitions, mail)
+        owner = person.admin
+        who = Submitter(person.name, limit, most, hours, usual, learns, guest, partitions, mail, owner)
         scripts, cluster = str(self.folder.scripts_path), self.engine.cluster
         found = await loop.run_in_executor(
             self.makers, submission_of, form, who, cluster, first, scripts, known

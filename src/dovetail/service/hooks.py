@@ -90,11 +90,14 @@ class Hook(Protocol):
 class CommandHook:
     """A command that gets each event as JSON on its standard input; no shell reads its words.
 
-    It fails where it ends with another status than 0, or not within ``seconds``.
+    It fails where it ends with another status than 0, or not within ``seconds``. ``folder`` and
+    ``environment`` are where it runs; ``None``: those of the service.
     """
 
     words: Sequence[str]
     seconds: Seconds = PATIENCE
+    folder: str | None = None
+    environment: Mapping[str, str] | None = None
 
     @classmethod
     def parse_command(cls, text: str, where: str) -> CommandHook:
@@ -126,6 +129,8 @@ class CommandHook:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
                     start_new_session=True,
+                    cwd=self.folder,
+                    env=self.environment,
                 )
             except OSError as error:
                 raise HookError(f"cannot be started: {error.strerror}") from None

@@ -26,10 +26,14 @@ assert set(PARTS) < set(get_args(EventName))
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An event as a subscription wants it: what it is called there, and what its document has besides."""
+    """An event as a subscription wants it: what it is called there, and what its document has besides.
+
+    ``hook`` is the job's own, where the subscription has none.
+    """
 
     event: EventName
     more: Mapping[str, Any] = field(default_factory=dict)
+    hook: Hook | None = None
 
 
 Wants = Callable[[Record, EventName], Wanted | None]
@@ -37,9 +41,12 @@ Wants = Callable[[Record, EventName], Wanted | None]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A hook, and which events of which jobs it wants; of parts of a walltime it is called twice."""
+    """A hook, and which events of which jobs it wants; of parts of a walltime it is called twice.
 
-    hook: Hook
+    Without a hook each event goes to that of its job (`Wanted.hook`).
+    """
+
+    hook: Hook | None
     wants: Wants
 
 
@@ -49,6 +56,8 @@ class Notices:
     def __init__(self, driver: Driver, row_of: Callable[[Record], Row]) -> None:
         self._driver, self._row_of = driver, row_of
         self._hooks = Hooks()
+        # Apart, so that jobs' own hooks that hang hold up no hook of the site.
+        self._hooks_of_jobs = Hooks()
         self._subscriptions: list[Subscription] = []
         self._timers: dict[JobId, list[asyncio.TimerHandle]] = {}
 
@@ -65,6 +74,7 @@ class Notices:
                 timer.cancel()
         self._timers.clear()
         self._hooks.close()
+        self._hooks_of_jobs.close()
 
     def changed(self, ended: Sequence[Record], now: Seconds) -> None:
         """After an instant: events of what it has brought, first of what has begun, then of what ended."""
@@ -104,7 +114,11 @@ class Notices:
         if wanted:
             row = self._row_of(record)
             for hook, one in wanted:
-                self._hooks.post_event(hook, JobEvent(one.event, row, time.time(), {**one.more, **about}))
+                found_event = JobEvent(one.event, row, time.time(), {**one.more, **about})
+                if hook is not None:
+                    self._hooks.post_event(hook, found_event)
+                elif one.hook is not None:
+                    self._hooks_of_jobs.post_event(one.hook, found_event)
 
     # ------------------------------------------------------------------------- parts of a walltime
 

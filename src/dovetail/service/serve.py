@@ -73,7 +73,7 @@ from dovetail.service.tidying import Limits
 from dovetail.service.tokens import Tokens
 from dovetail.service.usage import FairUse
 from dovetail.service.usage import Usage as Used
-from dovetail.service.webhook import notify_subscription
+from dovetail.service.webhook import job_subscription, notify_subscription
 from dovetail.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -497,6 +497,7 @@ async def _open_and_serve(options: ServeOptions, where: Network | None, stack: E
         found.notices.add_subscription(mail_subscription(options.mail, ledger, idle=options.mail_idle))
     for hook in options.notify:
         found.notices.add_subscription(notify_subscription(hook))
+    found.notices.add_subscription(job_subscription())
     known = [*(one.job for one in waiting), *(one.job for one in adopted)]
     found.repeating.add([*known, *(one.submitted.job for one in outside)], known=True)
     service.append(found)

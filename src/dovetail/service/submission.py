@@ -38,6 +38,7 @@ from dovetail.service.forms import SubmitForm
 from dovetail.service.partitions import Partition, in_partition
 from dovetail.service.repeating import check_period
 from dovetail.service.terminals import APP, command_on_terminal
+from dovetail.service.webhook import check_notify
 from dovetail.spec.jobs import JobSpec, PartialSpec
 from dovetail.workloads.app_builder import build_app, env_of
 from dovetail.workloads.array_indices import MOST_ELEMENTS, parse_array
@@ -62,6 +63,7 @@ class Submitter:
     GPUs in all, ``gpu_hours`` for how long within a window (by ``default_walltime``, of jobs without one);
     ``memory_auto``: memory that a job does not give is learned. ``as_guest``: an outside
     scheduler runs them and keeps an array's limit. ``gets_mail``: the service has a command for mail.
+    ``is_owner``: it is the service's own account, for which the service runs commands of `notify`.
     """
 
     user: str
@@ -73,6 +75,7 @@ class Submitter:
     as_guest: bool = False
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     gets_mail: bool = True
+    is_owner: bool = True
 
 
 @dataclass(slots=True)
@@ -178,6 +181,8 @@ class _Maker:
         if is_script:
             spec = _spread(spec, self.cluster)
         spec = self._settle_mail(spec, handed_over=is_script)
+        if spec.notify is not None:
+            check_notify(spec.notify, f"{where}: notify" if where else "notify", owner=self.who.is_owner)
         built = self.builder.build(spec, where)
         self.found.notes += [
             {"job": str(self.number), "field": field, "text": text}

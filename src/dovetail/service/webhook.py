@@ -1,14 +1,17 @@
-"""``serve --notify COMMAND|URL``: what gets each job when it begins, ends and fails."""
+"""``--notify COMMAND|URL`` of serve and of a job: what gets a job when it begins, ends and fails."""
 
 from __future__ import annotations
 
 import http.client
+import logging
 import os
 import ssl
+from collections.abc import Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from dovetail.errors import InputError
-from dovetail.model import Record, Seconds
+from dovetail.model import Job, Record, Seconds
 from dovetail.records import dataclass
 from dovetail.service.hooks import PATIENCE, CommandHook, EventName, Hook, HookError, JobEvent
 from dovetail.service.notices import Subscription, Wanted
@@ -16,6 +19,7 @@ from dovetail.service.notices import Subscription, Wanted
 TOKEN = "DOVETAIL_NOTIFY_TOKEN"
 """The variable whose value an address gets as its bearer token; it stands in no command line and no log."""
 EVENTS = frozenset({"BEGIN", "END", "FAIL"})
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,11 @@ class WebHook:
             raise HookError(f"answered {status}")
 
 
-def parse_notify(text: str, where: str) -> Hook:
-    """An address where it begins as one, else a command. Raises `InputError`."""
+def parse_notify(text: str, where: str, environment: Mapping[str, str] = os.environ) -> Hook:
+    """An address where it begins as one, else a command; the environment has the token of an address.
+
+    Raises `InputError`.
+    """
     if not text.startswith(("http://", "https://")):
         return CommandHook.parse_command(text, where)
     parts = urlsplit(text)
@@ -68,7 +75,45 @@ def parse_notify(text: str, where: str) -> Hook:
     # A line break in an address would end the request's first line.
     if not named or any(sign <= " " or sign == "\x7f" for sign in text):
         raise InputError(f"found {text!r}, expected an address such as https://host/path", where=where)
-    return WebHook(text, os.environ.get(TOKEN) or None)
+    return WebHook(text, environment.get(TOKEN) or None)
+
+
+def check_notify(text: str, where: str, *, owner: bool) -> None:
+    """Refuse what a job cannot notify; commands are for the service's own account. Raises `InputError`."""
+    if isinstance(parse_notify(text, where), CommandHook) and not owner:
+        # It would run as the service's account, outside of the job and its limits.
+        raise InputError(
+            "found a command, expected an address such as https://host/path: the service runs commands of "
+            "its own account alone",
+            where=where,
+        )
+
+
+def job_subscription() -> Subscription:
+    """Have the hook of each job that has one get the job's begin, end and failure."""
+
+    def wants_event(record: Record, event: EventName) -> Wanted | None:
+        text = record.job.options.get("notify")
+        if text is None or event not in EVENTS:
+            return None
+        try:
+            return Wanted(event, hook=_hook_of_job(record.job, str(text)))
+        except InputError as error:
+            # It was checked when the job was submitted; the ledger may be another version's.
+            _log.warning("job %s: notify: %s", record.job.id, error, extra={"job": record.job.id})
+            return None
+
+    return Subscription(None, wants_event)
+
+
+def _hook_of_job(job: Job, text: str) -> Hook:
+    """A command runs in the job's folder and environment; an address gets the token of that alone."""
+    environ, folder = (job.launch.environ, job.launch.folder) if job.launch is not None else (None, None)
+    around = dict(environ) if environ is not None else dict(os.environ)
+    hook = parse_notify(text, "notify", around)
+    if isinstance(hook, CommandHook):
+        return replace(hook, folder=folder, environment=around)
+    return hook
 
 
 def notify_subscription(hook: Hook) -> Subscription:

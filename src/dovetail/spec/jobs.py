@@ -349,6 +349,12 @@ class JobSpec:
         kinds.TEXT, "Recipient of mail. Default: the submitter.", "USER", at="submit", lines="--mail-user",
         about="recipient of the mail; default: the submitter", becomes=JOB_OPTIONS,
     )
+    notify: str | None = _spec_field(
+        kinds.TEXT, "Gets the job as JSON when it begins, ends or fails.", "COMMAND|URL", at="submit",
+        lines="--notify",
+        about="a command or an address that gets the job as JSON when it begins, ends or fails",
+        becomes=JOB_OPTIONS,
+    )
     # This and the two below are for our own client: they carry what the reader of a batch script found.
     batch_variables: bool = _spec_field(
         kinds.FLAG, default=False, http="slurm", file=False, python=False,
