@@ -169,14 +169,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _left_out(items: list[pytest.Item], here: Path) -> Iterator[pytest.Item]:
     """The cases of `SAMPLED` tests that `make test` does without."""
+    every = SAMPLED | dict(_sampled_by_length(here))
     seen: Counter[str] = Counter()
     for item in items:
         if item.path.is_relative_to(here):
             _, _, name = item.nodeid.partition("::")
-            test = f"{item.path.relative_to(here).as_posix()}::{name.partition('[')[0]}"
-            if seen[test] % SAMPLED.get(test, 1):
+            test = f"{item.path.relative_to(here).as_posix()}::{name.partition('[')[0].partition('@')[0]}"
+            nth = every.get(test, 1)
+            if nth == 0 or seen[test] % nth:
                 yield item
             seen[test] += 1
+
+
+def _sampled_by_length(here: Path) -> Iterator[tuple[str, int]]:
+    """Tests that take long, as `tools/sample_tests.py` lists them: every n-th case, or (0) none."""
+    for line in (here / "sampled.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            test, _, nth = line.rpartition(" ")
+            yield test, int(nth)
 
 
 def pytest_collection_finish() -> None:
