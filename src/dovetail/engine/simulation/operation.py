@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import inf
 
 from numpy.random import PCG64, Generator, SeedSequence
 
+from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.preemption import SUSPENDED, Preemption
 from dovetail.engine.simulation.upsets import Upsets
 from dovetail.engine.simulation.work_left import WorkLeft
 from dovetail.errors import InputError, UnsupportedWorkload
-from dovetail.interfaces import Planner, Policy
+from dovetail.interfaces import Planner, Policy, traits_of
 from dovetail.model import (
     Conditions,
     Event,
@@ -30,6 +32,8 @@ from dovetail.model import (
 )
 from dovetail.plugins import LoadedPolicy
 
+MOST_PREEMPTIONS = 1_000_000
+"""So often a job is preempted at most where no failures limit its restarts."""
 VAIN = 100_000
 """Times at which nodes fail or are back, without any start of a job, after which waiting is in vain."""
 
@@ -53,19 +57,23 @@ class Operation:
     def most_restarts(self) -> int | None:
         """How often a job starts again at most; ``None``: as in any run."""
         failures = self.conditions.failures
-        return None if failures is None else failures.most_restarts
+        if failures is None:
+            return None if self.conditions.preemption is None else MOST_PREEMPTIONS
+        return failures.most_restarts
 
-    def due(
-        self,
-        now: Seconds,
-        held_on: Callable[[int], Sequence[Placed]],
-        ending: Collection[JobId],
-    ) -> list[Event]:
+    def due(self, now: Seconds, driver: Driver, ending: Collection[JobId]) -> list[Event]:
         """What happens to nodes now; of the jobs there what is kept of their work is noted.
 
-        ``held_on`` gives the jobs on a node, of which those ``ending`` end by themselves now.
+        Jobs that are ``ending`` end by themselves now. One that stood still on a node that fails waits again.
         """
-        events = self.upsets.due(now, held_on, ending)
+        held_on, preemption = driver.engine.occupancy.held_on, driver.preemption
+        still = (lambda node: bool(preemption.on_node(node))) if preemption is not None else _nobody
+        events = self.upsets.due(now, held_on, still, ending)
+        for event in list(events) if preemption is not None else ():
+            if isinstance(event, NodeLost):
+                for job in preemption.on_node(event.node) if preemption is not None else ():
+                    self.work.lose(job)
+                    preemption.lose(job)
         cut: dict[JobId, Placed] = {}
         for event in events:
             if isinstance(event, NodeLost):
@@ -86,6 +94,19 @@ class Operation:
                 "expected times at which enough nodes are up together (mtbf, mttr)"
             )
 
+    def preempt_in(self, driver: Driver) -> None:
+        """Have a driver preempt jobs by class, where classes preempt."""
+        conditions = self.conditions
+        if conditions.preemption is None:
+            return
+        least = min(one.priority for one in conditions.classes if one.preempts)
+        suspends = conditions.preemption.mode == "suspend"
+        driver.preemption = Preemption(driver.engine, conditions.class_of, least, suspends=suspends)
+
+    def stopped(self, placed: Placed, detail: str, now: Seconds) -> None:
+        """A job is stopped for another one: what it has done is kept if it only stands still."""
+        self.work.cut(placed, now, kept=detail.startswith(SUSPENDED))
+
     def limit(self, job: Job, walltime: Seconds) -> Seconds:
         """After how long the next run of a job is at its limit."""
         return walltime if walltime == inf else self.work.limit(job, walltime)
@@ -93,6 +114,10 @@ class Operation:
     def operated(self) -> Operated:
         """What the machine was under."""
         return Operated(self.conditions, self.upsets.outages(), self.upsets.windows())
+
+
+def _nobody(node: int) -> bool:
+    return False
 
 
 def in_classes(workload: Workload, conditions: Conditions) -> Workload:
@@ -132,6 +157,13 @@ def check_conditions(conditions: Conditions, loaded: LoadedPolicy, *, rated: boo
             f"policy {loaded.name} makes its plan without windows (maintenance, reservation), expected "
             "another policy: fcfs, easy and conservative plan around them"
         )
+    looks = (("class", any(one.priority for one in conditions.classes)), ("priority", conditions.priority))
+    for key, used in looks:
+        if used and not traits_of(loaded.policy).priorities:
+            raise InputError(
+                f"policy {loaded.name} does not look at priorities, which {key} gives to jobs, expected "
+                "another policy, such as fcfs, easy or conservative"
+            )
     if journal and conditions.preemption is not None:
         raise InputError(
             "a journal has no preemptions, expected a class that preempts or --journal, not both"

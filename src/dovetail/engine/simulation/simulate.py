@@ -43,6 +43,7 @@ from dovetail.model import (
     Request,
     Result,
     Seconds,
+    State,
     Submitted,
     Truth,
     Workload,
@@ -205,6 +206,8 @@ class _Simulation:
             ),
         )
         self.driver.direct = nothing_to_mind
+        if operation is not None:
+            operation.preempt_in(self.driver)
         if observe is None and isinstance(request.rates, LearnsSharing):  # what sharing costs is known, too
             self.driver.engine.predictions.sharing = RatedSharing(request.rates, runtimes)
 
@@ -276,8 +279,7 @@ class _Simulation:
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             if operation is not None and operation.upsets.next_time <= now:
-                held_on = engine.occupancy.held_on
-                events += operation.due(now, held_on, {end.job for end in ends})
+                events += operation.due(now, driver, {end.job for end in ends})
             self._process_instant(now, events)
             if operation is not None:
                 driver.cancel_stranded()
@@ -342,6 +344,8 @@ class _Simulation:
         elif isinstance(order, Stop):
             self.progress.stop(order.job)
             running = self.driver.engine.running.get(order.job)
+            if running is not None and self.operation is not None and order.state is State.CANCELLED:
+                self.operation.stopped(running, order.detail, now)
             # A stop for an earlier attempt comes too late, and must not end the present one.
             if running is not None and running.attempt == order.attempt:
                 self.driver.queue_events(Ended(order.job, order.state, None, order.detail))
