@@ -33,6 +33,7 @@ from dovetail.engine.driver.admission import Admission
 from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.driver.gpu_hours import GpuHours
 from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
+from dovetail.engine.driver.multifactor import Multifactor
 from dovetail.engine.driver.orders import (
     AskStart,
     HandOver,
@@ -195,6 +196,7 @@ class Driver:
         self.admission = Admission(self._final_state, self._has_begun, self._known_job)
         self.priorities: Priorities | None = None
         self.preemption: Preemption | None = None
+        self.multifactor: Multifactor | None = None
         self._rejected = {rejection.id for rejection in rejected}
         self._ended_before = ended_before
         self.pending: list[Event] = []  # what the next instant takes in
@@ -686,6 +688,10 @@ class Driver:
             for event in ends:
                 self.priorities.ended(event.job, now)
             batch = self.priorities.in_turn(batch, now, engine.records)
+        if self.multifactor is not None:
+            for event in ends:
+                self.multifactor.shares.ended(event.job, now)
+            batch = self.multifactor.ranked(batch, engine, now)
         # Only now, when all ends of this instant are in the history that sizes are learned from.
         if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._is_waiting, self._is_bound, engine.cluster))
@@ -1126,6 +1132,8 @@ class Driver:
             self.admission.run_started(placed, now)
             if self.priorities is not None:
                 self.priorities.started(placed, engine.cluster, now)
+            if self.multifactor is not None:
+                self.multifactor.shares.started(placed, engine.cluster, now)
         elif isinstance(decision, Submit):
             if self.priorities is not None:
                 self.priorities.left(decision.job)

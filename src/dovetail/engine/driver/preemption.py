@@ -1,7 +1,7 @@
 """Whose running job gives its place to a waiting one of a higher class, and what becomes of it.
 
 The driver looks once an instant, after the policy has decided: a job of a class that preempts, which could
-not start, takes the places of as few jobs of lower priority as it needs, those of lowest priority first, of
+not start, takes the places of as few jobs of lower rank as it needs, those of lowest rank first, of
 these the one that began last (as Slurm's ``preempt_youngest_first``). They wait again (requeue), or stand
 still where they are (suspend) until no such job waits and their place is free again.
 """
@@ -14,7 +14,6 @@ from dataclasses import replace
 from dovetail.engine.capacity.free import FreeCapacity
 from dovetail.engine.state.core import Engine
 from dovetail.model import Allocation, Choice, Job, JobClass, JobId, Placed, Seconds, Start
-from dovetail.policies.parts.orders import priority_first
 from dovetail.records import dataclass
 
 PREEMPTED, SUSPENDED = "preempted by", "suspended for"
@@ -30,17 +29,26 @@ class Victim:
 
 
 class Preemption:
-    """The classes of a run's jobs; ``suspends``: preempted jobs stand still, else they wait again."""
+    """The classes of a run's jobs; ``suspends``: preempted jobs stand still, else they wait again.
+
+    ``rank`` is a job's priority by its class, or its own, whatever orders the queue.
+    """
 
     def __init__(
-        self, engine: Engine, class_of: Callable[[Job], JobClass | None], least: float, *, suspends: bool
+        self,
+        engine: Engine,
+        class_of: Callable[[Job], JobClass | None],
+        rank: Callable[[Job], float],
+        *,
+        suspends: bool,
     ) -> None:
-        self._engine, self._class_of, self._least = engine, class_of, least
+        self._engine, self._class_of, self._rank = engine, class_of, rank
         self.suspends = suspends
         self.suspending: dict[JobId, Placed] = {}
         """Jobs that stand still, or are about to, with what they held."""
         self.lost: list[JobId] = []
         """Jobs that stood still on nodes that failed: they wait as any other from the next instant on."""
+        self._of = self.preempts  # one object: the queue keeps a line for each function that it is given
         self._classes: dict[JobId, JobClass | None] = {}
         self._looked: tuple[Seconds, set[JobId]] = (-1.0, set())
 
@@ -49,14 +57,16 @@ class Preemption:
             self._classes[job.id] = self._class_of(job)
         return self._classes[job.id]
 
-    def _waiting(self) -> Iterator[Job]:
-        """Waiting jobs of classes that preempt, the highest priority first."""
-        for job in self._engine.queue.by(priority_first):
-            if job.priority < self._least:
-                return
-            found = self._known_class(job)
-            if found is not None and found.preempts:
-                yield job
+    def preempts(self, job: Job) -> bool:
+        """Whether a job is of a class that preempts."""
+        found = self._known_class(job)
+        return found is not None and found.preempts
+
+    def _waiting(self) -> list[Job]:
+        """Waiting jobs of classes that preempt, the highest rank first, then by submission."""
+        return sorted(
+            self._engine.queue.group_alike(self._of).get(True, ()), key=lambda job: -self._rank(job)
+        )
 
     def choose(self, now: Seconds) -> list[Victim]:
         """Whose places are taken now. A job looks once an instant. O(waiting of such classes · running)."""
@@ -71,14 +81,14 @@ class Preemption:
             if not placed.job.foreign
             and ((known := self._known_class(placed.job)) is None or known.preemptable)
         ]
-        for job in list(self._waiting()):
+        for job in self._waiting():
             if job.id in self._looked[1]:
                 continue
             self._looked[1].add(job.id)
             free = engine.free.copy() if free is None else free
             if any(free.fit(choice.request) is not None for choice in job.choices):
                 continue  # there is room: the policy has its reasons
-            chosen = self._fewest(job, [one for one in lower if one.job.priority < job.priority], free)
+            chosen = self._fewest(job, [one for one in lower if self._rank(one.job) < self._rank(job)], free)
             if chosen:
                 word = SUSPENDED if self.suspends else PREEMPTED
                 found += [Victim(one, f"{word} job {job.id}") for one in chosen]
@@ -87,7 +97,7 @@ class Preemption:
 
     def _fewest(self, job: Job, lower: Sequence[Placed], free: FreeCapacity) -> list[Placed]:
         """Those without whom the job fits; it is then taken from ``free``. Empty where none are enough."""
-        order = sorted(lower, key=lambda one: (one.job.priority, -one.start_time, -one.job.index))
+        order = sorted(lower, key=lambda one: (self._rank(one.job), -one.start_time, -one.job.index))
         for choice in job.choices:
             trial = free.copy()
             taken: list[Placed] = []
@@ -118,11 +128,11 @@ class Preemption:
         """
         engine = self._engine
         for job, placed in sorted(
-            self.suspending.items(), key=lambda entry: (-entry[1].job.priority, entry[1].start_time)
+            self.suspending.items(), key=lambda entry: (-self._rank(entry[1].job), entry[1].start_time)
         ):
             if job not in engine.held:
                 continue  # its end has not come yet
-            if any(one.priority > placed.job.priority for one in self._waiting()):
+            if any(self._rank(one) > self._rank(placed.job) for one in self._waiting()):
                 continue
             choice = _same_way(engine.records[job].job, placed)
             mask = placed.allocation.mask

@@ -12,7 +12,10 @@ from math import inf
 from numpy.random import PCG64, Generator, SeedSequence
 
 from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.engine.driver.multifactor import Multifactor
 from dovetail.engine.driver.preemption import SUSPENDED, Preemption
+from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.upsets import Upsets
 from dovetail.engine.simulation.work_left import WorkLeft
 from dovetail.errors import InputError, UnsupportedWorkload
@@ -27,7 +30,6 @@ from dovetail.model import (
     Placed,
     Replicate,
     Seconds,
-    Truth,
     Workload,
 )
 from dovetail.plugins import LoadedPolicy
@@ -41,9 +43,13 @@ VAIN = 100_000
 class Operation:
     """The conditions of one simulation as it goes on. ``chance``: for times between failures, for repairs."""
 
-    def __init__(self, conditions: Conditions, truth: Truth, chance: tuple[Generator, Generator]) -> None:
+    def __init__(
+        self, conditions: Conditions, workload: Workload, chance: tuple[Generator, Generator]
+    ) -> None:
         self.conditions = conditions
-        self.work = WorkLeft(truth, conditions.checkpoints)
+        self.work = WorkLeft(workload.truth, conditions.checkpoints)
+        ranked = conditions.preemption is not None or conditions.priority is not None
+        self._ranks = {job.id: job.priority for job in workload.jobs} if ranked else {}
         self.upsets = Upsets(conditions, chance)
         self._vain = 0
 
@@ -67,11 +73,12 @@ class Operation:
         Jobs that are ``ending`` end by themselves now. One that stood still on a node that fails waits again.
         """
         held_on, preemption = driver.engine.occupancy.held_on, driver.preemption
-        still = (lambda node: bool(preemption.on_node(node))) if preemption is not None else _nobody
+        still = _nobody if preemption is None else preemption.on_node
         events = self.upsets.due(now, held_on, still, ending)
-        for event in list(events) if preemption is not None else ():
-            if isinstance(event, NodeLost):
-                for job in preemption.on_node(event.node) if preemption is not None else ():
+        if preemption is not None:
+            lost = [event.node for event in events if isinstance(event, NodeLost)]
+            for job in [job for node in lost for job in preemption.on_node(node)]:
+                if job in preemption.suspending:  # not lost by another of these nodes
                     self.work.lose(job)
                     preemption.lose(job)
         cut: dict[JobId, Placed] = {}
@@ -94,14 +101,28 @@ class Operation:
                 "expected times at which enough nodes are up together (mtbf, mttr)"
             )
 
-    def preempt_in(self, driver: Driver) -> None:
-        """Have a driver preempt jobs by class, where classes preempt."""
-        conditions = self.conditions
-        if conditions.preemption is None:
+    def _rank(self, job: Job) -> float:
+        """A job's priority by its class, or its own."""
+        return self._ranks[job.id]
+
+    def order_in(self, driver: Driver, *, priorities: bool) -> None:
+        """Have a driver preempt jobs by class, and order the queue, where the conditions have that.
+
+        ``priorities``: whether the driver is to see to priorities, since the policy does not.
+        """
+        conditions, rule = self.conditions, self.conditions.priority
+        if conditions.preemption is not None:
+            suspends = conditions.preemption.mode == "suspend"
+            driver.preemption = Preemption(driver.engine, conditions.class_of, self._rank, suspends=suspends)
+        if rule is None:
             return
-        least = min(one.priority for one in conditions.classes if one.preempts)
-        suspends = conditions.preemption.mode == "suspend"
-        driver.preemption = Preemption(driver.engine, conditions.class_of, least, suspends=suspends)
+        shares = FairShares(rule.half_life, rule.shares)
+        if not rule.weighs:
+            driver.order_by_priority(Priorities(priorities=priorities, shares=shares), 0.0)
+            return
+        preempts = _never if driver.preemption is None else driver.preemption.preempts
+        most = max(self._ranks.values(), default=0.0)
+        driver.multifactor = Multifactor(rule, shares, driver.engine.cluster, self._rank, most, preempts)
 
     def stopped(self, placed: Placed, detail: str, now: Seconds) -> None:
         """A job is stopped for another one: what it has done is kept if it only stands still."""
@@ -116,7 +137,11 @@ class Operation:
         return Operated(self.conditions, self.upsets.outages(), self.upsets.windows())
 
 
-def _nobody(node: int) -> bool:
+def _nobody(node: int) -> list[JobId]:
+    return []
+
+
+def _never(job: Job) -> bool:
     return False
 
 
@@ -157,13 +182,22 @@ def check_conditions(conditions: Conditions, loaded: LoadedPolicy, *, rated: boo
             f"policy {loaded.name} makes its plan without windows (maintenance, reservation), expected "
             "another policy: fcfs, easy and conservative plan around them"
         )
-    looks = (("class", any(one.priority for one in conditions.classes)), ("priority", conditions.priority))
+    rule = conditions.priority
+    looks = (
+        ("class", any(one.priority for one in conditions.classes)),
+        ("priority", rule is not None and rule.weighs),
+    )
     for key, used in looks:
         if used and not traits_of(loaded.policy).priorities:
             raise InputError(
                 f"policy {loaded.name} does not look at priorities, which {key} gives to jobs, expected "
                 "another policy, such as fcfs, easy or conservative"
             )
+    if conditions.preemption is not None and rule is not None and not rule.weighs:
+        raise InputError(
+            "priority: found no weights beside a class that preempts, expected weights: ranks by fair share "
+            "alone hold jobs back from the policy"
+        )
     if journal and conditions.preemption is not None:
         raise InputError(
             "a journal has no preemptions, expected a class that preempts or --journal, not both"

@@ -48,6 +48,7 @@ from dovetail.model import (
     Truth,
     Workload,
 )
+from dovetail.plugins import needs_priorities
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.sharing import RatedSharing
 
@@ -87,7 +88,7 @@ def simulate(
     operation = None
     if conditions:
         ready = in_classes(ready, conditions)
-        operation = Operation(conditions, ready.truth, chance or chance_of(conditions))
+        operation = Operation(conditions, ready, chance or chance_of(conditions))
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
@@ -207,7 +208,7 @@ class _Simulation:
         )
         self.driver.direct = nothing_to_mind
         if operation is not None:
-            operation.preempt_in(self.driver)
+            operation.order_in(self.driver, priorities=needs_priorities(policy))
         if observe is None and isinstance(request.rates, LearnsSharing):  # what sharing costs is known, too
             self.driver.engine.predictions.sharing = RatedSharing(request.rates, runtimes)
 
