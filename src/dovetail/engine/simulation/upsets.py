@@ -209,8 +209,8 @@ class Upsets:
     ) -> list[Event]:
         """What happens up to now. ``held_on`` gives the jobs on a node, of which those ``ending`` end anyway.
 
-        A job that still runs where maintenance begins, or stands still there (``still_on``), loses its node as
-        by a failure.
+        A job that still runs where maintenance begins, or stands still there (``still_on``), loses its node
+        as by a failure.
         """
         events = self._failures.due(now)
         known, cleared = self._calendar.due(now)
