@@ -359,3 +359,24 @@ def test_policies_of_a_comparison_meet_the_same_failures() -> None:
         by_policy.setdefault(report.policy, []).append(report.result.operated.outages[:5])
     assert by_policy["fcfs"] == by_policy["easy"]
     assert by_policy["fcfs"][0] != by_policy["fcfs"][1]
+
+
+@pytest.mark.parametrize("name", ["preemption", "priority", "failures"])
+def test_the_examples_run_as_they_stand(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", str(EXAMPLE.parent / "jobs.toml"), "--cluster", str(EXAMPLE.parent / f"{name}.toml")]
+    assert status_of([*words, "--policy", "easy", "--verbose", "--quiet"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "8: 8 completed" in shown
+    assert "Not compiled the cluster file has" in shown
+
+
+def test_a_live_run_names_the_conditions_that_it_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "c.toml").write_text(NODES.replace("n[0-3]", "here") + "[checkpoints]\nevery = 60\n")
+    (tmp_path / "jobs.txt").write_text("true\n")
+    notes: list[str] = []
+    report = dovetail.run(tmp_path / "jobs.txt", cluster=tmp_path / "c.toml", tell=notes.append)
+    assert report.jobs[0]["state"] == "COMPLETED"
+    assert any("checkpoints are for simulations" in note for note in notes)

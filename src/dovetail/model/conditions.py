@@ -167,7 +167,10 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class PriorityRule:
-    """Multifactor priority: a weighted sum of parts between 0 and 1, computed anew every ``every`` seconds.
+    """Who goes first: by a weighted sum of parts between 0 and 1, computed anew every ``every`` seconds.
+
+    Without any weight as in a service with fair shares: among jobs of the same priority those of the user who
+    has used least for his share, strictly.
 
     ``age`` is the time waited over ``max_age``; ``fair_share`` is 2^(-used / share), as parts of what all
     have used and of all shares, usage forgotten by ``half_life``; ``size`` is the part of the machine that a
@@ -184,6 +187,11 @@ class PriorityRule:
     every: Seconds = 300.0
     favor: Literal["large", "small"] = "large"
     shares: Mapping[str, float] = EMPTY
+
+    @property
+    def weighs(self) -> bool:
+        """Whether any part has a weight."""
+        return bool(self.age or self.fair_share or self.size or self.job_class)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,9 +162,12 @@ class WeightsEntry(Entry):
 
 
 class PriorityEntry(Entry):
-    """Multifactor priority."""
+    """Who goes first."""
 
-    weights: WeightsEntry
+    weights: WeightsEntry | None = Field(
+        default=None,
+        description="of a multifactor priority; default: strictly by fair share, as in the service",
+    )
     max_age: Span = Field(default=7 * 86400.0, description="seconds after which age counts fully")
     half_life: Span = Field(
         default=7 * 86400.0, description="seconds in which half of all usage is forgotten"
@@ -215,7 +218,7 @@ def conditions_of(
         _windows_of(entries, names),
         Preemption((entries.preemption or PreemptionEntry()).mode) if preempts else None,
         classes,
-        None if entries.priority is None else _priority_of(entries.priority),
+        None if entries.priority is None else _priority_of(entries.priority, f"{names.source}: priority"),
         given,
     )
 
@@ -381,9 +384,11 @@ def _check_unique(names: Sequence[str], where: Callable[[str], str]) -> None:
             raise InputError("found the name twice, expected each name once", where=where(name))
 
 
-def _priority_of(entry: PriorityEntry) -> PriorityRule:
+def _priority_of(entry: PriorityEntry, where: str) -> PriorityRule:
+    if entry.weights is not None and not any(entry.weights.model_dump().values()):
+        raise InputError("found no weight above 0, expected one at least", where=f"{where}, weights")
     return PriorityRule(
-        **entry.weights.model_dump(),
+        **(entry.weights or WeightsEntry()).model_dump(),
         max_age=entry.max_age,
         half_life=entry.half_life,
         every=entry.every,

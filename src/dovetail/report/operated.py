@@ -91,7 +91,7 @@ def operated_metrics(result: Result) -> dict[str, float | None]:
     offered = (last - first) * len(result.cluster)
     return {
         "node_failures": sum(first <= one.start < last for one in operated.outages),
-        "availability": 1.0 - down / offered if offered > 0 else None,
+        "availability": 1.0 - down / offered if offered > 0 and operated.conditions.failures else None,
         "restarts": restarts,
         "preemptions": preemptions,
         "suspensions": suspensions,

@@ -115,13 +115,13 @@ def _check_work(result: Result, record: Record, stints: list[Span], workload: Wo
             time += checkpoints.cost
             if time <= end + slack:
                 safe = 1.0 - left / total
-        before, done = done, (1.0 - left / total if total > 0 else 1.0)
+        done = 1.0 - left / total if total > 0 else 1.0
         if stint.state is State.COMPLETED:
             if left > slack or abs(time - end) > slack:
                 raise InvariantError(
                     f"job {record.job.id} completed at {end} with {left} s of work left at {time}"
                 )
         elif stint.detail.startswith(SUSPENDED):
-            resumes = resumes and before == done
+            resumes = resumes and end - stint.start < checkpoints.restart
         else:
             done, resumes = safe, safe > 0

@@ -33,6 +33,7 @@ from dovetail.engine.driver.admission import Admission
 from dovetail.engine.driver.companions import CompanyBook
 from dovetail.engine.driver.gpu_hours import GpuHours
 from dovetail.engine.driver.moments import Deadlines, MeasuredMoments
+from dovetail.engine.driver.multifactor import Multifactor
 from dovetail.engine.driver.orders import (
     AskStart,
     HandOver,
@@ -43,6 +44,7 @@ from dovetail.engine.driver.orders import (
     UnrecordedOrders,
     Withdraw,
 )
+from dovetail.engine.driver.preemption import Preemption
 from dovetail.engine.driver.prefill import Prefill
 from dovetail.engine.driver.prepare import StrandedJobs
 from dovetail.engine.driver.priority import Priorities
@@ -193,6 +195,8 @@ class Driver:
         self.pauses = False  # nothing can be started for now, for want of something
         self.admission = Admission(self._final_state, self._has_begun, self._known_job)
         self.priorities: Priorities | None = None
+        self.preemption: Preemption | None = None
+        self.multifactor: Multifactor | None = None
         self._rejected = {rejection.id for rejection in rejected}
         self._ended_before = ended_before
         self.pending: list[Event] = []  # what the next instant takes in
@@ -416,6 +420,8 @@ class Driver:
         # Before anything else: an end is only an end of a job that the engine has seen begin.
         self._start_ended_unseen(happened, now)
         batch = self._one_after_the_other(happened, now)
+        if self.preemption is not None and (self.preemption.suspending or self.preemption.lost) and batch:
+            batch = self._resume_suspended(self.preemption, batch, now)
         # A job whose place was given away may go on after all: until that is settled, no job gets a place.
         decides = (
             not self.draining
@@ -432,6 +438,8 @@ class Driver:
             self._noted.append((now, batch, decisions, decides))
             if decides and self.prefill is not None and not self.yields:
                 self._give_places_away(self.prefill, now)
+            if decides and self.preemption is not None:
+                self._preempt_jobs(self.preemption, now)
         self._enforce_deadlines(now)
         # On record before it is done: after a crash a successor must know of every job that may run.
         if self.ledger is not None and batch:
@@ -464,6 +472,47 @@ class Driver:
         if applied and not any(isinstance(event, Woken) for event in batch):
             batch.append(Woken())  # the policy has seen none of it yet
         return batch
+
+    def _preempt_jobs(self, preemption: Preemption, now: Seconds) -> None:
+        """Stop jobs whose places others take; they wait again, or stand still."""
+        victims = preemption.choose(now)
+        for victim in victims:
+            job = victim.placed.job.id
+            if preemption.suspends:
+                preemption.suspending[job] = victim.placed
+            else:
+                self._to_requeue.add(job)
+            self._order_stop(job, State.CANCELLED, victim.why)
+        if victims:
+            self._plan_anew()
+
+    def _resume_suspended(self, preemption: Preemption, batch: list[Event], now: Seconds) -> list[Event]:
+        """Take the batch in, and have suspended jobs go on whose places are free; what is left to decide."""
+        self._handle(now, batch, False)
+        self._settle_failed(batch, now)
+        self._noted.append((now, batch, (), False))
+        for job in preemption.lost:
+            record = self.engine.records[job]
+            *before, last = record.earlier
+            last = replace(last, state=State.NODE_FAIL, detail=f"lost its node while {last.detail}")
+            record.earlier = (*before, last)
+            self.engine.handle_events(now, [Released(job)], ask=False)
+        preemption.lost.clear()
+        for job, start in list(preemption.resumable()):
+            # Those before it may have taken what it needs.
+            if (job, start) not in preemption.resumable():
+                continue
+            del preemption.suspending[job]
+            self._plan_anew()
+            self.engine.handle_events(now, [Released(job)], ask=False)
+            self.impose_decisions(now, [start])
+            self._order_all([start], now)
+        return [Woken()]
+
+    def _plan_anew(self) -> None:
+        """What was promised goes by places that others take: it holds no more."""
+        self.engine.profiles.let_go()
+        self.engine.promises.drop_all()
 
     def _give_places_away(self, prefill: Prefill, now: Seconds) -> None:
         """Have the policy choose followers of jobs that end in a moment, and followers of those."""
@@ -639,6 +688,10 @@ class Driver:
             for event in ends:
                 self.priorities.ended(event.job, now)
             batch = self.priorities.in_turn(batch, now, engine.records)
+        if self.multifactor is not None:
+            for event in ends:
+                self.multifactor.shares.ended(event.job, now)
+            batch = self.multifactor.ranked(batch, engine, now)
         # Only now, when all ends of this instant are in the history that sizes are learned from.
         if batch and self.sizes.waiting:
             batch.extend(self.sizes.due(engine.records, self._is_waiting, self._is_bound, engine.cluster))
@@ -971,6 +1024,9 @@ class Driver:
         # One that was refused before it ran would be refused again.
         refused = event.state is State.FAILED and record.start is None
         failed = event.state in RETRIED and before < record.job.retries and not refused
+        suspends = self.preemption is not None and event.job in self.preemption.suspending
+        if suspends and event.state is State.CANCELLED and not unwanted:
+            return [Requeued(event.job), Held(event.job, event.detail)]
         # Cut at the end of a borrowed allocation, not by its own walltime: it is no fault of the job.
         cut = event.state is State.TIMEOUT and event.job in engine.outside.cut
         lost = self.options.restarts and event.state is State.NODE_FAIL
@@ -1076,6 +1132,8 @@ class Driver:
             self.admission.run_started(placed, now)
             if self.priorities is not None:
                 self.priorities.started(placed, engine.cluster, now)
+            if self.multifactor is not None:
+                self.multifactor.shares.started(placed, engine.cluster, now)
         elif isinstance(decision, Submit):
             if self.priorities is not None:
                 self.priorities.left(decision.job)

@@ -75,6 +75,18 @@ class FairShares:
         """Usage divided by share; who has less goes first."""
         return self.used(user, now) / self.share_of_user(user)
 
+    def factor(self, user: str, now: Seconds) -> float:
+        """2^(-used / share), both as parts of what all users have: 1 unused, 1/2 for just the share.
+
+        O(users). So Slurm's priority/multifactor has it (its classic fair-share factor).
+        """
+        everyone = self._accounts.keys() | self._shares.keys() | {user}
+        used = sum(self.used(one, now) for one in self._accounts)
+        if used <= 0.0:
+            return 1.0
+        share = self.share_of_user(user) / sum(map(self.share_of_user, everyone))
+        return exp2(-self.used(user, now) / used / share)
+
     def share_of_user(self, user: str) -> float:
         """A user's share; 1 by default."""
         return self._shares.get(user, 1.0)

@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from math import inf
 
 from numpy.random import PCG64, Generator, SeedSequence
 
+from dovetail.engine.driver.driver import Driver
+from dovetail.engine.driver.fair_shares import FairShares
+from dovetail.engine.driver.multifactor import Multifactor
+from dovetail.engine.driver.preemption import SUSPENDED, Preemption
+from dovetail.engine.driver.priority import Priorities
 from dovetail.engine.simulation.upsets import Upsets
 from dovetail.engine.simulation.work_left import WorkLeft
 from dovetail.errors import InputError, UnsupportedWorkload
-from dovetail.interfaces import Planner, Policy
+from dovetail.interfaces import Planner, Policy, traits_of
 from dovetail.model import (
     Conditions,
     Event,
@@ -25,11 +30,12 @@ from dovetail.model import (
     Placed,
     Replicate,
     Seconds,
-    Truth,
     Workload,
 )
 from dovetail.plugins import LoadedPolicy
 
+MOST_PREEMPTIONS = 1_000_000
+"""So often a job is preempted at most where no failures limit its restarts."""
 VAIN = 100_000
 """Times at which nodes fail or are back, without any start of a job, after which waiting is in vain."""
 
@@ -37,9 +43,13 @@ VAIN = 100_000
 class Operation:
     """The conditions of one simulation as it goes on. ``chance``: for times between failures, for repairs."""
 
-    def __init__(self, conditions: Conditions, truth: Truth, chance: tuple[Generator, Generator]) -> None:
+    def __init__(
+        self, conditions: Conditions, workload: Workload, chance: tuple[Generator, Generator]
+    ) -> None:
         self.conditions = conditions
-        self.work = WorkLeft(truth, conditions.checkpoints)
+        self.work = WorkLeft(workload.truth, conditions.checkpoints)
+        ranked = conditions.preemption is not None or conditions.priority is not None
+        self._ranks = {job.id: job.priority for job in workload.jobs} if ranked else {}
         self.upsets = Upsets(conditions, chance)
         self._vain = 0
 
@@ -53,19 +63,24 @@ class Operation:
     def most_restarts(self) -> int | None:
         """How often a job starts again at most; ``None``: as in any run."""
         failures = self.conditions.failures
-        return None if failures is None else failures.most_restarts
+        if failures is None:
+            return None if self.conditions.preemption is None else MOST_PREEMPTIONS
+        return failures.most_restarts
 
-    def due(
-        self,
-        now: Seconds,
-        held_on: Callable[[int], Sequence[Placed]],
-        ending: Collection[JobId],
-    ) -> list[Event]:
+    def due(self, now: Seconds, driver: Driver, ending: Collection[JobId]) -> list[Event]:
         """What happens to nodes now; of the jobs there what is kept of their work is noted.
 
-        ``held_on`` gives the jobs on a node, of which those ``ending`` end by themselves now.
+        Jobs that are ``ending`` end by themselves now. One that stood still on a node that fails waits again.
         """
-        events = self.upsets.due(now, held_on, ending)
+        held_on, preemption = driver.engine.occupancy.held_on, driver.preemption
+        still = _nobody if preemption is None else preemption.on_node
+        events = self.upsets.due(now, held_on, still, ending)
+        if preemption is not None:
+            lost = [event.node for event in events if isinstance(event, NodeLost)]
+            for job in [job for node in lost for job in preemption.on_node(node)]:
+                if job in preemption.suspending:  # not lost by another of these nodes
+                    self.work.lose(job)
+                    preemption.lose(job)
         cut: dict[JobId, Placed] = {}
         for event in events:
             if isinstance(event, NodeLost):
@@ -86,6 +101,33 @@ class Operation:
                 "expected times at which enough nodes are up together (mtbf, mttr)"
             )
 
+    def _rank(self, job: Job) -> float:
+        """A job's priority by its class, or its own."""
+        return self._ranks[job.id]
+
+    def order_in(self, driver: Driver, *, priorities: bool) -> None:
+        """Have a driver preempt jobs by class, and order the queue, where the conditions have that.
+
+        ``priorities``: whether the driver is to see to priorities, since the policy does not.
+        """
+        conditions, rule = self.conditions, self.conditions.priority
+        if conditions.preemption is not None:
+            suspends = conditions.preemption.mode == "suspend"
+            driver.preemption = Preemption(driver.engine, conditions.class_of, self._rank, suspends=suspends)
+        if rule is None:
+            return
+        shares = FairShares(rule.half_life, rule.shares)
+        if not rule.weighs:
+            driver.order_by_priority(Priorities(priorities=priorities, shares=shares), 0.0)
+            return
+        preempts = _never if driver.preemption is None else driver.preemption.preempts
+        most = max(self._ranks.values(), default=0.0)
+        driver.multifactor = Multifactor(rule, shares, driver.engine.cluster, self._rank, most, preempts)
+
+    def stopped(self, placed: Placed, detail: str, now: Seconds) -> None:
+        """A job is stopped for another one: what it has done is kept if it only stands still."""
+        self.work.cut(placed, now, kept=detail.startswith(SUSPENDED))
+
     def limit(self, job: Job, walltime: Seconds) -> Seconds:
         """After how long the next run of a job is at its limit."""
         return walltime if walltime == inf else self.work.limit(job, walltime)
@@ -93,6 +135,14 @@ class Operation:
     def operated(self) -> Operated:
         """What the machine was under."""
         return Operated(self.conditions, self.upsets.outages(), self.upsets.windows())
+
+
+def _nobody(node: int) -> list[JobId]:
+    return []
+
+
+def _never(job: Job) -> bool:
+    return False
 
 
 def in_classes(workload: Workload, conditions: Conditions) -> Workload:
@@ -131,6 +181,22 @@ def check_conditions(conditions: Conditions, loaded: LoadedPolicy, *, rated: boo
         raise InputError(
             f"policy {loaded.name} makes its plan without windows (maintenance, reservation), expected "
             "another policy: fcfs, easy and conservative plan around them"
+        )
+    rule = conditions.priority
+    looks = (
+        ("class", any(one.priority for one in conditions.classes)),
+        ("priority", rule is not None and rule.weighs),
+    )
+    for key, used in looks:
+        if used and not traits_of(loaded.policy).priorities:
+            raise InputError(
+                f"policy {loaded.name} does not look at priorities, which {key} gives to jobs, expected "
+                "another policy, such as fcfs, easy or conservative"
+            )
+    if conditions.preemption is not None and rule is not None and not rule.weighs:
+        raise InputError(
+            "priority: found no weights beside a class that preempts, expected weights: ranks by fair share "
+            "alone hold jobs back from the policy"
         )
     if journal and conditions.preemption is not None:
         raise InputError(

@@ -43,10 +43,12 @@ from dovetail.model import (
     Request,
     Result,
     Seconds,
+    State,
     Submitted,
     Truth,
     Workload,
 )
+from dovetail.plugins import needs_priorities
 from dovetail.runtimes.perfect import PerfectModel
 from dovetail.runtimes.sharing import RatedSharing
 
@@ -86,7 +88,7 @@ def simulate(
     operation = None
     if conditions:
         ready = in_classes(ready, conditions)
-        operation = Operation(conditions, ready.truth, chance or chance_of(conditions))
+        operation = Operation(conditions, ready, chance or chance_of(conditions))
     check_depends(ready)
     check_policy(policy, opts.policy_name or type(policy).__name__, ready, cluster)
     beside = observe is not None or journal is not None or bool(incidents) or priorities is not None
@@ -205,6 +207,8 @@ class _Simulation:
             ),
         )
         self.driver.direct = nothing_to_mind
+        if operation is not None:
+            operation.order_in(self.driver, priorities=needs_priorities(policy))
         if observe is None and isinstance(request.rates, LearnsSharing):  # what sharing costs is known, too
             self.driver.engine.predictions.sharing = RatedSharing(request.rates, runtimes)
 
@@ -276,8 +280,7 @@ class _Simulation:
             while incidents and incidents[0][0] <= now:
                 events.append(incidents.pop(0)[1])
             if operation is not None and operation.upsets.next_time <= now:
-                held_on = engine.occupancy.held_on
-                events += operation.due(now, held_on, {end.job for end in ends})
+                events += operation.due(now, driver, {end.job for end in ends})
             self._process_instant(now, events)
             if operation is not None:
                 driver.cancel_stranded()
@@ -342,6 +345,8 @@ class _Simulation:
         elif isinstance(order, Stop):
             self.progress.stop(order.job)
             running = self.driver.engine.running.get(order.job)
+            if running is not None and self.operation is not None and order.state is State.CANCELLED:
+                self.operation.stopped(running, order.detail, now)
             # A stop for an earlier attempt comes too late, and must not end the present one.
             if running is not None and running.attempt == order.attempt:
                 self.driver.queue_events(Ended(order.job, order.state, None, order.detail))

@@ -204,18 +204,19 @@ class Upsets:
         self,
         now: Seconds,
         held_on: Callable[[int], Sequence[Placed]],
+        still_on: Callable[[int], Sequence[str]],
         ending: Collection[str],
     ) -> list[Event]:
         """What happens up to now. ``held_on`` gives the jobs on a node, of which those ``ending`` end anyway.
 
-        A job that still runs where maintenance begins loses its node as by a failure.
+        A job that still runs where maintenance begins, or stands still there (``still_on``), loses its node
+        as by a failure.
         """
         events = self._failures.due(now)
         known, cleared = self._calendar.due(now)
         for node in cleared:
-            late = not self._failures.is_down(node) and any(
-                placed.job.id not in ending for placed in held_on(node)
-            )
+            runs = any(placed.job.id not in ending for placed in held_on(node))
+            late = not self._failures.is_down(node) and (runs or bool(still_on(node)))
             events += [NodeLost(node), NodeJoined(node)] if late else []
         return events + known
 

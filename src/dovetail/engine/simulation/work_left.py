@@ -51,6 +51,12 @@ class WorkLeft:
         most = self._checkpoints.lengthened(walltime)
         return most if standing is None else most + self._first(standing) - standing.spent
 
+    def lose(self, job: JobId) -> None:
+        """A job that stands still has lost its node: what is not in a checkpoint is lost."""
+        standing = self._jobs.get(job)
+        if standing is not None:
+            standing.done, standing.spent, standing.resumes = standing.safe, 0.0, standing.safe > 0
+
     def cut(self, placed: Placed, now: Seconds, *, kept: bool = False) -> None:
         """A run ends before its time: with all that it has done ``kept``, or but for its checkpoints lost."""
         work = self._truth.seconds(placed.job, placed.implementation, placed.allocation.request)
