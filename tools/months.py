@@ -1,7 +1,8 @@
 """Months of a service in minutes: traffic, restarts, kills, prunes, logouts, full disks, steps of the clock.
 
-Usage: python tools/months.py [--months 8] [--days 6] [--jobs 40] [--seed 1]. A month is so many days of
-traffic, after each of which all that has ended is made older by its part of a month. Memory, descriptors,
+Usage: python tools/months.py [--months 8 | --minutes 480] [--days 6] [--jobs 40] [--seed 1]. A month is so
+many days of traffic, after each of which all that has ended is made older by its part of a month; with
+--minutes, months follow each other for so long. Memory, descriptors,
 threads and the folder are measured at the end of each month; exit status 1 where the last one has more than
 the fourth, in which what is old has begun to go, by more than a tenth and a little, or where an acknowledged
 job is missing.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -37,6 +39,7 @@ MONTH = 30
 JOBS_A_DAY = 40
 ELEMENTS = 25
 EVERY = 2.0
+LONG_LOG = 256 << 10
 PROGRAM = f"""
 import signal, time
 real, offset = time.time, 0.0
@@ -45,13 +48,16 @@ def step(*_):
     global offset
     offset += 2 * 86400
 signal.signal(signal.SIGUSR1, step)
+from dovetail.local import executor
 from dovetail.service import tidying
+executor.LONG_LOG = {LONG_LOG}
 tidying.EVERY, tidying.IDLE = {EVERY}, 1e9
 from dovetail.cli.main import run_cli
 run_cli()
 """
 """A service that looks for what is old every 2 s, though nothing has happened for weeks, as there are between
-two days of traffic here; a signal sets its clock forward by two days."""
+two days of traffic here, and shortens its spawn log 16 times as early, as its months have few jobs; a signal
+sets its clock forward by two days."""
 
 
 @dataclass
@@ -171,7 +177,10 @@ class Months:
                 time.sleep(0.5)
 
     def logout(self) -> None:
-        """The runtime folder goes with the socket in it; the service makes another."""
+        """The runtime folder goes with the socket in it; the service makes another elsewhere."""
+        if not self.runtime.exists():  # it has gone already, and this service has its socket elsewhere
+            self.counts.subtract(["logout"])
+            return
         for one in self.runtime.iterdir():
             one.unlink()
         self.runtime.rmdir()
@@ -304,16 +313,25 @@ def main() -> int:
     """Run, print the table, and say what has grown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--months", type=int, default=8)
+    parser.add_argument("--minutes", type=float, help="begin months for so many minutes, instead of --months")
     parser.add_argument("--days", type=int, default=6, help="virtual days that a month has")
     parser.add_argument("--jobs", type=int, default=JOBS_A_DAY, help="of each of these days")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the disk goes with us
+        signal.signal(number, signal.default_int_handler)
     with small_disk() as root:
         found = Months(root, arguments.seed, arguments.jobs)
         found.start()
         try:
-            for number in range(1, arguments.months + 1):
+            for number in itertools.count(1):
+                if arguments.minutes is None:
+                    over = number > arguments.months
+                else:
+                    over = time.monotonic() - found.began > 60 * arguments.minutes
+                if over:
+                    break
                 found.month(number, arguments.days)
                 print(shown(found.rows[-1:]).splitlines()[-1], flush=True)
         finally:

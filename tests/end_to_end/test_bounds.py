@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import resource
 import subprocess
 import sys
@@ -94,6 +95,41 @@ def test_what_memory_does_not_hold_is_one_sentence(tmp_path: Path) -> None:
     spec = "synthetic:rigid?jobs=10000000"
     found = simulated(spec, "--cluster", "4x1cpu", folder=tmp_path, memory=GIGABYTE // 2)
     refused(found, "found a limit of 524,288 kB of memory for a process (ulimit -v), too little for this")
+
+
+@pytest.mark.parametrize(
+    ("command", "kilobytes"),
+    [("policies", 100_000), ("run -q -- true", 140_000), ("serve", 300_000), ("submit -- true", 300_000)],
+)
+def test_a_library_that_finds_no_memory_late_is_one_sentence(
+    tmp_path: Path, command: str, kilobytes: int
+) -> None:
+    """What numpy brings along ends a process from C; a service would die of it at some later moment."""
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    environment.pop("DOVETAIL_SERVICE", None)
+    found = subprocess.run(
+        ["sh", "-c", f"ulimit -v {kilobytes}; exec {sys.executable} -m dovetail {command}"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    refused(found, f"found a limit of {kilobytes:,} kB of memory for a process (ulimit -v), too little for")
+    assert not (tmp_path / "dovetail" / "service").exists(), "no service was begun"
+
+
+WITH_ONE_THREAD = """
+import os, resource
+from dovetail.files.little_memory import guard_libraries
+resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+guard_libraries()
+import numpy, numpy.linalg
+print(len(os.listdir("/proc/self/task")), "OPENBLAS_NUM_THREADS" in os.environ)
+"""
+
+
+def test_where_memory_is_little_numpy_has_one_thread_and_jobs_do_not_inherit_that() -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    command = [sys.executable, "-c", WITH_ONE_THREAD]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert found.stdout.split() == ["1", "False"]
 
 
 MILLION = "1000000x64cpu+8gpu"

@@ -154,3 +154,25 @@ def test_jobs_with_several_choices_come_in_any_case() -> None:
     queue.remove_job(several)
     assert list(queue.in_time(by_priority, 0.0, nobody)) == []
     assert queue.requests() == {}
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_what_leaves_is_the_job_itself_also_where_others_were_moved_close_behind_it(count: int) -> None:
+    queue = JobQueue(limit)
+    jobs = [job(n) for n in range(count)]
+    for one in jobs:
+        queue.add(one)
+    in_order = list(jobs)
+    assert list(queue.in_time(by_priority, 0.0, anybody)) == in_order
+    for before in range(0, count - 1, 2):  # the last ones go between the first ones, one after the other
+        moved = in_order.pop()
+        queue.remove_job(moved)
+        queue.move_job(moved, jobs[before].id)
+        queue.add(moved)
+        in_order.insert(in_order.index(jobs[before]) + 1, moved)
+        assert list(queue.in_time(by_priority, 0.0, anybody)) == in_order
+        queue.remove_job(jobs[before])
+        in_order.remove(jobs[before])
+        assert list(queue.in_time(by_priority, 0.0, anybody)) == list(queue) == in_order
+        if in_order[-1] is jobs[before + 1]:
+            break

@@ -270,9 +270,8 @@ def test_the_supervisor_is_killed_as_well(tmp_path: Path) -> None:
 
 
 SHORT_LOGS = """
-import dovetail.local.executor, dovetail.service.core
+import dovetail.local.executor
 dovetail.local.executor.LONG_LOG = 20_000
-dovetail.service.core.LOOKS_AT_LOG = 1
 from dovetail.start import main
 main()
 """
@@ -295,6 +294,21 @@ def test_the_record_of_what_was_started_does_not_grow_for_ever(tmp_path: Path) -
         with service.start() as client:
             assert set(wait(client, [*ids, long]).values()) == {"COMPLETED"}
             assert client.get(f"/api/v1/jobs/{long}")["attempts"] == 1
+        assert not read_log(log).describe_damage()
+    finally:
+        service.stop()
+
+
+def test_the_record_is_shortened_though_a_service_has_few_instants_between_restarts(tmp_path: Path) -> None:
+    service = Serving(tmp_path, "--cluster", "1x2cpu")
+    service.program = ("-c", SHORT_LOGS.replace("20_000", "2_000"))
+    log = service.folder.path / "spawn.log"
+    try:
+        with service.start() as client:
+            for _ in range(2):
+                wait(client, submit(client, *({"command": ["true"]} for _ in range(8))))
+            # With the ends that come, the next look is not far.
+            until(lambda: len(read_log(log).intents) < 16, "nothing was dropped from the record")
         assert not read_log(log).describe_damage()
     finally:
         service.stop()

@@ -26,6 +26,7 @@ from dovetail.cli.lazy import LazyGroup, Target, own_target, registered_targets
 from dovetail.cli.usage import read_plainly, used_wrongly
 from dovetail.errors import DovetailError, DovetailWarning
 from dovetail.extras import missing_extra, need_distribution
+from dovetail.files.little_memory import explain_limit, guard_libraries, is_about_memory
 from dovetail.files.sentences import make_printable
 from dovetail.files.streams import forgiving_stderr, whole_stream
 
@@ -188,6 +189,7 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
     sys.stdout = whole_stream(sys.stdout)
     forgiving_stderr()
     interrupts.raise_if_interrupted()
+    guard_libraries()
     if os.getpid() == 1:  # of a container: what has no handler does not end it
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     # Before typer looks at the words, so completion sees them as they were typed.
@@ -195,8 +197,6 @@ def run_cli(arguments: Sequence[str] | None = None) -> None:
         sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-PLENTY = 1_024_000_000
-"""Bytes of memory from which a limit on a process is not why something does not fit."""
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -223,7 +223,7 @@ def status_of(arguments: list[str]) -> int:
         if debug:
             raise
         # The message is small: the memory that was missing is free again once the error got here.
-        limited = _limit_of_memory()
+        limited = explain_limit()
         if limited:
             return _print_error(limited, 2)
         return _print_error(
@@ -237,7 +237,7 @@ def status_of(arguments: list[str]) -> int:
             raise
         return _reader_left()
     except Exception as error:
-        limited = _limit_of_memory() if _lacks_memory(error) else ""
+        limited = explain_limit() if is_about_memory(error) else ""
         if limited and not debug:
             return _print_error(limited, 2)
         # A library of an extra is missing: the sentence names the extra to install.
@@ -261,35 +261,6 @@ def status_of(arguments: list[str]) -> int:
             return _print_error(f"{error.filename}: {error.strerror}", 2)
         what = f"{type(error).__name__}: {error}".replace("\n", " ")
         return _print_error(f"internal error: {what} (--debug shows where)", 3)
-
-
-def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an error is one for want of memory: that of a library which is loaded late, for example."""
-    while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-            return True
-        if isinstance(error, ImportError | OSError) and "memory" in str(error).lower():
-            return True
-        if isinstance(error, RuntimeError | SystemError) and "thread" in str(error):  # it has no stack
-            return True
-        # Libraries wrap it: the reason is at the end of the chain.
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _limit_of_memory() -> str:
-    """A sentence where this process may have little memory (`ulimit -v`); empty where it has no limit."""
-    import resource
-
-    found = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    # Both limits, since allocators may run into either of them.
-    limits = [limit for limit in found if limit != resource.RLIM_INFINITY]
-    if not limits or min(limits) >= PLENTY:
-        return ""
-    return (
-        f"found a limit of {min(limits) // 1024:,} kB of memory for a process (ulimit -v), too little for "
-        f"this; expected {PLENTY // 1024:,} kB or more, or none ('ulimit -v unlimited')"
-    )
 
 
 def _suggest_meant(own: list[str], command: list[str]) -> str:

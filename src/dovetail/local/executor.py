@@ -55,8 +55,8 @@ MOST_FRUITLESS = 3
 """Supervisors that may end one after the other before they have received a job."""
 LEAVING = 2.0
 """Seconds that a supervisor may take to notice that its client is gone, or to leave where it has no jobs."""
-LONG_LOG = 16 << 20
-"""Bytes of a spawn log that is worth shortening."""
+LONG_LOG = 4 << 20
+"""Bytes of a spawn log that is worth shortening: a start reads it into nine times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)

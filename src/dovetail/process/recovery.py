@@ -463,6 +463,8 @@ def kill_group(pid: int, number: signal.Signals) -> None:
 def _processes_of(uids: Set[str], log: SpawnLog) -> dict[str, list[tuple[int, float]]]:
     """(pid, start) of every process in these jobs' cgroups, or with their DOVETAIL_UIDs."""
     found: dict[str, list[tuple[int, float]]] = {}
+    if not uids:  # as at most starts: else the environment of every process of the machine would be read
+        return found
     for uid in uids:
         group = cgroups.group_of(log, uid)
         for pid in cgroups.member_processes(group) if group is not None else ():

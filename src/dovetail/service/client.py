@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 
 from dovetail.errors import DovetailError, InputError
 from dovetail.files.folders import home_folder
+from dovetail.files.little_memory import refuse_little_memory
 from dovetail.files.streams import print_note
 from dovetail.records import dataclass
 from dovetail.service.errors import Forbidden, Full, NotFound
@@ -502,7 +503,12 @@ def _when_ready(folder: ServiceFolder, process: subprocess.Popen[bytes] | None =
 
 
 def start_service(folder: ServiceFolder, tell: Callable[[str], None], *options: str) -> Connection:
-    """Start a service in the background, and report it. Raises `NoService` where it does not come up."""
+    """Start a service in the background, and report it.
+
+    Raises `NoService` where it does not come up, `InputError` where our limit of memory, which it has too, is
+    too low for it.
+    """
+    refuse_little_memory()
     try:
         folder.make_private()
     except OSError as error:

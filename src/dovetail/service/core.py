@@ -98,7 +98,8 @@ SETTLED: Seconds = 5.0
 MOST_KEPT = 10_000
 """Ended jobs in memory, however young."""
 LOOKS_AT_LOG = 256
-"""Instants between two looks at how long the executor's record has grown."""
+"""Instants between two looks at how long the executor's record has grown; at first there are fewer, since a
+service that is often restarted has no more of them."""
 MOST_SHOWN = 100
 """Characters of an array's indices in a sentence."""
 FAILED = (State.FAILED, State.TIMEOUT, State.NODE_FAIL, State.OUT_OF_MEMORY)
@@ -265,7 +266,7 @@ class Service:
             self._tell_of_nodes(engine)
         with suppress(Full):  # it ends then, and logs the reason
             self.see_the_folder()
-        if self.changes % LOOKS_AT_LOG == 0:
+        if self.changes % min(LOOKS_AT_LOG, 1 << self.changes.bit_length() - 1) == 0:
             self._shorten_log()
 
     def _tell_of_nodes(self, engine: Engine) -> None:

@@ -28,6 +28,7 @@ from dovetail.engine.simulation.request import rare_collections
 from dovetail.engine.state.core import Engine
 from dovetail.errors import DovetailError, ExecutorError, InputError
 from dovetail.files.folders import home_folder
+from dovetail.files.little_memory import refuse_little_memory
 from dovetail.files.writing import replace_file
 from dovetail.history.sqlite import SqliteHistory
 from dovetail.interfaces import AdoptsJobs, Backend, Executor, LastAttempts, LeavesJobs, SubmitsJobs
@@ -137,6 +138,7 @@ def serve_until_signalled(options: ServeOptions) -> None:
 
     Raises `InputError` where the options are wrong, `DovetailError` while another service has the folder.
     """
+    refuse_little_memory()
     where = _open_network(options)
     if options.group is not None and os.geteuid() == 0:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,9 +57,10 @@ class LikeJobs:
         blocks = self._blocks
         at = 0
         if len(blocks) > 1:
-            at = max(0, bisect_right(blocks, (key, place + 1), key=_first_place) - 1)
+            at = max(0, bisect_right(blocks, (key, place), key=_first_order) - 1)
         block = blocks[at]
-        limit = block.pop(bisect_right(block, (key, place + 1)) - 1)[2]
+        # By the place itself: one that was moved may lie between it and the next whole number.
+        limit = block.pop(bisect_left(block, (key, place)))[2]
         if not block:
             del blocks[at], self._least[at]
         elif limit <= self._least[at]:
@@ -95,6 +96,10 @@ class LikeJobs:
 
 def _first_place(block: list[Entry]) -> tuple[Any, ...]:
     return block[0]
+
+
+def _first_order(block: list[Entry]) -> tuple[Any, ...]:
+    return block[0][:2]
 
 
 def _entry_limit(entry: Entry) -> Seconds:
