@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from services import Serving, serving, submit, wait
@@ -13,9 +15,12 @@ from waiting import until
 
 from dovetail.errors import HistoryError
 from dovetail.model import App, Choice, Command, Implementation, Job, Request
+from dovetail.process.processes import process_origin
 from dovetail.process.spawn_log import read_log
 from dovetail.running.ledger import Ledger
 from dovetail.service.client import open_connection
+from dovetail.service.folder import ServiceFolder
+from dovetail.service.serve import _try_lock
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("live")]
 
@@ -162,3 +167,18 @@ def _job(id: str) -> Job:
     request = Request(1, 1)
     way = Implementation("cpu", "cpu", request, Command(("true",)))
     return Job(id, App("a", (way,)), (Choice(way, request),))
+
+
+def test_a_lock_that_outlives_its_service_for_an_instant_is_waited_for(tmp_path: Path) -> None:
+    """As process 1 of a container: the number in the address is that of the one that starts."""
+    folder = ServiceFolder(tmp_path / "service")
+    folder.make_private()
+    killed = folder.take_lock()
+    assert killed is not None
+    elsewhere = {**process_origin(), "ns": "1.1", "pid": os.getpid()}
+    (folder.path / "lock").write_text(json.dumps(elsewhere))
+    (folder.path / "address.json").write_text(json.dumps({"socket": "/none", "pid": os.getpid()}))
+    Timer(0.2, os.close, (killed,)).start()
+    lock = _try_lock(folder)
+    assert lock is not None
+    os.close(lock)

@@ -47,7 +47,7 @@ from dovetail.model import (
 from dovetail.model.job import TURN
 from dovetail.plugins import LoadedPolicy, load_policy, named_backend, needs_priorities, policy_for
 from dovetail.process.background import keep_going
-from dovetail.process.processes import is_alive, started_at
+from dovetail.process.processes import is_alive
 from dovetail.process.recovery import end_unlogged, kill_group, recover_run
 from dovetail.process.spawn_log import LOG_NAME, uid_of
 from dovetail.records import dataclass
@@ -207,9 +207,8 @@ def _try_lock(folder: ServiceFolder) -> int | None:
     deadline = time.monotonic() + PATIENCE
     while True:
         lock = folder.take_lock()
-        address = folder.address()
-        lives = address is not None and started_at(address.pid) is not None
-        if lock is not None or lives or time.monotonic() > deadline:
+        # By the lock's own record: in a container the process of a number is soon another one, or we are.
+        if lock is not None or folder.holder_process() or time.monotonic() > deadline:
             return lock
         time.sleep(0.02)
 
