@@ -15,6 +15,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -485,12 +486,12 @@ class Ledger:
             attempts = engine.records[event.job].attempts
             add.append((_NOT_BEGUN, (attempts, self._sequence_number(event.job))))
         elif isinstance(event, Started) and event.job in engine.running:
-            add.append(self._start_statement(engine.running[event.job], engine))
+            add.append(self._start_statement(_where_it_is(event.job, engine), engine))
         elif isinstance(event, NodeJoined) and event.new is not None:
             doc = encode_json(encode_value(event.new))
             add.append(("INSERT OR REPLACE INTO node VALUES (?, ?)", (event.node, doc)))
         elif isinstance(event, Migrated) and event.job in engine.running:
-            where = self._allocation_columns(engine.running[event.job].allocation, engine)
+            where = self._allocation_columns(_where_it_is(event.job, engine).allocation, engine)
             add.append((_MOVE, (*where, self._sequence_number(event.job))))
 
     def _requeue_statements(self, job: JobId) -> list[_Statement]:
@@ -808,6 +809,15 @@ class Ledger:
 
     def _make_damage_error(self, what: str, error: Exception) -> LedgerDamageError:
         return LedgerDamageError(f"{self.path}: {what} is damaged: {show_value(str(error))}")
+
+
+def _where_it_is(job: JobId, engine: Engine) -> Placed:
+    """A running job at its place: one that moves holds both places, and is still at the first."""
+    placed = engine.running[job]
+    if job not in engine.moving:
+        return placed
+    before, _ = engine.moving[job]
+    return replace(placed, allocation=before.allocation)
 
 
 def docs_of(jobs: Sequence[Job]) -> list[bytes]:
