@@ -119,6 +119,12 @@ class Months:
             self.service.process.terminate()
             self.service.process.wait(100)
 
+    def close(self) -> None:
+        """End the service, and what it runs."""
+        assert self.client is not None
+        self.client.close()
+        self.service.stop()
+
     def ask(self) -> Connection:
         """The service as it can be reached now."""
         assert self.client is not None
@@ -181,6 +187,8 @@ class Months:
         if not self.runtime.exists():  # it has gone already, and this service has its socket elsewhere
             self.counts.subtract(["logout"])
             return
+        assert self.client is not None
+        self.client.close()
         for one in self.runtime.iterdir():
             one.unlink()
         self.runtime.rmdir()
@@ -190,6 +198,7 @@ class Months:
                 self.client = open_connection(self.service.folder.path)
                 self.client.get("/api/v1/info")
             except NoService:
+                self.client.close()
                 assert time.monotonic() < deadline, "no socket was made anew"
                 time.sleep(0.2)
             else:
@@ -335,7 +344,7 @@ def main() -> int:
                 found.month(number, arguments.days)
                 print(shown(found.rows[-1:]).splitlines()[-1], flush=True)
         finally:
-            found.service.stop()
+            found.close()
         print(shown(found.rows))
         print(", ".join(f"{what} {count}" for what, count in sorted(found.counts.items())))
         for fault in found.faults():
