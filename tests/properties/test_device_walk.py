@@ -58,7 +58,9 @@ from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
 STEPS = full(1_000_000, 3_000)
-MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5}
+UNIT = 1000
+"""Sizes are multiples of it: then a tenth of the smallest device is more than nothing."""
+MODELS = {"T4": 16 * UNIT, "A100": 40 * UNIT, "A100 MIG 3g.20gb": 20 * UNIT, "A100 MIG 1g.5gb": 5 * UNIT}
 LATEST = 7200.0
 """Seconds within which all jobs of a box end, one after the other even."""
 POLICIES = ("history", "lookahead", "fcfs", "easy", "conservative", "min-min", "best-device")
@@ -154,7 +156,7 @@ class AllClaims:
 
 @dataclass
 class Count:
-    """What has happened in all boxes so far; ``boxes`` are those of seeds from 1 on, in order."""
+    """What has happened in all boxes so far; ``boxes`` are those of seeds from ``first`` on, in order."""
 
     steps: int = 0
     starts: int = 0
@@ -164,6 +166,7 @@ class Count:
     instances: int = 0
     kills: int = 0
     boxes: int = 0
+    first: int = 1
     cpu_seconds: float = 0.0
     code: str = ""
 
@@ -174,7 +177,9 @@ def drawn_world(rng: random.Random) -> World:
     devices = tuple(Device("gpu", model, d, memory=MODELS[model]) for d, model in enumerate(models))
     cluster = Cluster((Node("box", (0,), devices),))
     spans = [(rng.uniform(0, 60), rng.uniform(0, 20)) for _ in range(rng.randint(0, 10))]
-    stays = [(rng.randrange(len(models)), low, low + span, rng.choice((1, 4, 10))) for low, span in spans]
+    stays = [
+        (rng.randrange(len(models)), low, low + span, UNIT * rng.choice((1, 4, 10))) for low, span in spans
+    ]
     spans = [(rng.uniform(0, 60), rng.uniform(0, 10)) for _ in range(rng.randint(0, 3))]
     return World(cluster, stays, [(rng.randrange(len(models)), low, low + span) for low, span in spans])
 
@@ -189,7 +194,7 @@ def drawn_jobs(
     bad: set[str] = set()
     largest = max(device.memory or 0 for device in cluster.nodes[0].devices)
     for index in range(rng.randint(5, 60)):
-        form, need = rng.randrange(5), rng.choice((1, 3, 5, 13, 20, 40))
+        form, need = rng.randrange(5), UNIT * rng.choice((1, 3, 5, 13, 20, 40))
         request = (
             Request(1, 0, (("gpu", 1.0),)),
             Request(1, 0, (("gpu", rng.choice((0.1, 0.25, 0.5))),)),
@@ -208,7 +213,7 @@ def drawn_jobs(
         )
         jobs.append(made)
         table[name, "gpu", 1] = rng.choice((0.0, 0.5, 2.0, 7.0))
-        needs[name] = min(need, largest) if form in (0, 4) else min(need, 1)
+        needs[name] = min(need, largest) if form in (0, 4) else min(need, UNIT // 10)
         if rng.random() < 0.1:
             bad.add(name)
     return sorted(jobs, key=lambda job: (job.submit_time, job.index)), TableTruth(table), needs, bad
@@ -301,18 +306,18 @@ def code_walked() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
-def walk(steps: int, kept: Path | None = None) -> Count:
+def walk(steps: int, kept: Path | None = None, first: int = 1) -> Count:
     """Box after box, until so many instants have been checked; with ``kept`` from where an earlier one ended.
 
-    The boxes are those of the seeds 1, 2, …
+    The boxes are those of the seeds ``first``, ``first`` + 1, …
     """
-    count = Count(code=code_walked() if kept is not None else "")
+    count = Count(first=first, code=code_walked() if kept is not None else "")
     if kept is not None and kept.exists():
         found = Count(**json.loads(kept.read_text()))
-        count = found if found.code == count.code else count
+        count = found if (found.code, found.first) == (count.code, count.first) else count
     began = time.process_time() - count.cpu_seconds
     while count.steps < steps:
-        seed = count.boxes + 1
+        seed = first + count.boxes
         rng = random.Random(seed)
         world = drawn_world(rng)
         try:
@@ -320,7 +325,8 @@ def walk(steps: int, kept: Path | None = None) -> Count:
         except BaseException as error:
             error.add_note(f"box of seed {seed}")
             raise
-        count.boxes, count.cpu_seconds = seed, round(time.process_time() - began, 1)
+        count.boxes += 1
+        count.cpu_seconds = round(time.process_time() - began, 1)
         if kept is not None and (count.boxes % EVERY == 0 or count.steps >= steps):
             kept.parent.mkdir(exist_ok=True)
             fresh = kept.with_suffix(".new")
@@ -355,5 +361,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="A long walk, which goes on where an earlier one ended.")
     parser.add_argument("steps", type=int, nargs="?", default=1_000_000)
     parser.add_argument("--kept", type=Path, default=KEPT)
+    parser.add_argument("--first", type=int, default=1, help="the seed of the first box")
     arguments = parser.parse_args()
-    print(json.dumps(asdict(walk(arguments.steps, arguments.kept))))
+    print(json.dumps(asdict(walk(arguments.steps, arguments.kept, arguments.first))))
