@@ -407,7 +407,8 @@ def closest_devices(devices: Sequence[Device], eligible: Sequence[int], wanted: 
             combinations(eligible, wanted),
             key=lambda some: sum(close[one].get(other, 0) for one, other in combinations(some, 2)),
         )
-    chosen = list(max(combinations(eligible, 2), key=lambda two: close[two[0]].get(two[1], 0)))
+    first, second = max(combinations(eligible, 2), key=lambda two: close[two[0]].get(two[1], 0))
+    chosen = [first, second]
     while len(chosen) < wanted:
         rest = [d for d in eligible if d not in chosen]
         chosen.append(max(rest, key=lambda d: sum(close[d].get(other, 0) for other in chosen)))
