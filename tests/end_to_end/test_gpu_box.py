@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -346,3 +347,29 @@ def test_an_idle_gpu_is_mailed_once_and_its_job_goes_on(box: GpuBox, tmp_path: P
         assert mail["mail"] == {"user": mail["job"]["user"], "types": ["GPU_IDLE"]}
     finally:
         service.stop()
+
+
+def test_two_gpus_are_a_pair_and_the_host_thread_is_near(
+    dovetail: Command, box: GpuBox, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Joined are 0 and 2; near the first one of them is only one of our cores."""
+    uuids = [box.add(16 * GIB, "Tesla V100") for _ in range(3)]
+    core, *others = sorted(os.sched_getaffinity(0))
+    if not others:
+        pytest.skip("one core alone is near everything")
+    box.join([(0, 2, "nvlink"), (1, 2, "switch")], {0: [core], 2: [core]})
+    program = tmp_path / "where.py"
+    program.write_text(
+        "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], *sorted(os.sched_getaffinity(0)))"
+    )
+    command = json.dumps([sys.executable, str(program)])
+    way = f'[[app.implementation]]\nname = "gpu"\ngpus = 2\ncommand = {command}'
+    (tmp_path / "jobs.toml").write_text(f'[[app]]\nname = "a"\n{way}\n[[job]]\napp = "a"\n')
+    process = dovetail("run", "jobs.toml", "--history", "history.db", "--json")
+    (job,) = load(process)["jobs"]
+    assert job["state"] == "COMPLETED", process.stderr
+    assert Path(job["stdout"]).read_text().split() == [f"{uuids[0]},{uuids[2]}", str(core)]
+    assert job["devices"] == ["localhost/gpu0", "localhost/gpu2"]
+    shown = json.loads(dovetail("devices", "--json").stdout)["devices"]
+    assert shown[0]["links"] == {uuids[2]: "nvlink"}
+    assert shown[0]["near"] == [core]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gpu_box import GB, GpuBox
 
 from dovetail.local.device_watch import DeviceWatch, Snapshot
 from dovetail.local.discovery import Inventory, take_inventory
+from dovetail.local.probes.nvidia import near_of
+from dovetail.model.node import NVLINK, SWITCH
 
 HERE = os.getpid()
 
@@ -178,3 +181,48 @@ def test_an_older_driver_names_instances_by_their_numbers(box: GpuBox) -> None:
     instance = found().devices[1]
     assert (instance.used, instance.parent, instance.address) == (True, parent, f"nvidia:MIG-{parent}/1/0")
     assert instance.model.endswith(" MIG 19gb")
+
+
+def test_which_gpus_are_close_to_each_other_and_to_which_cores(box: GpuBox) -> None:
+    uuids = [box.add(16 * GB, "Tesla V100") for _ in range(4)]
+    cores = sorted(os.sched_getaffinity(0))
+    box.join([(0, 2, "nvlink"), (1, 2, "switch")], {0: [cores[0]], 2: cores})
+    inventory = found()
+    assert [one.links for one in inventory.devices] == [
+        {uuids[2]: "nvlink"}, {uuids[2]: "switch"}, {uuids[0]: "nvlink", uuids[1]: "switch"}, {},
+    ]  # fmt: skip
+    assert [one.near for one in inventory.devices] == [(cores[0],), (), tuple(cores), ()]
+    devices = inventory.cluster().nodes[0].devices
+    assert [one.links for one in devices] == [((2, NVLINK),), ((2, SWITCH),), ((0, NVLINK), (1, SWITCH)), ()]
+    assert [one.near for one in devices] == [(cores[0],), (), (), ()], "all cores: none is preferred"
+
+
+def test_the_links_of_a_gpu_that_is_left_out_are_left_out(
+    box: GpuBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        box.add(16 * GB, "Tesla V100")
+    box.join([(0, 1, "nvlink"), (1, 2, "nvlink")])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
+    assert [one.links for one in found().cluster().nodes[0].devices] == [((1, NVLINK),), ((0, NVLINK),)]
+
+
+def test_the_kernel_names_the_numa_node_of_a_gpu(tmp_path: Path) -> None:
+    class Library:
+        NVMLError = RuntimeError
+
+        @staticmethod
+        def nvmlDeviceGetHandleByIndex(index: int) -> int:  # noqa: N802
+            return index
+
+        @staticmethod
+        def nvmlDeviceGetPciInfo(handle: int) -> object:  # noqa: N802
+            return SimpleNamespace(busId=b"00000000:3B:00.0")
+
+    folder = tmp_path / "sys/bus/pci/devices/0000:3b:00.0"
+    folder.mkdir(parents=True)
+    (folder / "numa_node").write_text("1\n")
+    (folder / "local_cpulist").write_text("4-6,12\n")
+    assert near_of(Library, 0, tmp_path) == {"numa": 1, "near": [4, 5, 6, 12]}
+    (folder / "numa_node").write_text("-1\n")
+    assert near_of(Library, 0, tmp_path) == {"near": [4, 5, 6, 12]}

@@ -7,11 +7,15 @@ a lost device, nothing goes above a device's memory by what was seen, nobody sta
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import hashlib
+import json
 import random
-import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from fake_executor import FakeExecutor
 
@@ -54,7 +58,9 @@ from dovetail.testing.invariants import check_schedule
 from dovetail.testing.virtual_time import run_virtual
 
 STEPS = full(1_000_000, 3_000)
-MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5}
+UNIT = 1000
+"""Sizes are multiples of it: then a tenth of the smallest device is more than nothing."""
+MODELS = {"T4": 16 * UNIT, "A100": 40 * UNIT, "A100 MIG 3g.20gb": 20 * UNIT, "A100 MIG 1g.5gb": 5 * UNIT}
 LATEST = 7200.0
 """Seconds within which all jobs of a box end, one after the other even."""
 POLICIES = ("history", "lookahead", "fcfs", "easy", "conservative", "min-min", "best-device")
@@ -150,12 +156,19 @@ class AllClaims:
 
 @dataclass
 class Count:
-    """What has happened in all boxes so far."""
+    """What has happened in all boxes so far; ``boxes`` are those of seeds from ``first`` on, in order."""
 
     steps: int = 0
     starts: int = 0
     shared: int = 0
     tries: int = 0
+    barred: int = 0
+    instances: int = 0
+    kills: int = 0
+    boxes: int = 0
+    first: int = 1
+    cpu_seconds: float = 0.0
+    code: str = ""
 
 
 def drawn_world(rng: random.Random) -> World:
@@ -164,7 +177,9 @@ def drawn_world(rng: random.Random) -> World:
     devices = tuple(Device("gpu", model, d, memory=MODELS[model]) for d, model in enumerate(models))
     cluster = Cluster((Node("box", (0,), devices),))
     spans = [(rng.uniform(0, 60), rng.uniform(0, 20)) for _ in range(rng.randint(0, 10))]
-    stays = [(rng.randrange(len(models)), low, low + span, rng.choice((1, 4, 10))) for low, span in spans]
+    stays = [
+        (rng.randrange(len(models)), low, low + span, UNIT * rng.choice((1, 4, 10))) for low, span in spans
+    ]
     spans = [(rng.uniform(0, 60), rng.uniform(0, 10)) for _ in range(rng.randint(0, 3))]
     return World(cluster, stays, [(rng.randrange(len(models)), low, low + span) for low, span in spans])
 
@@ -179,7 +194,7 @@ def drawn_jobs(
     bad: set[str] = set()
     largest = max(device.memory or 0 for device in cluster.nodes[0].devices)
     for index in range(rng.randint(5, 60)):
-        form, need = rng.randrange(5), rng.choice((1, 3, 5, 13, 20, 40))
+        form, need = rng.randrange(5), UNIT * rng.choice((1, 3, 5, 13, 20, 40))
         request = (
             Request(1, 0, (("gpu", 1.0),)),
             Request(1, 0, (("gpu", rng.choice((0.1, 0.25, 0.5))),)),
@@ -198,7 +213,7 @@ def drawn_jobs(
         )
         jobs.append(made)
         table[name, "gpu", 1] = rng.choice((0.0, 0.5, 2.0, 7.0))
-        needs[name] = min(need, largest) if form in (0, 4) else min(need, 1)
+        needs[name] = min(need, largest) if form in (0, 4) else min(need, UNIT // 10)
         if rng.random() < 0.1:
             bad.add(name)
     return sorted(jobs, key=lambda job: (job.submit_time, job.index)), TableTruth(table), needs, bad
@@ -246,6 +261,7 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
             assert held[d] <= (device.memory or 0), "above the memory of a device"
             assert units[d] <= FRACTION_UNITS
             count.shared += guests[d] > 1
+        count.barred += any(placed.job.foreign for placed in engine.running.values())
         for placed in engine.running.values():
             if placed.job.foreign or (placed.job.id, placed.attempt) in begun:
                 continue
@@ -265,6 +281,8 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
     await LiveRun(driver, executor, jobs, changed=check, neighbours=neighbours).run()
     records = [driver.engine.records[job.id] for job in jobs]
     count.tries += sum(record.attempts for record in records)
+    count.kills += sum(record.job.sizing.gpu_kills for record in records)
+    count.instances += sum("MIG" in device.model for device in node.devices)
     for record in records:
         name = record.job.id
         assert record.state in (State.COMPLETED, State.OUT_OF_MEMORY), "nobody starves, or fails for good"
@@ -275,10 +293,31 @@ async def live_in(world: World, rng: random.Random, count: Count) -> None:
     check_schedule(result, Workload("box", jobs, truth), work=False)
 
 
-def walk(steps: int, seed: int = 1) -> Count:
-    """Box after box, until so many instants have been checked."""
-    count = Count()
+KEPT = Path(__file__).parents[2] / "build" / "device-walk.json"
+"""How far the long walk has come, for the next run of it to go on."""
+EVERY = 20
+"""Boxes between two notes of that."""
+
+
+def code_walked() -> str:
+    """A hash of all that the walk tests, and of itself: of other code nothing counts."""
+    root = Path(__file__).parents[2]
+    files = [Path(__file__), *sorted((root / "src" / "dovetail").rglob("*.py"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def walk(steps: int, kept: Path | None = None, first: int = 1) -> Count:
+    """Box after box, until so many instants have been checked; with ``kept`` from where an earlier one ended.
+
+    The boxes are those of the seeds ``first``, ``first`` + 1, …
+    """
+    count = Count(first=first, code=code_walked() if kept is not None else "")
+    if kept is not None and kept.exists():
+        found = Count(**json.loads(kept.read_text()))
+        count = found if (found.code, found.first) == (count.code, count.first) else count
+    began = time.process_time() - count.cpu_seconds
     while count.steps < steps:
+        seed = first + count.boxes
         rng = random.Random(seed)
         world = drawn_world(rng)
         try:
@@ -286,12 +325,18 @@ def walk(steps: int, seed: int = 1) -> Count:
         except BaseException as error:
             error.add_note(f"box of seed {seed}")
             raise
-        seed += 1
+        count.boxes += 1
+        count.cpu_seconds = round(time.process_time() - began, 1)
+        if kept is not None and (count.boxes % EVERY == 0 or count.steps >= steps):
+            kept.parent.mkdir(exist_ok=True)
+            fresh = kept.with_suffix(".new")
+            fresh.write_text(json.dumps(asdict(count)))
+            fresh.replace(kept)
     return count
 
 
 def test_a_long_walk_keeps_every_rule() -> None:
-    count = walk(STEPS)
+    count = walk(STEPS, full(KEPT, None))
     assert count.starts > count.steps / 40, "jobs start"
     assert count.shared > count.steps / 40, "and share devices"
 
@@ -302,5 +347,20 @@ def test_a_job_that_fits_only_where_it_was_never_tried_is_tried_there() -> None:
     assert count.starts > 50
 
 
-if __name__ == "__main__":  # STEPS SEED: a part of a long walk by itself
-    print(walk(int(sys.argv[1]), int(sys.argv[2])))
+def test_a_walk_goes_on_where_it_ended(tmp_path: Path) -> None:
+    first = walk(50, tmp_path / "kept")
+    again = walk(first.steps + 1, tmp_path / "kept")
+    assert again.boxes > first.boxes
+    whole = walk(again.steps)
+    assert (whole.steps, whole.boxes, whole.starts) == (again.steps, again.boxes, again.starts)
+    (tmp_path / "kept").write_text(json.dumps({**asdict(again), "code": "of an earlier day"}))
+    assert walk(50, tmp_path / "kept").boxes == first.boxes
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="A long walk, which goes on where an earlier one ended.")
+    parser.add_argument("steps", type=int, nargs="?", default=1_000_000)
+    parser.add_argument("--kept", type=Path, default=KEPT)
+    parser.add_argument("--first", type=int, default=1, help="the seed of the first box")
+    arguments = parser.parse_args()
+    print(json.dumps(asdict(walk(arguments.steps, arguments.kept, arguments.first))))

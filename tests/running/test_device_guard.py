@@ -145,7 +145,7 @@ def test_a_lost_gpu_and_an_error_of_the_driver_are_faults(
 
 # ---------------------------------------------------------------------------------- whole runs
 
-MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5}
+MODELS = {"T4": 16, "A100": 40, "A100 MIG 3g.20gb": 20, "A100 MIG 1g.5gb": 5, "unknown": None}
 
 
 @dataclass
@@ -295,6 +295,15 @@ def test_strangers_come_and_go(
     world = Strangers(cluster, strangers, [(d, low, low + length) for d, low, length in lost])
     with TemporaryDirectory() as folder:
         run_virtual(drive(cluster, world, mode, policy, drawn, folder))
+
+
+def test_nothing_more_starts_beside_a_stranger_on_a_device_of_unknown_memory() -> None:
+    """The first job runs there when the stranger comes; the second one waits until they have left."""
+    cluster = one_box(["unknown"])
+    world = Strangers(cluster, [(0, 1.0, 10.0, 4)], [])
+    with TemporaryDirectory() as folder:
+        drawn = [(0.25, 0, 5.0, 0.0), (0.25, 0, 1.0, 3.0)]
+        run_virtual(drive(cluster, world, "avoid", "fcfs", drawn, folder))
 
 
 def test_the_process_that_watches_ends_with_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -73,6 +73,14 @@ class GpuBox:
         """That process computes no more."""
         self.processes = [one for one in self.processes if one[1] != pid]
         self.write()
+
+    def join(
+        self, links: Sequence[tuple[int, int, str]] = (), near: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        """GPUs that ``nvlink`` or one ``switch`` joins, by index, and the cores that are near GPUs."""
+        lines = [f"link {one} {other} {how}" for one, other, how in links]
+        lines += [f"near {n} {sum(1 << core for core in cores):x}" for n, cores in (near or {}).items()]
+        (self.folder / "topology").write_text("".join(f"{line}\n" for line in lines))
 
     def fail(self, *functions: str, status: int = 13) -> None:
         """Have these functions of the library fail from now on; 13: it has none of that name."""

@@ -5,6 +5,7 @@
  *   mig PARENT UUID NAME MEMORY USED
  *   process UUID PID BYTES UTILISATION
  * processes/PID.N: "UUID BYTES UTILISATION" of a process that lives, written by itself
+ * topology: "near INDEX HEXMASK" (cores), "link INDEX INDEX nvlink|switch", one a line
  * hang: while it exists, every question hangs
  * xid: "INDEX NUMBER", told once as an event
  * failing: "FUNCTION STATUS" of functions that fail, one a line (13: the library has no such function)
@@ -227,6 +228,34 @@ Status nvmlDeviceGetProcessUtilization(void *handle, Sample *found, unsigned *co
     }
     if (!*count) return NOT_FOUND;
     return !found || *count > room ? TOO_SMALL : SUCCESS;
+}
+static int topology(const char *form, int a, int b, unsigned long long *mask, char *word) {
+    FILE *file = fopen(path_of("topology"), "r");
+    char line[256];
+    int found = 0, x, y;
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (mask && sscanf(line, form, &x, mask) == 2) found = x == a;
+        if (word && sscanf(line, form, &x, &y, word) == 3) found = (x == a && y == b) || (x == b && y == a);
+    }
+    if (file) fclose(file);
+    return found;
+}
+static int index_of(void *handle) { return (int)(size_t)handle - 1; }
+Status nvmlDeviceGetCpuAffinity(void *handle, unsigned words, unsigned long long *mask) { FAILS;
+    CARD(handle);
+    memset(mask, 0, words * sizeof *mask);
+    return topology("near %d %llx", index_of(handle), 0, mask, NULL) ? SUCCESS : NOT_SUPPORTED;
+}
+Status nvmlDeviceGetP2PStatus(void *one, void *other, int what, int *status) { FAILS;
+    char word[32] = "";
+    topology("link %d %d %31s", index_of(one), index_of(other), NULL, word);
+    *status = what == 2 && !strcmp(word, "nvlink") ? 0 : 5;
+    return SUCCESS;
+}
+Status nvmlDeviceGetTopologyCommonAncestor(void *one, void *other, int *level) { FAILS;
+    char word[32] = "";
+    *level = topology("link %d %d %31s", index_of(one), index_of(other), NULL, word) && !strcmp(word, "switch") ? 20 : 50;
+    return SUCCESS;
 }
 Status nvmlEventSetCreate(void **set) { FAILS; *set = (void *)1; return SUCCESS; }
 Status nvmlEventSetFree(void *set) { FAILS; (void)set; return SUCCESS; }

@@ -21,6 +21,7 @@ from typing import Any
 
 from dovetail.local.device_processes import DeviceProcess, process_of
 from dovetail.model import Cluster, Device, Node
+from dovetail.model.node import NVLINK, SWITCH
 from dovetail.process.environment import VISIBLE, visible_names
 from dovetail.records import dataclass
 
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 PROBES: Mapping[str, str] = {"nvidia": "nvidia.py", "amd": "amd.py", "opencl": "opencl.py"}
 NVML = "libnvidia-ml.so.1"
 """NVIDIA's management library; where it is put elsewhere, LD_LIBRARY_PATH names its folder."""
+CLOSE = {"nvlink": NVLINK, "switch": SWITCH}
 TIMEOUT = 20.0
 """Seconds for all drivers together; the first load of a driver can take ten."""
 _NVIDIA_FILES = ("nvidia*", "nvgpu*", "nvhost*", "dxg")
@@ -53,7 +55,9 @@ class FoundDevice:
 
     ``number`` is its driver's own, whatever other devices are hidden or broken; an instance of a GPU that MIG
     has cut has that of its GPU, and the GPU's UUID as ``parent``. ``broken``: nothing can run on it at all.
-    ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known.
+    ``memory`` and ``memory_used`` are bytes, ``utilisation`` is from 0 to 1, where they are known. ``near``
+    are the cores of its NUMA node ``numa``; ``links`` has the UUIDs of the GPUs that NVLink joins to it
+    (``nvlink``), or only one PCIe switch (``switch``).
     """
 
     probe: str
@@ -70,6 +74,9 @@ class FoundDevice:
     utilisation: float | None = None
     processes: tuple[DeviceProcess, ...] = ()
     parent: str | None = None
+    near: tuple[int, ...] = ()
+    numa: int | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -108,13 +115,30 @@ class Inventory:
         """One node, ``localhost``: all usable cores in its pool, and every device that a job can be given."""
         counts: dict[str, int] = {}
         devices: list[Device] = []
-        for found in self.devices:
-            if found.used:
-                # Numbers count the usable devices of a kind: a hidden or broken one leaves no gap.
-                number = counts.get(found.kind, 0)
-                memory = found.memory or None
-                devices.append(Device(found.kind, found.model, number, address=found.address, memory=memory))
-                counts[found.kind] = counts.get(found.kind, 0) + 1
+        used = [found for found in self.devices if found.used]
+        places = {found.uuid: d for d, found in enumerate(used) if found.uuid}
+        for found in used:
+            # Numbers count the usable devices of a kind: a hidden or broken one leaves no gap.
+            number = counts.get(found.kind, 0)
+            near = tuple(core for core in self.cores.usable if core in found.near)
+            links = sorted(
+                (places[uuid], CLOSE[link])
+                for uuid, link in found.links.items()
+                if uuid in places and link in CLOSE
+            )
+            devices.append(
+                Device(
+                    found.kind,
+                    found.model,
+                    number,
+                    address=found.address,
+                    memory=found.memory or None,
+                    # Where all cores are as near, none is preferred.
+                    near=() if len(near) == len(self.cores.usable) else near,
+                    links=tuple(links),
+                )
+            )
+            counts[found.kind] = counts.get(found.kind, 0) + 1
         node = Node(
             "localhost",
             self.cores.usable,
@@ -251,6 +275,9 @@ def _visible_gpus(probe: str, devices: Sequence[Mapping[str, Any]]) -> list[Foun
             device.get("utilisation"),
             tuple(process_of(**one) for one in device.get("processes", ())),
             device.get("parent"),
+            tuple(device.get("near", ())),
+            device.get("numa"),
+            device.get("links", {}),
         )
         for device in chosen
     ]

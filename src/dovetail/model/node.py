@@ -12,6 +12,8 @@ from dovetail.records import dataclass
 __all__ = [
     "BESIDE",
     "CPU",
+    "NVLINK",
+    "SWITCH",
     "Device",
     "DeviceClass",
     "Node",
@@ -23,6 +25,10 @@ CPU = "cpu"
 
 BESIDE = " beside "
 """Between a model and the app with which a device of it was shared."""
+
+SWITCH, NVLINK = 1, 1000
+"""How close two devices are that are behind one PCIe switch, and that NVLink joins; others are 0. One pair
+with NVLink is worth more than any number of pairs behind switches."""
 
 
 class DeviceClass(NamedTuple):
@@ -55,7 +61,9 @@ class Device:
     ``local`` is its number among the devices of its kind on the node. ``address`` is what its driver calls
     it, where that was found out: the maker, and a number or UUID of the driver's own (``nvidia:GPU-6f1c…``,
     ``amd:1``); other devices are known to programs by their place among those of one maker. ``memory`` is
-    its own memory in bytes (``None``: not limited).
+    its own memory in bytes (``None``: not limited). ``near`` are cores of the pool on its NUMA node: they are
+    preferred for its host threads (empty: all are alike). ``links`` are pairs of another device's index on
+    the node and how close it is: `NVLINK` or `SWITCH`.
     """
 
     kind: str
@@ -64,6 +72,8 @@ class Device:
     cores: tuple[int, ...] = ()
     address: str = ""
     memory: int | None = None
+    near: tuple[int, ...] = ()
+    links: tuple[tuple[int, int], ...] = ()
 
     @property
     def name(self) -> str:

@@ -96,6 +96,18 @@ def cores_of(placed: Placed, cluster: Cluster) -> list[int]:
     return sorted(cores)
 
 
+def host_cores(placed: Placed, cluster: Cluster) -> list[int]:
+    """The cores on which a job's process starts: its own, else those near its devices; empty: any.
+
+    A job on devices that requests no CPU has none of its own: its host threads stay on the NUMA nodes of its
+    devices, where these are known.
+    """
+    cores = cores_of(placed, cluster)
+    if cores:
+        return cores
+    return sorted({core for device in devices_of(placed, cluster) for core in device.near})
+
+
 @cache
 def _amd_machine() -> bool:
     return os.path.exists("/dev/kfd") and not os.path.exists("/dev/nvidiactl")

@@ -14,7 +14,7 @@ from dovetail.model import EMPTY, Cluster, Ended, Job, JobId, Placed, Recipients
 from dovetail.model.command_line import command_words
 from dovetail.model.job import ARRAY_INDEX
 from dovetail.process.device_memory import PATTERN
-from dovetail.process.environment import UNSET, child_environment, described_devices
+from dovetail.process.environment import UNSET, child_environment, described_devices, host_cores
 from dovetail.process.job_variables import filled_variables
 from dovetail.process.link import Link
 from dovetail.process.recovery import describe_place
@@ -197,7 +197,8 @@ class SupervisedExecutor(Reporting):
                 "env": {**child_environment(placed, self.cluster, cores, around), **environ},
                 "outer": None if outer is None else link.environment_number(outer),
                 "unset": UNSET,
-                "cores": cores,
+                # A job without cores of its own, and without devices that are near some: any.
+                "cores": cores or host_cores(placed, self.cluster),
                 "cwd": folder,
                 **({} if umask is None else {"umask": umask}),
                 **({} if limits is None else {"limits": dict(limits)}),

@@ -23,6 +23,7 @@ from dovetail.local.device_processes import DeviceProcess
 from dovetail.local.device_watch import PATIENCE, WATCHED, DeviceState, DeviceWatch, Snapshot
 from dovetail.local.discovery import with_traces
 from dovetail.model import (
+    FRACTION_UNITS,
     Cluster,
     Ended,
     JobId,
@@ -89,10 +90,14 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Why jobs may not start on a device, or not with all of its memory: ``memory`` is how much is taken."""
+    """Why jobs may not start on a device, or not with all of its memory: ``memory`` is how much is taken.
+
+    ``units`` is how much else is taken, in `FRACTION_UNITS`, where jobs of ours hold the rest.
+    """
 
     label: str
     memory: int | None = None
+    units: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,22 +444,24 @@ class DeviceGuard:
                 found.append(process)
         return found
 
-    def rest(self, driver: Driver, place: Place, over: set[JobId]) -> int | None:
-        """Bytes of a device that our jobs leave; ``None`` where none is there. ``over`` have ended."""
+    def rest(self, driver: Driver, place: Place, over: set[JobId]) -> tuple[int, int] | None:
+        """Bytes and `FRACTION_UNITS` of a device that our jobs leave; ``None`` where none is there.
+
+        ``over`` have ended. A device whose memory is not known has no bytes.
+        """
         jobs = [placed for placed in self._jobs_by_device(driver).get(place, ()) if placed.job.id not in over]
         size = self.devices[place].memory
         if not jobs:
             return None
-        if size is None:
-            return 0
         n, name = place
         node = driver.engine.cluster.nodes[n]
-        taken = 0
+        taken = units = 0
         for placed in jobs:
             part = placed.allocation.part_on(n)
             if part is not None and any(node.devices[d].name == name for d in part.devices):
-                taken += memory_taken(size, part.units, part.gpu_memory)
-        return max(0, size - taken)
+                taken += memory_taken(size or 0, part.units, part.gpu_memory)
+                units += part.units
+        return max(0, (size or 0) - taken), max(0, FRACTION_UNITS - units)
 
     def close(self) -> None:
         """End the processes that watch."""

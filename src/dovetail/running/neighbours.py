@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from math import ceil, inf
 
@@ -75,7 +76,10 @@ def foreign_job(
         kind = node.devices[device].kind
         memory = holder.memory if isinstance(holder, Bar) else None
         request = Request(1, 0, ((kind, 1.0),), gpu_memory=memory or 0)
-        units = FRACTION_UNITS if memory is None else 0
+        units = FRACTION_UNITS
+        if isinstance(holder, Bar) and memory is not None:
+            units = holder.units
+            request = replace(request, devices=((kind, units / FRACTION_UNITS if units else 1.0),))
         part, cores = Part(1 << n, 0, (device,), units, 0, memory or 0), {}
     implementation = Implementation(kind, kind, request)
     app = App(BARRED if isinstance(holder, Bar) else "elsewhere", (implementation,))
@@ -190,8 +194,14 @@ class Neighbours:
             rest = self.guard.rest(driver, place, over) if self.guard is not None and place in busy else None
             if rest is None:
                 found[place] = bar
-            elif rest:
-                found[place] = Bar(bar.label, rest if bar.memory is None else min(rest, bar.memory))
+            elif bar.memory is not None:
+                if left := min(rest[0], bar.memory):
+                    found[place] = Bar(bar.label, left)
+            elif rest[0]:
+                found[place] = Bar(bar.label, rest[0])
+            elif rest[1] and self.guard is not None and self.guard.devices[place].memory is None:
+                # Its memory is not known: what our jobs leave of its time is all that can be held.
+                found[place] = Bar(bar.label, 0, rest[1])
         return found
 
     def _tell_of_bars(self, bars: Mapping[Place, Bar]) -> None:

@@ -1,8 +1,8 @@
-"""Which core ids a job gets on nodes whose CPU pool it shares: the lowest free ones."""
+"""Which core ids a job gets on nodes whose CPU pool it shares: near its devices, then the lowest free."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dovetail.model import EMPTY, Allocation, Cluster, bit_indices
 
@@ -48,12 +48,9 @@ class CoreBook:
                     if len(set(positions)) != part.cpus:
                         raise ValueError(f"{len(positions)} cores of {node.name} named for {part.cpus} CPUs")
                 else:
-                    positions = []
-                    rest = free
-                    for _ in range(part.cpus):
-                        low = rest & -rest
-                        positions.append(low.bit_length() - 1)
-                        rest ^= low
+                    near = self._near(n, part.devices) & free if part.devices else 0
+                    positions = _lowest(near, part.cpus)
+                    positions += _lowest(free & ~near, part.cpus - len(positions))
                 for position in positions:
                     if not free >> position & 1:
                         raise ValueError(f"core {node.cores[position]} of {node.name} is not free")
@@ -62,9 +59,25 @@ class CoreBook:
                 chosen[n] = tuple(node.cores[position] for position in positions)
         return chosen or EMPTY
 
+    def _near(self, node: int, devices: Sequence[int]) -> int:
+        """The positions of the cores that are near any of these devices."""
+        found = self._cluster.nodes[node]
+        cores = {core for d in devices for core in found.devices[d].near}
+        return sum(1 << place for place, core in enumerate(found.cores) if core in cores) if cores else 0
+
     def release(self, allocation: Allocation) -> None:
         """Give core ids back."""
         for n, cores in allocation.cores.items():
             pool = self._cluster.nodes[n].cores
             for core in cores:
                 self._free[n] |= 1 << pool.index(core)
+
+
+def _lowest(mask: int, count: int) -> list[int]:
+    """The lowest ``count`` bits that are set in a mask; fewer where it has fewer."""
+    found: list[int] = []
+    while mask and len(found) < count:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found

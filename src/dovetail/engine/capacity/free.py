@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import zip_longest
+from itertools import combinations, zip_longest
+from math import comb
 from typing import Any, Literal, NamedTuple
 
 from dovetail.model import (
@@ -41,6 +42,8 @@ KEPT_FIRST = 1 << 300
 """Beyond any rank: who may use a reserved device takes it before one that all may use."""
 FEW = 6
 """So many bits are taken one by one."""
+MOST_SETS = 3000
+"""Sets of devices of a node that are compared for the links among them."""
 MOST_CPUS = 1 << 40  # above the CPUs of any node
 MOST_BYTES = 1 << 62  # above the memory of any device
 
@@ -179,7 +182,9 @@ class Layout:
     @staticmethod
     def _class_of(node: Node) -> NodeClass:
         # Core ids of hosts do not matter for capacity: leave them out, so that alike nodes are alike.
-        devices = tuple(Device(d.kind, d.model, d.local, memory=d.memory) for d in node.devices)
+        devices = tuple(
+            Device(d.kind, d.model, d.local, memory=d.memory, links=d.links) for d in node.devices
+        )
         memory = UNLIMITED if node.memory is None else node.memory
         return NodeClass(node.cpus, node.host_cpus, memory, devices, node.partitions)
 
@@ -376,15 +381,38 @@ def _whole_memory(devices: Sequence[Device]) -> tuple[int, ...]:
 def _choose_devices(
     request: Request, devices: Sequence[Device], free: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """The first of these devices of each kind in the request; ``None`` where they are too few."""
+    """Of these devices of each kind in the request the closest, else the first; ``None``: too few."""
     chosen: list[int] = []
     for kind, count in request.devices:
         wanted = whole_devices(count)
         eligible = [d for d in free if suits_request(devices[d], kind, request)]
         if len(eligible) < wanted:
             return None
-        chosen += eligible[:wanted]
+        chosen += closest_devices(devices, eligible, wanted)
     return tuple(chosen)
+
+
+def closest_devices(devices: Sequence[Device], eligible: Sequence[int], wanted: int) -> Sequence[int]:
+    """So many of the eligible devices, with the most links among them; of equal ones the first in order.
+
+    Exact where that are at most `MOST_SETS` sets, else each next one is the one with the most links to those
+    before.
+    """
+    if wanted < 2 or len(eligible) == wanted or not any(devices[d].links for d in eligible):
+        return eligible[:wanted]
+    close = {d: dict(devices[d].links) for d in eligible}
+    if comb(len(eligible), wanted) <= MOST_SETS:
+        # The first of the best in the order of `eligible`: sets come in that order.
+        return max(
+            combinations(eligible, wanted),
+            key=lambda some: sum(close[one].get(other, 0) for one, other in combinations(some, 2)),
+        )
+    first, second = max(combinations(eligible, 2), key=lambda two: close[two[0]].get(two[1], 0))
+    chosen = [first, second]
+    while len(chosen) < wanted:
+        rest = [d for d in eligible if d not in chosen]
+        chosen.append(max(rest, key=lambda d: sum(close[d].get(other, 0) for other in chosen)))
+    return chosen
 
 
 class FreeCapacity:

@@ -143,6 +143,8 @@ class LiveRun:
         self.driver = driver
         self._watch = watch
         self.executor = executor
+        # Looked at once: to compare an object with a protocol costs more than the look at what it lacks.
+        self._may_lack = executor if isinstance(executor, LacksResources) else None
         self.arrivals = [one if isinstance(one, Submitted) else Submitted(one) for one in arrivals]
         self.stopped = False
         self.place_is_taken = False  # with all jobs, to which the one that takes it gives their time
@@ -470,9 +472,9 @@ class LiveRun:
 
     def _see_what_lacks(self, now: Seconds) -> None:
         """Start nothing for `PAUSE` seconds after a start was taken back, and then try again."""
-        driver, executor = self.driver, self.executor
+        driver, executor = self.driver, self._may_lack
         lack, self._lacking = self._lacking, ""
-        if isinstance(executor, LacksResources) and executor.lack:
+        if executor is not None and executor.lack:
             lack, executor.lack = executor.lack, ""
         if lack:
             # Once a lack is known it is not reported again: every start would repeat it.

@@ -57,7 +57,7 @@ from dovetail.model import (
     Updated,
 )
 from dovetail.model.hostlist import MOST_NAMES
-from dovetail.model.node import Nodes, Numbered
+from dovetail.model.node import Device, Nodes, Numbered
 
 Json = Any
 T = TypeVar("T")
@@ -204,6 +204,12 @@ def _node_names(data: Json) -> Sequence[str]:
     if not all(type(name) is str for name in data):
         raise ValueError("a node whose name is no text")
     return list(data)
+
+
+def _encode_device(device: Device) -> Json:
+    """A device; of what only some have, what it has."""
+    whole = _encode_as_mapping(device)
+    return {name: value for name, value in whole.items() if value or name not in ("near", "links")}
 
 
 def _node_from(data: Json) -> Node:
@@ -394,6 +400,7 @@ _OWN_FORMS: dict[Any, tuple[Callable[[Any], Json], Callable[[Json], Any]]] = {
     Node: (_encode_as_mapping, _node_from),
     Request: (_encode_request, _request_from),
     State: (attrgetter("value"), State),
+    Device: (_encode_device, lambda data: _of_object(Device, data)),
     Throttle: (_encode_throttle, lambda data: Throttle(*data)),
 }
 

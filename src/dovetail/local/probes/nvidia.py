@@ -10,6 +10,7 @@ import glob
 import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 HARD_XIDS = frozenset((48, 62, 64, 74, 79, 92, 94, 95, 119, 120))
@@ -22,6 +23,12 @@ NO_INSTANCE = 0xFFFFFFFF
 """NVML's number of the MIG instance of a process that is on none."""
 MOST_INSTANCES = 7
 """Of one GPU, where NVML does not give the most that there may be."""
+MOST_CORES = 4096
+"""Cores of a machine that are looked at."""
+NVLINK_CAPS = 2
+"""NVML's index for whether peers reach each other through NVLink."""
+SAME_SWITCH = 20
+"""NVML's level of GPUs with no host bridge between them, but one PCIe switch or more."""
 UNLISTED = "the driver does not list its processes: others on it are not seen"
 
 
@@ -66,7 +73,8 @@ def probe() -> dict[str, Any]:
     devices: list[dict[str, Any]] = []
     # NVML's numbers follow the bus; CUDA is set to that order for each job.
     for index in range(count):
-        devices += describe(pynvml, index, driver)
+        devices += [{**one, **near_of(pynvml, index)} for one in describe(pynvml, index, driver)]
+    link_devices(pynvml, devices)
     with suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
     return {"devices": devices, "why": "" if devices else "NVML finds no GPU"}
@@ -103,6 +111,67 @@ def describe(nvml: Any, index: int, driver: str) -> list[dict[str, Any]]:
         )
     known = {"index": index, "driver": driver, "parent": about["uuid"]}
     return [about, *({**known, **describe_slice(nvml, one, handle, about)} for one in slices)]
+
+
+def near_of(nvml: Any, index: int, root: Path = Path("/")) -> dict[str, Any]:
+    """The NUMA node of a GPU and its cores, where they are known: by the kernel, else by NVML.
+
+    ``root`` stands for ``/`` in tests.
+    """
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        bus = read_nvml(nvml, "nvmlDeviceGetPciInfo", handle)
+        # NVML's domain has eight digits, the kernel's four.
+        name = "" if bus is None else decode_text(bus.busId).lower().removeprefix("0000")
+        folder = root / "sys/bus/pci/devices" / (name or "none")
+        found: dict[str, Any] = {}
+        with suppress(OSError, ValueError):
+            node = int((folder / "numa_node").read_text(encoding="ascii"))
+            found |= {"numa": node} if node >= 0 else {}  # -1: the machine has no such nodes
+        with suppress(OSError, ValueError):
+            found["near"] = numbers_in((folder / "local_cpulist").read_text(encoding="ascii"))
+        if "near" not in found:
+            words = read_nvml(nvml, "nvmlDeviceGetCpuAffinity", handle, MOST_CORES // 64)
+            near = [
+                64 * w + bit for w, word in enumerate(words or ()) for bit in range(64) if word >> bit & 1
+            ]
+            found |= {"near": near} if near else {}
+    except nvml.NVMLError:
+        return {}
+    return found
+
+
+def numbers_in(text: str) -> list[int]:
+    """The numbers of the kernel's form ``0-3,8``. Raises `ValueError`."""
+    found: list[int] = []
+    for part in text.strip().split(",") if text.strip() else ():
+        low, _, high = part.partition("-")
+        found += range(int(low), min(int(high or low), MOST_CORES) + 1)
+    return found
+
+
+def link_devices(nvml: Any, devices: list[dict[str, Any]]) -> None:
+    """Note of each whole GPU which others NVLink joins to it, and which only one PCIe switch."""
+    whole = [one for one in devices if one.get("uuid") and "parent" not in one]
+    for one in whole:
+        for other in whole:
+            if one["index"] < other["index"]:
+                link = _link_of(nvml, one["index"], other["index"])
+                if link:
+                    one.setdefault("links", {})[other["uuid"]] = link
+                    other.setdefault("links", {})[one["uuid"]] = link
+
+
+def _link_of(nvml: Any, first: int, second: int) -> str:
+    """``nvlink``, ``switch``, or nothing: farther apart, or not known."""
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in (first, second)]
+        if read_nvml(nvml, "nvmlDeviceGetP2PStatus", *handles, NVLINK_CAPS) == 0:
+            return "nvlink"
+        level = read_nvml(nvml, "nvmlDeviceGetTopologyCommonAncestor", *handles)
+    except nvml.NVMLError:
+        return ""
+    return "switch" if level is not None and level <= SAME_SWITCH else ""
 
 
 def is_cut(nvml: Any, handle: Any) -> bool:
