@@ -18,8 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import numpy as np
+
 import dovetail
 from dovetail.model import Job, Workload
+from dovetail_lab.packing.registry import Options, solve
 
 HERE = Path(__file__).parent
 AFTER = "one after another"
@@ -73,6 +76,8 @@ def main() -> int:
     jobs = shrunk(dovetail.load_workload(HERE / "jobs.toml"), options.shrink)
     began = time.monotonic()
     failed = False
+    for algorithm in ("subset-dp", "list"):  # compiled once: no run is to wait for that
+        solve(np.array([[2.0, 1.0], [1.0, 1.0]]), 2, algorithm, Options())
     with tempfile.TemporaryDirectory(prefix="dovetail-packs-") as state:
         os.environ["XDG_STATE_HOME"] = state  # start from an empty history
         history = Path(state) / "history.sqlite"

@@ -142,7 +142,13 @@ def test_programs_run_there_too_and_end_with_a_dovetail_that_is_killed(
     ]
 
     (tmp_path / "again").mkdir()
-    slow = [*command[:-1], "again", "--cpu", f"sh -c 'touch {tmp_path}/began; exec tail -f {tmp_path}/0.txt'", *names]
+    slow = [
+        *command[:-1],
+        "again",
+        "--cpu",
+        f"sh -c 'touch {tmp_path}/began; exec tail -f {tmp_path}/0.txt'",
+        *names,
+    ]
     with subprocess.Popen(slow, cwd=tmp_path, env=inside, stderr=subprocess.DEVNULL) as process:
         until(lambda: (tmp_path / "began").exists(), "an item begins", 60)
         process.kill()

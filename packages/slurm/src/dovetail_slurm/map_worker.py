@@ -43,7 +43,7 @@ UNSENDABLE = "the result cannot be sent back: "
 
 def frame_of(message: tuple[Any, ...]) -> bytes:
     """A message as it travels. Raises what pickling raises."""
-    body = cloudpickle.dumps(message, protocol=5)
+    body: bytes = cloudpickle.dumps(message, protocol=5)
     return len(body).to_bytes(LENGTH, "little") + body
 
 
