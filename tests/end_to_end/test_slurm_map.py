@@ -15,7 +15,15 @@ from queues import processes_of
 from slurm_cluster import NodeShape, SlurmCluster, needs_slurm
 from waiting import until
 
-pytestmark = [needs_slurm, pytest.mark.live, pytest.mark.xdist_group("live"), pytest.mark.timeout(300)]
+from dovetail.testing.builders import full
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.live,
+    pytest.mark.xdist_group("live"),
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not full(1, 0), reason="takes its time: DOVETAIL_TEST_FULL=1"),
+]
 
 SHAPES = (NodeShape(1, cpus=3, gpus=1), NodeShape(1, cpus=2, gpus=0, partition="p2"))
 SCENARIOS = """
