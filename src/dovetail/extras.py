@@ -32,7 +32,11 @@ EXTRAS = {
 
 # Written down here, since what is not installed cannot be looked up.
 DISTRIBUTIONS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "slurm": {"dovetail.executors": ("slurm", "slurm-queue"), "dovetail.accounting": ("slurm",)},
+    "slurm": {
+        "dovetail.executors": ("slurm", "slurm-queue"),
+        "dovetail.accounting": ("slurm",),
+        "dovetail.crews": ("slurm",),
+    },
     "ray": {"dovetail.executors": ("ray",), "dovetail.crews": ("ray",)},
     "remote": {
         "dovetail.executors": ("lent",),

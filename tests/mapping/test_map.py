@@ -494,7 +494,7 @@ def test_what_makes_no_sense_is_refused_at_once() -> None:
         ({"verify": 2}, "verify: found 2"),
         ({"workers": "gpu"}, "workers: map_functions.plain has no implementation for gpu"),
         ({"workers": "cpu:two"}, "workers: found 'cpu:two'"),
-        ({"engine": "spark"}, "engine: found 'spark', expected one of local, ray"),
+        ({"engine": "spark"}, "engine: found 'spark', expected one of local, ray, slurm"),
         ({"address": "here:1"}, "address: found 'here:1'"),
     ):
         with pytest.raises(InputError, match=message.replace(".", "[.]")):

@@ -212,7 +212,7 @@ def map(  # noqa: A001 - what it is called
         function: one made by `dovetail.function`, or any callable (CPU workers only).
         items: any iterable; a generator is read ahead only as far as workers and results need.
         workers: ``cpu:14,gpu:2`` (KIND:COUNT or KIND:COUNTxCORES), or `Workers`; by default one for each
-            device, and one for each core left. With executor ``ray``: of each node.
+            device, and one for each core left. On a cluster: of each node.
         ordered: results in the items' order, not as they come.
         common: keyword arguments of every call, sent once to each worker.
         cost: how much work each item is, in any unit: a function of the item, or a sequence. The longest
@@ -227,7 +227,7 @@ def map(  # noqa: A001 - what it is called
         verify: share of the items that is run on every kind, and the results compared.
         agree: decides whether two results agree; by default but for rounding.
         memory: bytes that one worker may allocate, or a size such as ``8GB``; by default all there is.
-        executor: ``local`` or ``ray``; ``engine`` is its former name.
+        executor: ``local``, ``ray`` or ``slurm`` (inside an allocation); ``engine`` is its former name.
         address: of a Ray cluster; without one, Ray is started on this machine and stopped at the end.
         progress: whether to show a bar; by default on a terminal and in a notebook.
         history: where to learn from and keep what was measured; ``False`` for nowhere.

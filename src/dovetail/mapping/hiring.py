@@ -8,16 +8,25 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from dovetail.errors import InputError
+from dovetail.extras import DISTRIBUTIONS
 from dovetail.local.discovery import usable_cores
 from dovetail.mapping.crew import Crew
 from dovetail.mapping.local import LocalCrew
 from dovetail.mapping.places import ThisMachine, parse_workers
-from dovetail.plugins import load_named
+from dovetail.plugins import load_named, registered_entries
 
 if TYPE_CHECKING:
     from dovetail.mapping.run import MapRun
 
-ENGINES = ("local", "ray")
+CREWS = "dovetail.crews"
+"""The entry points of engines that are not this machine."""
+HERE = "local"
+
+
+def engine_names() -> list[str]:
+    """Where workers can run: this machine, and what our distributions and others register."""
+    ours = {name for doors in DISTRIBUTIONS.values() for name in doors.get(CREWS, ())}
+    return [HERE, *sorted(ours | registered_entries(CREWS).keys())]
 
 
 class Workers:
@@ -32,16 +41,18 @@ class Workers:
         self,
         workers: str | None = None,
         *,
-        engine: str = "local",
+        engine: str = HERE,
         address: str | None = None,
         memory: int | None = None,
     ) -> None:
         self._asked = None if workers is None else parse_workers(workers)
         self._engine, self._address, self._memory = engine, address, memory
-        if engine not in ENGINES:
-            raise InputError(f"found {engine!r}, expected one of {', '.join(ENGINES)}", where="engine")
-        if address is not None and engine != "ray":
-            raise InputError(f"found {address!r}, expected it with engine='ray' only", where="address")
+        if engine != HERE and engine not in (known := engine_names()):
+            raise InputError(f"found {engine!r}, expected one of {', '.join(known)}", where="engine")
+        if address is not None and engine == HERE:
+            raise InputError(
+                f"found {address!r}, expected it with another engine than local", where="address"
+            )
         self.run: MapRun | None = None
         """The run whose jobs the maps on these workers are, once one has begun."""
         self._crew: Crew | None = None
@@ -81,8 +92,8 @@ class Workers:
         return self._crew
 
     def _hire_crew(self, kinds: Sequence[str]) -> Crew:
-        if self._engine == "ray":
-            hire = load_named("dovetail.crews", self._engine, "map engine")
+        if self._engine != HERE:
+            hire = load_named(CREWS, self._engine, "map engine")
             crew: Crew = hire(self._asked, kinds, address=self._address, kept=self._kept)
             return crew
         machine = ThisMachine()

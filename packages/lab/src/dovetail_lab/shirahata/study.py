@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dovetail.cli import options as opt
+from dovetail.errors import InputError
 from dovetail.report.intervals import Interval
 from dovetail.report.progress import Bar
 from dovetail.splitting.known import split_shares
@@ -25,6 +26,8 @@ from dovetail_lab.claims import (
     judge_readings,
 )
 from dovetail_lab.ravi.panels import Panel, panel_parts
+from dovetail_lab.shirahata.live import ENGINES, SCALE, Live, run_live
+from dovetail_lab.shirahata.live_claims import live_claims, live_table
 from dovetail_lab.shirahata.measured import Overhead, measure_overheads
 from dovetail_lab.shirahata.simulated import (
     ALPHA,
@@ -108,6 +111,20 @@ def make_study(
         tuple(part for panel in panels for part in panel_parts(panel, "shirahata")),
         tuple(_make_claims(found, measured, chosen)),
         numbers | {"panels": panels},
+        chosen,
+    )
+
+
+def make_live_study(live: Live, chosen: Chosen | None = None) -> Study:
+    """Figures 6 to 8 in small, of maps that ran on a cluster."""
+    chosen = chosen or Chosen(CONSTANTS)
+    return Study(
+        "shirahata",
+        f"Shirahata 2010, hybrid maps live on {live.engine}",
+        "Maps on nodes that are unlike, beside the simulation of the same.",
+        (live_table(live),),
+        live_claims(live, chosen),
+        {"live": live.as_dict()},
         chosen,
     )
 
@@ -384,9 +401,33 @@ def _gain_claim(one: Mapping[str, Interval], two: Mapping[str, Interval], hardly
     )
 
 
+def _check_live(*, live: bool, engine: str, scale: float) -> None:
+    """Raises `InputError`."""
+    if engine and not live:
+        raise InputError("found without --live, expected both", where="--engine")
+    if live and engine not in ENGINES:
+        raise InputError(f"found {engine!r}, expected {' or '.join(ENGINES)}", where="--engine")
+    if not 0 < scale <= 1:
+        raise InputError(f"found {scale:g}, expected more than 0 and at most 1", where="--scale")
+
+
 def command(
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Draws of noise and heartbeats.")] = 5,
     ray_too: Annotated[bool, typer.Option("--ray", help="Measure Figure 9 on Ray, too.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Run maps on a cluster for Figures 6 to 8, in small, instead.")
+    ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(ENGINES),
+            help="With --live: a Ray that is started here, or the Slurm allocation that this is in.",
+        ),
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Of --live: every map once, three minutes each.")] = 1,
+    scale: Annotated[
+        float, typer.Option(metavar="FACTOR", help="Of --live: seconds here for one of the paper's.")
+    ] = SCALE,
     constants: Set = None,
     first_seed: FirstSeed = 1,
     workers: Workers = None,
@@ -398,8 +439,14 @@ def command(
 
     A map split over CPUs and GPUs; paper, reference, ours.
     """
+    _check_live(live=live, engine=engine, scale=scale)
     chosen = Chosen.of(CONSTANTS, constants)
     out = prepare_folder(out)
+    if live:
+        with Bar("maps", hidden=quiet or as_json) as progress:
+            ran = run_live(engine, rounds=rounds, scale=scale, progress=progress.tell)
+        publish_study(make_live_study(ran, chosen), as_json=as_json, out=out)
+        return
     with Bar("hybrid maps", hidden=quiet or as_json) as bar:
         found = make_study(
             seeds=seeds,
