@@ -81,6 +81,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         try:
             # Two connections: a request that waits for ends would hold up submissions on the same one.
             self._submits = open_connection(settings.service, start=self.logger.info)
+            self._submits.get("/api/v1/info")  # an address where nothing answers is no restart
             self._watches = open_connection(settings.service)
         except DovetailError as error:
             raise WorkflowError(str(error)) from error
