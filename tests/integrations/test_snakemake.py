@@ -60,3 +60,33 @@ def test_no_service_is_one_sentence(tmp_path: Path, around: Serving) -> None:
     done = snakemake(around, tmp_path, "--dovetail-service", "http://127.0.0.1:1")
     assert done.returncode != 0
     assert "no service answers at http://127.0.0.1:1" in done.stderr
+
+
+def test_a_hundred_mixed_jobs_take_less_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("snakemake_interface_scheduler_plugins")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from snakemake_scheduler import compare
+
+    for faster, fixed, ours in compare(range(2)):
+        assert ours <= 0.85 * faster, "each rule on its faster device, by Snakemake's own scheduler"
+        assert ours <= fixed, "the best of all fixed choices, which only who knows all times can make"
+
+
+def test_a_rule_runs_on_either_device(tmp_path: Path) -> None:
+    rule = 'rule one:\n    output: "{n}.txt"\n    resources: dovetail_on="cpu,gpu"\n'
+    shell = '    shell: "echo {resources.gpu} > {output}"\n'
+    (tmp_path / "Snakefile").write_text(f'rule all:\n    input: "a.txt", "b.txt"\n\n{rule}{shell}')
+    words = [sys.executable, "-m", "snakemake", "--scheduler", "dovetail", "--cores", "2"]
+    done = subprocess.run(
+        [*words, "--resources", "gpu=1"], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "falling back" not in done.stderr.lower()
+    assert sorted((tmp_path / name).read_text() for name in ("a.txt", "b.txt")) == ["0\n", "1\n"]
+    wrong = subprocess.run(
+        [*words, "--scheduler-dovetail-history", str(tmp_path / "none")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert wrong.returncode != 0
+    assert "none" in wrong.stderr
+    assert "Traceback" not in wrong.stderr

@@ -239,7 +239,8 @@ class Connection:
     def be_patient(self, seconds: float, tell: Callable[[str], None]) -> None:
         """From now on wait so long for a service that does not answer, and send the request again.
 
-        That holds for what only looks, and for `wait`: what changes something may have been done. ``tell``
+        That holds for what only looks, for `wait`, and for what has not been sent: the rest may have been
+        done. ``tell``
         gets one sentence each time.
         """
         self._patience, self._tell = seconds, tell
@@ -281,9 +282,11 @@ class Connection:
         while True:
             try:
                 reply = self._send_with_retries(method, path, form, query)
-            except NoService:
+            except NoService as error:
                 now = time.monotonic()
-                if not waits or (gives_up and now > gives_up):
+                # Where no connection came about, nothing has been sent.
+                sent = not isinstance(error.__cause__, ConnectionRefusedError | FileNotFoundError)
+                if not (waits or (self._patience > 0 and not sent)) or (gives_up and now > gives_up):
                     raise
                 if not gives_up:
                     gives_up = now + self._patience

@@ -14,8 +14,6 @@ from __future__ import annotations
 import functools
 import os
 import shlex
-import signal
-import subprocess
 import sys
 import time
 import uuid
@@ -35,6 +33,8 @@ QUESTION = 20.0
 STATES = 500
 """Jobs in one question for their states."""
 OPEN = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
+TASKS = "dovetail_integrations.submitit_tasks"
+"""What starts several tasks of a job."""
 OWN = {"array_parallelism", "gpu_memory", "on", "partition", "priority", "retries", "setup", "signal_delay_s"}
 """Parameters beside those that all of submitit's executors have."""
 
@@ -158,7 +158,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         given, tasks = self.parameters, self._num_tasks()
         call = [*self.python, "-u", "-m", "submitit.core._submit", str(self.folder)]
         if tasks > 1:
-            call = [*self.python, "-m", __name__, str(self.folder), str(tasks), *call]
+            call = [*self.python, "-m", TASKS, str(self.folder), str(tasks), *call]
         if given.get("setup"):  # lines of a shell that the user wrote
             call = ["bash", "-c", "\n".join(["set -e", *given["setup"], f"exec {shlex.join(call)}"])]
         paths, seconds = utils.JobPaths(self.folder), given.get("timeout_min", 5) * 60
@@ -169,7 +169,7 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
             "command": call, "name": given.get("name", "submitit"), "app": f"submitit.{function}",
             "cpus": tasks * given.get("cpus_per_task", 1), "walltime": seconds, "restartable": True,
             "signal": f"{DovetailJobEnvironment.USR_SIG}@{max(1, round(notice))}", "append": True,
-            # The job's own log is that of task 0; further tasks open theirs (`main`).
+            # The job's own log is that of task 0; further tasks open theirs.
             "stdout": str(paths.stdout).replace("%t", "0"),
             "env": {"SUBMITIT_EXECUTOR": DovetailExecutor.name(), "SUBMITIT_DOVETAIL_NTASKS": str(tasks)},
         }  # fmt: skip
@@ -186,20 +186,3 @@ class DovetailExecutor(core.PicklingExecutor):  # type: ignore[misc]
         raise NotImplementedError("jobs are submitted as data")
 
     _make_submission_file_text = _make_submission_command = _get_job_id_from_submission_command = _unused
-
-
-def main(folder: str, tasks: str, *call: str) -> int:
-    """Run the tasks of a job side by side, each with its own log; the status is of the first that fails."""
-    for one in (DovetailJobEnvironment._usr_sig(), signal.SIGTERM, signal.SIGCONT):
-        signal.signal(one, signal.SIG_IGN)  # all processes of a job get them: the tasks answer
-    running = []
-    for task in range(int(tasks)):
-        paths = utils.JobPaths(folder, os.environ["DOVETAIL_JOB"], task)
-        around = {**os.environ, "SUBMITIT_DOVETAIL_TASK": str(task)}
-        with paths.stdout.open("ab") as out, paths.stderr.open("ab") as err:
-            running.append(subprocess.Popen(call, env=around, stdout=out, stderr=err))
-    return next((status for status in [one.wait() for one in running] if status), 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

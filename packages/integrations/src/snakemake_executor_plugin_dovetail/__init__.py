@@ -26,7 +26,7 @@ from dovetail.errors import DovetailError
 from dovetail.service.client import PATIENCE, Connection, open_connection
 from dovetail.service.requests import request_context
 
-__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+__all__ = ["Executor", "ExecutorSettings", "common_settings", "rule_features"]
 
 QUESTION = 1.0
 """Seconds of one question for jobs that have ended; so long a shutdown may wait."""
@@ -36,6 +36,8 @@ BETWEEN = 0.1
 """Seconds between two questions."""
 GPUS = ("gpu", "gpus", "nvidia_gpu")
 """Resources that number the GPUs of a job; the first that there is counts."""
+ON = "dovetail_on"
+"""The resource that names the kinds of devices on which a rule can run: ``cpu,gpu``."""
 LOGS = os.path.join(".snakemake", "dovetail_logs")
 LONGEST_WORD = 40
 """Characters of a wildcard that may be a feature of a run time."""
@@ -79,9 +81,12 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         try:
             # Two connections: a request that waits for ends would hold up submissions on the same one.
             self._submits = open_connection(settings.service, start=self.logger.info)
+            self._submits.get("/api/v1/info")  # an address where nothing answers is no restart
             self._watches = open_connection(settings.service)
         except DovetailError as error:
             raise WorkflowError(str(error)) from error
+        # A service that is started anew meanwhile costs no workflow.
+        self._submits.be_patient(PATIENCE, self.logger.warning)
         self._watches.be_patient(PATIENCE, self.logger.warning)
         plain = {"priority": settings.priority, "partition": settings.partition}
         self._common = {key: value for key, value in plain.items() if value is not None}
@@ -114,7 +119,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         # rule's own affair, by Snakemake's `attempt`, hence no `retry_memory`.
         form: dict[str, Any] = {
             "script": f"#!/bin/bash\n{self.format_job_exec(job)}\n",  # lines that Snakemake made
-            "name": job.name, "app": f"snakemake.{job.name}", "inputs": _rule_features(job),
+            "name": job.name, "app": f"snakemake.{job.name}", "inputs": rule_features(job),
             "cpus": max(1, int(resources.get("_cores", job.threads))),
             "stdout": os.path.join(logs.replace("%", "%%"), "%j.log"), "retry_memory": "no",
             **self._common,
@@ -123,11 +128,14 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             form["memory"] = int(resources["mem_mb"]) * 1_000_000 + BESIDE
         if _is_positive_number(resources.get("runtime")):
             form["walltime"] = int(resources["runtime"]) * 60
+        kinds = [kind.strip() for kind in str(resources.get(ON, "")).split(",")]
         gpus = next((resources[name] for name in GPUS if _is_positive_number(resources.get(name))), 0)
         if gpus:
             form |= {"gpus": int(gpus), "on": ["gpu"]}
-            if _is_positive_number(resources.get("gpu_mem_mb")):
-                form["gpu_memory"] = int(resources["gpu_mem_mb"]) * 1_000_000
+        elif "gpu" in kinds and resources.get("gpu") is None:  # else a scheduler has chosen the CPU
+            form |= {"gpus": 1, "on": [kind for kind in ("cpu", "gpu") if kind in kinds]}
+        if "gpus" in form and _is_positive_number(resources.get("gpu_mem_mb")):
+            form["gpu_memory"] = int(resources["gpu_mem_mb"]) * 1_000_000
         return form
 
     async def check_active_jobs(
@@ -170,7 +178,7 @@ def _is_positive_number(value: Any) -> bool:
     return isinstance(value, int | float) and value > 0
 
 
-def _rule_features(job: JobExecutorInterface) -> dict[str, float | str]:
+def rule_features(job: JobExecutorInterface) -> dict[str, float | str]:
     """What run times are learned by: bytes of input, and wildcards that are numbers or short words."""
     sizes = [os.path.getsize(str(path)) for path in job.input if os.path.isfile(str(path))]
     found: dict[str, float | str] = {"input_bytes": float(sum(sizes)), "threads": float(job.threads)}
