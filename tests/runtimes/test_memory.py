@@ -12,7 +12,7 @@ from dovetail.history.base import canonical_inputs
 from dovetail.model import DeviceClass, Run, State, Usage
 from dovetail.runtimes.base import Query
 from dovetail.runtimes.memory import MemoryModel, second_try
-from dovetail.runtimes.peaks import KILL_RISK, AppPeaks, make_forecasts
+from dovetail.runtimes.peaks import KILL_RISK, LIKE_LARGEST, AppPeaks, make_forecasts
 
 CPU = DeviceClass("cpu")
 GB = 1e9
@@ -134,6 +134,30 @@ def test_an_answer_changes_with_the_history() -> None:
 def test_a_second_try_gets_the_machine() -> None:
     assert second_try(GB, 3 * GB, 64 * GB) == 64 * GB
     assert second_try(40 * GB, 3 * GB, 64 * GB) == 80 * GB
+
+
+def test_a_second_try_of_what_a_person_requested_is_no_whole_machine() -> None:
+    assert second_try(GB, 3 * GB, 64 * GB, 8 * GB) == 9 * GB
+    assert second_try(GB, 1 * GB, 64 * GB, 8 * GB) == 8 * GB
+    assert second_try(GB, 3 * GB, 4 * GB, 8 * GB) == 6 * GB
+
+
+def test_the_largest_peak_reserves_while_laws_would_have_wasted_more() -> None:
+    """Large runs come every fourth time: what the laws of few runs add beyond the largest is waste."""
+    runs = [a_run((5 if n % 4 == 2 else 1) * GB) for n in range(12)]
+    learned = model(*runs)
+    usual = learned.choose_reservation(asked(), request=64 * GB, machine=64 * GB)
+    assert usual.amount == int(LIKE_LARGEST * 5 * GB)
+    assert usual.basis.startswith("1.1 x the largest peak")
+    careful = learned.choose_reservation(asked(), request=64 * GB, machine=64 * GB, risk=0.01)
+    assert careful.amount > usual.amount
+    assert careful.basis == "mean of 12 runs"
+    # Of two runs the account decides nothing.
+    assert (
+        model(*runs[:2])
+        .choose_reservation(asked(), request=64 * GB, machine=64 * GB)
+        .basis.startswith("mean")
+    )
 
 
 def test_no_amount_however_odd_the_runs_is_infinite() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.cli.main import status_of
+from dovetail.runtimes import memory
 from dovetail.testing.builders import full
 from dovetail.workloads.nextflow import Task
 from dovetail_lab.memory.replay import Attempt, Row, replay_tasks
@@ -33,8 +35,23 @@ ONCE = pytest.mark.xdist_group("replays")
 
 
 @pytest.fixture(scope="module")
-def found() -> Mapping[str, Replayed]:
-    return {name: replay_file(TRACES / name) for name in NAMES}
+def by_process() -> dict[tuple[str, str], Counter[str]]:
+    """Bytes x seconds that the processes of a trace wasted under a rule; filled by `found`."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def found(by_process: dict[tuple[str, str], Counter[str]]) -> Mapping[str, Replayed]:
+    made = {}
+    for name in NAMES:
+        process = {task.id: task.process for task in measured_tasks(TRACES / name)}
+
+        def note(row: str, attempt: Attempt, name: str = name, process: dict[str, str] = process) -> None:
+            wasted = by_process.setdefault((name, row), Counter())
+            wasted[process[attempt.task]] += int(attempt.wasted_amount)
+
+        made[name] = replay_file(TRACES / name, note)
+    return made
 
 
 def warm(row: Row) -> float:
@@ -185,3 +202,26 @@ def test_a_trace_without_requests_is_refused_in_a_sentence(
     path.write_text(path.read_text().replace(str(4 * 10**9), "-"))
     assert status_of(["reproduce", "memory", str(path)]) == 2
     assert "task 0 has no memory, expected the bytes requested" in capsys.readouterr().err
+
+
+@ONCE
+@needs_traces
+def test_the_account_leaves_the_laws_where_a_process_does_not_follow_them(
+    found: Mapping[str, Replayed], by_process: Mapping[tuple[str, str], Counter[str]]
+) -> None:
+    """What processes waste beyond a twentieth above the largest peak is less than a thousandth of it all."""
+    for name in found:
+        learned, largest = by_process[name, "learned"], by_process[name, "largest"]
+        excess = sum(max(0.0, learned[each] - 1.05 * waste) for each, waste in largest.items())
+        assert excess <= 0.001 * largest.total()
+
+
+def test_the_account_pays_where_a_program_follows_no_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run in four takes five times as much, whatever it reads."""
+    tasks = [
+        a_task(n, 100.0 * n, 50.0, (5 if n % 4 == 2 else 1) * 10**9, 10**6 * (n * 37 % 101 + 1), "align")
+        for n in range(40)
+    ]
+    with_account = replay_tasks(tasks, Learned(by_size=True)).wasted_gb_hours
+    monkeypatch.setattr(memory, "FEWEST_ACCOUNTED", len(tasks))
+    assert with_account < replay_tasks(tasks, Learned(by_size=True)).wasted_gb_hours

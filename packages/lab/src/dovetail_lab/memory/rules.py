@@ -121,13 +121,18 @@ class Learned:
         query = Query(run.app, CPU, DeviceClass(CPU), (1, run.cpus, 0.0), canonical_inputs(run.inputs))
         request = float(task.requested or 0)
         found = self._model.choose_reservation(
-            query, request=request, machine=float(known.largest_request), risk=self._risk
+            query,
+            request=request,
+            machine=float(known.largest_request),
+            risk=self._risk,
+            requested=request,
         )
         return float(found.amount), found.peak
 
     def next_reservation(self, task: Task, known: CompletedTasks, killed: float) -> float:
         """As good as never too little."""
-        return second_try(killed, known.of(task).largest, float(known.largest_request))
+        largest, request = known.of(task).largest, float(task.requested or 0)
+        return second_try(killed, largest, float(known.largest_request), request)
 
     def note_completed(self, task: Task) -> None:
         """Into the history."""
