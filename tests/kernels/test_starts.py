@@ -162,7 +162,7 @@ def test_a_job_that_waits_starts_when_the_first_ends_and_is_passed_by_a_short_on
 
 
 def test_who_waits_for_an_end_or_a_moment_keeps_the_place_in_the_line() -> None:
-    """One node; the first of those that wait joins after the last one, the second at 30, the node goes at 40."""
+    """One node: the first of those that wait joins after the last one, the second at 30; the node goes."""
     line = Line(
         FCFS,
         1,

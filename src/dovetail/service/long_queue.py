@@ -118,8 +118,7 @@ def roll_out_queue(
         held, need = hold.allocation.nodes, need_of(hold.allocation)
         nodes.free[held] -= np.array(need, np.int64)
         kind = NOTHING_KNOWN._replace(walltime=hold.bound)
-        # It has run for next to nothing, so that what is left is all that there is.
-        running.append(QueuedJob(None, kind, 0, len(held), spent=1e-9, need=need, held=tuple(held)))
+        running.append(QueuedJob(None, kind, 0, len(held), need=need, held=tuple(held)))
     situation = Situation(0.0, name, nodes, running, waiting)
     every = np.array([[*(hold.left for hold in holds), *lengths]])
     starts = roll_out(situation, every)[0].tolist()
