@@ -357,7 +357,7 @@ class QueueMemory:
     def __init__(self) -> None:
         self.rows: KnownRows = {}
         self._jobs: dict[int, tuple[Entry, Job]] = {}
-        self._source: tuple[str, Path] | None = None
+        self._source: tuple[str, Path | str] | None = None
         self._history: SqliteHistory | None = None
         self._model: RuntimeModel | None = None
         self._answers: dict[tuple[str, str], _Answers] = {}
@@ -369,7 +369,7 @@ class QueueMemory:
             self._places = IdlePlaces(cluster)
         return self._places
 
-    def predict_with(self, model: str, path: Path) -> RuntimeModel:
+    def predict_with(self, model: str, path: Path | str) -> RuntimeModel:
         """The model over a history, which stays open."""
         if self._model is None or self._source != (model, path):
             self.close()

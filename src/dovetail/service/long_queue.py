@@ -24,7 +24,7 @@ from dovetail.model import (
     Part,
     Request,
     Seconds,
-    TableTruth,
+    Truth,
 )
 from dovetail.policies.easy import Easy
 from dovetail.policies.fcfs import Fcfs
@@ -83,7 +83,7 @@ def roll_out_queue(
     jobs: Sequence[Job],
     policy: object,
     places: IdlePlaces,
-    truth: TableTruth,
+    truth: Truth,
     holds: Sequence[Hold],
     default_walltime: Seconds | None,
 ) -> dict[JobId, ForeseenRun] | None:
@@ -99,6 +99,7 @@ def roll_out_queue(
     bit = partition_bits(cluster)
     waiting: list[QueuedJob] = []
     lengths: list[Seconds] = []
+    modelled: list[tuple[Job, Allocation]] = []
     for job in sorted(jobs, key=lambda job: (-job.priority, job.index)):
         request = job.choices[0].request
         place = places.find_place(request)
@@ -110,8 +111,9 @@ def roll_out_queue(
         wall = job.walltime if job.walltime is not None else default_walltime
         kind = NOTHING_KNOWN._replace(walltime=seconds if wall is None else wall)
         group = bit.get(request.partition, 1)
-        waiting.append(QueuedJob(job, kind, 0, request.nodes, need=need_of(place), group=group))
+        waiting.append(QueuedJob(job.id, kind, 0, request.nodes, need=need_of(place), group=group))
         lengths.append(seconds)
+        modelled.append((job, place))
     nodes = idle_nodes(cluster)
     running = []
     for hold in holds:
@@ -123,12 +125,10 @@ def roll_out_queue(
     every = np.array([[*(hold.left for hold in holds), *lengths]])
     starts = roll_out(situation, every)[0].tolist()
     found: dict[JobId, ForeseenRun] = {}
-    for queued, start, seconds in zip(waiting, starts, lengths, strict=True):
-        job: Job = queued.key  # type: ignore[assignment]
+    for (job, place), start, seconds in zip(modelled, starts, lengths, strict=True):
         if start < np.inf:
-            choice = job.choices[0]
-            place = places.find_place(choice.request)
-            found[job.id] = ForeseenRun(job, choice.implementation, place, start, start + seconds)
+            implementation = job.choices[0].implementation
+            found[job.id] = ForeseenRun(job, implementation, place, start, start + seconds)
     return found
 
 
